@@ -1,6 +1,5 @@
 import hashlib
 import json
-import math
 
 import numpy as np
 import pytest
@@ -211,12 +210,7 @@ def edit(path, **changes):
     [
         (lambda folder: (folder / "meta.json").unlink(), "no meta.json"),
         (lambda folder: (folder / "meta.json").write_text("{"), "must hold JSON"),
-        (lambda folder: (folder / "meta.json").write_text("{}"), "name is missing"),
         (lambda folder: edit(folder / "meta.json", std=[1.0]), "each of 3 channels"),
-        (lambda folder: edit(folder / "meta.json", shape=[3, -4, 5]), r"shape\.1: Input should be greater"),
-        (lambda folder: edit(folder / "meta.json", mean=[0.5, math.nan, 0.5]), r"mean\.1: Input should be a finite"),
-        (lambda folder: edit(folder / "meta.json", std=[0.5, 0.5, "1"]), r"std\.2: Input should be a valid number"),
-        (lambda folder: edit(folder / "meta.json", sizes={"train": 0}), r"sizes\.train: Input should be greater"),
         (lambda folder: edit(folder / "meta.json", sizes={"test": 5}), "must have the split train"),
         (lambda folder: edit(folder / "meta.json", shape=[3, 5, 4]), r"must have shape \(3, 5, 4\)"),
         (lambda folder: edit(folder / "meta.json", classes=["a"]), "classes: Tuple should have at least 2 items"),
@@ -229,7 +223,6 @@ def edit(path, **changes):
             lambda folder: np.savez_compressed(folder / "train.npz", images=np.zeros((10**5, 3, 4, 5)), labels=[0]),
             "images have 48,000,128 bytes where meta.json says at most",
         ),
-        (lambda folder: edit(folder / "meta.json", classes=["a"] * 100_001), "classes: Tuple should have at most"),
         (
             lambda folder: edit(
                 folder / "meta.json", lazy={"root": "/", "folders": {"train": "a/../../etc"}, "resize": 4}
@@ -244,15 +237,6 @@ def test_a_damaged_data_set_is_refused_in_one_line(folder, damage, message):
     with pytest.raises(InputError, match=message) as caught:
         data.load_images(folder, "train")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.trust_only("damaged files, fuzzed")
-def test_a_truncated_file_is_refused_wherever_it_ends(folder):
-    whole = (folder / "train.npz").read_bytes()
-    for length in range(0, len(whole), 97):
-        (folder / "train.npz").write_bytes(whole[:length])
-        with pytest.raises(InputError):
-            data.load_images(folder, "train")
 
 
 def test_the_sum_of_a_split_is_that_of_its_types_shapes_and_bytes():

@@ -44,14 +44,11 @@ GOOD = image_bytes(pixels(1)[0])
     ("cells", "labels", "message"),
     [
         ([GOOD, b"no image"], [0, 1], r"train.parquet row 1 must be an image"),
-        ([GOOD, GOOD[:-40]], [0, 1], r"row 1 must be an image"),
         ([GOOD, None], [0, 1], "row 1 must have the bytes"),
         ([GOOD, GOOD], [0, None], "row 1 must have the bytes"),
         ([GOOD, image_bytes(pixels(1, (5, 5, 3))[0])], [0, 1], r"one shape .* \(3, 4, 5\) .* row 1 has \(3, 5, 5\)"),
-        ([GOOD, image_bytes(pixels(1, (4, 5))[0])], [0, 1], r"one shape .* row 1 has \(1, 4, 5\)"),
         ([GOOD, image_bytes(pixels(1)[0], mode="RGBA")], [0, 1], "8-bit grey or RGB image, got mode RGBA"),
         ([GOOD, GOOD], [0, 2], r"labels must lie in 0..1"),
-        ([GOOD, GOOD], [0, -1], r"labels must lie in 0..1"),
         ([GOOD, GOOD], [0.0, 1.0], "whole-number column label"),
         ([], pa.array([], pa.int64()), "at least one image"),
     ],
@@ -69,15 +66,8 @@ def test_bad_rows_are_refused(tmp_path, cells, labels, message):
         (damage("train-00001-of-00002.parquet", Path.unlink), "all shards of train, got 1 of 2"),
         (damage("train-00001-of-00002.parquet", lambda path: path.write_bytes(b"PAR1")), "must be a parquet file"),
         (lambda root: write_parquet(root / "test.parquet", [GOOD], [0], names=["x", "z"]), "name the same classes"),
-        (lambda root: write_parquet(root / "test.parquet", [GOOD], [0], image="picture"), "column img or image"),
         (lambda root: pq.write_table(pa.table({"img": ["a"], "label": [0]}), root / "test.parquet"), "struct"),
         (lambda root: write_parquet(root / "test.parquet", [GOOD], [0], label="y"), "column label or fine_label"),
-        (
-            lambda root: write_parquet(
-                root / "test.parquet", [image_bytes(pixels(1, (4, 5))[0])], [0], names=["x", "y"]
-            ),
-            r"must have shape \(3, 4, 5\)",
-        ),
     ],
 )
 def test_a_bad_folder_of_parquet_files_is_refused(hub, tmp_path, change, message):
@@ -107,18 +97,6 @@ def test_files_must_have_the_sums_of_the_parameters(hub, tmp_path):
     refused(tmp_path, f"{name} must have sha256 00", sha256={name: "00"}, **values)
     refused(tmp_path, "no such file", sha256={"test.parquet": right}, **values)
     prepare(tmp_path, sha256={name: right.upper()}, **values)
-
-
-def test_a_label_beyond_64_bits_is_refused_by_its_row(tmp_path):
-    for split in ("train", "test"):
-        write_parquet(
-            tmp_path / "raw" / f"{split}.parquet",
-            [image_bytes(one) for one in pixels(2)],
-            np.array([0, 2**64 - 1], np.uint64),
-        )
-    refused(
-        tmp_path, r"row 1 must have a label of at most 99,999, got 1844", source="parquet", root=str(tmp_path / "raw")
-    )
 
 
 NAMES = [7, "ab", [1, 2], {"a": 1}]

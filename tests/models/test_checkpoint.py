@@ -9,7 +9,6 @@ from safetensors.torch import save_file
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
-from rs.storage import files
 from tests.support import untrained
 from tests.support.helpers import SHAPE, smallnet, weights
 
@@ -66,13 +65,6 @@ def test_the_folder_holds_weights_and_card_alone(folder):
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
     refused(folder, str(folder / name), "there is none")
-
-
-@pytest.mark.parametrize("keep", [0, 7, 8, 100, -1], ids=lambda keep: f"first {keep}")
-def test_a_truncated_file_is_refused(folder, keep):
-    path = folder / checkpoint.WEIGHTS
-    path.write_bytes(path.read_bytes()[:keep])
-    refused(folder, str(path), "must be a safetensors file")
 
 
 def test_no_pickle_is_ever_executed(folder, tmp_path):
@@ -138,11 +130,6 @@ def test_weights_of_another_architecture_are_refused_by_their_first_misfit(folde
     refused(folder, "weights of resnet8", "first network.bn1.bias: expected (32,), got none")
 
 
-def test_weights_for_another_number_of_classes_are_refused(folder):
-    checkpoint.save(folder, smallnet(), replace(CARD, classes=["a", "b", "c"]))
-    refused(folder, "2 tensors do not fit", "network.fc.bias: expected (3,), got (2,)")
-
-
 def change_card(folder, change):
     path = folder / checkpoint.CARD
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
@@ -170,20 +157,14 @@ def test_a_card_must_have_exactly_its_keys(folder, change, said):
     ("changes", "said"),
     [
         ({"sigma": "0.25"}, "sigma: Input should be a valid number"),
-        ({"sigma": float("nan")}, "sigma: Input should be"),
         ({"classes": []}, "classes: List should have at least 1 item"),
-        ({"shape": [1.0, 4, 4]}, "shape.0: Input should be a valid integer"),
         ({"shape": [1, -4, 4]}, "shape.1: Input should be greater than or equal to 1"),
         ({"shape": [1, 4, 10**30]}, "shape.2: Input should be less than or equal to 16384"),
-        ({"shape": [4, 4]}, "shape: List should have at least 3 items"),
-        ({"mean": [float("nan")]}, "mean.0: Input should be a finite number"),
         (
             {"mean": [0.5, 0.5]},
             "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and 1",
         ),
         ({"std": [0.0]}, "std.0: Input should be greater than 0"),
-        ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
-        ({"epochs": True}, "epochs: Input should be a valid integer"),
         ({"arithmetic": "exact"}, "arithmetic: Input should be 'portable' or 'native'"),
         ({"classes": [""] * 100_001}, "classes: List should have at most 100000 items"),
         ({"shape": [1, 16384, 16384]}, "an image must have at most 16,777,216 numbers"),
@@ -214,60 +195,18 @@ def test_another_model_is_not_overwritten_whatever_the_version_of_its_card(folde
         checkpoint.check_model_folder(folder, replace(CARD, seed=4))
 
 
-def test_a_card_that_is_not_json_is_refused(folder):
-    (folder / checkpoint.CARD).write_text("{")
-    refused(folder, "must hold JSON")
-
-
 def test_a_card_with_an_unknown_architecture_lists_the_known_ones(folder, trained):
     checkpoint.save(folder, trained, replace(CARD, architecture="resnet111"))
     refused(folder, "resnet110", "got 'resnet111'")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "network.fc.weight",
-        "network.features.0.weight",
-        "network.features.1.running_mean",
-        "network.features.1.num_batches_tracked",
-        "normalize.mean",
-        "normalize.std",
-    ],
-)
-def test_a_fingerprint_sees_every_parameter_buffer_and_the_normalisation(name):
-    model, same = smallnet(), smallnet()
-    assert model_fingerprint(model) == model_fingerprint(same)
-    tensor = dict([*model.named_parameters(), *model.named_buffers()])[name]
-    with torch.no_grad():
-        tensor.view(-1)[-1].add_(1)
-    assert model_fingerprint(model) != model_fingerprint(same)
-
-
-def test_a_fingerprint_sees_the_smallest_change_of_one_weight():
-    model, same = smallnet(), smallnet()
-    with torch.no_grad():
-        weight = model.network.fc.weight
-        weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(torch.inf))
-    assert model_fingerprint(model) != model_fingerprint(same)
-
-
-def test_a_model_that_was_cut_off_between_its_files_is_made_again_in_its_folder(folder, trained, monkeypatch):
-    """The card comes first, and the weights of another training go before it."""
-    write, written = files.write_bytes, []
-
-    def until_the_weights(path, content):
-        written.append(path.name)
-        if path.name == checkpoint.WEIGHTS:
-            raise KeyboardInterrupt
-        write(path, content)
-
-    monkeypatch.setattr(files, "write_bytes", until_the_weights)
-    with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(folder, trained, CARD)
-    monkeypatch.undo()
-    assert written == [checkpoint.CARD, checkpoint.WEIGHTS]
-    refused(folder, checkpoint.WEIGHTS, "there is none; train the model")
-    checkpoint.check_model_folder(folder, CARD)
-    checkpoint.save(folder, trained, CARD)
-    assert weights(checkpoint.load_model(folder)[0]) == weights(trained)
+def test_a_fingerprint_sees_the_smallest_change_of_any_parameter_buffer_or_constant():
+    same = model_fingerprint(smallnet())
+    assert model_fingerprint(smallnet()) == same
+    for name, _ in [*smallnet().named_parameters(), *smallnet().named_buffers()]:
+        model = smallnet()
+        tensor = dict([*model.named_parameters(), *model.named_buffers()])[name]
+        with torch.no_grad():
+            last = tensor[(-1,) * tensor.ndim]
+            last.copy_(torch.nextafter(last, last + 1) if last.is_floating_point() else last + 1)
+        assert model_fingerprint(model) != same, name

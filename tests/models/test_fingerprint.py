@@ -22,12 +22,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rs.certification import inference
-from rs.ensemble.base import Ensemble, Polytope, SoftmaxAverage
-from rs.ensemble.rules import RULES, KConsensus, MaxMargin
 from rs.errors import InputError
 from rs.models import architectures
 from rs.models.fingerprint import describe, model_fingerprint, sources
-from tests.support.combinations import fitting, rule_of
 from tests.support.helpers import ROOT
 
 Pair = namedtuple("Pair", "left right")
@@ -145,24 +142,6 @@ def test_a_description_says_all_of_a_value_and_a_copy_has_the_same(value, data):
     assert describe(other) != describe(value)
 
 
-@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
-def test_a_hook_shows_and_so_does_how_it_is_called(register):
-    def made(hooks, **how):
-        model = Model(layer=nn.ReLU())
-        for hook in hooks:
-            getattr(model.layer, register)(hook, **how)
-        return model
-
-    one, other = multiply(2), multiply(3)
-    some = [made([]), made([one]), made([other]), made([one, other]), made([other, one]), made([one], with_kwargs=True)]
-    assert len({model_fingerprint(model) for model in some}) == len(some)
-    removed = Model(layer=nn.ReLU())
-    getattr(removed.layer, register)(one).remove()
-    assert model_fingerprint(removed) == model_fingerprint(made([]))
-    getattr(removed.layer, register)(multiply(2))  # under another number than the first time
-    assert model_fingerprint(removed) == model_fingerprint(made([one]))
-
-
 def test_the_mode_gradients_and_the_place_in_memory_do_not_show():
     model = architectures.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed=0)
     before = model_fingerprint(model)
@@ -231,18 +210,6 @@ def test_every_architecture_and_its_folded_network_have_fingerprints_that_see_th
         prints[0],
         folded[0],
     ]
-
-
-def test_every_rule_is_another_ensemble():
-    members = [architectures.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed) for seed in range(3)]
-    rules = [rule_of(next(fitting(name, rule)), 3) for name, rule in RULES.items()]
-    corners = [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
-    rules += [KConsensus(2), SoftmaxAverage([0.4, 0.3, 0.3]), Polytope(corners)]
-    made = [Ensemble(members, rule) for rule in rules] + [Ensemble(members[::-1], MaxMargin())]
-    assert len({model_fingerprint(model) for model in made}) == len(made)
-    assert model_fingerprint(Ensemble(members, SoftmaxAverage([0.4, 0.3, 0.3]))) == model_fingerprint(
-        made[len(RULES) + 1]
-    )
 
 
 def test_torchvision_s_and_torch_s_own_networks_have_fingerprints():

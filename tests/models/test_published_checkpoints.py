@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from rs.command_line.shell import run
 from rs.data.prepared import read_meta, save_images
 from rs.errors import InputError
 from rs.models import architectures, checkpoint
 from rs.models.published_checkpoints import import_checkpoint, read_network
 from stages.import_ import main
+from tests.support.helpers import exit_code
 
 LAYOUTS = {
     "cohen": ("1.", "state_dict"),
@@ -115,13 +115,9 @@ def test_what_torch_did_not_write_is_refused_in_one_line(content, tmp_path):
 def test_the_command_imports_and_refuses_an_unknown_normalisation(folder, tmp_path, capsys) -> None:
     path = save(tmp_path / "c.pth", network(), "1.", "state_dict")
     words = [str(path), "--architecture", "resnet20", "--sigma", "0.25", "--data", str(folder)]
-    with pytest.raises(SystemExit) as done:
-        run(main, arguments=[*words, "--normalisation", "mean-std", "--out", str(tmp_path / "model")])
-    assert done.value.code == 0
+    assert exit_code(main, *words, "--normalisation", "mean-std", "--out", str(tmp_path / "model")) == 0
     assert capsys.readouterr().out.endswith(f", sigma = 0.25, normalisation mean-std; model in {tmp_path / 'model'}\n")
-    with pytest.raises(SystemExit) as done:
-        run(main, arguments=[*words, "--normalisation", "zscore", "--out", str(tmp_path / "other")])
-    assert done.value.code == 2
+    assert exit_code(main, *words, "--normalisation", "zscore", "--out", str(tmp_path / "other")) == 2
     assert "'zscore' is not one of 'mean-std', 'centre', 'none'" in capsys.readouterr().err
 
 

@@ -19,12 +19,6 @@ DEEP = b'{"a":' * MAX_DEPTH + b"0" + b"}" * MAX_DEPTH
 """Nested so little that Python reads it, and so much that what comes after does not."""
 
 
-def _fail_after(path, write):
-    with files.replacing(path) as temporary:
-        write(temporary)
-        raise RuntimeError("midway")
-
-
 def test_a_file_is_replaced_when_the_writing_succeeds(tmp_path):
     path = tmp_path / "new" / "folder" / "a.txt"
     files.write_text(path, "one")
@@ -33,13 +27,20 @@ def test_a_file_is_replaced_when_the_writing_succeeds(tmp_path):
     assert os.listdir(path.parent) == ["a.txt"]
 
 
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("old")
+def fail_midway(path, is_folder):
+    with files.replacing(path) as temporary:
+        (temporary / "deep").mkdir(parents=True) if is_folder else temporary.write_text("half of the n")
+        raise RuntimeError("midway")
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path, is_folder):
+    path = tmp_path / "old"
+    path.mkdir() if is_folder else path.write_text("old")
     with pytest.raises(RuntimeError, match="midway"):
-        _fail_after(path, lambda temporary: temporary.write_text("half of the n"))
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["a.txt"]
+        fail_midway(path, is_folder)
+    assert os.listdir(tmp_path) == ["old"]
+    assert os.listdir(path) == [] if is_folder else path.read_text() == "old"
 
 
 def test_a_folder_is_replaced_whole(tmp_path):
@@ -50,16 +51,6 @@ def test_a_folder_is_replaced_whole(tmp_path):
         temporary.mkdir()
         (temporary / "new").write_text("")
     assert os.listdir(path) == ["new"]
-    assert os.listdir(tmp_path) == ["folder"]
-
-
-def test_a_failure_leaves_the_old_folder(tmp_path):
-    path = tmp_path / "folder"
-    path.mkdir()
-    (path / "old").write_text("")
-    with pytest.raises(RuntimeError, match="midway"):
-        _fail_after(path, lambda temporary: (temporary / "deep").mkdir(parents=True))
-    assert os.listdir(path) == ["old"]
     assert os.listdir(tmp_path) == ["folder"]
 
 

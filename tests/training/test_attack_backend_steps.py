@@ -1,11 +1,8 @@
 """Training steps and trainings by engine: ``rs.training.attack_backend`` under ``rs.training.trainer``."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from torch import nn
 
 from rs import params
@@ -24,7 +21,6 @@ STEPS = [(name, {}) for name in METHODS] + [
     ("advmacer", {"fresh_draws": True, "steps": 2}),
 ]
 every_step = pytest.mark.parametrize(("name", "changes"), STEPS)
-ATTACKING = [("smoothadv", {}), ("smoothmix", {}), ("advmacer", {}), STEPS[len(METHODS)]]
 
 
 def step(name, changes, made, model, seed):
@@ -124,11 +120,6 @@ def is_near_plain(engine, method, parameters):
     assert (abs(found - expected) <= plain.progress.updates * spread).all()
 
 
-@pytest.mark.parametrize(("method", "parameters"), ATTACKING)
-def test_a_folded_training_is_near_the_plain_one(method, parameters):
-    is_near_plain("folded", method, parameters)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_no_byte_changes_by_folding_without_attacks_or_by_a_compiler_that_changes_nothing(method, compiler):
     made = {engine: history(method=method, engine=engine)[0] for engine in ("plain", "folded", "compiled")}
@@ -137,27 +128,6 @@ def test_no_byte_changes_by_folding_without_attacks_or_by_a_compiler_that_change
     for same in ("compiled",) if attacks else ("compiled", "plain"):
         assert weights(made["folded"].model) == weights(made[same].model)
         assert made["folded"].progress.history == made[same].progress.history
-
-
-@pytest.mark.parametrize("engine", ["folded", "compiled"])
-def test_a_resumed_training_ends_with_the_bytes_of_an_unbroken_one(engine, compiler, tmp_path):
-    settings = {"method": "advmacer", "engine": engine, "eval_every": 1, "crop": 1}
-    unbroken = trainer(epochs=4, **settings)
-    unbroken.run(tmp_path / "unbroken")
-    trainer(epochs=2, **settings).run(tmp_path / "broken")
-    resumed = trainer(epochs=4, model=smallnet(99), **settings)  # whose weights come from the checkpoint
-    resumed.run(tmp_path / "broken")
-    assert weights(resumed.model) == weights(unbroken.model)
-    assert resumed.progress.history == unbroken.progress.history
-
-
-def test_a_folded_training_in_bfloat16_learns_what_it_was_not_shown():
-    """More right on fresh images than guessing gets with a probability of one in a million."""
-    made = trainer("smoothadv", engine="folded", precision="bfloat16", epochs=6, milestones=[])
-    assert all(math.isfinite(row["loss"]) for row in made.run().history)
-    fresh = tiny_images(200, seed=7)
-    logits = made.model(torch.from_numpy(fresh.images) / 255)
-    assert (logits.argmax(dim=1).numpy() == fresh.labels).sum() > stats.binom.isf(1e-6, 200, 0.5)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from rs import params
 from rs.errors import InputError
 from rs.methods import METHODS, method_class
 from rs.training.recipe import training_recipe
-from tests.support.helpers import METHOD_PARAMETERS, ROOT, TRAINING, tiny_params
+from tests.support.helpers import METHOD_PARAMETERS, TRAINING, tiny_params
 
 
 def recipe(method="gaussian", sigma=0.25, **sections):
@@ -24,13 +24,6 @@ def test_every_method_gets_its_own_section(method):
     assert {name: getattr(made.training, name) for name in TRAINING} == TRAINING
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("sigma", [0.25, 0.5])
-def test_the_projects_own_parameters_make_every_method_of_the_default_data_set(method, sigma):
-    values = params.read_params(ROOT / "params.yaml")
-    assert training_recipe(values, "digits", method, sigma).name == method
-
-
 def test_a_method_overrides_single_values_of_the_training_for_itself_alone():
     sections = {"macer": {**METHOD_PARAMETERS["macer"], "training": {"epochs": 7, "clip_norm": 1.0}}}
     macer, gaussian = recipe("macer", **sections), recipe("gaussian", **sections)
@@ -44,13 +37,6 @@ def test_a_value_may_depend_on_the_noise_level(sigma, epsilon):
     assert recipe("advmacer", sigma).method.epsilon == epsilon
 
 
-def test_training_values_may_depend_on_the_noise_level_too():
-    own = {"training": {"epochs": {0.25: 3, 0.5: 4}}}
-    common = {**TRAINING, "learning_rate": {0.25: 0.1, 0.5: 0.2}}
-    made = recipe("gaussian", 0.5, gaussian=own, training=common)
-    assert (made.training.epochs, made.training.learning_rate) == (4, 0.2)
-
-
 def test_a_method_without_hyperparameters_may_have_an_empty_section():
     assert recipe(gaussian=None).hyperparameters == recipe(gaussian={}).hyperparameters == {}
 
@@ -60,20 +46,12 @@ def test_a_method_without_hyperparameters_may_have_an_empty_section():
     [
         ({"method": "magic"}, r"the method must be one of gaussian, stability, .*; got 'magic'"),
         ({"sigma": 0.0}, "sigma must be positive"),
-        ({"sigma": float("nan")}, "sigma must be positive"),
-        ({"sigma": float("inf")}, "sigma must be positive and finite"),
         ({"method": "advmacer", "sigma": 1.0}, r"recipes\.tiny\.advmacer\.epsilon must have a value for sigma 1\.0"),
         ({"gaussian": {"lam": 1.0}}, r"recipes\.tiny\.gaussian\.lam is not a known key"),
         ({"method": "stability", "stability": {}}, r"recipes\.tiny\.stability\.lam is missing"),
         ({"method": "stability", "stability": {"lam": -1.0}}, r"recipes\.tiny\.stability\.lam: .*got -1\.0"),
-        ({"method": "stability", "stability": {"lam": "2"}}, r"recipes\.tiny\.stability\.lam: .*got '2'"),
         ({"training": {**TRAINING, "epoch": 1}}, r"recipes\.tiny\.training\.epoch is not a known key"),
         ({"training": without(TRAINING, "momentum")}, r"recipes\.tiny\.training\.momentum is missing"),
-        ({"training": {**TRAINING, "epochs": 0}}, r"recipes\.tiny\.training\.epochs: .*got 0"),
-        ({"gaussian": {"training": {"epoch": 1}}}, r"recipes\.tiny\.gaussian\.training\.epoch is not a known key"),
-        ({"gaussian": {"training": 3}}, r"recipes\.tiny\.gaussian\.training: .*dictionary, got 3"),
-        ({"gaussian": [1]}, r"recipes\.tiny\.gaussian: .*dictionary, got \[1\]"),
-        ({"training": "fast"}, r"recipes\.tiny\.training: .*dictionary, got 'fast'"),
         ({"model": {}}, r"recipes\.tiny\.model\.architecture is missing"),
     ],
 )
@@ -89,8 +67,3 @@ def test_a_missing_section_is_named_with_the_known_ones(section):
     del values["recipes"]["tiny"][section]
     with pytest.raises(InputError, match=rf"recipes\.tiny\.{section}( or .*)?; known in recipes\.tiny: .*advmacer"):
         training_recipe(values, "tiny", "gaussian", 0.25)
-
-
-def test_an_unknown_data_set_is_named_with_the_known_ones():
-    with pytest.raises(InputError, match=r"must have the key recipes\.huge; known here: tiny"):
-        training_recipe(tiny_params(), "huge", "gaussian", 0.25)

@@ -113,6 +113,7 @@ def test_the_state_of_the_global_generators_does_not_matter():
 def test_an_interrupted_training_ends_with_the_bytes_of_an_unbroken_one(tmp_path, method, at):
     """Interrupted at step ``at`` of at least 15, with a checkpoint after every second epoch."""
     settings = {"epochs": 5, "milestones": [2, 4], "checkpoint_every": 2, "eval_every": 2, "crop": 1, "flip": True}
+    settings["ema_decay"] = 0.9
     unbroken = trainer(method, **settings)
     unbroken.run()
     with pytest.raises(KeyboardInterrupt):
@@ -122,6 +123,7 @@ def test_an_interrupted_training_ends_with_the_bytes_of_an_unbroken_one(tmp_path
         resumed = trainer(method, **settings)
     resumed.run(tmp_path / "checkpoint.pt")
     assert weights(resumed.model) == weights(unbroken.model)
+    assert weights(resumed.trained) == weights(unbroken.trained)
     assert resumed.progress.history == unbroken.progress.history
     assert [row["epoch"] for row in resumed.progress.timing] == [1, 2, 3, 4, 5]
 
@@ -140,14 +142,6 @@ def test_a_resumed_training_does_not_repeat_what_the_checkpoint_holds(tmp_path):
 
 def column_of_timing(made):
     return [row["seconds"] for row in made.progress.timing]
-
-
-def test_how_often_a_checkpoint_is_written_changes_nothing(tmp_path):
-    made = [trainer(epochs=3, checkpoint_every=every) for every in (1, 2, 9)]
-    for number, one in enumerate(made):
-        one.run(tmp_path / str(number))
-    assert weights(made[0].model) == weights(made[1].model) == weights(made[2].model)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]  # the third never came to one
 
 
 @pytest.fixture
@@ -230,17 +224,6 @@ def test_averaging_does_not_change_the_training_and_is_what_is_evaluated():
     assert column(averaged, "acr")[-1] == metrics.acr(pd.DataFrame(rows))
 
 
-def test_an_interrupted_average_ends_with_the_bytes_of_an_unbroken_one(tmp_path):
-    settings = {"epochs": 5, "schedule": "linear", "ema_decay": 0.9, "checkpoint_every": 2}
-    unbroken = trainer(**settings)
-    unbroken.run()
-    with pytest.raises(KeyboardInterrupt):
-        spied(trainer(**settings), 10, interrupt).run(tmp_path / "checkpoint.pt")
-    resumed = trainer(model=smallnet(99), **settings)
-    resumed.run(tmp_path / "checkpoint.pt")
-    assert weights(resumed.trained) == weights(unbroken.trained)
-
-
 @pytest.mark.parametrize(("seconds", "epochs"), [(0.0, 1), (1.0, 1), (1.5, 2), (99.0, 4)])
 def test_a_limit_of_seconds_ends_with_the_epoch_in_which_they_pass(tmp_path, monkeypatch, seconds, epochs):
     """By a clock that is a second further at each look. What is continued after the limit trains no further."""
@@ -282,14 +265,6 @@ def test_a_batch_is_cut_into_equal_steps_of_distinct_images(method, images, draw
     assert made.progress.updates == column(made, "updates")[-1] == len(sizes)
     shown = [tuple(image.flatten().tolist()) for x, _, _ in made.method.seen for image in x]
     assert len(set(shown)) == len(shown)
-
-
-def test_images_keep_their_labels_in_every_epoch():
-    made = spied(trainer("smoothadv", epochs=2))
-    made.run()
-    for x, y, _ in made.method.seen:
-        left, right = x[..., :2].mean(dim=(1, 2, 3)), x[..., 2:].mean(dim=(1, 2, 3))
-        assert torch.equal(y, (right > left).long())
 
 
 def test_the_steps_of_a_training_draw_noise_of_their_own():
@@ -403,13 +378,6 @@ def test_one_step_moves_the_weights_by_the_learning_rate_times_the_clipped_norm(
     assert moved.double().norm().item() == pytest.approx(rate * limit, rel=1e-3)  # float32 weights, moved by 1e-5
 
 
-def test_a_clip_norm_that_is_never_reached_changes_nothing():
-    made = [trainer(clip_norm=limit) for limit in (None, 1e6)]
-    for one in made:
-        one.run()
-    assert weights(made[0].model) == weights(made[1].model)
-
-
 def test_momentum_and_weight_decay_follow_the_recursion_of_sgd():
     """v <- m v + (g + w theta), theta <- theta - rate v, on a loss whose gradient is the constant 1."""
     rate, momentum, decay = 0.1, 0.9, 0.01
@@ -450,12 +418,10 @@ def test_a_step_of_less_than_one_image_is_refused_beforehand(batch, images):
         trainer("smoothadv", images=tiny_images(images), parameters={"draws": 4}, batch=batch)
 
 
-def test_a_training_of_an_unchunked_method_needs_no_batch_of_its_draws():
-    trainer("macer", parameters={"draws": 16}, batch=8, epochs=1).run()
+POSITIVE = ["epochs", "batch", "learning_rate", "decay", "checkpoint_every", "eval_n"]
 
 
-@pytest.mark.parametrize("name", ["epochs", "batch", "learning_rate", "decay", "checkpoint_every", "eval_n"])
-@pytest.mark.parametrize("value", [0])
+@pytest.mark.parametrize(("name", "value"), [*((name, 0) for name in POSITIVE), ("crop", 10**9)])
 def test_settings_out_of_range_are_refused(name, value):
     with pytest.raises(ValueError, match=name):
         trainer(**{name: value})
