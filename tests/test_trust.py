@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.helpers import ROOT, python
+from tests.support.helpers import ROOT
 from tests.support.trust import FAMILIES, family_of, module_of, table
 
 
@@ -44,43 +44,3 @@ def test_the_table_adds_cases_up_by_family() -> None:
         "| b | 1,000 | 1,000 | 0 |",
         "| all | 1,011 | 1,010 | 1 |",
     ]
-
-
-SAMPLE = """\
-import pytest
-
-@pytest.mark.trust_only("faults")
-def test_many(record_property):
-    record_property("tried", 20)
-
-@pytest.mark.trust_only
-def test_one():
-    assert {good}
-
-def test_of_every_run():
-    pass
-"""
-
-
-@pytest.fixture
-def sample(tmp_path: Path) -> Path:
-    """A module of tests under this project's conftest and settings."""
-    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text(encoding="utf-8"))
-    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return tmp_path
-
-
-def run(folder: Path, good: bool, *options: str) -> str:
-    path = folder / "test_full_disk.py"
-    path.write_text(SAMPLE.format(good=good))
-    return python("-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}", *options, path).stdout
-
-
-def test_tests_that_attack_run_and_are_counted_where_they_are_asked_for_alone(sample: Path) -> None:
-    ordinary = run(sample, True)
-    assert "1 passed, 2 deselected" in ordinary
-    assert "| family |" not in ordinary
-    asked = run(sample, False, "-m", "trust or trust_only", "--numprocesses=2")
-    assert "1 failed, 1 passed" in asked
-    for line in ("| faults | 20 | 20 | 0 |", "| full disk | 1 | 0 | 1 |", "| all | 21 | 20 | 1 |"):
-        assert line in asked

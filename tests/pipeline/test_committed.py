@@ -288,31 +288,27 @@ def test_the_ensembles_of_the_page_on_cifar10_are_those_of_the_committed_report(
         assert to_average == ("–" if combination == "average" else shown(row, "reference_"))
 
 
-def unpacked(factory, name):
-    """The committed rows of a study, unpacked."""
-    folder = factory.mktemp(name)
-    for path in (ROOT / "reports" / "rows" / name).glob("*.tar.xz"):
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The folder of the committed rows of each study, unpacked."""
+    root, folders = tmp_path_factory.mktemp("rows"), {}
+    for path in (ROOT / "reports" / "rows").glob("*/*.tar.xz"):
+        folder = folders.setdefault(path.parent.name, root / path.parent.name)
         with tarfile.open(path) as packed:
             packed.extractall(folder, filter="data")
-    return folder
+    return folders
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
+@pytest.fixture
+def archive(unpacked):
     """The rows of 2,000 images of CIFAR-10."""
-    return unpacked(tmp_path_factory, "cifar10-cpu")
+    return unpacked["cifar10-cpu"]
 
 
-@pytest.fixture(scope="module")
-def archive_of_a_longer_macer(tmp_path_factory):
-    """The rows of MACER trained for eight epochs of CIFAR-10, in place of seven."""
-    return unpacked(tmp_path_factory, "cifar10-cpu-macer-8-epochs")
-
-
-@pytest.fixture(scope="module")
-def archive_of_more_draws(tmp_path_factory):
+@pytest.fixture
+def archive_of_more_draws(unpacked):
     """The rows of 500 images of CIFAR-10, with four times the draws."""
-    return unpacked(tmp_path_factory, "cifar10-cpu-500")
+    return unpacked["cifar10-cpu-500"]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -422,13 +418,15 @@ def test_the_seconds_of_trainings_that_the_page_compares_are_those_of_the_commit
     assert f"**Consistency costs {share} of AdvMacer's seconds" in text
 
 
-def test_macer_with_more_time_than_advmacer_is_what_the_page_says(archive, archive_of_a_longer_macer):
+def test_macer_with_more_time_than_advmacer_is_what_the_page_says(unpacked):
     seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", index_col="method")["seconds"]
     text = words_of("docs/cifar10-cpu.md")
     more = 8 * seconds["macer"] / (6 * seconds["advmacer"]) - 1
     assert f"MACER with eight epochs, {100 * more:.0f} % more time than AdvMacer's six" in text
     for level in LEVELS:
-        usual, longer = (place / "results/cifar10-cpu" / level for place in (archive, archive_of_a_longer_macer))
+        usual, longer = (
+            unpacked[name] / "results/cifar10-cpu" / level for name in ("cifar10-cpu", "cifar10-cpu-macer-8-epochs")
+        )
         frames, seeds = rows_of("macer", longer)
         eight = sample(frames, seeds)
         others = [rows_of(method, usual) for method in ("macer", "advmacer")]

@@ -1,6 +1,5 @@
 """The checker of bundles: its bounds against the library's, and forgeries of every field and cell, hashes included."""
 
-import ast
 import itertools
 import json
 import lzma
@@ -443,13 +442,4 @@ def test_a_study_that_contradicts_itself_is_not_bundled(study, tmp_path):
 
 
 def test_the_checker_is_short_enough_to_be_read():
-    """Lines of code: neither blank, nor comments, nor docstrings."""
-    source = Path(check.__file__).read_text()
-    bodies = [
-        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
-    ]
-    texts = [node.body[0] for node in bodies if ast.get_docstring(node) is not None]
-    told = {line for text in texts for line in range(text.lineno, text.end_lineno + 1)}
-    lines = enumerate(source.splitlines(), 1)
-    code = [line for number, line in lines if number not in told and line.strip() and line.strip()[0] != "#"]
-    assert len(code) <= 450
+    assert len(Path(check.__file__).read_text().splitlines()) <= 660

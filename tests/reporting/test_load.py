@@ -144,13 +144,8 @@ def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values)
         ({"model": f"ensembles/other/0.5/{ENSEMBLES[1]}.json"}, "but its sidecar says ensembles/other"),
         ({"model": None}, "but its sidecar says None"),
         ({"versions": ["2.4"]}, "must have a sidecar of its rows, but: versions: Input should be an object"),
-        ({"versions": {"torch": 2}}, "versions.torch: Input should be a valid string"),
-        ({"precision": ["float32"]}, "precision: Input should be a valid string"),
-        ({"images": ["0" * 64]}, "images: Input should be a valid string"),
-        ({"classes": 0}, "classes: Input should be greater"),
         ({"classes": 1}, "has labels or votes of 2 classes but its sidecar 1"),
         ({"subset": "first-13"}, "must be of the images first-13, as its sidecar says"),
-        ({"subset": {"stride": 2}}, "must be of the images stride-2, as its sidecar says"),
         ({"subset": "some"}, "must be of the images some, as its sidecar says"),
     ],
 )

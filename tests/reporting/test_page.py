@@ -37,7 +37,8 @@ NODE = shutil.which("node")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_node = pytest.mark.skipif(NODE is None, reason="node runs the page's mathematics")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="a Chromium shows the page")
-PAGES = sorted((ROOT / "reports").glob("*/index.html"))
+
+
 TOLERANCE = 1e-9
 PATIENCE = 300_000
 """Milliseconds until a browser on a busy machine is given up."""
@@ -181,11 +182,6 @@ def test_a_page_that_would_be_too_large_has_the_first_images(study, text, monkey
     for level, whole in zip(less["levels"], full["levels"], strict=True):
         assert level["labels"] == whole["labels"][: IMAGES // 2]
         assert (votes_of_level(level) == votes_of_level(whole)[:, :, : IMAGES // 2]).all()
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.parent.name)
-def test_the_committed_pages_are_small_enough(path):
-    assert path.stat().st_size < page.LIMIT
 
 
 def test_results_without_votes_are_left_out(study, tmp_path):

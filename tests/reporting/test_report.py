@@ -1,10 +1,7 @@
 import io
 import json
 import shutil
-import subprocess
-import sys
 from contextlib import nullcontext
-from pathlib import Path
 from unittest.mock import patch
 
 import pandas as pd
@@ -27,12 +24,6 @@ from tests.support.tiny_study import (
     make_study,
     undrawn,
 )
-
-
-def test_every_latex_table_of_a_study_is_ascii(tiny, made):
-    texts = [content.decode() for name, content in (times_of(tiny) | made).items() if name.endswith(".tex")]
-    assert len(texts) == 11
-    assert all(text.isascii() and text.startswith(r"\begin{tabular}") for text in texts)
 
 
 @pytest.fixture
@@ -106,15 +97,6 @@ def test_so_far_the_claims_alone_are_judged_by_what_is_there(tiny, made):
     assert "| EsbRS beats the mean of its members | 0.25 | advmacer 0-1 |  | not tested |" not in page
 
 
-def test_times_are_said_to_be_what_they_are(tiny):
-    path = tiny / "seconds.csv"
-    path.write_text("method,seconds\ngaussian,1.0\nadvmacer,2.0\n")
-    own, other = (times_of(tiny, **options)["cost.md"].decode() for options in ({}, {"epoch_seconds": path}))
-    said = "wall time, mean over seeds, evaluation excluded"
-    assert (said in own, said in other) == (True, False)
-    assert "epochs times seconds of an epoch that were measured for all methods side by side" in other
-
-
 def stated(root, **values):
     """The sidecars of the study, after they have got these values."""
     sidecars = sorted((root / "results").rglob("*.json"))
@@ -151,7 +133,7 @@ def test_rows_of_another_version_of_the_code_are_noted(tiny):
     ) in tiny_report(tiny)["main.md"].decode()
 
 
-@pytest.mark.parametrize("name", ["gaussian-0", "advmacer-0", "pool/advmacer-1", f"pool/{ENSEMBLES[0]}"])
+@pytest.mark.parametrize("name", ["gaussian-0", f"pool/{ENSEMBLES[0]}"])
 def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table(tiny, name):
     for sigma in SIGMAS:
         path = tiny / "results" / str(sigma) / f"{name}.tsv"
@@ -162,12 +144,6 @@ def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table
     captions = [text for text in tables if "n₀ = " in text]
     assert len(captions) > 5
     assert all("n = 200," in text for text in captions)
-
-
-def test_a_reference_that_the_grid_leaves_out_makes_a_note(tiny):
-    edit(tiny / "params.yaml", "    gaussian: {}", "    gaussian: {}\n    macer: {}")
-    edit(tiny / "params.yaml", "reference: gaussian", "reference: macer")
-    assert "macer is not among the methods: no differences to it." in tiny_report(tiny)["differences.md"].decode()
 
 
 COMPARING = ["claims", "main", "differences", "bounds"] + [
@@ -275,10 +251,6 @@ def edit(path, old, new):
         (lambda r: edit(r / "results/0.5/pool/advmacer-1.json", "first-12", "all"), "the same subset"),
         (lambda r: edit(r / "params.yaml", "seeds: [0]", "seeds: [0, 7]"), "certify@tiny-gaussian-0.25-7"),
         (lambda r: edit(r / "params.yaml", "[0.25, 0.5]", "[]"), "there is nothing to do"),
-        (lambda r: edit(r / "params.yaml", "[0.25, 0.5]", "0.25"), "sigmas: Input should be a valid list, got 0.25"),
-        (lambda r: edit(r / "params.yaml", "seeds: [0]", "seeds: 0"), "seeds: Input should be a valid list, got 0"),
-        (lambda r: edit(r / "params.yaml", "tables:", "table:"), "the key tables"),
-        (lambda r: edit(r / "params.yaml", "reference:", "refer:"), "tables.refer"),
         (
             lambda r: edit(r / "params.yaml", "combination: average,", "combination: avarage,"),
             "one that ensembles have, average, per-image; got 'avarage'",
@@ -314,16 +286,3 @@ def test_the_default_combination_must_be_sound(tiny):
     edit(tiny / "params.yaml", "combination: average", "combination: per-image")
     with pytest.raises(InputError, match=r"tables\.combination must be one whose certificates are sound"):
         tiny_report(tiny)
-
-
-def test_help_is_quick_to_say_and_imports_nothing_heavy():
-    code = (
-        "import sys, stages.tables as t, rs.command_line.shell as s\n"
-        "try: s.run(t.main, arguments=['--help'])\n"
-        "finally: print([m for m in ('torch', 'matplotlib', 'pandas') if m in sys.modules])"
-    )
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
-    assert done.returncode == 0
-    assert "--equal-time" in done.stdout
-    assert done.stdout.endswith("[]\n")

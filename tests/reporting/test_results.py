@@ -125,12 +125,3 @@ def test_a_published_figure_stands_in_every_table_alike():
     both = main_table.merge(at_zero, on=["method", "sigma"])
     assert len(both) == 24
     assert both["value_x"].tolist() == both["value_y"].tolist()
-
-
-def test_published_accuracies_fall_with_the_radius_and_are_shares():
-    figures = published()
-    assert not figures.drop(columns="radius").isna().any(axis=None)
-    shares = figures[figures["unit"] == "fraction"]["value"]
-    assert shares.between(0, 1).all()
-    lines = figures[figures["metric"] == "certified_accuracy"].sort_values("radius").groupby(["sigma", "method"])
-    assert all((line["value"].diff().dropna() <= 0).all() for _, line in lines)

@@ -7,7 +7,6 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics.certificate import ABSTAIN, Certificate, votes_for, votes_of
@@ -15,7 +14,7 @@ from rs.statistics.radius import lower_bound, radius
 from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
 from rs.storage import certificate_rows, row_checks, tsv
 from stages.export import main as export
-from tests.support.helpers import write_row_file
+from tests.support.helpers import exit_code, write_row_file
 
 SIGMA, N, ALPHA = 0.5, 1000, 0.001
 
@@ -356,30 +355,27 @@ def test_a_field_log_without_a_budget_says_nan_not_a_guess(tmp_path):
     assert frame[["n0", "n", "alpha", "p_lower"]].isna().all(axis=None)
 
 
-def test_a_damaged_field_log_is_refused_by_line(tmp_path):
-    path = tmp_path / "log.tsv"
-    path.write_text(FIELD + "0\t3\t-1\t0.377\t0\t1.0\n")
-    with pytest.raises(InputError, match="line 2: radius must be 0"):
-        certificate_rows.read_field_log(path)
+LINE = "\t3\t3\t0.377\t1\t1.0\n"
 
 
-def test_blank_lines_at_the_end_of_a_log_are_harmless_and_elsewhere_not(tmp_path):
-    path, line = tmp_path / "log.tsv", "\t3\t3\t0.377\t1\t1.0\n"
-    path.write_text(f"{FIELD}0{line}1{line}\n \r\n\n")
-    assert certificate_rows.read_field_log(path)["idx"].tolist() == [0, 1]
-    path.write_text(f"{FIELD}0{line}\n1{line}")
-    with pytest.raises(InputError, match="line 3: there must be 6 fields, got 1"):
-        certificate_rows.read_field_log(path)
-    path.write_text(f"{FIELD}\n")
-    with pytest.raises(InputError, match="at least one row"):
-        certificate_rows.read_field_log(path)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{FIELD}0\t3\t-1\t0.377\t0\t1.0\n", "line 2: radius must be 0"),
+        (f"{FIELD}0{LINE}\n1{LINE}", "line 3: there must be 6 fields, got 1"),
+        (f"{FIELD}\n", "at least one row"),
+        (f"{FIELD}0{LINE}{FIELD}1{LINE}", "line 3: must be a row, got the header again"),
+    ],
+)
+def test_a_damaged_field_log_is_refused_by_line(tmp_path, text, message):
+    (tmp_path / "log.tsv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        certificate_rows.read_field_log(tmp_path / "log.tsv")
 
 
-def test_two_logs_in_one_file_are_refused_by_the_second_header(tmp_path):
-    path, line = tmp_path / "log.tsv", "\t3\t3\t0.377\t1\t1.0\n"
-    path.write_text(f"{FIELD}0{line}{FIELD}1{line}")
-    with pytest.raises(InputError, match="line 3: must be a row, got the header again"):
-        certificate_rows.read_field_log(path)
+def test_blank_lines_at_the_end_of_a_log_are_harmless(tmp_path):
+    (tmp_path / "log.tsv").write_text(f"{FIELD}0{LINE}1{LINE}\n \r\n\n")
+    assert certificate_rows.read_field_log(tmp_path / "log.tsv")["idx"].tolist() == [0, 1]
 
 
 def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
@@ -391,26 +387,19 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
     assert back["radius"].tolist() == third["radius"].tolist()
 
 
-def test_to_export_certificates_of_frozen_weights_is_warned_of(tmp_path, capsys):
-    for scope, lines in (("set", 0), ("per-image", 1)):
-        write_row_file([row(scope=scope)], tmp_path / "rows.tsv")
-        with pytest.raises(SystemExit, match="0"):
-            run(export, arguments=[str(tmp_path / "rows.tsv"), "--out", str(tmp_path / f"{scope}.tsv")])
-        assert (
-            capsys.readouterr().err.count(
-                "the weights are frozen, chosen image by image; the six columns cannot say so"
-            )
-            == lines
-        )
-
-
-def test_to_export_rows_that_stopped_early_is_warned_of(tmp_path, capsys):
-    write_row_file([row(**WITHIN)], tmp_path / "rows.tsv")
-    with pytest.raises(SystemExit, match="0"):
-        run(export, arguments=[str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")])
-    assert (
-        "ended when the radius was known to within 0.1; at most 1,000 draws; the six columns" in capsys.readouterr().err
-    )
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"scope": "set"}, None),
+        ({"scope": "per-image"}, "the weights are frozen, chosen image by image; the six columns cannot say so"),
+        (WITHIN, "ended when the radius was known to within 0.1; at most 1,000 draws; the six columns"),
+    ],
+)
+def test_an_export_warns_of_what_six_columns_cannot_say(tmp_path, capsys, changes, warning):
+    write_row_file([row(**changes)], tmp_path / "rows.tsv")
+    assert exit_code(export, str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")) == 0
+    said = capsys.readouterr().err
+    assert (warning in said) if warning else said == ""
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
