@@ -6,8 +6,6 @@ import os
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from rs.certification.certify_model import certify_images, warn_if_n_too_small
@@ -17,11 +15,9 @@ from rs.smoothing.settings import CertificationSettings
 from rs.statistics.radius import votes_needed
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
-from tests.support.helpers import SHAPE, Constant, smallnet, tiny_images
+from tests.support.helpers import CERTIFY, SHAPE, Constant, smallnet, tiny_images
 
-SETTINGS = CertificationSettings(
-    n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", engine="plain", shortcut=False
-)
+SETTINGS = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4})
 IDENTITY = {
     "classifier": "smallnet",
     "scope": "model",
@@ -112,32 +108,6 @@ def test_an_interrupted_run_continues_to_the_bytes_of_an_unbroken_one(tmp_path, 
     assert out.read_bytes() == unbroken
     assert len(seconds_of(out).read_text().splitlines()) == 1 + SIZE
     assert (f"continuing after {images} of {SIZE} images" in capsys.readouterr().err) == (images > 0)
-
-
-@given(data=st.data())
-def test_a_run_continues_from_any_prefix_of_its_two_files(tmp_path_factory, data):
-    folder = tmp_path_factory.mktemp("part")
-    part, seconds = folder / "rows.tsv", folder / "seconds.csv"
-    done = [f"{i}\t{i * i}\n" for i in range(5)], [f"{i},0.5\n" for i in range(5)]
-    kept = []
-    for path, header, lines in zip(
-        (part, seconds), (certificate_rows.HEADER + "\n", "idx,seconds\n"), done, strict=True
-    ):
-        text = header + "".join(lines)
-        path.write_text(text[: data.draw(st.integers(len(header), len(text)))])
-        kept.append(path.read_text().count("\n") - 1)
-    count = row_writer._resume({part: certificate_rows.HEADER + "\n", seconds: "idx,seconds\n"})
-    assert count == min(kept)
-    assert part.read_text() == certificate_rows.HEADER + "\n" + "".join(done[0][:count])
-    assert seconds.read_text() == "idx,seconds\n" + "".join(done[1][:count])
-
-
-def test_the_rows_are_published_after_everything_that_explains_them(tmp_path, monkeypatch):
-    """A process may die between any two files, and rows without a sidecar are refused for good."""
-    out, write, published = tmp_path / "rows.tsv", row_writer.files.write_text, []
-    monkeypatch.setattr(row_writer.files, "write_text", lambda path, text: (published.append(path), write(path, text)))
-    certify_tiny(out)
-    assert [path for path in published if path.parent == tmp_path] == [seconds_of(out), sidecar_of(out), out]
 
 
 def stamps(folder):

@@ -153,28 +153,12 @@ def test_without_the_noise_nothing_is_tried_under_it():
     assert "give --sigma" in finding.text
 
 
-def test_where_no_accuracy_would_tell_it_from_chance_that_is_a_warning():
-    """Whoever guesses the one class of all images is right."""
-    images = labelled()
-    chosen = images.labels == 2
-    few = PackedImages(images.meta, images.images[chosen], images.labels[chosen])
-    (finding,) = examined(Nearest(), images=few)
-    assert (finding.level, "not clearly better than chance" in finding.text) == ("warning", True)
-
-
 @pytest.mark.parametrize("model", [Nearest(), Hook(lambda _, x: by_chance(x))])
 def test_without_labels_it_is_said_what_was_not_looked_at(model):
     images = labelled()
     (finding,) = examined(model, images=replace(images, labels=np.full_like(images.labels, UNLABELLED)))
     assert finding.level == "warning"
     assert "the images have no labels, so nothing was found out about its accuracy" in finding.text
-
-
-def test_without_labels_faults_that_need_none_are_found():
-    images = labelled()
-    images = replace(images, labels=np.full_like(images.labels, UNLABELLED))
-    found = examined(Nearest(lambda x: x.clamp(0, 1)), images=images)
-    assert ["no labels" in found[0].text, "clips" in found[1].text, len(found)] == [True, True, 2]
 
 
 def test_without_images_it_is_one_function_and_no_more_is_known():

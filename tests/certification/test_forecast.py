@@ -14,12 +14,10 @@ from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import certificate_rows
 from tests.support.cells import certify_folder
 from tests.support.folders import contents
-from tests.support.helpers import SHAPE, Constant, write_tiny
+from tests.support.helpers import CERTIFY, SHAPE, Constant, write_tiny
 from tests.support.untrained import save_model
 
-SETTINGS = CertificationSettings(
-    n0=100, n=900, alpha=0.01, seed=0, subset="all", precision="float32", engine="plain", shortcut=False
-)
+SETTINGS = CertificationSettings(**CERTIFY | {"n0": 100, "n": 900})
 X = torch.zeros(SHAPE)
 
 

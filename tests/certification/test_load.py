@@ -237,16 +237,3 @@ def test_the_sources_of_a_users_model_are_the_files_of_its_function_and_of_what_
     files = [Path(f"{name}.py").read_bytes() for name in (own, f"{own}_parts")]
     assert load(f"{own}:make", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
     assert load(f"{own}:plain", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
-
-
-def test_an_edit_of_a_function_that_a_users_network_calls_is_another_source(meta, own):
-    """Of a module that none of its layers is of, and that is imported when the network runs."""
-    Path(f"{own}_helper.py").write_text("def pre(x):\n    return x\n")
-    Path(f"{own}_parts.py").write_text(
-        f"from torch import nn\n\nclass Scale(nn.Module):\n    def forward(self, x):\n"
-        f"        from {own}_helper import pre\n        return pre(x)\n"
-    )
-    loaded = load(f"{own}:make", meta)
-    before = loaded.sources
-    Path(f"{own}_helper.py").write_text("def pre(x):\n    return 1 - x\n")
-    assert loaded.sources != before

@@ -1,7 +1,6 @@
 """Networks in int8: ``rs.certification.quantize``, and the commands that make and run them."""
 
 import json
-import resource
 import shutil
 import sys
 from contextlib import suppress
@@ -25,10 +24,8 @@ from rs.certification.quantize import (
     quantized_identity,
     quantized_members,
     runtime,
-    serialize,
 )
 from rs.command_line import main as rs
-from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.errors import InputError, NotDeterministicError
@@ -38,15 +35,23 @@ from rs.runtime.streams import Stream
 from rs.smoothing.noise import block, noisy_pair
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from tests.support.cells import certify_folder
-from tests.support.helpers import CLASSES, SHAPE, needs_x86, python, smallnet, tiny_images, write_tiny
+from tests.support.helpers import (
+    CERTIFY,
+    CLASSES,
+    SHAPE,
+    exit_code,
+    needs_x86,
+    python,
+    smallnet,
+    tiny_images,
+    write_tiny,
+)
 from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two
 from tests.support.untrained import save_model
 
 CPU = torch.device("cpu")
 SIGMA, COUNT = 0.25, 10
-SETTINGS = CertificationSettings(
-    n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", engine="quantized", shortcut=False,
-)  # fmt: skip
+SETTINGS = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4, "engine": "quantized"})
 
 
 def quantized(model, shape, seed=0):
@@ -71,9 +76,7 @@ def tiny(tmp_path_factory):
 
 
 def finished(*words):
-    with pytest.raises(SystemExit) as caught:
-        run(rs.app, arguments=[str(word) for word in words])
-    assert caught.value.code == 0
+    assert exit_code(rs.app, *words) == 0
 
 
 # ------------------------------------------------------------------------------------- one fixed function
@@ -243,23 +246,13 @@ def test_what_is_there_is_replaced_by_force_alone(tiny, capfd, monkeypatch):
     before = quantized_files(tiny / "model")
     with monkeypatch.context() as patched:
         patched.setattr(int8, "quantize", None)  # it is refused before any work
-        with pytest.raises(SystemExit) as caught:
-            run(rs.app, arguments=[str(word) for word in (*words, COUNT)])
-    assert caught.value.code == 2
+        assert exit_code(rs.app, *words, COUNT) == 2
     assert "a quantised network is there; name another MODEL, or replace it with --force" in capfd.readouterr().err
     assert quantized_files(tiny / "model") == before
     finished(*words, more, "--force")
     assert int8.read_quantized(tiny / "model").card.calibration == more
     finished(*words, COUNT, "--force")
     assert quantized_files(tiny / "model") == before
-
-
-def test_the_command_says_how_many_images_there_were(tiny, capfd, tmp_path):
-    shutil.copytree(tiny / "model", tmp_path / "model")
-    capfd.readouterr()
-    finished("quantize", tmp_path / "model", "--data", tiny / "data", "--images", 99_999, "--force")
-    there = len(data.load_images(tiny / "data", "train"))
-    assert f"int8, {there:,} calibration images, network" in capfd.readouterr().out
 
 
 def quantized_files(folder):
@@ -346,18 +339,6 @@ def test_the_fingerprint_of_a_network_tells_its_graph_from_its_weights():
     assert len({SerializedNetwork(*parts).fingerprint for parts in ((b"ab", b"c"), (b"a", b"bc"), (b"", b"abc"))}) == 3
 
 
-@pytest.mark.parametrize("most", [0, 3000])
-def test_where_a_network_finds_no_room_among_temporary_files_it_is_said(most):
-    """Files have so many bytes at most: too few for the graph or for the weights. OpenVINO raises a RuntimeError."""
-    model, limits = convert(residual(), images(1, COLOUR)), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
-    try:
-        with pytest.raises(InputError, match=r"must have room for a network, .*; make room there, or .* with TMPDIR"):
-            serialize(model)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
 # ------------------------------------------------------------------------------------------ commands
 
 
@@ -389,15 +370,6 @@ def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_p
     }
     assert sides["quantized"].keys() - sides["plain"].keys() == {"quantized", "calibration", "instructions"}
     assert sides["plain"]["precision"] == "float32"
-
-
-def test_an_image_is_classified_in_int8(tiny, tmp_path, capfd):
-    Image.fromarray(np.full(SHAPE[1:], 99, np.uint8)).save(tmp_path / "grey.png")
-    how = ["--device", "cpu", "--seed", "0", "--engine", "quantized", "--json"]
-    finished("predict", tmp_path / "grey.png", "--model", tiny / "model", *how)
-    answer = json.loads(capfd.readouterr().out)
-    assert (answer["engine"], answer["precision"]) == ("quantized", "int8")
-    assert answer["quantized"] == int8.read_quantized(tiny / "model").card.network
 
 
 def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say_which(tmp_path, monkeypatch, capfd):

@@ -7,10 +7,9 @@ import pytest
 
 from rs.command_line.certify import main as certify
 from rs.command_line.exchange import merge_rows as merge
-from rs.command_line.shell import run
 from rs.command_line.show import show_files
 from rs.storage.certificate_rows import seconds_of, sidecar_of
-from tests.support.helpers import write_params, write_tiny
+from tests.support.helpers import exit_code, write_params, write_tiny
 
 LINEAR = "tests.support.helpers:Linear"
 
@@ -26,9 +25,7 @@ def project(tmp_path, monkeypatch):
 
 def ended(command, *words):
     """Exit code of a command."""
-    with pytest.raises(SystemExit) as end:
-        run(command, words)
-    return end.value.code
+    return exit_code(command, *words)
 
 
 def certified(out, *more):

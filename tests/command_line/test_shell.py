@@ -3,10 +3,8 @@
 import atexit
 import errno
 import io
-import json
 import os
 import sys
-from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +22,7 @@ from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.trainer import Trainer
 from tests.support.folders import reproducible
-from tests.support.helpers import SHAPE, tiny_params, write_params, write_tiny
+from tests.support.helpers import SHAPE, exit_code, write_params, write_tiny
 from tests.support.raw_images import image_bytes
 from tests.support.untrained import save_model
 
@@ -56,10 +54,9 @@ def stop_after(monkeypatch, certificates):
 
 def ended(capfd, command, *words):
     """Exit code of a command, and the lines on stdout and on stderr."""
-    with pytest.raises(SystemExit) as end:
-        run(command, arguments=list(words))
+    code = exit_code(command, *words)
     out, err = capfd.readouterr()
-    return end.value.code, out.splitlines(), err.splitlines()
+    return code, out.splitlines(), err.splitlines()
 
 
 def certify_to(name):
@@ -133,41 +130,17 @@ def test_a_function_has_no_folder_to_write_beside(capfd):
     assert line.endswith("got own_models:make; a function has no folder")
 
 
-BROKEN = """
-from torch import nn
-
-class Broken(nn.Module):
-    def forward(self, x):
-        return self.layers(x)
-
-def raises():
-    return 1 / 0
-
-def none():
-    return Broken()
-"""
-
-
-@pytest.mark.parametrize(
-    ("model", "said"),
-    [
-        ("broken_models:none", "it raised AttributeError: 'Broken' object has no attribute 'layers'; correct it"),
-        ("broken_models:raises", "it raised ZeroDivisionError: division by zero; correct it"),
-        ("own_syntax:raises", "but it raised SyntaxError: invalid syntax"),
-    ],
-)
-def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(project, monkeypatch, capfd, model, said):
-    Path("broken_models.py").write_text(BROKEN)
-    Path("own_syntax.py").write_text("raises(")
+def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(project, monkeypatch, capfd):
+    Path("broken_models.py").write_text("def raises():\n    return 1 / 0\n")
     monkeypatch.syspath_prepend(str(project))
-    _, *words = certify_to("rows.tsv")
-    code, out, (line,) = ended(capfd, certify, model, "--sigma", "0.25", *words)
+    words = ["broken_models:raises", "--sigma", "0.25", *certify_to("rows.tsv")[1:]]
+    code, out, (line,) = ended(capfd, certify, *words)
     assert (code, out) == (2, [])
     assert line.startswith("error: ")
-    assert said.replace("SyntaxError: invalid syntax", "SyntaxError: ") in line
-    code, _, lines = ended(capfd, certify, model, "--sigma", "0.25", *words, "--debug")
+    assert "it raised ZeroDivisionError: division by zero; correct it" in line
+    code, _, lines = ended(capfd, certify, *words, "--debug")
     assert (code, lines[-1]) == (2, line)
-    assert any(name in "\n".join(lines) for name in ("broken_models.py", "own_syntax.py"))
+    assert "broken_models.py" in "\n".join(lines)
     assert "Traceback (most recent call last):" in lines
 
 
@@ -217,15 +190,6 @@ def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
 def test_a_device_is_not_read_to_its_end(capfd, command, words):
     code, out, (line,) = ended(capfd, command, *words, "/dev/null")
     assert (code, out, line.startswith("error: /dev/null must be a file")) == (2, [], True)
-
-
-def test_a_padding_beyond_any_image_is_refused(project, capfd):
-    values = deepcopy(tiny_params())
-    values["recipes"]["tiny"]["training"]["crop"] = 10**9
-    Path("params.yaml").write_text(json.dumps(values))
-    words = ("gaussian", "--dataset", "tiny", "--sigma", "0.25", "--seed", "0", "--data", "data")
-    code, _, (line,) = ended(capfd, train, *words, "--out", "new", "--log", "log")
-    assert (code, "crop: Input should be less than or equal to 16384, got 1000000000" in line) == (2, True)
 
 
 @pytest.mark.parametrize("named", [["--params", "mine.yaml"], ["--params=mine.yaml"], []])

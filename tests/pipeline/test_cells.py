@@ -14,9 +14,9 @@ from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
-from rs.training.trainer import HISTORY, TIMING, Trainer, initial_seed
+from rs.training.trainer import HISTORY, TIMING, initial_seed
 from tests.support.cells import certify_tiny, train_tiny
-from tests.support.folders import contents, reproducible
+from tests.support.folders import contents
 from tests.support.helpers import CERTIFY, TRAINING, tiny_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
@@ -87,29 +87,6 @@ def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(tmp
     trained, card = checkpoint.load_model(tmp_path / "model")
     assert torch.equal(trained.network.fc.weight, card.build(initial_seed(7)).network.fc.weight)
     assert json.loads((tmp_path / "log" / "provenance.json").read_text())["git_commit"] is None
-
-
-def test_unfinished_work_of_one_recipe_is_not_continued_by_another(tmp_path, tiny, trained, monkeypatch):
-    step = Trainer._step
-
-    def interrupted(self, *arguments):
-        if self.progress.updates == 20:
-            raise KeyboardInterrupt
-        return step(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_step", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            train_tiny(tiny, tmp_path / "interrupted", seed=5)
-    train_tiny(tiny, tmp_path / "other")
-    assert reproducible(tmp_path / "other") == reproducible(trained / "out")
-
-
-def test_a_subset_has_the_rows_of_the_whole(tmp_path, tiny, model):
-    for name, subset in (("all", "all"), ("some", {"stride": 3})):
-        certify_tiny(model, tiny, tmp_path / f"{name}.tsv", subset=subset)
-    whole, some = ((tmp_path / f"{name}.tsv").read_text().splitlines() for name in ("all", "some"))
-    assert some == [whole[0], whole[1], whole[4], whole[7], whole[10]]
 
 
 def test_rows_of_a_model_trained_anew_do_not_take_the_place_of_the_old(tmp_path, tiny, model):

@@ -3,18 +3,15 @@
 import pytest
 
 from rs import params
-from rs.command_line.shell import run
 from stages.choose import GRID, main
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, exit_code
 
 PROJECT = params.read_params(ROOT / "params.yaml")
 
 
 def choose(path, dataset):
     """Run the command; its exit code."""
-    with pytest.raises(SystemExit) as caught:
-        run(main, arguments=[dataset, "--params", str(path)])
-    return caught.value.code
+    return exit_code(main, dataset, "--params", str(path))
 
 
 @pytest.fixture

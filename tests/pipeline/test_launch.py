@@ -1,7 +1,5 @@
 """Commands that start themselves in several processes: ``launcher`` of the parameters."""
 
-import csv
-import json
 import os
 import re
 import sys
@@ -10,10 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from rs.command_line.shell import launch, run
+from rs.command_line.shell import launch
 from rs.errors import InputError
-from tests.support.folders import contents
-from tests.support.helpers import TRAINING, python, write_params, write_tiny
+from tests.support.helpers import exit_code
 
 EXECVP = os.execvp
 TWO = "torchrun --standalone --nproc-per-node 2"
@@ -110,33 +107,6 @@ def refused(capfd, launcher, message):
             launch({"launcher": launcher})
         raise caught.value
 
-    with pytest.raises(SystemExit) as caught:
-        run(command, arguments=[])
-    assert caught.value.code == 2
+    assert exit_code(command) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("error: params.yaml: launcher must be ")
-
-
-@pytest.mark.slow
-def test_two_processes_write_one_model_and_one_log(tmp_path, work):
-    write_tiny(tmp_path / "data", train=23)
-    training = {**TRAINING, "epochs": 6, "checkpoint_every": 2, "milestones": [3], "crop": 1, "flip": True}
-    params = json.loads(write_params(tmp_path / "params.yaml", training=training).read_text())
-    (tmp_path / "params.yaml").write_text(json.dumps({"launcher": TWO, **params}))
-    out = tmp_path / "out"
-    words = ["advmacer", "--dataset", "tiny", "--sigma", 0.25, "--seed", 1, "--data", tmp_path / "data"]
-    words += ["--device", "cpu", "--out", out / "model", "--log", out / "log", "--params", tmp_path / "params.yaml"]
-    done = python("-m", "stages.train", *words, timeout=600)
-    assert (done.returncode, done.stdout.count("; model in ")) == (0, 1), done.stderr  # one of the processes says it
-    assert sorted(contents(out)) == [
-        "log/history.csv",
-        "log/provenance.json",
-        "log/timing.csv",
-        "model/model.json",
-        "model/model.safetensors",
-    ]
-    with (out / "log" / "history.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [int(row["updates"]) for row in rows] == [6, 12, 18, 24, 30, 36]  # 3 batches of 2 steps
-    assert json.loads((out / "log" / "provenance.json").read_text())["processes"] == 2
-    assert list(work.iterdir()) == []

@@ -3,9 +3,9 @@ import re
 import numpy as np
 import pytest
 
-from rs.command_line.shell import run
 from rs.data import images
 from stages.prepare import main
+from tests.support.helpers import exit_code
 
 PARAMS = """
 datasets:
@@ -22,9 +22,7 @@ def params(tmp_path):
 
 
 def command(*words):
-    with pytest.raises(SystemExit) as stop:
-        run(main, arguments=[str(word) for word in words])
-    return stop.value.code or 0
+    return exit_code(main, *words)
 
 
 def test_digits_are_prepared_from_the_command_line(params, tmp_path, capsys):

@@ -5,13 +5,12 @@ import json
 
 import pytest
 
-from rs.command_line.shell import run
 from rs.data import images
 from rs.runtime.arithmetic import PORTABLE
 from rs.statistics.metrics import acr
 from rs.storage import certificate_rows
 from stages.tune import COLUMNS, main
-from tests.support.helpers import METHOD_PARAMETERS, TRAINING, write_params, write_tiny
+from tests.support.helpers import METHOD_PARAMETERS, TRAINING, exit_code, write_params, write_tiny
 
 SETTINGS = [{"lam": 0.5}, {"lam": 3.0, "training": {"learning_rate": 0.01}}]
 TUNING = {"epochs": 1, "seed": 7, "images": 6, "n0": 10, "n": 40, "settings": {"macer": SETTINGS}}
@@ -34,9 +33,7 @@ def tune(tmp_path, folder, method="macer", out="tried.csv", work="work"):
     options = {"sigma": 0.25, "data": folder, "work": tmp_path / work, "out": tmp_path / out}
     options |= {"params": tmp_path / "params.yaml", "device": "cpu"}
     words = ["tiny", method, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
-    with pytest.raises(SystemExit) as caught:
-        run(main, arguments=words)
-    return caught.value.code
+    return exit_code(main, *words)
 
 
 def table(path):
@@ -76,20 +73,6 @@ def test_what_was_tried_is_not_tried_again(tmp_path, folder, monkeypatch):
     monkeypatch.setattr("rs.training.run.train_model", None)
     assert tune(tmp_path, folder) == 0
     assert (tmp_path / "tried.csv").read_bytes() == before
-
-
-def test_a_training_that_stopped_between_its_model_and_its_logs_is_finished(tmp_path, folder, work, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("rs.training.run._write_logs", stop)
-        assert tune(tmp_path, folder) == 130
-    assert tune(tmp_path, folder) == 0
-    for number in range(2):
-        log = tmp_path / "work" / "macer" / "0.25" / str(number) / "log"
-        assert {path.name for path in log.iterdir()} == {"history.csv", "timing.csv", "provenance.json"}
-    assert [path for path in work.iterdir() if (path / "lock").exists()] == []
 
 
 def test_what_has_changed_is_trained_again_and_nothing_else(tmp_path, folder):

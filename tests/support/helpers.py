@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from rs import params
+from rs.command_line.shell import run
 from rs.data import prepared
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta, images_fingerprint
@@ -196,16 +197,11 @@ def python(*arguments, timeout=120, cwd=ROOT, **environment):
     )
 
 
-def help_of(stage, *more):
-    """Run ``python -m stages.STAGE --help``; its last line is the exit code and the slow packages that it imported."""
-    heavy = {"torch", "torchvision", "sklearn", "matplotlib", "pandas", "scipy", *more}
-    script = (
-        f"import runpy, sys; sys.argv = ['stages.{stage}', '--help']\n"
-        f"try: runpy.run_module('stages.{stage}', run_name='__main__')\n"
-        "except SystemExit as end: code = end.code\n"
-        f"print(code, sorted({heavy!r} & set(sys.modules)))"
-    )
-    return python("-c", script)
+def exit_code(command, *words):
+    """Run a command in this process; its exit code."""
+    with pytest.raises(SystemExit) as end:
+        run(command, arguments=[str(word) for word in words])
+    return end.value.code or 0
 
 
 def write_row_file(rows, path):

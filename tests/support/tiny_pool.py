@@ -20,6 +20,7 @@ from rs.smoothing.noise import block
 from rs.smoothing.settings import CertificationSettings
 from tests.support.combinations import named
 from tests.support.helpers import CERTIFY, SHAPE, write_params
+from tests.support.untrained import CARD
 
 CPU = torch.device("cpu")
 SIGMA = 0.25
@@ -95,16 +96,7 @@ def logits_of(who, x):
 def save_member(method, seed, folder=None, gain=1.0):
     """A small network whose weights are set by hand to :func:`logits_of`: it keeps a number and its negative, as
     rectified numbers; looks at one pixel of each quadrant; and takes the four apart."""
-    values = {"shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25], "dataset": "tiny"}
-    values |= {
-        "hyperparameters": {},
-        "training": {},
-        "epochs": 1,
-        "device": "cpu",
-        "versions": checkpoint.library_versions(),
-    }
-    values |= {"arithmetic": "native"}
-    card = checkpoint.ModelCard(architecture="smallnet", method=method, sigma=SIGMA, seed=seed, **values)
+    card = replace(CARD, classes=list(CLASSES), method=method, sigma=SIGMA, seed=seed)
     model = card.build(0)
     row, column = divmod(list(BLIND).index((method, seed)), 2)
     convolutions = [layer for layer in model.network.features if isinstance(layer, nn.Conv2d)]
