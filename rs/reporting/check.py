@@ -146,7 +146,7 @@ def rows_path(study: Values, sigma: str, classifier: Values) -> str:
     return f"results/{study['dataset']}/{sigma}/{classifier['folder']}{slug_of(classifier)}"
 
 
-def model_name(study: Values, sigma: str, classifier: Values) -> str:
+def model_path(study: Values, sigma: str, classifier: Values) -> str:
     """Return how the path of a model, or of the file of an ensemble, ends."""
     folder, member = f"{study['dataset']}/{sigma}", "/".join(map(str, classifier["members"][0]))
     return f"{folder}/{slug_of(classifier)}.json" if classifier["key"] else f"{folder}/{member}"
@@ -290,7 +290,7 @@ def read_results(files: dict[str, bytes], study: Values) -> tuple[Groups, Values
     groups, alike = {float(sigma): dict[str, Group]() for sigma in study["sigmas"]}, dict(study["certify"])
     for sigma, classifier in itertools.product(study["sigmas"], study["classifiers"]):
         name, key, members = classifier["name"], classifier["key"], tuple(map(tuple, classifier["members"]))
-        path, model = rows_path(study, sigma, classifier), model_name(study, sigma, classifier)
+        path, model = rows_path(study, sigma, classifier), model_path(study, sigma, classifier)
         side = parse_strict_json(files, f"{path}.json")
         is_sidecar = isinstance(side, dict) and {"model", "scope", "sigma"} <= side.keys()
         demand(is_sidecar, f"{path}.json must be a sidecar that says its model, scope and sigma")
