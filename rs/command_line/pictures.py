@@ -20,9 +20,6 @@ if TYPE_CHECKING:  # seconds to import
 Classifier: TypeAlias = Any
 """``rs.certification.load.Classifier``: named here, it would make each training depend on the code of certification."""
 
-VALIDATION_SHARE = 0.1
-"""Share of the pictures of each class that is left out of a training."""
-
 MAX_CLASSES_SHOWN = 10
 """Classes of a line that says their order."""
 
@@ -90,12 +87,13 @@ class PictureOptions:
         return read_pictures(tree, shape, self.conversion)
 
     def split_for_training(self) -> tuple[FolderImages, FolderImages]:
-        """Return the pictures to train with and those to validate with, :data:`VALIDATION_SHARE` of each class.
+        """Return the pictures to train with and those to validate with, a share of each class.
 
         Raises:
             InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or if one has no class.
         """
         from rs.data.image_folder import first_shape, listed, read_pictures, split_by_content
+        from rs.data.images import VALIDATION_SHARE
         from rs.data.readers import class_names
 
         tree = listed(cast(Path, self.images), () if self.classes is None else class_names(self.classes))

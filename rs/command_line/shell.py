@@ -269,7 +269,8 @@ def _mendable(error: Exception) -> str:
         return _what_is_missing(error)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(text)):
         text = (
-            f"there must be enough memory, but: {text or 'there is none left'}; take a smaller batch or smaller images"
+            f"there must be enough memory, but: {text or 'there is none left'}; lower --batch (in a recipe "
+            "training.batch), or take smaller images"
         )
     elif not isinstance(error, InputError | OSError):
         raise error

@@ -59,6 +59,14 @@ class FolderImages:
         image = Image.fromarray(pictures.picture(path, conversion=Conversion(convert=True)).transpose(1, 2, 0))
         return image.convert("L") if self.meta.shape[0] == 1 else image
 
+    def split(self, share: float) -> tuple[FolderImages, FolderImages]:
+        """Split the images as :func:`split_by_content`."""
+        larger, smaller = (
+            replace(self, tree=tree, fingerprint=readers.tree_sum(tree, self.conversion))
+            for tree in split_by_content(self.tree, share)
+        )
+        return larger, smaller
+
     def batches(
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:

@@ -19,6 +19,9 @@ from rs.data.prepared import Epoch, Images, Meta, read_meta
 from rs.errors import InputError
 from rs.runtime.streams import Stream, process_key, stream
 
+VALIDATION_SHARE = 0.1
+"""Share of the images of each class that is left out of the training of a user's network."""
+
 
 @dataclass(frozen=True, eq=False)
 class PackedImages:
@@ -65,6 +68,26 @@ def content_hashes(images: NDArray[np.uint8]) -> list[str]:
     return [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
 
 
+def split_images(images: Images, share: float) -> tuple[Images, Images]:
+    """Split images in two, class by class: the larger part, and ``share`` of them by the SHA-256 of their contents.
+
+    Raises:
+        InputError: If a class has less than two images of different content.
+    """
+    from rs.data.image_folder import FolderImages, choose_by_content  # Pillow is needed here and below
+
+    if isinstance(images, FolderImages):
+        return images.split(share)
+    assert isinstance(images, PackedImages)  # there is no third kind
+    contents = content_hashes(images.images)
+    chosen = choose_by_content(contents, images.labels.tolist(), images.meta.classes, share)
+    held_out = np.array([content in chosen for content in contents])
+    return (
+        PackedImages(images.meta, images.images[~held_out], images.labels[~held_out]),
+        PackedImages(images.meta, images.images[held_out], images.labels[held_out]),
+    )
+
+
 def load_images(folder: Path, split: str) -> Images:
     """Load a split, "train", "test" or "validation", of a prepared data set, and check it against ``meta.json``.
 
@@ -75,7 +98,7 @@ def load_images(folder: Path, split: str) -> Images:
     if split not in meta.sizes:
         raise InputError(f"{folder} must have the split {split}, but it has {', '.join(meta.sizes)}; prepare it")
     if meta.lazy:
-        from rs.data.image_folder import split_of  # Pillow is needed here alone
+        from rs.data.image_folder import split_of
 
         return split_of(meta, split)
     return PackedImages(meta, *prepared.read_split(folder, split, meta))

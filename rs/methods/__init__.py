@@ -31,6 +31,9 @@ DENOISERS = {
 
 EVERY_METHOD = METHODS | DENOISERS
 
+DEFAULT_METHOD = "advmacer"
+"""The method of the largest ACR, also where another one costs as much (``benchmarks/results/own-network.md``)."""
+
 
 def check_method(name: str) -> None:
     """Refuse a name that is no training method.

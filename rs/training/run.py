@@ -49,7 +49,7 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
     Raises:
         InputError: If something else would be overwritten, or as what is called says.
     """
-    train_on(recipe, images.load_images(folder, "train"), images.load_images(folder, "test"), options, out=out, log=log)
+    train_on(recipe, *_splits(recipe, folder), options, out=out, log=log)
 
 
 def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOptions, *, out: Path, log: Path) -> None:
@@ -82,7 +82,7 @@ def is_unfinished(recipe: Recipe, folder: Path, options: RunOptions) -> bool:
 
     Its model may be there already, and its logs not.
     """
-    train = images.load_images(folder, "train")
+    train, _ = _splits(recipe, folder)
     return scratch.has_scratch_folder(_identity(_card(recipe, train, options), train, options))
 
 
@@ -96,6 +96,16 @@ def _targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | Non
         f"{recipe.name} must have targets of its images; make a file of them by `rs targets MODEL --data ... --out "
         "FILE` of a Gaussian model at sigma 0.25, and give --targets FILE"
     )
+
+
+def _splits(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
+    """Return the images to train on and those of the quick ACR: of a user's network never test images."""
+    train = images.load_images(folder, "train")
+    if "validation" in train.meta.sizes:
+        return train, images.load_images(folder, "validation")
+    if recipe.architecture in architectures.USER_NETWORKS and recipe.training.eval_every:
+        return images.split_images(train, images.VALIDATION_SHARE)
+    return train, images.load_images(folder, "test")  # curves of a study, by which nothing is chosen
 
 
 def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, Any]:
@@ -135,7 +145,9 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
         dataset=meta.name,
         method=recipe.name,
         hyperparameters=recipe.hyperparameters,
-        training=asdict(recipe.training) | start.differences(recipe.weights, options),
+        training=asdict(recipe.training)
+        | start.differences(recipe.weights, options)
+        | ({"kept": "last epoch"} if is_own else {}),
         sigma=options.sigma,
         seed=options.seed,
         epochs=recipe.training.epochs,

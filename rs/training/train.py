@@ -16,10 +16,10 @@ from torch.utils.data import Dataset
 
 from rs import params
 from rs.certification.load import Classifier, load
-from rs.data.image_folder import choose_by_content
-from rs.data.images import PackedImages, content_hashes
-from rs.data.prepared import images_fingerprint, make_meta
+from rs.data.images import PackedImages, split_images
+from rs.data.prepared import Images, images_fingerprint, make_meta
 from rs.errors import InputError
+from rs.methods import DEFAULT_METHOD
 from rs.runtime.device import device_named
 from rs.smoothing.inputs import as_image
 from rs.smoothing.user_networks import register_network
@@ -39,10 +39,11 @@ def train(
     labels: Sequence[int] | Tensor | NDArray[Any] | None = None,
     *,
     sigma: float,
-    method: str = "advmacer",
+    method: str = DEFAULT_METHOD,
     validation: tuple[Pixels, Any] | float = 0.1,
     classes: Sequence[str] | None = None,
     epochs: int | None = None,
+    batch: int | None = None,
     seed: int = 0,
     device: str = "auto",
     from_scratch: bool = False,
@@ -64,7 +65,8 @@ def train(
         method: Key of ``rs.methods.METHODS``.
         validation: Images and labels of the quick ACR of each epoch, or the share of each class to leave out for it.
         classes: Names of the K classes; ``None`` for their numbers.
-        epochs: Passes over the images; ``None`` for the recipe's.
+        epochs: Passes over the images, the last of which is kept; ``None`` for the recipe's.
+        batch: Noisy images of a step, which decide the memory; ``None`` for the recipe's.
         seed: Seed of every random number.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         from_scratch: Whether to draw the weights anew.
@@ -79,21 +81,20 @@ def train(
         raise InputError(f"validation must be images and labels, or a share between 0 and 1, got {validation}")
     pixels, numbers = _arrays(images, labels)
     names = tuple(map(str, range(int(numbers.max()) + 1))) if classes is None else tuple(classes)
-    if not isinstance(validation, tuple):
-        contents = content_hashes(pixels)
-        chosen = choose_by_content(contents, numbers.tolist(), names, validation)
-        held_out = np.array([content in chosen for content in contents])
-        train_split, validation_split = (pixels[~held_out], numbers[~held_out]), (pixels[held_out], numbers[held_out])
+    to_train: Images = _packed((pixels, numbers), names)
+    if isinstance(validation, tuple):
+        to_validate: Images = _packed(_arrays(*validation), names)
     else:
-        train_split, validation_split = (pixels, numbers), _arrays(*validation)
+        to_train, to_validate = split_images(to_train, validation)
     build = (lambda: copy.deepcopy(network)) if isinstance(network, nn.Module) else network
     values = params.for_sigma(params.packaged(), sigma, RECIPE, nearest=True)
     kind = network if not isinstance(network, nn.Module) else type(network)
     name = register_network(build, f"{kind.__module__}:{kind.__qualname__}")
     values = params.replace_in_recipe(values, RECIPE, "model", {"network": name})
     values = params.replace_in_recipe(values, RECIPE, method, hyperparameters)
-    if epochs is not None:
-        values = params.replace_in_recipe(values, RECIPE, f"{method}.training", {"epochs": epochs})
+    length = {"epochs": epochs, "batch": batch}
+    length = {name: value for name, value in length.items() if value is not None}
+    values = params.replace_in_recipe(values, RECIPE, f"{method}.training", length)
     options = RunOptions(
         sigma=sigma,
         seed=seed,
@@ -105,7 +106,6 @@ def train(
     recipe = training_recipe(values, RECIPE, method, sigma)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model" if out is None else Path(out)
-        to_train, to_validate = _packed(train_split, names), _packed(validation_split, names)
         train_on(recipe, to_train, to_validate, options, out=folder, log=Path(temporary) / "log")
         return load(folder)
 

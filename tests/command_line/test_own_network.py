@@ -331,6 +331,30 @@ def test_python_trains_arrays_tensors_and_data_sets_alike():
         assert all(map(torch.equal, robust.module.state_dict().values(), other.module.state_dict().values()))
 
 
+@pytest.mark.parametrize("has_validation", [True, False])
+def test_the_quick_acr_of_a_prepared_data_set_is_never_of_test_images(monkeypatch, has_validation):
+    """Of its validation split, else of a tenth of each class, which is left out of the training."""
+    images, labels = data()
+    third, rest = slice(None, None, 3), np.arange(90) % 3 > 0
+    splits = {"train": (images[rest], labels[rest]), "test": (images[third], labels[third])}
+    if has_validation:
+        splits["validation"] = splits["test"][0][::-1], splits["test"][1][::-1]
+    save_images(Path("data"), name="shapes", classes=CLASSES, splits=splits)
+    seen = []
+    monkeypatch.setattr("rs.training.run.train_on", lambda _, *images, **to: seen.extend([*images[:2], to["log"]]))
+    monkeypatch.setattr("rs.command_line.train._last_epoch", lambda path: "")
+    command(train, "gaussian", "--network", "own_networks:build", "--sigma", 0.25, "--data", "data",
+            "--out", "model", "--log", "log")  # fmt: skip
+    trained_on, evaluation, _ = seen
+    if has_validation:
+        assert np.array_equal(evaluation.images, splits["validation"][0])
+        assert len(trained_on) == 60
+    else:
+        assert np.bincount(evaluation.labels).tolist() == [2, 2, 2]
+        pixels = [image.tobytes() for image in (*trained_on.images, *evaluation.images)]
+        assert sorted(pixels) == sorted(image.tobytes() for image in splits["train"][0])
+
+
 def test_copies_of_images_stay_together_or_are_counted(capsys):
     build, (images, labels) = importlib.import_module("own_networks").pretrained, data()
     twice, both = np.concatenate([images, images]), np.concatenate([labels, labels])
@@ -341,17 +365,19 @@ def test_copies_of_images_stay_together_or_are_counted(capsys):
     assert "warning: 100 of 100 images of the evaluation are images of the training too" in capsys.readouterr().err
 
 
-def test_python_and_the_command_train_to_the_same_bytes():
-    """On one data set with one split for the quick ACR."""
+def test_python_and_the_command_train_to_the_same_bytes(capsys):
+    """On one data set, of which both leave the same tenth out, by the default method."""
     images, labels = data()
     splits = {"train": (images, labels), "test": (images, labels)}
     save_images(Path("data"), name="shapes", classes=CLASSES, splits=splits)
-    named = ["--network", "own_networks:pretrained", "--sigma", 0.25, "--epochs", 1, "--seed", 3, "--device", "cpu"]
-    command(train, "smoothadv", *named, "--data", "data", "--out", "model", "--log", "log")
+    named = ["--network", "own_networks:pretrained", "--sigma", 0.25, "--epochs", 1, "--batch", 40, "--seed", 3]
+    command(train, *named, "--device", "cpu", "--data", "data", "--out", "model", "--log", "log")
     build = importlib.import_module("own_networks").pretrained
-    rs.train(build, images, labels, sigma=0.25, epochs=1, seed=3, method="smoothadv", validation=(images, labels),
-             out="python", device="cpu")  # fmt: skip
+    rs.train(build, images, labels, sigma=0.25, epochs=1, batch=40, seed=3, out="python", device="cpu")
     assert Path("model/model.safetensors").read_bytes() == Path("python/model.safetensors").read_bytes()
+    card = json.loads(Path("model/model.json").read_text())
+    assert (card["method"], card["training"]["batch"], card["training"]["kept"]) == ("advmacer", 40, "last epoch")
+    assert "in the last, which is kept; model in model" in capsys.readouterr().out
 
 
 def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():

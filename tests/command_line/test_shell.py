@@ -176,7 +176,7 @@ def test_a_name_in_a_message_moves_no_cursor(capfd, error):
 def test_too_little_memory_is_one_line(capfd, error):
     line = line_of(capfd, error)
     assert line.startswith("error: there must be enough memory, but: ")
-    assert line.endswith("; take a smaller batch or smaller images")
+    assert line.endswith("; lower --batch (in a recipe training.batch), or take smaller images")
 
 
 def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
