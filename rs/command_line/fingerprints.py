@@ -77,13 +77,22 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
     from rs.certification.certify_pool import PoolSettings
     from rs.ensemble.declare import check_rules
     from rs.ensemble.member_outputs import WeightSettings
+    from rs.methods.base import NeedsTargets
+    from rs.training.image_votes import TargetSettings
     from rs.training.recipe import training_recipe
 
     register_network_of(values, dataset)
     check_rules(values)
     grid = cells(values, dataset)
-    for method, sigma in dict.fromkeys((cell.method, cell.sigma) for cell in grid):
-        training_recipe(values, dataset, method, sigma)
+    for cell in grid:
+        recipe = training_recipe(values, dataset, cell.method, cell.sigma)
+        if isinstance(recipe.method, NeedsTargets) != cell.needs_targets:
+            raise InputError(
+                f"params.yaml: methods_with_targets must be the methods that need targets, but {cell.method} is in the "
+                "wrong list; move it"
+            )
+    if any(cell.needs_targets for cell in grid):
+        load_section(values, f"recipes.{dataset}.targets", TargetSettings)
     certification_settings(values, dataset)
     if values.get("ensembles") or any(cell.is_member_seed for cell in grid):  # else there is no pool
         load_section(values, f"recipes.{dataset}.pool", PoolSettings)

@@ -151,6 +151,9 @@ def trained_as(members: Sequence[tuple[str, int]]) -> str:
     return " + ".join(f"{method} {'-'.join(numbers)}" for method, numbers in seeds.items())
 
 
+_TRAINED = (("methods", "seeds"), ("methods_with_targets", "seeds"), ("members", "member_seeds"))
+"""Sections of the grid that list methods, and those with their seeds."""
+
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+ -]+$")]
 _Seeds = dict[Key, Annotated[list[NonNegativeCount], Field(min_length=1)]]
 _Numbers = dict[Key, Count]
@@ -187,7 +190,7 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
     """
     entries = validate(dict[_Name, dict[str, Any]], values.get("ensembles") or {}, "ensembles")
     combinations = declared_combinations(values) if entries else {}
-    methods = {*_names(values, "methods"), *_names(values, "members")}
+    methods = {name for key, _ in _TRAINED for name in _names(values, key)}
     declarations = []
     for name, fields in entries.items():
         where = f"ensembles.{name}"
@@ -253,8 +256,7 @@ def _apart(
 
 def _seeds(values: Mapping[str, Any], method: str) -> list[int]:
     """Return the seeds that the grid trains a method with."""
-    grid = (("methods", "seeds"), ("members", "member_seeds"))
-    keys = [seeds for methods, seeds in grid if method in _names(values, methods)]
+    keys = [seeds for methods, seeds in _TRAINED if method in _names(values, methods)]
     return sorted({seed for key in keys for seed in validate(list[NonNegativeCount], values.get(key) or [], key)})
 
 

@@ -15,29 +15,39 @@ TABLE_PARAMETERS = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", 
 """Hyper-parameters that the cost table shows, where a method has them."""
 
 KEYS = (
-    "dataset", "sigmas", "methods", "seeds", "members", "member_seeds", "grids", "launcher", "combinations",
-    "ensembles", "datasets", "defaults", "recipes", "tables",
+    "dataset", "sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "grids", "launcher",
+    "combinations", "ensembles", "datasets", "defaults", "recipes", "tables",
 )  # fmt: skip
 """Sections of the parameters."""
 
-GRID_SECTIONS = ("sigmas", "methods", "seeds", "members", "member_seeds", "combinations", "ensembles")
+GRID_SECTIONS = (
+    "sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "combinations", "ensembles",
+)  # fmt: skip
 """Sections that say which models and ensembles there are."""
 
 NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool", "tuning", "targets")
 """Sections of a recipe that are no methods."""
+
+TARGETS_FROM = ("gaussian", 0.25, 0)
+"""Method, noise level and seed of the model whose votes are the targets of training images."""
 
 CERTIFY_IN_WEIGHTS = ("n0", "seed", "subset", "noise", "precision")
 """What the weights of ensembles depend on in the section ``certify``: the test images, and their selected classes."""
 
 
 def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
-    """Return ``sigmas`` x (``methods`` x ``seeds`` and ``members`` x ``member_seeds``), each once.
+    """Return ``sigmas`` x (``methods`` and ``methods_with_targets`` x ``seeds``, ``members`` x ``member_seeds``).
+
+    Each cell comes once.
 
     Raises:
-        InputError: If there is none, a key is missing, or a list has an entry twice.
+        InputError: If there is none, a key is missing, a list has an entry twice, or targets have no model.
     """
-    stated = {"members": [], "member_seeds": []} | {key: value for key, value in values.items() if value is not None}
-    methods, members = (load_section(stated, key, list[str]) for key in ("methods", "members"))
+    optional: dict[str, Any] = {"members": [], "member_seeds": [], "methods_with_targets": []}
+    stated = optional | {key: value for key, value in values.items() if value is not None}
+    keys = ("methods", "methods_with_targets", "members")
+    trained_alone, with_targets, members = (load_section(stated, key, list[str]) for key in keys)
+    methods = trained_alone + with_targets
     first_seeds, seeds = (load_section(stated, key, list[NonNegativeCount]) for key in ("seeds", "member_seeds"))
     load_section(values, "sigmas", list[Positive])
     sigmas = section(values, "sigmas")  # as they stand there, since they are part of file names
@@ -48,13 +58,34 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     first = [*product(methods, first_seeds)]
     further = [pair for pair in product(members, seeds) if pair not in first]
     grid = [
-        GridCell(dataset, method, sigma, seed, is_member_seed=(method, seed) in further)
+        GridCell(
+            dataset,
+            method,
+            sigma,
+            seed,
+            is_member_seed=(method, seed) in further,
+            needs_targets=method in with_targets,
+        )
         for sigma in sigmas
         for method, seed in first + further
     ]
     if not grid:
         raise InputError("params.yaml must list a method, a seed and a sigma at least; there is nothing to do")
+    if with_targets:
+        _check_targets(grid)
     return grid
+
+
+def _check_targets(grid: Iterable[GridCell]) -> None:
+    """Check that the model of the targets is in the grid, and that no further seeds need targets."""
+    method, sigma, seed = TARGETS_FROM
+    if (method, sigma, seed) not in {(cell.method, cell.sigma, cell.seed) for cell in grid}:
+        raise InputError(
+            f"params.yaml: methods_with_targets must have {method} with seed {seed} at sigma {sigma} in the grid, "
+            "whose votes are their targets; add it, or remove them"
+        )
+    if further := {cell.method for cell in grid if cell.is_member_seed and cell.needs_targets}:
+        raise InputError(f"params.yaml: members must need no targets, got {', '.join(further)}; add seeds instead")
 
 
 def check_names(values: dict[str, Any], dataset: str, methods: Collection[str]) -> None:
@@ -109,6 +140,8 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
     for method, sigma in dict.fromkeys((cell.method, cell.sigma) for cell in cells(values, dataset)):
         sections = merge_recipe(values, dataset, method, sigma)
         stages[f"train/{method}-{sigma}"] = {name: merged for name, (merged, _) in sections.items()}
+    if any(cell.needs_targets for cell in cells(values, dataset)):
+        stages["targets"] = {"targets": merge(values, *layers(f"{recipe}.targets"))[0]}
     computing = {name: {"arithmetic": arithmetic, **sections} for name, sections in stages.items()}
     grid = {key: values.get(key) for key in GRID_SECTIONS}
     report = {key: values.get(key) for key in ("defaults", "tables")} | {recipe: section(values, recipe)}

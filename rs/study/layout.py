@@ -40,12 +40,13 @@ class GridCell:
     sigma: Any  # as it stands in the parameters: it is part of file names
     seed: int
     is_member_seed: bool = False  # a further seed of a member of ensembles, which stages of their own make
+    needs_targets: bool = False  # as its method does, whose stages are others too
 
     def target(self, stage: str) -> str:
         """Return DVC's name of this cell of ``stage``."""
         if self.is_member_seed and stage == "certify":
             return pool_target("certify_ensembles", self.dataset, self.sigma)
-        stage = f"{stage}_members" if self.is_member_seed else stage
+        stage += "_members" if self.is_member_seed else "_from_targets" if self.needs_targets else ""
         return f"{stage}@{self.dataset}-{self.method}-{self.sigma}-{self.seed}"
 
     def command(self, stage: str) -> str:

@@ -9,9 +9,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Generator, Tensor, nn
 
-from rs.certification.load import load
 from rs.data.prepared import Epoch, Images
 from rs.errors import InputError
+from rs.models.checkpoint import load_model
 from rs.params import Count, NonNegativeCount, validated
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.attack import evaluating
@@ -66,11 +66,13 @@ def write_targets(model: Path, images: Images, settings: TargetSettings, device:
         InputError: If the model does not fit the images, or ``out`` is another file.
     """
     files.check_output(out, "a file of targets", _fingerprint(out) is not None)
-    classifier = load(model, images.meta)
-    assert classifier.sigma is not None  # every model on disk has one
-    network = frozen(classifier.module, images.meta.shape).to(device)
+    network, card = load_model(model)
+    if (card.shape, card.classes) != (list(images.meta.shape), list(images.meta.classes)):
+        raise InputError(f"{model} must classify the images of {images.meta.name}, got a model of {card.dataset}")
     rng = stream(settings.seed, Stream.VOTES, device=device)
-    shares = vote_shares(network, images, torch.arange(len(images)), settings.draws, classifier.sigma, rng)
+    shares = vote_shares(
+        frozen(network, card.shape).to(device), images, torch.arange(len(images)), settings.draws, card.sigma, rng
+    )
     metadata = {"images": images.fingerprint}
     files.write_bytes(out, safetensors.torch.save({"targets": shares.float()}, metadata))
 

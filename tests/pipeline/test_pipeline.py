@@ -12,7 +12,7 @@ from rs import params
 from rs.methods import METHODS
 from tests.support.small_project import ROOT, run, small_project, write_params
 
-COMPUTE = {"train", "certify", "weights", "certify_ensembles"}
+COMPUTE = {"train", "targets", "certify", "weights", "certify_ensembles"}
 """Stages whose outputs are made with torch, and so differ between its series."""
 
 PARAMS = params.read_params(ROOT / "params.yaml")
@@ -50,7 +50,7 @@ def test_every_path_of_a_command_is_a_dependency_or_an_output_or_of_wall_times(n
     stage = STAGES[name]
     outs = [out if isinstance(out, str) else next(iter(out)) for out in stage["outs"]]
     named = re.findall(
-        r"(?:--(?:data|out|log|logs|results|times|models|ensembles|weights|seconds)|stages\.certify) (\S+)",
+        r"(?:--(?:data|targets|out|log|logs|results|times|models|ensembles|weights|seconds)|stages\.certify) (\S+)",
         stage["cmd"],
     )
     assert named
@@ -65,7 +65,7 @@ def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(tm
     deps = {dep for stage in STAGES.values() for dep in stage.get("deps", []) if dep.startswith("fingerprints/")}
     items = [
         {"dataset": "digits", "method": method, "sigma": sigma}
-        for method in PARAMS["methods"]
+        for method in PARAMS["methods"] + PARAMS["methods_with_targets"]
         for sigma in PARAMS["sigmas"]
     ]
     filled = {

@@ -13,7 +13,7 @@ from rs import params
 from tests.support import warm_python
 
 ROOT = Path(__file__).parents[2]
-MADE = ("fingerprints", "data", "models", "logs", "ensembles", "weights", "results", "times", ".work")
+MADE = ("fingerprints", "data", "models", "targets", "logs", "ensembles", "weights", "results", "times", ".work")
 
 
 def small_project(root: Path, **training: Any) -> Path:
@@ -21,6 +21,7 @@ def small_project(root: Path, **training: Any) -> Path:
     copy_project(root)
     values = params.read_params(root / "params.yaml")
     values |= {"methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
+    values["methods_with_targets"] = []
     values["ensembles"] = {
         "macer x2": {"members": {"macer": 2}, "combinations": ["average", "optimal"]},
         "macer 0-1": {"members": {"macer": [0, 1]}, "combinations": ["per-image"]},
