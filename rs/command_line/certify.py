@@ -8,7 +8,7 @@ import typer
 
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
-from rs.errors import InputError
+from rs.errors import InputError, printable
 from rs.smoothing import STOPPING_RULES
 
 NAMELESS = "none"
@@ -130,6 +130,10 @@ def main(
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
     certify_model.certify_model(base, images, settings, options, out=rows, share=share, seconds=times)
     if rows is not None and rank_and_world_size()[0] == 0:
-        print(f"{certify_model.summary(certificate_rows.read_rows(rows))}; rows in {rows}")
+        print(printable(f"{certify_model.summary(certificate_rows.read_rows(rows))}; rows in {rows}"))
         if pictures.images is not None:
-            print(f"next: rs show {rows} --picture curve.png, or rs report {rows} --images ... --out report.html")
+            print(
+                printable(
+                    f"next: rs show {rows} --picture curve.png, or rs report {rows} --images ... --out report.html"
+                )
+            )

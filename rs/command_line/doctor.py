@@ -45,5 +45,5 @@ def main(
     for finding in findings:
         print(printable(f"{finding.level}: {finding.text}"))
     if not findings:
-        print(f"nothing was found wrong with {model}")
+        print(printable(f"nothing was found wrong with {model}"))
     raise typer.Exit(int(any(finding.level == "fault" for finding in findings)))

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.shell import DataFolder, Force, check_sigma
+from rs.errors import printable
 from rs.models import Architecture, Normalisation
 
 
@@ -33,7 +34,9 @@ def import_model(
 
     meta = read_meta(data)
     import_checkpoint(checkpoint, meta, architecture, normalisation, sigma, out, force)
-    print(f"{architecture} for {meta.name}, sigma = {sigma:g}, normalisation {normalisation}; model in {out}")
+    print(
+        printable(f"{architecture} for {meta.name}, sigma = {sigma:g}, normalisation {normalisation}; model in {out}")
+    )
 
 
 def merge_rows(
@@ -50,4 +53,4 @@ def merge_rows(
     from rs.storage.row_writer import merge_shares
 
     images = merge_shares(shares, out)
-    print(f"{images:,} images of {len(shares)} shares; rows in {out}")
+    print(printable(f"{images:,} images of {len(shares)} shares; rows in {out}"))

@@ -91,3 +91,5 @@ def main(
                     network = "network {quantized}, {calibration} calibration images".format(**prediction.provenance)
                     print(network, file=sys.stderr)
             say(prediction.json() if as_json else prediction.text(), stdout)
+    if not as_json:
+        print("next: rs certify MODEL --images FOLDER --out rows.tsv", file=sys.stderr)

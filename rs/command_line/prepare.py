@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.shell import ParamsFile
+from rs.errors import printable
 
 
 def main(
@@ -33,4 +34,4 @@ def main(
     sources.settings(values, f"datasets.{name}", source, root).prepare(name, out)
     meta = read_meta(out)
     images = " and ".join(f"{size:,} {split}" for split, size in meta.sizes.items())
-    print(f"{images} images of {data_set_text(name, meta.classes, meta.shape)}; data set in {out}")
+    print(printable(f"{images} images of {data_set_text(name, meta.classes, meta.shape)}; data set in {out}"))

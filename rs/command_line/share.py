@@ -29,7 +29,7 @@ def bundle_study(
     files.check_output(out, "a file", force=force)
     content, lines = make_bundle(root, params, dataset)
     files.write_bytes(out, content)
-    print(*lines, f"bundle in {out}", sep="\n")
+    print(*map(printable, [*lines, f"bundle in {out}"]), sep="\n")
 
 
 def verify_bundle(

@@ -165,7 +165,9 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
             command(**values)
         except KeyboardInterrupt as stop:
             after_the_bar = "\n" * sys.stderr.isatty()
-            print(after_the_bar + "; ".join(["interrupted", *getattr(stop, "__notes__", [])]), file=sys.stderr)
+            print(
+                after_the_bar + printable("; ".join(["interrupted", *getattr(stop, "__notes__", [])])), file=sys.stderr
+            )
             raise SystemExit(INTERRUPTED) from None
         except Exception:
             raise

@@ -1,6 +1,7 @@
 """Show row files, and compare two of them."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import typer
 
 from rs.command_line.pictures import PictureOptions
 from rs.command_line.shell import Force, Json, Radii, check_sigma, radii_named
-from rs.errors import InputError
+from rs.errors import InputError, printable
 
 DEFAULT_N0 = 100
 """The n0 of the field's logs; no log states it."""
@@ -76,6 +77,8 @@ def show_files(
 
         draw_files(rows, picture, **values)
     print(("\n" if as_json else "\n\n").join(texts))
+    if not as_json:
+        print("next: rs report ROWS --out report.html, or rs compare A B", file=sys.stderr)
 
 
 def report_files(
@@ -107,7 +110,8 @@ def report_files(
     if pictures.images is not None:
         shown = Pictures.of_folder(pictures.read(pictures.images))
     files.write_bytes(out, rows_page(rows, shown))
-    print(f"page of {', '.join(map(str, rows))} in {out}")
+    print(printable(f"page of {', '.join(map(str, rows))} in {out}"))
+    print("next: rs compare A B, for differences with their errors", file=sys.stderr)
 
 
 def compare_files(

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line import shell
+from rs.errors import printable
 
 
 def main(
@@ -36,4 +37,4 @@ def main(
     limit_threads(images.meta.shape)
     settings = settings if draws is None else replace(settings, draws=draws)
     write_targets(model, images, settings, device_named(device), out)
-    print(f"targets of {len(images):,} images from {settings.draws:,} draws of {model} in {out}")
+    print(printable(f"targets of {len(images):,} images from {settings.draws:,} draws of {model} in {out}"))

@@ -9,7 +9,7 @@ import typer
 
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
-from rs.errors import InputError
+from rs.errors import InputError, printable
 from rs.methods import DEFAULT_METHOD, EVERY_METHOD
 
 
@@ -101,7 +101,7 @@ def main(
     is_first = rank_and_world_size()[0] == 0
     if is_first and base.network is not None:
         start = "random weights" if base.from_scratch else base.weights or f"the weights that {base.network} returns"
-        print(f"training starts from {start}")
+        print(printable(f"training starts from {start}"))
     options = RunOptions(
         sigma=sigma,
         seed=seed,
@@ -118,9 +118,13 @@ def main(
     elif data is not None:
         run.train_model(recipe, data, options, out=out, log=log)
     if is_first:
-        print(f"{_last_epoch(log / 'history.csv')}; model in {out}, log in {log}")
+        print(printable(f"{_last_epoch(log / 'history.csv')}; model in {out}, log in {log}"))
         if base.network is not None:
-            print(f"next: rs certify {out} --network {base.network} ...; certify images that it was not trained on")
+            print(
+                printable(
+                    f"next: rs certify {out} --network {base.network} ...; certify images that it was not trained on"
+                )
+            )
 
 
 def _last_epoch(history: Path) -> str:

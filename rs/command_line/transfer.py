@@ -7,6 +7,7 @@ import typer
 
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
+from rs.errors import printable
 from rs.models import InferenceEngine, Precision
 
 
@@ -55,4 +56,4 @@ def main(
         device=device_named(device), precision=precision, engine=engine, batch=batch, calibration=data
     )
     transfer_rows(rows, first, second, images, n, options, out=out)
-    print(f"{summary(read_rows(out))}; rows in {out}")
+    print(printable(f"{summary(read_rows(out))}; rows in {out}"))

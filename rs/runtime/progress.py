@@ -44,7 +44,7 @@ def progress(items: Iterable[T], total: int, description: str, done: int = 0, *,
         always: Whether work of less than half a minute prints a line, too, where there is no terminal.
     """
     if sys.stderr.isatty():
-        yield from tqdm(items, total=total, desc=description, initial=done, dynamic_ncols=True)
+        yield from tqdm(items, total=total, desc=printable(description), initial=done, dynamic_ncols=True)
         return
     start = last = time.monotonic()
     for count, item in enumerate(items, start=1):

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.errors import InputError, NotDeterministicError
+from rs.errors import InputError, NotDeterministicError, printable
 from rs.runtime import processes, scratch
 from rs.runtime.progress import progress
 from rs.storage import certificate_rows, files
@@ -144,7 +144,7 @@ def _all_complete(outs: Mapping[Path, dict[str, Any]], images: int) -> bool:
         return False
     first, *others = outs
     names = f"{first} and {len(others)} more are" if others else f"{first} is"
-    print(f"{names} complete already; nothing to do", file=sys.stderr)
+    print(printable(f"{names} complete already; nothing to do"), file=sys.stderr)
     return True
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from rs.command_line.certify import main as certify
+from rs.command_line.doctor import main as doctor
 from rs.command_line.exchange import merge_rows as merge
-from rs.command_line.show import show_files
+from rs.command_line.show import compare_files, report_files, show_files
+from rs.command_line.train import main as train
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from tests.support.helpers import exit_code, write_params, write_tiny
 
@@ -45,7 +47,7 @@ def test_merged_shares_are_the_bytes_of_one_certification(count, more):
         assert path(Path("merged.tsv")).read_bytes() == path(Path("whole.tsv")).read_bytes()
     whole = json.loads(sidecar_of(Path("whole.tsv")).read_text())
     assert (whole["split_size"], whole["rows"]) == (10, 10)
-    assert [ended(show_files, name) for name in (*names, "merged.tsv")] == [0] * (count + 1)
+    assert [exit_code(show_files, name) for name in (*names, "merged.tsv")] == [0] * (count + 1)
     seconds = [seconds_of(Path(name)).read_text().splitlines() for name in ("merged.tsv", "whole.tsv")]
     assert [line.split(",")[0] for line in seconds[0]] == [line.split(",")[0] for line in seconds[1]]
 
@@ -73,6 +75,26 @@ def test_what_is_not_every_share_of_one_certification_is_one_line(capfd, kind):
     (line,) = capfd.readouterr().err.splitlines()
     assert message in line
     assert not Path("merged.tsv").exists()
+
+
+def test_names_of_files_forge_no_line_and_no_escape_sequence(capfd):
+    rows, out = "a\x1b[2J\nforged.tsv", "b\x1b[2J\nforged"
+    assert certified(rows) == 0
+    assert certified(rows) == 0  # which is complete already
+    assert certified("share-1.tsv", "--share", "1/1") == 0
+    for command, *words in (
+        (merge, "share-1.tsv", "--out", f"{out}.tsv"),
+        (show_files, rows),
+        (compare_files, rows, f"{out}.tsv"),
+        (report_files, rows, "--out", f"{out}.html"),
+        (train, "gaussian", "--dataset", "tiny", "--data", "data", "--sigma", "0.5", "--out", out, "--log", f"{out}.d"),
+        (doctor, out, "--data", "data", "--count", "20"),
+    ):
+        assert exit_code(command, *words) in ((0, 1) if command is doctor else (0,))
+    printed = "\n".join(capfd.readouterr())
+    assert "\x1b" not in printed
+    assert not any(line.startswith("forged") for line in printed.splitlines())
+    assert printed.count(r"\nforged") > 10
 
 
 @pytest.mark.parametrize("share", ["0/3", "4/3", "1/11", "1", "one/3", "-1/3", "1/3/5"])

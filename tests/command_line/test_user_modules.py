@@ -171,7 +171,10 @@ def test_a_module_that_changes_the_default_type_is_given_float32(capfd, module):
 def test_what_a_module_prints_is_no_part_of_an_answer(capfd, module):
     out, err = ended(capfd, doctor, f"{module}:Prints")[1:]
     assert ("forward" in out, "forward" in err) == (False, True)
+    out, err = ended(capfd, predict, "--model", f"{module}:Prints")[1:]
+    assert ("next: " in out, err.splitlines()[-1]) == (False, "next: rs certify MODEL --images FOLDER --out rows.tsv")
     out, err = ended(capfd, predict, "--model", f"{module}:Prints", "--json")[1:]
+    assert "next: " not in out + err
     assert ([json.loads(line)["n"] for line in out.splitlines()], "forward" in err) == ([1000] * 6, True)
 
 
