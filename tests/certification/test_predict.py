@@ -47,10 +47,10 @@ def words(files, model, **options):
 
 
 def command(capfd, *arguments):
-    """Run the command in this process: exit code, and the lines on stdout and on stderr."""
+    """Run the command in this process: exit code, and the lines on stdout and on stderr, except the next command."""
     code = exit_code(predict, *arguments)
     out, err = capfd.readouterr()
-    return code, out.splitlines(), err.splitlines()
+    return code, out.splitlines(), [line for line in err.splitlines() if not line.startswith("next: ")]
 
 
 def asked(capfd, *arguments):
