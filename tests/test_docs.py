@@ -109,7 +109,7 @@ NOT_RUN = {
     "SLURM": "tests/cluster/test_slurm.py runs it where SLURM is installed",
     "several machines": "tests/command_line/test_merge.py merges shares",
     "GPU": "tests/benchmarks/test_gpu_check.py runs what it runs on a simulated one",
-    "elsewhere": "tests/pipeline/test_study.py runs these blocks on another machine's folder",
+    "elsewhere": "tests/pipeline/test_pipeline.py runs these blocks on another machine's folder",
     "writes beside a model": "tests/certification/test_quantize.py runs these commands on a small one",
     "trained models": "there are none in a checkout; tests/ensemble and tests/command_line make some",
 }

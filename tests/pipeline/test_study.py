@@ -1,4 +1,4 @@
-"""A long study: ``make study`` in sittings, and the commands of the pipeline on a machine without DVC."""
+"""A long study: ``make study`` in sittings."""
 
 import re
 import shutil
@@ -13,14 +13,7 @@ import pytest
 from tests.support.helpers import ROOT
 from tests.support.small_project import contents, environment, run, small_project
 
-BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "scaling.md").read_text(), re.DOTALL)
 MADE = ("models", "results", "ensembles", "weights")
-
-
-def block(beginning):
-    """The commands in docs/scaling.md that begin so."""
-    (text,) = (text for text in BLOCKS if text.startswith(beginning))
-    return text
 
 
 def study(root, **variables):
@@ -97,34 +90,3 @@ def test_a_study_writes_its_data_set_into_the_parameters_and_no_other_letter(tmp
     before, after = (path.read_text().splitlines() for path in (ROOT / "params.yaml", tmp_path / "params.yaml"))
     assert [line.split()[:2] for line in after if line not in before] == [["dataset:", "svhn"]]
     assert len(after) == len(before)
-
-
-@pytest.mark.slow
-def test_the_commands_of_a_dry_run_make_the_same_without_dvc(tmp_path):
-    project, elsewhere = small_project(tmp_path / "copy"), tmp_path / "elsewhere"
-    run(project, "bash", "-c", block("dvc repro --dry"))
-    commands = (project / "cells.txt").read_text().splitlines()
-    assert [line.split()[2] for line in commands][:2] == ["stages.fingerprint", "stages.prepare"]
-    shutil.copytree(project, elsewhere, ignore=shutil.ignore_patterns(".dvc", ".git", "dvc.*"))
-    stopped = [*commands[:4], "false", *commands[4:]]
-    (elsewhere / "cells.txt").write_text("\n".join(stopped) + "\n")
-    run(elsewhere, "bash", "-c", block("touch finished.txt"))
-    assert (elsewhere / "finished.txt").read_text().splitlines() == commands[:4]
-    trained = {path: path.stat().st_mtime_ns for path in (elsewhere / "models").rglob("*.safetensors")}
-    assert trained
-    (elsewhere / "cells.txt").write_text("\n".join(commands) + "\n")
-    run(elsewhere, "bash", "-c", block("touch finished.txt"), warm=False)
-    assert (elsewhere / "finished.txt").read_text().splitlines() == commands
-    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in trained.items())
-
-    run(project, "dvc", "repro")
-    made = contents(project, *MADE)
-    assert contents(elsewhere, *MADE) == made
-    assert {path.parts[0] for path in made} == {*MADE}
-    shutil.rmtree(project)
-    again = small_project(project)
-    for folder in ("data", "logs", "fingerprints", "reports", *MADE):
-        shutil.copytree(elsewhere / folder, again / folder)
-    taken, rest = block("dvc commit --force").splitlines()
-    run(again, "bash", "-c", taken)
-    assert re.findall("Running stage '(.*)'", run(again, "bash", "-c", rest)) == ["fingerprint_first"]
