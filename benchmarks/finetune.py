@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -78,15 +78,16 @@ def main(
         return
     start = work / f"start-{seed}.safetensors"
     if not start.exists():
-        _timed(out, f"start-{seed}", lambda: train_start(data, start, seed))
+        timed(out, f"start-{seed}", lambda: train_start(data, start, seed))
     for run in [run for run in (RATES if rates else RUNS) if method in (None, run.method)]:
         rows = out / f"{run.name}-{seed}.tsv"
         if not rows.exists():
-            model = _trained(run, data, start, work / f"{run.name}-{seed}", seed, out)
-            certify(model, run.sigma, data, rows, images, "validation" if rates else "test")
+            model = trained_network(run, data, start, work / f"{run.name}-{seed}", seed, out)
+            settings = {"subset": {"first": images}, "engine": "folded"}
+            certify(model, run.sigma, data, rows, settings, "validation" if rates else "test")
 
 
-def write_accuracies(data: Path, work: Path, out: Path, seed: int) -> None:
+def write_accuracies(data: Path, work: Path, out: Path, seed: int, network_name: str = NETWORK) -> None:
     """Write ``accuracy.csv``: the accuracy on all test images without noise of each run that has rows."""
     import torch
 
@@ -98,35 +99,38 @@ def write_accuracies(data: Path, work: Path, out: Path, seed: int) -> None:
     for run in RUNS:
         name = f"{run.name}-{seed}"
         if (out / f"{name}.tsv").exists():
-            network = _trained(run, data, work / f"start-{seed}.safetensors", work / name, seed, out).eval()
+            start = work / f"start-{seed}.safetensors"
+            network = trained_network(run, data, start, work / name, seed, out, network_name).eval()
             with torch.inference_mode():
                 predicted = torch.cat([network(part).argmax(1) for part in images.split(500)])
             lines.append({"run": name, "accuracy": float((predicted == labels).float().mean())})
     files.write_csv(out / "accuracy.csv", ("run", "accuracy"), lines)
 
 
-def train_start(data: Path, out: Path, seed: int) -> None:
-    """Train the network without noise by SGD with crops and flips, and a learning rate that rises and falls."""
+def train_start(
+    data: Path, out: Path, seed: int, network_name: str = NETWORK, rate: float = 0.2, batch: int = 128
+) -> None:
+    """Train a network without noise by SGD with crops and flips; the learning rate rises to ``rate`` and falls."""
     import torch
     import torch.nn.functional as F
     from safetensors.torch import save_file
 
-    from benchmarks.networks import resnet8
     from rs.data.images import load_images
+    from rs.smoothing.user_networks import import_network
 
     torch.manual_seed(seed)
     split = load_images(data, "train")
     images = torch.stack([split.pixels(index) for index in range(len(split))])
-    labels, network, batch = torch.as_tensor(split.labels), resnet8(), 128
-    padded, steps = F.pad(images, (4, 4, 4, 4)), len(images) // batch
+    labels, network = torch.as_tensor(split.labels), import_network(network_name)
+    side, padded, steps = images.shape[-1], F.pad(images, (4, 4, 4, 4)), len(images) // batch
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, 0.2, START_EPOCHS * steps, pct_start=0.2, cycle_momentum=False
+        optimizer, rate, START_EPOCHS * steps, pct_start=0.2, cycle_momentum=False
     )
     for _ in range(START_EPOCHS):
         for chosen in torch.randperm(len(images))[: steps * batch].split(batch):
             top, left = torch.randint(0, 9, (2,)).tolist()
-            x = padded[chosen, :, top : top + 32, left : left + 32]
+            x = padded[chosen, :, top : top + side, left : left + side]
             x = torch.where(torch.rand(batch, 1, 1, 1) < 0.5, x.flip(-1), x)
             optimizer.zero_grad()
             F.cross_entropy(network(x), labels[chosen]).backward()
@@ -136,26 +140,27 @@ def train_start(data: Path, out: Path, seed: int) -> None:
     save_file(network.state_dict(), out)
 
 
-def _trained(run: Run, data: Path, start: Path, out: Path, seed: int, seconds: Path) -> nn.Module:
+def trained_network(
+    run: Run, data: Path, start: Path, out: Path, seed: int, seconds: Path, network_name: str = NETWORK
+) -> nn.Module:
     """Return the network of a run, trained unless it is there."""
     import torch
     from safetensors.torch import load_file
 
-    from benchmarks.networks import resnet8
     from rs import params
     from rs.certification.load import load
-    from rs.smoothing.user_networks import register_network
+    from rs.smoothing.user_networks import import_network, register_network
     from rs.training.recipe import RunOptions, training_recipe
     from rs.training.run import train_model
 
-    register_network(NETWORK)
+    register_network(network_name)
     if run.method is None:
-        network = resnet8()
+        network = import_network(network_name)
         network.load_state_dict(load_file(start))
         return network
     if not out.exists():
         from_scratch = run.start == "random"
-        model = {"network": NETWORK, "weights": None if from_scratch else str(start)}
+        model = {"network": network_name, "weights": None if from_scratch else str(start)}
         training = {"epochs": run.epochs, "eval_every": 0} | ({} if run.rate is None else {"learning_rate": run.rate})
         values = params.for_sigma(params.packaged(), run.sigma, "finetune", nearest=True)
         values = params.replace_in_recipe(values, "finetune", "model", model)
@@ -165,12 +170,12 @@ def _trained(run: Run, data: Path, start: Path, out: Path, seed: int, seconds: P
         recipe = training_recipe(values, "finetune", run.method, run.sigma)
         options = RunOptions(sigma=run.sigma, seed=seed, device=torch.device("cpu"), from_scratch=from_scratch)
         log = out.with_name(f"{out.name}.log")
-        _timed(seconds, f"{run.name}-{seed}", lambda: train_model(recipe, data, options, out=out, log=log))
+        timed(seconds, f"{run.name}-{seed}", lambda: train_model(recipe, data, options, out=out, log=log))
     return load(out).module
 
 
-def certify(network: nn.Module, sigma: float, data: Path, rows: Path, images: int, split: str) -> None:
-    """Certify the first images of a split, n = 1,000 and alpha = 0.001."""
+def certify(network: nn.Module, sigma: float, data: Path, rows: Path, values: dict[str, Any], split: str) -> None:
+    """Certify images of a split, with alpha = 0.001 and, unless ``values`` has another, n = 1,000."""
     import torch
 
     from rs.certification.certify_model import NO_RECIPE, certification_settings, certify_model
@@ -180,12 +185,12 @@ def certify(network: nn.Module, sigma: float, data: Path, rows: Path, images: in
 
     chosen = load_images(data, split)
     recipes = {"recipes": {"finetune": {"certify": NO_RECIPE}}}
-    settings = certification_settings(recipes, "finetune", {"subset": {"first": images}, "engine": "folded"})
+    settings = certification_settings(recipes, "finetune", values)
     options = SmoothingOptions(sigma=sigma, device=torch.device("cpu"))
     certify_model(load(network, chosen.meta), chosen, settings, options, out=rows)
 
 
-def _timed(folder: Path, name: str, work: Callable[[], None]) -> None:
+def timed(folder: Path, name: str, work: Callable[[], None]) -> None:
     """Do a training and write its CPU seconds down; work that continues an earlier process counts what is left."""
     began = time.process_time()
     work()

@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.finetune import DENOISER_SIZE, DENOISERS, RUNS, START_EPOCHS, Run
+from benchmarks.other_networks import NETWORKS
 from rs.reporting.figures import COLOURS
 from rs.reporting.logs import read_alone
 from rs.reporting.report import svg
@@ -22,6 +23,9 @@ from rs.storage import files
 
 ROWS, PAGE = Path("reports/rows/finetune"), Path("benchmarks/results/own-network.md")
 
+OTHER_ROWS = Path("reports/rows/other-networks")
+
+RULE = "|---:|---|---|---:|---:|---:|---:|---:|"
 HEADER = "| sigma | start | method | epochs | CPU seconds | ACR | accuracy under noise | accuracy without noise |"
 
 TEXT = """\
@@ -42,6 +46,17 @@ test images. CPU seconds are of one thread of a busy machine, without the first 
 `reports/rows/finetune`; `python -m benchmarks.finetune` makes them, `python -m benchmarks.own_network` this page.
 """
 
+OTHERS_TEXT = """
+## Other networks
+
+The first {images} test images of CIFAR-10, resized, n = {n:,}, one seed. Training images: {trained}.
+These are too few for large ACRs; the table says what one epoch of the recipe does to other architectures.
+
+{table}
+
+The rows are in `reports/rows/other-networks`; `python -m benchmarks.other_networks` makes them.
+"""
+
 
 def read_groups(folder: Path) -> dict[Run, Group]:
     """Return the results of each run over its seeds, in the order of :data:`RUNS`, by noise level."""
@@ -60,9 +75,9 @@ def _result(path: Path, run: Run, seconds: pd.Series[float]) -> Result:
     return replace(read_alone(path)[0], name=run.name, seed=int(path.stem.rpartition("-")[2]), training_seconds=spent)
 
 
-def table(groups: dict[Run, Group], accuracies: dict[str, float]) -> str:
-    """Return the table of the page as Markdown."""
-    lines = [HEADER, "|---:|---|---|---:|---:|---:|---:|---:|"]
+def table_rows(groups: dict[Run, Group], accuracies: dict[str, float]) -> list[str]:
+    """Return the rows of the table of the page as Markdown."""
+    lines = []
     for run, group in groups.items():
         alone = [accuracies.get(f"{run.name}-{result.seed}") for result in group.results]
         cells = [
@@ -76,7 +91,7 @@ def table(groups: dict[Run, Group], accuracies: dict[str, float]) -> str:
             "–" if None in alone else f"{sum(filter(None, alone)) / len(alone):.1%}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return lines
 
 
 def draw(groups: dict[Run, Group]) -> Figure:
@@ -110,8 +125,6 @@ def page(folder: Path) -> str:
     """Return the page from the files in ``folder``."""
     groups = read_groups(folder)
     seconds = pd.read_csv(folder / "seconds.csv").set_index("run")["cpu_seconds"]
-    accuracy = folder / "accuracy.csv"
-    accuracies = pd.read_csv(accuracy).set_index("run")["accuracy"].to_dict() if accuracy.exists() else {}
     first = next(iter(groups.values())).first
     seeds = {result.seed for group in groups.values() for result in group.results}
     budget = first.rows.iloc[0]
@@ -124,13 +137,32 @@ def page(folder: Path) -> str:
         n=int(budget["n"]),
         alpha=budget["alpha"],
         **DENOISER_SIZE,
-        table=table(groups, accuracies),
+        table="\n".join([HEADER, RULE, *table_rows(groups, read_accuracies(folder))]),
     )
+
+
+def others(folder: Path) -> str:
+    """Return the section on other networks from the folders of networks in ``folder``."""
+    rows, images, n = [], 0, 0
+    for name, network in NETWORKS.items():
+        groups = read_groups(folder / network.function)
+        rows += [f"| {name} {row}" for row in table_rows(groups, read_accuracies(folder / network.function))]
+        first = next(iter(groups.values())).first.rows
+        images, n = len(first), int(first["n"].max())
+    trained = ", ".join(f"{network.images:,} for {network.function}" for network in NETWORKS.values())
+    table = "\n".join([f"| network {HEADER}", f"|---{RULE}", *rows])
+    return OTHERS_TEXT.format(images=images, n=n, trained=trained, table=table)
+
+
+def read_accuracies(folder: Path) -> dict[str, float]:
+    """Return the accuracy without noise of each run, as far as it was measured."""
+    path = folder / "accuracy.csv"
+    return pd.read_csv(path).set_index("run")["accuracy"].to_dict() if path.exists() else {}
 
 
 def main() -> None:
     """Write the page and its picture."""
-    files.write_text(PAGE, page(ROWS))
+    files.write_text(PAGE, page(ROWS) + others(OTHER_ROWS))
     files.write_bytes(PAGE.with_suffix(".svg"), svg(draw(read_groups(ROWS))))
 
 

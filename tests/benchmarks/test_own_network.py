@@ -5,21 +5,24 @@ import re
 from math import sqrt
 from statistics import fmean, stdev
 
-from benchmarks.own_network import PAGE, ROWS, page, read_groups
+from benchmarks.finetune import METHODS
+from benchmarks.other_networks import NETWORKS
+from benchmarks.own_network import OTHER_ROWS, PAGE, ROWS, others, page, read_groups
+from rs.methods import DEFAULT_METHOD
 from tests.support.helpers import ROOT
 
 FOLDER = ROOT / ROWS
 
 
-def radii(name):
+def radii(name, folder=FOLDER):
     """The radius of each image that is certified rightly, 0 of the others, and whether it is classified rightly."""
-    with (FOLDER / f"{name}.tsv").open() as lines:
+    with (folder / f"{name}.tsv").open() as lines:
         rows = list(csv.DictReader(lines, delimiter="\t"))
     return [float(row["radius"]) * int(row["correct"]) for row in rows], [int(row["correct"]) for row in rows]
 
 
 def test_the_page_is_that_of_the_committed_rows():
-    assert (ROOT / PAGE).read_text() == page(FOLDER)
+    assert (ROOT / PAGE).read_text() == page(FOLDER) + others(ROOT / OTHER_ROWS)
 
 
 def test_the_table_has_acr_error_accuracy_and_seconds_of_each_run():
@@ -35,3 +38,23 @@ def test_the_table_has_acr_error_accuracy_and_seconds_of_each_run():
         assert abs(error - stdev(scores) / sqrt(len(scores))) < 6e-5
         assert accuracy == f"{fmean(right):.1%}"
         assert spent == f"{seconds.get(name, 0):,.0f}"
+
+
+def test_the_section_on_other_networks_has_acr_and_accuracy_of_each_run():
+    rows = [line.strip("| ").split(" | ") for line in others(ROOT / OTHER_ROWS).splitlines() if " | clean | " in line]
+    assert {row[0] for row in rows} == {*NETWORKS}
+    for network, sigma, start, method, epochs, _, acr, accuracy, _ in rows:
+        folder = ROOT / OTHER_ROWS / NETWORKS[network].function
+        scores, right = radii(f"{sigma}-{start}-{method}-{epochs.strip() or 0}-0", folder)
+        assert len(scores) == 200
+        assert abs(float(acr.split(" ± ")[0]) - fmean(scores)) < 6e-5
+        assert accuracy == f"{fmean(right):.1%}"
+
+
+def test_no_method_has_a_larger_acr_than_the_default_after_one_epoch():
+    for sigma in ("0.25", "0.5"):
+        best, _ = radii(f"{sigma}-clean-{DEFAULT_METHOD}-1-0")
+        for method in METHODS:
+            scores, _ = radii(f"{sigma}-clean-{method}-1-0")
+            gains = [a - b for a, b in zip(best, scores, strict=True)]
+            assert method == DEFAULT_METHOD or fmean(gains) > -stdev(gains) / sqrt(len(gains))
