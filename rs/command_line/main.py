@@ -33,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "show": show.show_files,
     "report": show.report_files,
     "compare": show.compare_files,
+    "board": show.make_board,
     "predict": predict.main,
     "quantize": quantize.main,
     "import": exchange.import_model,

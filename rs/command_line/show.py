@@ -1,4 +1,4 @@
-"""Show row files, and compare two of them."""
+"""Show row files, compare two of them, and make a board of many."""
 
 import json
 import sys
@@ -138,3 +138,24 @@ def compare_files(
     n0 = DEFAULT_N0 if logs.n0 is None else logs.n0
     differences = compare_rows(first, second, radii_named(radii), **values | {"n0": n0})
     print(json.dumps(differences, allow_nan=False) if as_json else comparison_text(differences))
+
+
+def make_board(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False, help="Logs, rows and board.yaml.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder to write: board.md, board.csv, board.yaml.")],
+    force: Force = False,
+) -> None:
+    """Make the board of logs and rows: groups that may be compared, and differences.
+
+    FOLDER/board.yaml lists the files, an entry each with name, dataset, network, sigma, source and licence.
+
+    Example:
+        rs board logs --out board
+    """
+    from rs.reporting.board import PAGE, board_files
+    from rs.reporting.report import write_report
+    from rs.storage import files
+
+    files.check_output(out, "a board", files.is_made(out, PAGE), inputs=[folder], force=force)
+    write_report(out, board_files(folder, DEFAULT_N0))
+    print(f"board of {folder} in {out}")

@@ -1,0 +1,362 @@
+"""The board: figures by hand from small logs, groups, what is refused, and the committed board."""
+
+import io
+import json
+import re
+import tarfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from rs.command_line.main import app
+from rs.errors import InputError
+from rs.params import merge_recipe, parse, read_params
+from rs.reporting.board import LIST, PAGE, board_files
+from rs.statistics.comparison import estimate, sample
+from rs.storage import files
+from tests.support.helpers import ROOT, write_row_file
+from tests.support.tiny_study import ALPHA, N, make_rows
+
+HALF = ("1.23", "1.18", "1.14", "1.11", "0.557", "0.351", "0.197")
+"""Radii that 1,000, 999, 998, 997, 900, 800 and 700 of 1,000 votes give at sigma 0.5 and alpha 0.001, as logs write
+them: sigma Phi^-1 of .99312, .9908, .98882, .987, .86746, .75845 and .65347."""
+
+QUARTER = ("0.616", "0.589", "0.571", "0.557", "0.279", "0.175", "0.0987")
+COMMITTED = ROOT / "reports" / "board"
+
+
+def log(radii=HALF, wrong=(), abstaining=(), first=0):
+    """A log of images of class 1, which are right but for those named."""
+    lines = ["idx\tlabel\tpredict\tradius\tcorrect\ttime"]
+    for image, radius in enumerate(radii):
+        predict = -1 if image in abstaining else 2 if image in wrong else 1
+        shown = "0.0" if image in abstaining else radius
+        lines.append(f"{image + first}\t1\t{predict}\t{shown}\t{int(predict == 1)}\t0:00:01.5")
+    return "\n".join(lines) + "\n"
+
+
+def entry(name, file=None, **changes):
+    stated = {"name": name, "dataset": "cifar10", "network": "resnet110", "sigma": 0.5, "licence": "MIT"}
+    stated |= {"n": 1000, "alpha": 0.001}
+    return stated | {"source": f"https://example.org/{name}.tsv", "file": file or f"{name}.tsv"} | changes
+
+
+def folder(path, texts, entries):
+    """A folder of logs with its list."""
+    path.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (path / name).write_text(text)
+    (path / LIST).write_text("".join(f"- {json.dumps(each)}\n" for each in entries))
+    return path
+
+
+def board(path):
+    """The page of a board and its numbers, by method."""
+    content = board_files(path, 100)
+    return content[PAGE].decode(), pd.read_csv(io.BytesIO(content["board.csv"]))
+
+
+def refusal(path):
+    with pytest.raises(InputError) as refused:
+        board_files(path, 100)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+# ------------------------------------------------------------------------------------------------- figures
+
+
+def test_the_figures_are_those_by_hand(tmp_path):
+    texts = {"a.tsv": log(wrong=[3]), "b.tsv": log(wrong=[0], abstaining=[4])}
+    page, numbers = board(folder(tmp_path, texts, [entry("b"), entry("a", training_seconds=7200.0)]))
+    a, b = (numbers.set_index("method").loc[name] for name in "ab")
+    assert a["acr"] == pytest.approx((1.23 + 1.18 + 1.14 + 0.557 + 0.351 + 0.197) / 7, rel=1e-12)
+    assert b["acr"] == pytest.approx((1.18 + 1.14 + 1.11 + 0.351 + 0.197) / 7, rel=1e-12)
+    assert (a["clean_accuracy"], b["clean_accuracy"]) == (6 / 7, 5 / 7)
+    assert (a["0.50"], b["0.50"]) == (4 / 7, 3 / 7)
+    assert (a["1.00"], b["1.00"]) == (3 / 7, 3 / 7)
+    assert (a["p_A >= 0.9"], b["p_A >= 0.9"]) == (3 / 7, 3 / 7)
+    assert (a["p_A >= 0.99"], b["p_A >= 0.99"]) == (2 / 7, 1 / 7)
+    differences = np.array([1.23, 0, 0, -1.11, 0.557, 0, 0])
+    assert b["to_best_difference"] == pytest.approx(-differences.mean(), rel=1e-12)
+    assert b["to_best_error_images"] == pytest.approx(differences.std(ddof=1) / 7**0.5, rel=1e-12)
+    assert (b["to_best_tie"], a["best"], b["best"]) == (True, True, True)
+    lines = [line for line in page.splitlines() if line.startswith(("| a", "| b"))]
+    assert [line.split()[1] for line in lines[:2]] == ["a", "b"], "the largest ACR must stand first"
+    assert "tie, images only" in lines[1]
+    assert lines[0].rstrip(" |").endswith(" 7,200")
+    assert "n₀ = 100, n = 1,000, α = 0.001" in page
+
+
+def test_the_shares_of_rows_are_those_of_their_bounds(tmp_path):
+    rows = make_rows(0.5, 0, label=0)
+    rows["correct"] = (rows["predict"] == 0).astype(int)
+    write_row_file(rows, tmp_path / "a.tsv")
+    _, numbers = board(folder(tmp_path, {}, [entry("a", n=N, alpha=ALPHA)]))
+    bounds = rows["p_lower"][rows["correct"] == 1]
+    for least, column in ((0.5, "clean_accuracy"), (0.9, "p_A >= 0.9"), (0.99, "p_A >= 0.99")):
+        assert numbers[column][0] == (bounds >= least).sum() / len(rows)
+    assert 0 < numbers["p_A >= 0.9"][0] < numbers["clean_accuracy"][0]
+
+
+def test_trainings_of_one_name_have_an_error_over_images_and_seeds(tmp_path):
+    frames = {
+        f"{name}-{seed}": make_rows(0.5, 10 * k + seed, label=0) for k, name in enumerate("ab") for seed in (0, 1)
+    }
+    frames = {name: rows.assign(correct=(rows["predict"] == 0).astype(int)) for name, rows in frames.items()}
+    for name, rows in frames.items():
+        write_row_file(rows, tmp_path / f"{name}.tsv")
+    listed = [entry(name[0], f"{name}.tsv", seed=int(name[2]), n=N, alpha=ALPHA) for name in frames]
+    _, numbers = board(folder(tmp_path, {}, listed))
+    both = {name: sample([frames[f"{name}-{seed}"] for seed in (0, 1)], [[0], [1]]) for name in "ab"}
+    first, second = numbers["method"]
+    expected = estimate(both[second], both[first])
+    assert numbers["trainings"].tolist() == [2, 2]
+    assert numbers["to_best_difference"][1] == pytest.approx(expected.value, rel=1e-12)
+    assert numbers["to_best_error"][1] == pytest.approx(expected.error, rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------- groups
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        (log(), {"network": "resnet20"}),
+        (log(), {"dataset": "svhn"}),
+        (log(), {"n0": 64}),
+        (log(QUARTER), {"sigma": 0.25}),
+        (log(first=1), {}),
+        (log(HALF[:6]), {}),
+        (log(["1.5", "1.4", "1.1", "0.9", "0.8", "0.5", "0.2"]), {"n": 100_000}),
+    ],
+    ids=["network", "data set", "n0", "sigma", "images", "fewer images", "n"],
+)
+def test_what_may_not_be_compared_is_not(tmp_path, text, changes):
+    listed = [entry("a"), entry("b", **changes)]
+    page, numbers = board(folder(tmp_path, {"a.tsv": log(wrong=[0]), "b.tsv": text}, listed))
+    assert page.count("\n## ") == 2 + 1  # with the sources
+    assert numbers["best"].tolist() == [True, True]
+    assert "to_best_difference" not in numbers
+
+
+def test_results_that_may_be_compared_are(tmp_path):
+    texts = {"a.tsv": log(), "b.tsv": log(wrong=[0])}
+    page, numbers = board(folder(tmp_path, texts, [entry("a"), entry("b")]))
+    assert page.count("\n## ") == 1 + 1
+    assert numbers["to_best_difference"].notna().tolist() == [False, True]
+
+
+def test_files_that_are_identical_are_named(tmp_path):
+    texts = {"a.tsv": log(), "b.tsv": log(), "c.tsv": log(wrong=[0])}
+    path = folder(tmp_path, texts, [entry(name) for name in "abc"])
+    assert f"a and b are the same file, byte for byte (SHA-256 {files.sha256(path / 'a.tsv')})." in board(path)[0]
+    page, _ = board(folder(tmp_path, texts, [entry("a"), entry("c")]))
+    assert "byte for byte" not in page
+
+
+def test_figures_without_rows_are_quoted_below_their_group(tmp_path):
+    quoted = entry("q", quoted="ACR 0.76", licence="unknown")
+    del quoted["file"]
+    path = folder(tmp_path, {"a.tsv": log(), "b.tsv": log(QUARTER)}, [entry("a"), entry("b", sigma=0.25), quoted])
+    page, numbers = board(path)
+    half, quarter = page.partition("σ = 0.25")[::2]
+    assert "Without rows: q, ACR 0.76 (https://example.org/q.tsv)." in half
+    assert "Without rows" not in quarter
+    assert numbers["method"].tolist() == ["a", "b"]
+    assert re.search(r"\| q .* unknown ", quarter)
+
+
+# ------------------------------------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sigma": 0.25}, "line 2: radius must be one that n = 1000, alpha = 0.001 and sigma = 0.25 can give"),
+        ({"sigma": 1.0, "n": 100_000}, "must be of sigma = 1, n = 100000, alpha = 0.001, as board.yaml says"),
+        ({"n": 10_000}, "must be of sigma = 0.5, n = 10000, alpha = 0.001, as board.yaml says"),
+        ({"alpha": None}, "0.alpha is missing"),
+    ],
+)
+def test_an_entry_that_its_log_contradicts_is_refused(tmp_path, changes, words):
+    listed = {key: value for key, value in entry("a", **changes).items() if value is not None}
+    message = refusal(folder(tmp_path, {"a.tsv": log(("1.23",) * 10 + ("0.557",))}, [listed]))
+    assert words in message
+
+
+def test_a_log_of_few_sure_images_is_not_refused(tmp_path):
+    few = log(("0.557",) * 9 + ("0.351",))
+    assert len(board(folder(tmp_path, {"a.tsv": few}, [entry("a")]))[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sigma": 0.25}, "sigma = 0.25, n = 200, alpha = 0.01, as board.yaml says, but its rows say otherwise"),
+        ({"n": 9}, "sigma = 0.5, n = 9, alpha = 0.01, as board.yaml says, but its rows say otherwise"),
+    ],
+)
+def test_an_entry_that_its_rows_contradict_is_refused(tmp_path, changes, words):
+    write_row_file(make_rows(0.5, 0), tmp_path / "a.tsv")
+    listed = {
+        key: value for key, value in (entry("a") | {"n": 200, "alpha": ALPHA} | changes).items() if value is not None
+    }
+    assert words in refusal(folder(tmp_path, {}, [listed]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("0\t1\t1\t1.23\t1", "0\t1\t2\t1.23\t1", "correct must be 1 iff predict is label"),
+        ("0\t1\t1\t1.23\t1", "0\t1\t1\t1.23\t0", "correct must be 1 iff predict is label"),
+        ("1\t1\t1\t1.18\t1", "1\t1\t1\t1.18\t2", "correct must be 0 or 1"),
+        ("\t1.23\t", "\t1.29\t", "radius must be one that n = 1000"),
+        ("0\t1\t1\t1.23\t1", "0\t1\t-1\t1.23\t0", "radius must be 0 where predict is -1"),
+        ("\tcorrect", "\tright", "must be certificate rows"),
+        ("1\t1\t1\t1.18\t1", "0\t1\t1\t1.18\t1", "idx must be unique"),
+    ],
+    ids=["right", "wrong", "running total", "radius", "abstention", "no correctness", "image twice"],
+)
+def test_a_log_that_contradicts_itself_is_refused(tmp_path, old, new, words):
+    assert old in log()
+    message = refusal(folder(tmp_path, {"a.tsv": log().replace(old, new, 1)}, [entry("a")]))
+    assert words in message
+
+
+def test_a_running_total_of_right_images_is_refused_whatever_the_predictions(tmp_path):
+    rows = [line.split("\t") for line in log(wrong=[1, 2]).splitlines()]
+    total = np.cumsum([int(row[4]) for row in rows[1:]])
+    lines = [
+        "\t".join(rows[0]),
+        *("\t".join([*row[:4], str(n), row[5]]) for row, n in zip(rows[1:], total, strict=True)),
+    ]
+    for images in (2, 7):
+        path = folder(tmp_path, {"a.tsv": "\n".join(lines[: images + 1]) + "\n"}, [entry("a")])
+        assert "correct must be" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"licence": None}, "0.licence is missing"),
+        ({"source": None}, "0.source is missing"),
+        ({"file": None}, "with either a file or quoted figures, got a"),
+        ({"quoted": "ACR 0.5"}, "with either a file or quoted figures, got a"),
+        ({"colour": "red"}, "0.colour is not a known key"),
+        ({"name": "a | b"}, "0.name"),
+        ({"source": "a\nb"}, "0.source"),
+        ({"sigma": -1}, "0.sigma"),
+        ({"file": "b.tsv"}, "b.tsv must be a file, but there is none"),
+    ],
+)
+def test_a_list_at_fault_is_refused_with_the_key(tmp_path, change, words):
+    listed = {key: value for key, value in (entry("a") | change).items() if value is not None}
+    assert words in refusal(folder(tmp_path, {"a.tsv": log()}, [listed]))
+
+
+@pytest.mark.parametrize("text", ["", "a: 1", "- {year: 2023-01-01}", "- {? [a] : 1}", "- {a", "\ufffd: \x00"])
+def test_a_list_that_is_none_is_refused(tmp_path, text):
+    (tmp_path / LIST).write_text(text)
+    assert LIST in refusal(tmp_path)
+
+
+def test_labels_that_differ_within_a_data_set_are_refused(tmp_path):
+    other = log().replace("\t1\t1\t", "\t3\t3\t")
+    path = folder(tmp_path, {"a.tsv": log(), "b.tsv": other}, [entry("a"), entry("b")])
+    assert "must have the same labels" in refusal(path)
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_file_cannot_count_as_two_trainings(tmp_path, seed):
+    listed = [entry("a"), entry("a", "b.tsv") | ({} if seed is None else {"seed": seed})]
+    assert "once" in refusal(folder(tmp_path, {"a.tsv": log(), "b.tsv": log()}, listed))
+
+
+# ------------------------------------------------------------------------------------------------- command
+
+
+def test_the_command_writes_the_board_and_replaces_nothing_else(tmp_path):
+    path, out = folder(tmp_path / "logs", {"a.tsv": log()}, [entry("a")]), tmp_path / "board"
+
+    def run(*words):
+        done = CliRunner().invoke(app, ["board", str(path), *map(str, words)], prog_name="rs")
+        return done.exit_code, str(done.exception or done.stdout)
+
+    assert run("--out", out) == (0, f"board of {path} in {out}\n")
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == board_files(path, 100)
+    assert "replace it with --force" in run("--out", out)[1]
+    assert run("--out", out, "--force")[0] == 0
+    assert "an input, is in it" in run("--out", tmp_path, "--force")[1]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").touch()
+    assert "must be a board or new, but holds thesis.txt" in run("--out", tmp_path / "other", "--force")[1]
+
+
+# ------------------------------------------------------------------------------------------------- committed
+
+PUBLISHED = {
+    0.25: "0.5616 0.5534 0.5519 0.5511 0.5444 0.5436 0.5313 0.4240 0.4199",
+    0.5: "0.7571 0.7378 0.7356 0.7195 0.6910 0.6841 0.5312 0.5251",
+    1.0: "0.8148 0.7896 0.7854 0.7563 0.7441 0.5145 0.5105",
+}
+"""ACRs of the public logs over all 10,000 images, which were computed without this project."""
+
+
+@pytest.fixture(scope="module")
+def listed():
+    return parse((COMMITTED / LIST).read_text(), LIST)
+
+
+@pytest.fixture(scope="module")
+def committed():
+    return pd.read_csv(COMMITTED / "board.csv")
+
+
+def test_the_committed_board_has_the_public_logs_with_a_licence(listed):
+    public = [each for each in listed if each["network"] == "resnet110" and "file" in each]
+    assert len(public) == 24
+    assert {each["licence"] for each in public} == {"MIT"}
+    assert all("file" not in each for each in listed if each["licence"] == "unknown")
+
+
+@pytest.mark.parametrize("sigma", PUBLISHED)
+def test_the_committed_acrs_of_public_logs_are_those_computed_elsewhere(committed, sigma):
+    rows = committed.query("network == 'resnet110' and sigma == @sigma")
+    assert [f"{value:.4f}" for value in rows["acr"]] == PUBLISHED[sigma].split()
+
+
+def test_the_committed_page_says_what_its_numbers_say(committed):
+    page = (COMMITTED / PAGE).read_text()
+    lines = [line for line in page.partition("## Sources")[0].splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if not line.startswith("| Method")]
+    for shown, (_, row) in zip(cells, committed.iterrows(), strict=True):
+        value = f"{row['acr']:.4f} ± {row['standard_error']:.4f}"
+        assert shown[0] == row["method"]
+        assert shown[2].strip("*").startswith(value)
+        assert shown[2].startswith("**") == row["best"]
+        assert shown[4] == f"{row['clean_accuracy']:.1%}"
+
+
+def test_the_committed_board_of_our_rows_is_made_of_the_committed_rows(listed, committed, tmp_path):
+    ours = [each for each in listed if each["source"].startswith("reports/rows/")]
+    for source in {each["source"] for each in ours}:
+        with tarfile.open(ROOT / source) as packed:
+            packed.extractall(tmp_path / source.split("/")[2], filter="data")
+    _, numbers = board(folder(tmp_path, {}, ours))
+    expected = committed[committed["network"] == "resnet8"].reset_index(drop=True).dropna(axis="columns", how="all")
+    assert len(numbers) > 40
+    pd.testing.assert_frame_equal(numbers[list(expected)], expected, check_dtype=False, rtol=1e-9)
+
+
+def test_the_training_times_of_our_rows_are_epochs_times_measured_seconds(listed):
+    values = read_params(ROOT / "reports/rows/cifar10-cpu/params.yaml")
+    seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv").set_index("method")["seconds"]
+    ours = [each for each in listed if each["source"].startswith("reports/rows/")]
+    for each in ours:
+        method, _, longer = each["name"].partition(", ")
+        settings = merge_recipe(values, "cifar10-cpu", method, each["sigma"])["training"][0]
+        epochs = int(longer.split()[0]) if longer else settings["epochs"]
+        assert each["training_seconds"] == pytest.approx(epochs * seconds[method], abs=0.005)
