@@ -86,7 +86,7 @@ def board_files(folder: Path, n0: int) -> dict[str, bytes]:
             key = (entry.dataset, entry.network, result.terms.mode, *budget, images)
             groups.setdefault(key, []).append(result)
     tables = [_group_table(str(key[0]), str(key[1]), results, entries) for key, results in groups.items()]
-    head = Path(__file__).with_name(PAGE).read_text(encoding="utf-8")
+    head = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
     page = "\n".join([head, *map(formatting.markdown, [*tables, _sources_table(folder, entries)])])
     csv = pd.concat([pd.DataFrame(), *(table.data for table in tables)]).to_csv(index=False, lineterminator="\n")
     return {PAGE: page.encode(), "board.csv": csv.encode(), LIST: content}
