@@ -167,7 +167,14 @@ def make_study(root, bundled=False):
         tiny_pool.solve()
         torch.save({"state_dict": checkpoint.load_model(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("rows.tsv"))
-        entry = {"name": "a", "dataset": "b", "network": "c", "sigma": 0.25, "n": tiny_study.N, "alpha": tiny_study.ALPHA}
+        entry = {
+            "name": "a",
+            "dataset": "b",
+            "network": "c",
+            "sigma": 0.25,
+            "n": tiny_study.N,
+            "alpha": tiny_study.ALPHA,
+        }
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("listed/rows.tsv"))
         listed = [entry | {"source": "d", "licence": "e", "file": "rows.tsv"}]
         Path("listed/board.yaml").write_text(json.dumps(listed))
