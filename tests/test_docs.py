@@ -110,7 +110,6 @@ NOT_RUN = {
     "several machines": "tests/command_line/test_merge.py merges shares",
     "GPU": "tests/benchmarks/test_gpu_check.py runs what it runs on a simulated one",
     "elsewhere": "tests/pipeline/test_pipeline.py runs these blocks on another machine's folder",
-    "elsewhere": "tests/pipeline/test_study.py runs these blocks on another machine's folder",
     "public logs": "tests/reporting/test_board.py makes a board of small ones",
     "writes beside a model": "tests/certification/test_quantize.py runs these commands on a small one",
     "trained models": "there are none in a checkout; tests/ensemble and tests/command_line make some",
