@@ -12,6 +12,8 @@ from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError, printable
 from rs.methods import DEFAULT_METHOD, EVERY_METHOD
 
+METHOD_HELP = f"Training method: {', '.join(EVERY_METHOD)}. Consistency ties at sigma 0.25 for half the time."
+
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions:
@@ -27,13 +29,7 @@ class NetworkOptions:
 
 def main(
     *,
-    method: Annotated[
-        str,
-        typer.Argument(
-            help=f"Training method: {', '.join(EVERY_METHOD)}. The default has the largest ACR; consistency takes half "
-            "the time, and ties with it at sigma 0.25."
-        ),
-    ] = DEFAULT_METHOD,
+    method: Annotated[str, typer.Argument(help=METHOD_HELP)] = DEFAULT_METHOD,
     sigma: Annotated[float, typer.Option(callback=shell.check_sigma, help="Noise std, in pixels of [0, 1].")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for model.safetensors and model.json.")],
     log: Annotated[Path, typer.Option(file_okay=False, help="Folder for history.csv, timing.csv, provenance.json.")],
@@ -48,10 +44,7 @@ def main(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Epochs, instead of the recipe's; the model of the last one is kept.")
     ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(min=1, help="Noisy images of a step, instead of training.batch; fewer need less memory."),
-    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Noisy images of a step; fewer need less memory.")] = None,
     params: shell.ParamsFile = Path("params.yaml"),
     device: shell.Device = "auto",
     workers: shell.Workers = 0,
