@@ -192,6 +192,7 @@ def test_a_small_installation_certifies_predicts_shows_and_compares(tmp_path, mo
             "predict photos/left/0.png --model model --device cpu",
             "show a.tsv b.tsv",
             "compare a.tsv a.tsv",
+            "export a.tsv --out log.tsv",
             "doctor model --data data --device cpu",
             "train gaussian --dataset tiny --sigma 0.25 --seed 0 --data data --device cpu --out trained --log log",
             "prepare digits --params digits.yaml --out digits",

@@ -1,12 +1,13 @@
-"""Import the field's checkpoints, and merge rows from several machines."""
+"""Import the field's checkpoints, export its logs, and merge rows from several machines."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rs.command_line.shell import DataFolder, Force, check_sigma
-from rs.errors import printable
+from rs.errors import InputError, printable
 from rs.models import Architecture, Normalisation
 
 
@@ -37,6 +38,37 @@ def import_model(
     print(
         printable(f"{architecture} for {meta.name}, sigma = {sigma:g}, normalisation {normalisation}; model in {out}")
     )
+
+
+def export_rows(
+    rows: Annotated[Path, typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows, *.tsv.")],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="Log to write: idx label predict radius correct time (0).")],
+    force: Force = False,
+) -> None:
+    """Write certificate rows as a log in the field's six columns, which existing analysis scripts read.
+
+    Example:
+        rs export rows.tsv --out log.tsv
+    """
+    from rs.reporting.logs import read_alone
+    from rs.statistics.certificate import UNSOUND, early_stop
+    from rs.statistics.metrics import check_labels, check_radii, mode_of
+    from rs.storage import files
+    from rs.storage.certificate_rows import is_field_log, write_field_log
+
+    if is_field_log(rows):
+        raise InputError(f"{rows} is a log in the six columns already; ROWS must be certificate rows")
+    files.check_output(out, "a file", inputs=[rows], force=force)
+    table = read_alone(rows)[0].rows
+    check_radii(table, str(rows))
+    check_labels(table, str(rows))
+    lost = ["the weights are frozen, chosen image by image"] if (table["scope"] == UNSOUND).any() else []
+    if early := early_stop(mode_of(table)):
+        lost.append(f"sampling ended {early}")
+    for fact in lost:
+        print(printable(f"warning: {rows}: {fact}; the six columns cannot say so"), file=sys.stderr)
+    write_field_log(table, out)
+    print(printable(f"{len(table):,} images; log in {out}"))
 
 
 def merge_rows(

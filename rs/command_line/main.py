@@ -37,6 +37,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "predict": predict.main,
     "quantize": quantize.main,
     "import": exchange.import_model,
+    "export": exchange.export_rows,
     "bundle": share.bundle_study,
     "verify": share.verify_bundle,
     "doctor": doctor.main,

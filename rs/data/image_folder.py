@@ -166,7 +166,7 @@ def first_shape(paths: Sequence[str], conversion: Conversion) -> tuple[int, ...]
     for path in paths:
         with suppress(InputError):
             return pictures.picture(path, conversion=conversion).shape
-    return pictures.picture(paths[0], conversion=conversion).shape  # which says why it is none
+    raise InputError(f"{paths[0]} or another file must be a picture that can be read, but none is; give other files")
 
 
 def listed(root: Path, classes: Sequence[str] = ()) -> Tree:

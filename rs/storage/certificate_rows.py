@@ -25,7 +25,7 @@ from rs.statistics.certificate import (
     votes_of,
 )
 from rs.statistics.log_budget import impossible
-from rs.storage import tsv
+from rs.storage import files, tsv
 from rs.storage.row_checks import as_arrays, by_mode, check_columns, check_votes
 
 if TYPE_CHECKING:  # half a second to import, and appending rows does not need it
@@ -220,3 +220,10 @@ def read_any(path: Path, **known: Any) -> pd.DataFrame:
             f"{tsv.shortened(repr(' '.join(columns)))}"
         )
     return read_rows(path)
+
+
+def write_field_log(rows: pd.DataFrame, path: Path) -> None:
+    """Write the field's six columns, with all digits of the radii; the time of each image is 0."""
+    fields = [rows[name].map(lambda value, name=name: _text(name, value)) for name in FIELD_COLUMNS[:-1]]
+    lines = zip(*fields, ["0:00:00"] * len(rows), strict=True)
+    files.write_text(path, "\n".join("\t".join(line) for line in [FIELD_COLUMNS, *lines]) + "\n")

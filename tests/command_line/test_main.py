@@ -25,6 +25,7 @@ STAGES = {
     "certify": "certify",
     "predict": "predict",
     "import": "import_",
+    "export": "export",
 }
 
 
@@ -59,7 +60,7 @@ def test_the_version_is_that_of_the_installed_project():
         (["doctr"], "No such command 'doctr'. Did you mean 'doctor'?"),
         (["tables"], "No such command 'tables'"),
         (["certify", "--drws", "3"], "--draws"),
-        (["show", "nowhere.tsv"], "'nowhere.tsv' does not exist"),
+        (["export", "nowhere.tsv", "--out", "log.tsv"], "'nowhere.tsv' does not exist"),
         (["predict", "photo.png"], "Missing option '--model'"),
         (["import", "c.pth", "--sigma", "much"], "Invalid value for '--sigma'"),
     ],

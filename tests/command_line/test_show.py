@@ -9,7 +9,6 @@ from rs.command_line.main import app
 from rs.reporting.summaries import compare_rows, comparison_text, summarize_rows, summary_text
 from rs.statistics.certificate import UNLABELLED
 from rs.storage import certificate_rows
-from tests.support.helpers import write_field_log
 from tests.support.tiny_study import ALPHA, N0, N, cell_rows, write_rows
 
 
@@ -79,7 +78,7 @@ def test_radii_that_are_no_numbers_are_named(files, radii):
 
 def test_options_say_what_logs_do_not(files, tmp_path):
     log = tmp_path / "theirs.log"
-    write_field_log(certificate_rows.read_rows(files[0]), log)
+    assert said("export", files[0], "--out", log)[:2] == (0, f"12 images; log in {log}\n")
     stated = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
     words = [str(word) for name, value in stated.items() for word in (f"--{name}", value)]
     assert said("show", log, *words)[1] == summary_text(summarize_rows(log, **stated)) + "\n"
@@ -90,13 +89,14 @@ def test_options_say_what_logs_do_not(files, tmp_path):
 
 
 @pytest.mark.parametrize("column", ["label", "counts"])
-def test_rows_of_more_classes_than_their_sidecar_has_are_not_shown(files, column):
+def test_rows_of_more_classes_than_their_sidecar_has_are_neither_shown_nor_exported(files, tmp_path, column):
     rows = cell_rows("advmacer", 0.5, 0)
     other = {"label": 99, "correct": 0} if column == "label" else {"counts": rows["counts"].str.replace("1:", "99:")}
     write_rows(rows.assign(**other), files[0])
-    code, out, error = said("show", files[0])
-    assert (code != 0, out) == (True, "")
-    assert "has labels or votes of 100 classes but its sidecar 3; certify again, or remove the sidecar" in error
+    for words in (["show", files[0]], ["export", files[0], "--out", tmp_path / "theirs.log"]):
+        code, out, error = said(*words)
+        assert (code != 0, out) == (True, "")
+        assert "has labels or votes of 100 classes but its sidecar 3; certify again, or remove the sidecar" in error
 
 
 @pytest.mark.parametrize(

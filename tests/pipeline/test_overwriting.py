@@ -10,7 +10,7 @@ import torch
 
 from rs.models import checkpoint
 from rs.storage import certificate_rows
-from stages import certify, certify_ensembles, ensemble, fingerprint, import_, prepare, tables, train, weights
+from stages import certify, certify_ensembles, ensemble, export, fingerprint, import_, prepare, tables, train, weights
 from tests.support.folders import contents
 from tests.support.helpers import METHOD_PARAMETERS, ROOT, TRAINING, exit_code, smallnet, write_params, write_tiny
 from tests.support.tiny_study import make_rows, write_rows
@@ -32,6 +32,7 @@ RECIPE = {
 }
 MODEL = "--dataset tiny --data data --params params.yaml --device cpu"
 WORDS = {
+    export: "rows.tsv --out new.tsv",
     certify: f"models/macer/0 {MODEL} --out new.tsv",
     train: f"gaussian {MODEL} --sigma 0.25 --seed 0 --out new --log new-log",
     import_: "c.pth --architecture smallnet --sigma 0.25 --normalisation none --data data --out new",
@@ -95,6 +96,12 @@ def command(stage, *first, force=False, **options):
 @pytest.mark.parametrize(
     ("stage", "first", "options"),
     [
+        (export, (), {"out": "rows.tsv"}),
+        (export, (), {"out": "link.tsv"}),
+        (export, (), {"out": "rows.json"}),
+        (export, (), {"out": "rows.seconds.csv"}),
+        (export, (), {"out": "notes/a.tsv"}),
+        (export, (), {"out": "nowhere"}),
         (certify, (), {"out": "rows.tsv"}),
         (certify, ("ensembles/macer-0.average.json",), {"out": "ensembles/macer-0.average.tsv"}),
         (certify, (), {"out": "models/macer/0/model.tsv"}),
@@ -140,7 +147,7 @@ def test_an_input_inside_the_folder_to_be_replaced_is_kept(capfd):
 
 def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
     """A log of another program has the same columns, and most published checkpoints have the same name."""
-    for stage in (import_,):
+    for stage in (export, import_):
         assert command(stage) == 0
         made = contents(Path())
         capfd.readouterr()
@@ -153,13 +160,7 @@ def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
 
 @pytest.mark.parametrize(
     ("stage", "out"),
-    [
-        (import_, "rows.tsv"),
-        (import_, "link.tsv"),
-        (import_, "nowhere"),
-        (import_, "notes"),
-        (import_, "models/macer/0"),
-    ],
+    [(export, "rows.tsv"), (export, "link.tsv"), (export, "nowhere"), (export, "notes"), (import_, "models/macer/0")],
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
 )
 def test_force_replaces_no_input_no_folder_and_no_other_model(stage, out):

@@ -28,7 +28,6 @@ from rs.study.ensembles import declared
 from rs.study.grid import stage_parameters
 from tests.support import tiny_study
 from tests.support.faults import make_study
-from tests.support.helpers import write_field_log
 from tests.support.raw_images import image_bytes, pixels, write_parquet
 
 EXAMPLES = 1500
@@ -91,7 +90,7 @@ def place(tmp_path_factory):
         shutil.copy("rows.tsv", "changed.tsv")
         for name in ("rows", "changed"):
             Path(f"{name}.json").write_text(json.dumps(said))
-        write_field_log(rows, Path("log.tsv"))
+        certificate_rows.write_field_log(rows, Path("log.tsv"))
         Path("table.csv").write_text("classifier,seconds\nmacer-0,1.5\n")
         Path("weights.tsv").write_text("idx\tclass\tw0\tw1\n0\t1\t0.25\t0.75\n1\t0\t0.5\t0.5\n")
         for split in ("train", "test"):

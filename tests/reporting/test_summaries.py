@@ -15,7 +15,7 @@ from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows, files
-from tests.support.helpers import write_field_log, write_row_file
+from tests.support.helpers import write_row_file
 from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labelled, make_rows, write_rows
 
 LABELS = np.arange(IMAGES) % 2
@@ -73,7 +73,7 @@ def test_without_a_sidecar_the_numbers_stay_and_the_model_is_not_stated(a):
 
 def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
     log = tmp_path / "log.txt"
-    write_field_log(certificate_rows.read_rows(a), log)
+    certificate_rows.write_field_log(certificate_rows.read_rows(a), log)
     about = summarize_rows(log)
     assert [about[name] for name in ("sigma", "n0", "n", "alpha", "p_lower_quartiles")] == [None] * 5
     assert about["acr"] == summarize_rows(a)["acr"]
@@ -214,7 +214,7 @@ def logs(tmp_path):
         votes = 10_000 - np.random.default_rng(seed).permutation(IMAGES) % 10
         rows = frame(1).assign(radius=radius(lower_bound(votes, 10_000, 0.001), 0.5), predict=LABELS, correct=1)
         paths[name] = tmp_path / f"{name}.log"
-        write_field_log(rows, paths[name])
+        certificate_rows.write_field_log(rows, paths[name])
     return paths
 
 

@@ -18,7 +18,8 @@ from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
 from rs.storage import certificate_rows
-from tests.support.helpers import CERTIFY, ROOT, Linear, tiny_images, tiny_params
+from stages.export import main as export
+from tests.support.helpers import CERTIFY, ROOT, Linear, exit_code, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
 STOP = {"at_radius": 0.2, "tolerance": None, "beta": 0.001, "step": 100}
@@ -194,6 +195,12 @@ def test_wrong_images_can_be_skipped_and_no_accuracy_changes(tmp_path, work):
     assert metrics.budget(skipped, "n") == BUDGET
     for radius in (0.0, 0.1, 0.2):
         assert metrics.certified_at(skipped, radius).tolist() == metrics.certified_at(whole, radius).tolist()
+
+
+def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, folder, made, capsys):
+    assert exit_code(export, str(folder / "at.tsv"), "--out", str(tmp_path / "log.tsv")) == 2
+    assert "must hold radii, got only whether given ones are certified (at-radius:0.1:5000)" in capsys.readouterr().err
+    assert not (tmp_path / "log.tsv").exists()
 
 
 def test_training_does_not_depend_on_the_code_of_early_stopping():

@@ -19,7 +19,6 @@ from rs.statistics.resampling import (
 )
 from rs.storage import certificate_rows
 from tests.support import tiny_study
-from tests.support.helpers import write_field_log
 from tests.support.label_bounds import label_bounds
 from tests.support.tiny_study import ALPHA, IMAGES, N0, N, cell_rows, make_rows
 
@@ -120,7 +119,7 @@ def test_label_bounds_are_those_of_right_certificates_and_of_the_labels_votes_el
 
 def test_a_log_without_votes_has_the_bounds_of_its_radii(tmp_path):
     ours = make_rows(0.5, 3)
-    write_field_log(ours, tmp_path / "log.tsv")
+    certificate_rows.write_field_log(ours, tmp_path / "log.tsv")
     log = certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, n0=N0, n=N, alpha=ALPHA)
     expected = ours["p_lower"].where(ours["correct"] == 1, 0)
     assert label_bounds(log).tolist() == pytest.approx(expected.tolist(), rel=1e-9)

@@ -1,6 +1,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
@@ -12,7 +13,8 @@ from rs.statistics.certificate import ABSTAIN, Certificate, votes_for, votes_of
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
 from rs.storage import certificate_rows, row_checks, tsv
-from tests.support.helpers import write_row_file
+from stages.export import main as export
+from tests.support.helpers import exit_code, write_row_file
 
 SIGMA, N, ALPHA = 0.5, 1000, 0.001
 
@@ -374,6 +376,30 @@ def test_a_damaged_field_log_is_refused_by_line(tmp_path, text, message):
 def test_blank_lines_at_the_end_of_a_log_are_harmless(tmp_path):
     (tmp_path / "log.tsv").write_text(f"{FIELD}0{LINE}1{LINE}\n \r\n\n")
     assert certificate_rows.read_field_log(tmp_path / "log.tsv")["idx"].tolist() == [0, 1]
+
+
+def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
+    third = pd.DataFrame([row(0, radius=1 / 3), row(1, label=1)])
+    certificate_rows.write_field_log(third, tmp_path / "log.tsv")
+    lines = (tmp_path / "log.tsv").read_text().splitlines()
+    assert lines[:2] == [FIELD.strip(), "0\t0\t0\t0.3333333333333333\t1\t0:00:00"]
+    back = certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA)
+    assert back["radius"].tolist() == third["radius"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"scope": "set"}, None),
+        ({"scope": "per-image"}, "the weights are frozen, chosen image by image; the six columns cannot say so"),
+        (WITHIN, "ended when the radius was known to within 0.1; at most 1,000 draws; the six columns"),
+    ],
+)
+def test_an_export_warns_of_what_six_columns_cannot_say(tmp_path, capsys, changes, warning):
+    write_row_file([row(**changes)], tmp_path / "rows.tsv")
+    assert exit_code(export, str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")) == 0
+    said = capsys.readouterr().err
+    assert (warning in said) if warning else said == ""
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):

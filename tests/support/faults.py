@@ -48,6 +48,7 @@ WORDS = {
     "merge": "share-1.tsv share-2.tsv --out new.tsv",
     "report": "rows.tsv --out new.html --force",
     "board": "listed --out new --force",
+    "export": "rows.tsv --out log.tsv --force",
     "fingerprint": f"--dataset tiny --prepared data --params params.yaml --out new --root {ROOT}",
     "tables": ("tiny --results study/results --weights study/weights --params study/params.yaml --out new --so-far"),
     "tune": (

@@ -214,10 +214,3 @@ def write_row_file(rows, path):
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
-
-
-def write_field_log(rows, path):
-    """Write a log in the field's six columns, with all digits of the radii."""
-    columns = certificate_rows.FIELD_COLUMNS
-    lines = [[*map(repr, line), "0:00:00"] for line in rows[[*columns[:-1]]].astype(object).itertuples(index=False)]
-    Path(path).write_text("".join("\t".join(map(str, line)) + "\n" for line in [columns, *lines]))
