@@ -49,13 +49,11 @@ def test_the_pipeline_makes_what_is_read(stage, paths):
     assert TIMES.get(stage, "") in command
 
 
-def test_the_checker_of_bundles_knows_where_rows_models_and_ensembles_are():
+def test_the_checker_of_bundles_knows_where_rows_are():
     ensembles = [(sigma, one.slug) for sigma in PARAMS["sigmas"] for one in declared(PARAMS)]
-    grid, study = cells(PARAMS, "digits"), study_of(PARAMS, "digits")
+    study = study_of(PARAMS, "digits")
     pairs = [(sigma, classifier) for sigma in study["sigmas"] for classifier in study["classifiers"]]
-    rows = [cell.rows(RESULTS) for cell in grid] + [layout.pool_rows(RESULTS, *one) for one in ensembles]
-    cards = [cell.model(MODELS) / "model.json" for cell in grid]
-    cards += [layout.pool_file(ENSEMBLES, sigma, f"{slug}.json") for sigma, slug in ensembles]
+    rows = [cell.rows(RESULTS) for cell in cells(PARAMS, "digits")]
+    rows += [layout.pool_rows(RESULTS, *one) for one in ensembles]
     assert {f"{check.rows_path(study, *pair)}.tsv" for pair in pairs} == {path.as_posix() for path in rows}
-    assert {check.card_path(study, *pair) for pair in pairs} == {path.as_posix() for path in cards}
-    assert len(pairs) == len({*rows}) == len({*cards})
+    assert len(pairs) == len({*rows})
