@@ -30,13 +30,15 @@ COLOURS = {
     "consistency": "#009e73",
     "smoothmix": "#56b4e9",
     "advmacer": "#d55e00",
+    "hard-drop": "#882255",
+    "cat-rs": "#332288",
 }
-"""Of the methods, the same in every picture: those of Okabe and Ito (2008), and grey. Others take the spare ones."""
+"""Of the methods, the same in every picture: those of Okabe and Ito (2008), grey, and two of Paul Tol's."""
 
 MIXED = "#000000"
 """The colour of what is made of several training methods."""
 
-SPARE = ("#882255", "#332288", "#999933", "#aa4499", "#117733", "#661100")
+SPARE = ("#999933", "#ddcc77", "#44aa99", "#aa4499", "#117733", "#661100")
 Styles = dict[str, dict[str, Any]]
 """Colour, dash and width of lines, by name."""
 

@@ -109,7 +109,8 @@ def test_colours_are_of_the_palette_of_okabe_and_ito_and_grey():
     """Okabe & Ito (2008), Color Universal Design: seen as different by people with any kind of colour vision."""
     palette = {"#000000", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"}
     colours = [*figures.COLOURS.values(), figures.MIXED]
-    assert set(colours) - palette == {figures.COLOURS["gaussian"]}
+    muted = {"#882255", "#332288"}  # Paul Tol's: the palette has one colour left, a yellow that is faint on white
+    assert set(colours) - palette - muted == {figures.COLOURS["gaussian"]}
     assert len(set(colours)) == len(colours)
 
 

@@ -37,6 +37,30 @@ def test_an_entry_that_is_listed_twice_is_refused(key, entries):
         grid.cells(values, "tiny")
 
 
+WITH_TARGETS = {"sigmas": [0.25], "methods": ["gaussian"], "methods_with_targets": ["cat-rs"], "seeds": [0]}
+
+
+def test_methods_with_targets_have_stages_of_their_own():
+    cells = grid.cells(WITH_TARGETS, "tiny")
+    names = [cell.target(stage) for cell in cells for stage in ("train", "certify")]
+    assert names[:2] == ["train@tiny-gaussian-0.25-0", "certify@tiny-gaussian-0.25-0"]
+    assert names[2:] == ["train_from_targets@tiny-cat-rs-0.25-0", "certify_from_targets@tiny-cat-rs-0.25-0"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"methods": ["macer"]}, "must have gaussian with seed 0 at sigma 0.25 in the grid"),
+        ({"sigmas": [0.5]}, "must have gaussian with seed 0 at sigma 0.25 in the grid"),
+        ({"members": ["cat-rs"], "member_seeds": [1]}, "members must need no targets, got cat-rs"),
+        ({"methods": ["gaussian", "cat-rs"]}, "methods must be different"),
+    ],
+)
+def test_targets_need_their_model_in_the_grid_and_no_further_seeds(changes, message):
+    with pytest.raises(InputError, match=message):
+        grid.cells(WITH_TARGETS | changes, "tiny")
+
+
 def test_the_tiny_study_has_every_cell_once():
     cells = grid.cells(read_text(tiny_study.PARAMS), "tiny")
     assert [(c.method, c.seed, c.sigma) for c in cells] == [(m, k, s) for s in SIGMAS for m, k in CELLS]

@@ -1,0 +1,119 @@
+"""Discarded images and sampling weights of hard-drop; test_losses.py has its loss."""
+
+import pytest
+import torch
+from scipy import stats
+
+from rs import params
+from rs.data.images import epoch_order
+from rs.data.prepared import Epoch
+from rs.errors import InputError
+from rs.methods.hard_drop import HardDrop, sphere_attack, weights_of_accuracies
+from tests.support.helpers import method_parameters, smallnet, tiny_images, trainer, weights
+
+EQUAL = torch.full((5,), 0.2, dtype=torch.float64)
+SHARES = torch.tensor([0.1, 0.5, 0.75, 0.875, 1.0], dtype=torch.float64)
+
+
+def method(**changes):
+    values = method_parameters("hard-drop") | {"defer": 2, "threshold": 0.5, "discard_draws": 100, "every": 3}
+    return params.validate(HardDrop, values | changes, "hard-drop")
+
+
+def measured(numbers, draws):
+    return SHARES[numbers]
+
+
+def test_weights_are_those_of_the_published_counts():
+    found = weights_of_accuracies(torch.tensor([0, 11, 12, 13, 14, 15, 16]) / 16)
+    assert found.tolist() == pytest.approx([0.15370] * 3 + [0.32862, 0.52565, 0.76488, 1.10751], abs=5e-6)
+    assert (found / found[2])[3:].tolist() == pytest.approx([2.138, 3.420, 4.976, 7.206], abs=5e-4)
+
+
+def test_nothing_is_weighed_before_the_end_of_the_deferral():
+    assert method().image_weights(1, EQUAL, measured) is None
+
+
+def test_images_below_the_threshold_are_discarded_once_and_the_others_weighed_anew():
+    calls = []
+
+    def accuracies(numbers, draws):
+        calls.append((numbers.tolist(), draws))
+        return SHARES[numbers]
+
+    first = method().image_weights(2, EQUAL, accuracies)
+    assert calls == [([0, 1, 2, 3, 4], 100), ([1, 2, 3, 4], 16)]
+    assert first.sum().item() == pytest.approx(1)
+    assert first.tolist() == pytest.approx([x / sum((0.15370, 0.15370, 0.52565, 1.10751)) for x in
+                                            (0, 0.15370, 0.15370, 0.52565, 1.10751)], abs=1e-5)  # fmt: skip
+    assert torch.equal(method().image_weights(3, first, accuracies), first)
+    assert len(calls) == 2
+    later = method().image_weights(5, first, lambda numbers, draws: torch.ones(len(numbers)).double())
+    assert calls[2:] == []
+    assert later.tolist() == pytest.approx([0, 0.25, 0.25, 0.25, 0.25])
+
+
+def test_without_new_weights_the_kept_images_are_equally_likely():
+    assert method(every=0).image_weights(2, EQUAL, measured).tolist() == [0, 0.25, 0.25, 0.25, 0.25]
+
+
+def test_threshold_0_without_weights_is_plain_sampling_with_replacement():
+    found = method(threshold=0.0, every=0).image_weights(2, EQUAL, measured)
+    assert torch.equal(found, EQUAL)
+    order = epoch_order(5000, Epoch(seed=0, number=0, size=10, weights=torch.full((5000,), 1 / 5000).double()))
+    assert len(order) == 5000
+    distinct = 1 - (1 - 1 / 5000) ** 5000  # of the images, expected
+    assert abs(len(order.unique()) / 5000 - distinct) < 5 * (0.0972 / 5000) ** 0.5  # 5 deviations: e^-1 - 2 e^-2
+
+
+def test_a_threshold_that_leaves_no_image_is_one_line():
+    with pytest.raises(InputError, match=r"threshold must leave an image to train on, got 1.0; lower it"):
+        method(threshold=1.0).image_weights(2, EQUAL, lambda numbers, draws: torch.zeros(len(numbers)).double())
+
+
+def test_an_epoch_names_no_discarded_image_and_the_others_by_their_weights():
+    shares = torch.tensor([0.0, 0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
+    order = epoch_order(5, Epoch(seed=3, number=7, size=2, weights=shares))
+    again = epoch_order(5, Epoch(seed=3, number=7, size=2, weights=shares))
+    assert torch.equal(order, again)
+    counts = torch.zeros(5)
+    for number in range(400):
+        counts += epoch_order(5, Epoch(seed=3, number=number, size=2, weights=shares)).bincount(minlength=5)
+    assert counts[[0, 2]].tolist() == [0, 0]
+    assert stats.chisquare(counts[[1, 3, 4]], [1000, 600, 400]).pvalue > 1e-6
+
+
+def test_the_processes_share_one_order_out():
+    shares = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    alone = epoch_order(4, Epoch(seed=3, number=7, size=2, weights=shares))
+    both = [epoch_order(4, Epoch(seed=3, number=7, size=1, weights=shares, rank=rank, world_size=2)) for rank in (0, 1)]
+    assert torch.stack(both, dim=1).flatten().tolist() == alone.tolist()
+
+
+def test_a_resumed_training_keeps_the_weights_and_takes_as_many_updates(tmp_path):
+    changes = {"defer": 1, "threshold": 0.5, "discard_draws": 10, "every": 3}
+    options = {"sigma": 1.0, "parameters": changes}
+    unbroken = trainer("hard-drop", epochs=4, **options)
+    unbroken.run()
+    trainer("hard-drop", epochs=3, **options).run(tmp_path / "checkpoint.pt")
+    resumed = trainer("hard-drop", epochs=4, model=smallnet(5), **options)
+    resumed.run(tmp_path / "checkpoint.pt")
+    assert torch.equal(resumed.image_weights, unbroken.image_weights)
+    assert weights(resumed.model) == weights(unbroken.model)
+    assert unbroken.progress.updates == trainer("smoothadv", epochs=4).run().updates
+    assert 0 < (unbroken.image_weights == 0).sum() < len(tiny_images())
+
+
+def test_a_draw_that_is_wrong_from_the_start_stays_and_others_stay_on_their_sphere():
+    model = smallnet(0).eval()
+    generator = torch.Generator().manual_seed(0)
+    x, noise = torch.rand(8, 1, 4, 4, generator=generator), 0.5 * torch.randn(8, 3, 1, 4, 4, generator=generator)
+    with torch.no_grad():
+        classes = model((x.unsqueeze(1) + noise).flatten(0, 1)).argmax(dim=1).unflatten(0, (8, 3))
+    y = classes.mode(dim=1).values
+    moved = sphere_attack(model, x, y, noise, 2, 0.3)
+    wrong = classes != y.unsqueeze(1)
+    assert 0 < wrong.sum() < wrong.numel()
+    assert torch.equal(moved[wrong], noise[wrong])
+    assert not (moved == noise).flatten(2).all(dim=2)[~wrong].any()
+    torch.testing.assert_close(moved.flatten(2).norm(dim=2), noise.flatten(2).norm(dim=2))
