@@ -85,11 +85,3 @@ def test_a_data_set_is_two_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     follow(tmp_path / "copy", "Add a data set", "flowers")
     rows = tmp_path / "copy/results/flowers/0.5/gaussian-0.tsv"
     assert len(rows.read_text().splitlines()) == 11  # a header and ten images
-
-
-@pytest.mark.slow
-def test_a_stage_is_a_command_and_its_cells(tmp_path: Path) -> None:
-    printed = follow(tmp_path / "copy", "Add a stage")
-    assert "Running stage 'largest@digits-gaussian-0.5-0'" in printed
-    made = json.loads((tmp_path / "copy/largest/digits/0.5/gaussian-0.json").read_text())
-    assert made["largest_radius"] >= 0
