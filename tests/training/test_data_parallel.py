@@ -42,7 +42,7 @@ class Recorder:
             self.image_weights = method.image_weights
 
     def loss(self, model, x, y, *, sigma, rng, epoch, **targets):
-        self.given = x, y, rng.get_state(), epoch
+        self.given = x, y, rng.get_state(), epoch, targets
         self.state = {key: value.clone() for key, value in self.model.state_dict().items()}
         return self.method.loss(model, x, y, sigma=sigma, rng=rng, epoch=epoch, **targets)
 
@@ -70,18 +70,18 @@ def recorded(training):
     return {"given": training.method.given, "state": training.method.state, "gradients": gradients}
 
 
-def resumed(folder, rank):
+def resumed(method, folder, rank):
     """Weights of an unbroken training, and of one that continues from a checkpoint that the first process alone has."""
-    unbroken, checkpoint = exact("advmacer", **RESUMED), folder / f"{rank}.pt"
+    unbroken, checkpoint = exact(method, **RESUMED), folder / f"{method}{rank}.pt"
     unbroken.run()
-    exact("advmacer", **{**RESUMED, "epochs": 1}).run(checkpoint)
+    exact(method, **{**RESUMED, "epochs": 2}).run(checkpoint)
     assert checkpoint.exists() == (rank == 0)
-    continued = exact("advmacer", **RESUMED)
+    continued = exact(method, **RESUMED)
     with torch.no_grad():
         for parameter in continued.parameters:
             parameter.mul_(1 + rank)  # what the checkpoint has counts, not what a process has
     continued.run(checkpoint)
-    return [(one.parameters, one.progress) for one in (unbroken, continued)]
+    return [(one.parameters, one.progress, one.image_weights) for one in (unbroken, continued)]
 
 
 def process(folder):
@@ -95,7 +95,7 @@ def process(folder):
         for method in METHODS:
             found["step", method] = recorded(exact(method, epochs=1, batch=16))
             found["norm", method] = recorded(trainer(method, epochs=1, engine="folded"))
-        found["resumed"] = resumed(folder, rank)
+        found["resumed"] = {method: resumed(method, folder, rank) for method in ("advmacer", "hard-drop")}
     torch.save(found, folder / f"found{rank}.pt")
 
 
@@ -144,9 +144,9 @@ def test_the_gradient_of_a_step_is_that_of_the_images_of_all_processes(found, me
     objective = exact(method).method
     model.load_state_dict(found[0]["step", method]["state"])
     for one in found:
-        x, y, state, epoch = one["step", method]["given"]
+        x, y, state, epoch, targets = one["step", method]["given"]
         rng = torch.Generator().set_state(state)
-        losses.append(objective.loss(model.train(), x, y, sigma=0.25, rng=rng, epoch=epoch).loss)
+        losses.append(objective.loss(model.train(), x, y, sigma=0.25, rng=rng, epoch=epoch, **targets).loss)
     torch.stack(losses).mean().backward()
     for one in found:
         gradients = one["step", method]["gradients"]
@@ -167,11 +167,14 @@ def test_processes_have_images_and_noise_of_their_own_and_weights_and_statistics
 
 
 @pytest.mark.slow
-def test_all_processes_continue_from_the_checkpoint_of_the_first(found):
+@pytest.mark.parametrize("method", ["advmacer", "hard-drop"])
+def test_all_processes_continue_from_the_checkpoint_of_the_first(found, method):
     """More than two add gradients up in another order in the first step, so the weights are those but for rounding."""
-    (expected, _), (first, _) = found[0]["resumed"]
+    (expected, _, image_weights), (first, *_) = found[0]["resumed"][method]
+    assert (image_weights is None) == (method == "advmacer")
     for one in found:
-        _, (weights, progress) = one["resumed"]
+        _, (weights, progress, again) = one["resumed"][method]
+        assert image_weights is None or torch.equal(again, image_weights)
         assert all(map(torch.equal, weights, first))
         assert all(map(torch.equal if len(found) == 2 else near, weights, expected))
         assert [row["epoch"] for row in progress.history] == [1, 2, 3]
