@@ -1,0 +1,67 @@
+"""Votes on training images, and files of the targets that are made of them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rs.errors import InputError
+from rs.training.image_votes import read_targets, vote_shares, write_targets
+from rs.training.recipe import RunOptions, training_recipe
+from rs.training.run import train_model
+from tests.support.helpers import Linear, tiny_images, tiny_params, write_tiny
+
+OPTIONS = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"))
+CAT_RS = {"draws": 2, "steps": 1, "epsilon": 0.2, "lam": 0.5, "confidence": "votes"}
+
+
+def test_shares_are_those_of_the_argmax_of_noisy_copies_whatever_the_mode():
+    images, network = tiny_images(), Linear().train()
+    numbers = torch.tensor([3, 1, 3])
+    found = vote_shares(network, images, numbers, 400, 0.25, torch.Generator().manual_seed(0))
+    brightness = torch.stack([images.pixels(int(number))[0, 0, 0] for number in numbers]).double()
+    expected = torch.special.ndtr((brightness - 0.5) / 0.25)
+    assert network.training
+    assert torch.equal(found.sum(dim=1), torch.ones(3).double())
+    assert torch.equal(found * 400, (found * 400).round())
+    assert (found[:, 1] - expected).abs().max() < 5 * 0.5 / 400**0.5  # five deviations at most
+    assert not torch.equal(found[0], found[2])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_tiny(tmp_path / "data")
+
+
+def train(tmp_path, folder, method, **changes):
+    recipe = training_recipe(tiny_params(**{"cat-rs": CAT_RS}), "tiny", method, 0.25)
+    options = replace(OPTIONS, **changes)
+    train_model(recipe, folder, options, out=tmp_path / method, log=tmp_path / f"log-{method}")
+
+
+def test_targets_are_made_from_a_model_and_trained_on(tmp_path, folder, monkeypatch):
+    from rs.data.images import load_images
+    from rs.training.image_votes import TargetSettings
+
+    monkeypatch.chdir(tmp_path)
+    images, path = load_images(folder, "train"), tmp_path / "targets.safetensors"
+    train(tmp_path, folder, "gaussian")
+    for _ in range(2):  # the second replaces the first
+        write_targets(tmp_path / "gaussian", images, TargetSettings(draws=7, seed=0), OPTIONS.device, path)
+    targets = read_targets(path, images)
+    assert targets.shape == (len(images), 2)
+    assert torch.allclose(targets.sum(dim=1), torch.ones(len(images)))
+    train(tmp_path, folder, "cat-rs", targets=path)
+    assert '"targets": "sha256 ' in (tmp_path / "cat-rs" / "model.json").read_text()
+    with pytest.raises(InputError, match="--targets is for methods that need targets, which gaussian does not"):
+        train(tmp_path, folder, "gaussian", targets=path)
+    with pytest.raises(InputError, match=r"cat-rs must have targets of its images; make a file of them by `rs targets"):
+        train(tmp_path, folder, "cat-rs")
+    with pytest.raises(InputError, match="must hold the targets of the images of this training, but it has others"):
+        read_targets(path, tiny_images(10, 1))
+    path.write_text("nothing")
+    for other in (path, tmp_path / "none"):
+        with pytest.raises(
+            InputError, match=r"must be a file of targets, but it is none; make it by `rs targets MODEL`"
+        ):
+            read_targets(other, images)
