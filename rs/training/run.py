@@ -93,8 +93,8 @@ def _targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | Non
     if options.targets is not None:
         raise InputError(f"--targets is for methods that need targets, which {recipe.name} does not; leave it out")
     raise InputError(
-        f"{recipe.name} must have targets of its images; make a file of them by `rs targets MODEL --data ... --out "
-        "FILE` of a Gaussian model at sigma 0.25, and give --targets FILE"
+        f"{recipe.name} must have targets of its images; make a file of them by `rs targets MODEL --dataset ... "
+        "--data ... --out FILE` of a Gaussian model at sigma 0.25, and give --targets FILE"
     )
 
 
