@@ -68,10 +68,9 @@ class HardDrop:
             if not weights.any():
                 raise InputError(f"threshold must leave an image to train on, got {self.threshold}; lower it")
         if self.every and (epoch - self.defer) % self.every == 0:
-            kept = weights.nonzero().squeeze(1)
-            weights = torch.zeros_like(weights).index_copy(
-                0, kept, weights_of_accuracies(accuracies(kept, WEIGHT_DRAWS))
-            )
+            numbers = weights.nonzero().squeeze(1)
+            renewed = weights_of_accuracies(accuracies(numbers, WEIGHT_DRAWS))
+            weights = torch.zeros_like(weights).index_copy(0, numbers, renewed)
         return weights / weights.sum()
 
 

@@ -120,9 +120,9 @@ def _draw_gains(axes: Iterable[Axes], sigmas: Iterable[float], gains: pd.DataFra
     """Draw the differences of certified accuracy between ensembles and a single model, one panel per noise level."""
     styles = _styles(gains["method"])
     for axis, sigma in zip(axes, sigmas, strict=True):
-        for place, (name, line) in enumerate(_by(gains, sigma, "method")):
+        for turn, (name, line) in enumerate(_by(gains, sigma, "method")):
             points = line["radius"], line["gain"], _larger_error(line, "error")
-            every = (place, len(styles))  # bars of two lines take turns, so that none hides another
+            every = (turn, len(styles))  # bars of two lines take turns, so that none hides another
             axis.errorbar(*points, elinewidth=1.0, errorevery=every, label=name, **styles[name])
         single = "".join(gains[gains["sigma"] == sigma]["single"].unique())
         _decorate(axis, f"σ = {sigma}, less {single}", "certified ℓ₂ radius")

@@ -51,6 +51,11 @@ def process_key(rank: int) -> tuple[int, ...]:
     return (rank,) if rank else ()
 
 
+def derived_seed(seed: int, purpose: Stream) -> int:
+    """Return a seed of its own for a purpose."""
+    return int(seed_sequence(seed, purpose).generate_state(1, np.uint32)[0])
+
+
 def seed_sequence(seed: int, *key: int) -> np.random.SeedSequence:
     """Return the NumPy seed named by ``(seed, *key)``; every word of the key lies in [0, 2^32)."""
     if not all(0 <= word < 2**32 for word in key):

@@ -24,9 +24,10 @@ from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads
 from rs.storage import files
 from rs.training import start, warnings
+from rs.training.history import HISTORY, TIMING, Progress
 from rs.training.image_votes import read_targets
 from rs.training.recipe import Recipe, RunOptions
-from rs.training.trainer import HISTORY, TIMING, Progress, Trainer
+from rs.training.trainer import Trainer
 
 PROVENANCE = "provenance.json"
 

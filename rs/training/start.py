@@ -16,13 +16,12 @@ from rs.methods.loss import Loss
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.models.denoised import DENOISER_METHODS
-from rs.runtime.streams import seeded
+from rs.runtime.streams import Stream, derived_seed, seeded
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import LogitsOnly, user_code
 from rs.smoothing.noise import noisy_pair
 from rs.storage import files
 from rs.training.recipe import Recipe, RunOptions
-from rs.training.trainer import initial_seed
 
 
 def differences(weights: str | None, options: RunOptions) -> dict[str, Any]:
@@ -50,14 +49,14 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         raise InputError(f"give --from-scratch or --weights, got both, with {weights}")
     if options.from_scratch and card.method in DENOISER_METHODS:
         raise InputError(f"--from-scratch would train {card.method} for a classifier of random weights; leave it out")
-    model = card.build(initial_seed(options.seed))
+    model = card.build(derived_seed(options.seed, Stream.INITIAL))
     if weights is not None:
         network: Any = model.network
         network = network.network if card.method in DENOISER_METHODS else network
         network = network.network if isinstance(network, LogitsOnly) else network
         checkpoint.fill(network, checkpoint.read_state(Path(weights)), weights, card.architecture)
     if options.from_scratch:
-        _draw_anew(model, initial_seed(options.seed))
+        _draw_anew(model, derived_seed(options.seed, Stream.INITIAL))
     trainable = _trainable(model, options.trainable)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameter.requires_grad and name in trainable)

@@ -12,11 +12,10 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -31,34 +30,15 @@ from rs.methods.base import Method, Step, WeightsImages
 from rs.runtime import processes
 from rs.runtime.progress import progress
 from rs.runtime.streams import Stream, process_key, stream
-from rs.smoothing.classifier import SmoothedClassifier, autocast
+from rs.smoothing.classifier import autocast
 from rs.storage import files
 from rs.training import attack_backend, warnings
+from rs.training.history import Progress, quick_acr, report
 from rs.training.image_votes import vote_shares
 from rs.training.recipe import RunOptions, Training
 
-HISTORY = (
-    "epoch", "updates", "learning_rate", "loss", "cross_entropy", "robustness", "accuracy", "gradient_norm",
-    "hinge_share", "acr",
-)  # fmt: skip
-"""Columns of ``history.csv``: means over the steps of an epoch, empty where a method or an epoch has no such number."""
-
-TIMING = ("epoch", "seconds")
-"""Columns of ``timing.csv``: training seconds up to the end of the epoch, evaluation excluded."""
-
 ALONE = "Expected more than 1 value per channel when training"
 """What torch's batch norm says of one image with one pixel a channel."""
-
-
-@dataclass
-class Progress:
-    """Progress of a training: what a checkpoint holds beside model and velocities."""
-
-    epoch: int = 0  # epochs finished
-    updates: int = 0  # optimiser steps taken
-    seconds: float = 0.0  # spent in training, evaluation excluded
-    history: list[dict[str, Any]] = field(default_factory=list)
-    timing: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Trainer:
@@ -318,23 +298,11 @@ class Trainer:
         }
 
     def _quick_acr(self) -> float | None:
-        """Return the ACR of a few draws on a few images, at the epochs that ask for it.
-
-        Its seed is derived, so a choice by it has not seen the draws of a certificate.
-        """
+        """Return the ACR of a few draws on a few images, at the epochs that ask for it."""
         s, epoch = self.settings, self.progress.epoch
         if s.eval_every == 0 or (epoch % s.eval_every and epoch != s.epochs):
             return None
-        classes, sigma = len(self.images.meta.classes), self.options.sigma
-        classifier = SmoothedClassifier(self.trained.eval(), classes, sigma, precision=s.precision, noise="gaussian")
-        seed = _derived_seed(self.options.seed, Stream.EVALUATE)
-        scores = []  # their mean is metrics.acr, whose module takes half a second to import
-        for index in range(min(s.eval_images, len(self.evaluation))):
-            x, label = self.evaluation.pixels(index), int(self.evaluation.labels[index])
-            certificate = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, seed=seed, index=index, label=label)
-            row = certificate.row(index, label)
-            scores.append(row["radius"] * row["correct"])
-        return float(np.mean(scores))
+        return quick_acr(self.trained.eval(), self.evaluation, s, self.options)
 
     def save(self, checkpoint: Path) -> None:
         """Write model, velocities, average and progress, in one step."""
@@ -380,19 +348,3 @@ class StepLoss(nn.Module):
     def forward(self, *inputs: Any, **settings: Any) -> Step:
         """Return what the loss returns."""
         return self.loss(*inputs, **settings)
-
-
-def report(result: Step, norm: Tensor) -> Tensor:
-    """Return the numbers of one step, shape (6,): the columns of the history that are averaged over an epoch."""
-    hinge = torch.full_like(result.loss, math.nan) if result.hinge_share is None else result.hinge_share
-    values = (result.loss, result.cross_entropy, result.robustness, result.accuracy, norm, hinge)
-    return torch.stack([value.detach().float() for value in values])
-
-
-def initial_seed(seed: int) -> int:
-    """Return the seed of the initial weights: a word of their own stream."""
-    return _derived_seed(seed, Stream.INITIAL)
-
-
-def _derived_seed(seed: int, purpose: Stream) -> int:
-    return int(np.random.SeedSequence(seed, spawn_key=(purpose,)).generate_state(1, np.uint32)[0])

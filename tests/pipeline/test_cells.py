@@ -12,9 +12,10 @@ from rs.data import images
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
+from rs.runtime.streams import Stream, derived_seed
+from rs.training.history import HISTORY, TIMING
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
-from rs.training.trainer import HISTORY, TIMING, initial_seed
 from tests.support.cells import certify_tiny, train_tiny
 from tests.support.folders import contents
 from tests.support.helpers import CERTIFY, TRAINING, tiny_params, write_tiny
@@ -85,7 +86,7 @@ def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(tmp
     recipe = training_recipe(still, "tiny", "gaussian", 0.25)
     train_model(recipe, tiny, RunOptions(sigma=0.25, seed=7, device=CPU), out=tmp_path / "model", log=tmp_path / "log")
     trained, card = checkpoint.load_model(tmp_path / "model")
-    assert torch.equal(trained.network.fc.weight, card.build(initial_seed(7)).network.fc.weight)
+    assert torch.equal(trained.network.fc.weight, card.build(derived_seed(7, Stream.INITIAL)).network.fc.weight)
     assert json.loads((tmp_path / "log" / "provenance.json").read_text())["git_commit"] is None
 
 

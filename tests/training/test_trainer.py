@@ -14,12 +14,12 @@ import rs.training.trainer
 from rs.errors import InputError
 from rs.methods import METHODS
 from rs.methods.base import Step, WeightsImages
-from rs.runtime.streams import Stream
+from rs.runtime.streams import Stream, derived_seed
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import block
 from rs.statistics import metrics
+from rs.training.history import HISTORY, TIMING
 from rs.training.recipe import RunOptions
-from rs.training.trainer import HISTORY, TIMING, initial_seed
 from rs.training.warnings import warn_of_chance
 from tests.support.helpers import smallnet, tiny_images, trainer, weights
 
@@ -434,7 +434,7 @@ def test_a_seed_that_no_card_holds_is_refused_before_the_training(seed):
 
 
 def test_initial_weights_have_a_seed_of_their_own_for_every_seed():
-    seeds = [initial_seed(seed) for seed in range(100)]
+    seeds = [derived_seed(seed, Stream.INITIAL) for seed in range(100)]
     assert len(set(seeds)) == 100
     assert all(0 <= seed < 2**32 for seed in seeds)
     assert all(a != b for a, b in itertools.product(seeds, range(100)))  # not the seed itself

@@ -1,0 +1,61 @@
+"""What a training reports: numbers of each step, rows of its history, and quick ACRs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rs.data.prepared import Images
+from rs.methods.base import Step
+from rs.runtime.streams import Stream, derived_seed
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.training.recipe import RunOptions, Training
+
+HISTORY = (
+    "epoch", "updates", "learning_rate", "loss", "cross_entropy", "robustness", "accuracy", "gradient_norm",
+    "hinge_share", "acr",
+)  # fmt: skip
+"""Columns of ``history.csv``: means over the steps of an epoch, empty where a method or an epoch has no such number."""
+
+TIMING = ("epoch", "seconds")
+"""Columns of ``timing.csv``: training seconds up to the end of the epoch, evaluation excluded."""
+
+
+@dataclass
+class Progress:
+    """Progress of a training: what a checkpoint holds beside model and velocities."""
+
+    epoch: int = 0  # epochs finished
+    updates: int = 0  # optimiser steps taken
+    seconds: float = 0.0  # spent in training, evaluation excluded
+    history: list[dict[str, Any]] = field(default_factory=list)
+    timing: list[dict[str, Any]] = field(default_factory=list)
+
+
+def report(result: Step, norm: Tensor) -> Tensor:
+    """Return the numbers of one step, shape (6,): the columns of the history that are averaged over an epoch."""
+    hinge = torch.full_like(result.loss, math.nan) if result.hinge_share is None else result.hinge_share
+    values = (result.loss, result.cross_entropy, result.robustness, result.accuracy, norm, hinge)
+    return torch.stack([value.detach().float() for value in values])
+
+
+def quick_acr(model: nn.Module, images: Images, settings: Training, options: RunOptions) -> float:
+    """Return the ACR of a few draws on the first images.
+
+    Its seed is derived, so a choice by it has not seen the draws of a certificate.
+    """
+    s, classes = settings, len(images.meta.classes)
+    classifier = SmoothedClassifier(model, classes, options.sigma, precision=s.precision, noise="gaussian")
+    seed = derived_seed(options.seed, Stream.EVALUATE)
+    scores = []  # their mean is metrics.acr, whose module takes half a second to import
+    for index in range(min(s.eval_images, len(images))):
+        x, label = images.pixels(index), int(images.labels[index])
+        certificate = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, seed=seed, index=index, label=label)
+        row = certificate.row(index, label)
+        scores.append(row["radius"] * row["correct"])
+    return float(np.mean(scores))
