@@ -241,7 +241,8 @@ def test_the_wheel_has_the_library_with_its_data_and_nothing_else(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rs").rglob("*.py")}
     web = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rs/reporting/web").iterdir()}
-    assert names == modules | web | {"rs/params.yaml", "rs/py.typed", "rs/__init__.pyi", "rs/reporting/published.csv"}
+    texts = {"rs/reporting/published.csv", "rs/reporting/board.txt"}
+    assert names == modules | web | {"rs/params.yaml", "rs/py.typed", "rs/__init__.pyi", *texts}
 
 
 @needs_pip

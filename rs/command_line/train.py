@@ -12,7 +12,7 @@ from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError, printable
 from rs.methods import DEFAULT_METHOD, EVERY_METHOD
 
-METHOD_HELP = f"Training method: {', '.join(EVERY_METHOD)}. Consistency ties at sigma 0.25 for half the time."
+METHOD_HELP = f"Training method: {', '.join(EVERY_METHOD)}. Consistency ties at sigma 0.25 in less time."
 
 
 @dataclass(frozen=True, kw_only=True)

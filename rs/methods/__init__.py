@@ -32,7 +32,7 @@ DENOISERS = {
 EVERY_METHOD = METHODS | DENOISERS
 
 DEFAULT_METHOD = "advmacer"
-"""The method of the largest ACR, also where another one costs as much (``benchmarks/results/own-network.md``)."""
+"""The method of the largest ACR after one epoch (``benchmarks/results/own-network.md``)."""
 
 
 def check_method(name: str) -> None:

@@ -25,9 +25,9 @@ class CatRs:
 
     with K_i ~ Binomial(M, p_i), 1 at least, and p_i the share of the copies that are classified correctly
     (``confidence: votes``), or pi_i[y_i] (``targets``, the authors' ImageNet). The targets pi_i are the votes of a
-    Gaussian model at sigma 0.25, whatever the noise level of this training. The authors take them from one random
-    crop of each image, here they are those of the image itself. Each step is two passes in train mode, and the attack
-    is between them.
+    Gaussian model at sigma 0.25, whatever the noise level of this training; in a study, at its first noise level. The
+    authors take them from one random crop of each image, here they are those of the image itself. Each step is two
+    passes in train mode, and the attack is between them.
     """
 
     draws: Count

@@ -78,7 +78,7 @@ def weights_of_accuracies(accuracies: Tensor) -> Tensor:
     """Return the weights of images, not normalised, from the shares of :data:`WEIGHT_DRAWS` draws that are right.
 
     >>> weights_of_accuracies(torch.tensor([0.0, 12 / 16, 14 / 16, 1.0]))
-    tensor([0.1537, 0.1537, 0.5256, 1.1075], dtype=torch.float64)
+    tensor([0.1537, 0.1537, 0.5257, 1.1075], dtype=torch.float64)
     """
     counts = np.floor(WEIGHT_DRAWS * accuracies.double().clamp_min(MIN_SHARE).numpy())
     return torch.from_numpy(ndtri(lower_bound(counts, WEIGHT_DRAWS, WEIGHT_ALPHA)))

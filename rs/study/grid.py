@@ -28,8 +28,8 @@ GRID_SECTIONS = (
 NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool", "tuning", "targets")
 """Sections of a recipe that are no methods."""
 
-TARGETS_FROM = ("gaussian", 0.25, 0)
-"""Method, noise level and seed of the model whose votes are the targets of training images."""
+TARGETS_FROM = "gaussian"
+"""Method of the model, at the first noise level and seed, whose votes are the targets of training images."""
 
 CERTIFY_IN_WEIGHTS = ("n0", "seed", "subset", "noise", "precision")
 """What the weights of ensembles depend on in the section ``certify``: the test images, and their selected classes."""
@@ -77,12 +77,11 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
 
 
 def _check_targets(grid: Iterable[GridCell]) -> None:
-    """Check that the model of the targets is in the grid, and that no further seeds need targets."""
-    method, sigma, seed = TARGETS_FROM
-    if (method, sigma, seed) not in {(cell.method, cell.sigma, cell.seed) for cell in grid}:
+    """Check that the method of the targets is in the grid, and that no further seeds need targets."""
+    if TARGETS_FROM not in {cell.method for cell in grid if not cell.is_member_seed}:
         raise InputError(
-            f"params.yaml: methods_with_targets must have {method} with seed {seed} at sigma {sigma} in the grid, "
-            "whose votes are their targets; add it, or remove them"
+            f"params.yaml: methods_with_targets must have {TARGETS_FROM} among methods, whose votes are their targets; "
+            "add it, or remove them"
         )
     if further := {cell.method for cell in grid if cell.is_member_seed and cell.needs_targets}:
         raise InputError(f"params.yaml: members must need no targets, got {', '.join(further)}; add seeds instead")

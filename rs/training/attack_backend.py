@@ -102,7 +102,8 @@ class OneShape(nn.Module):
             self.module.zero_grad(set_to_none=True)  # of the layers that a pass reached before it failed
         with torch.no_grad():
             for name, buffer in self.module.named_buffers():
-                buffer.copy_(buffers[name])  # the trial moved the statistics of batch norm
+                if not torch.equal(buffer, buffers[name]):  # writing would spoil a graph that uses it
+                    buffer.copy_(buffers[name])  # the trial moved the statistics of batch norm
 
 
 def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:

@@ -25,6 +25,8 @@ from tests.support.helpers import ROOT, needs_x86
 from tests.support.small_project import run
 
 LOCK = YAML(typ="safe", pure=True).load((ROOT / "dvc.lock").read_text())["stages"]
+STUDIED = YAML(typ="safe", pure=True).load((ROOT / "reports/rows/cifar10-cpu/params.yaml").read_text())["methods"]
+"""Methods of the committed rows of CIFAR-10."""
 COMPUTING = ("numpy", "scikit-learn", "scipy", "torch")
 """Packages whose version is part of a result, beside the machine's C library."""
 
@@ -105,7 +107,7 @@ def test_the_lock_file_has_the_cells_of_the_pipeline_and_no_others():
 
 def test_the_table_of_the_readme_is_that_of_the_committed_report():
     titles, rows = table("README.md", "method")
-    assert [row[0] for row in rows[:7]] == [*METHODS]
+    assert [row[0] for row in rows[:7]] == [*STUDIED]
     assert len(titles) >= 1
     assert len(rows) > 7
     for name, *cells in rows:
@@ -137,7 +139,7 @@ def test_bold_in_the_readme_is_the_largest_acr_and_what_ties_with_it(archive):
 
 def test_the_methods_that_the_readme_names_tie_with_advmacer_and_no_others_do():
     frame = pd.read_csv(ROOT / "reports/cifar10-cpu/differences.csv")
-    frame = frame[(frame["reference"] == "advmacer") & frame["method"].isin(METHODS)]
+    frame = frame[(frame["reference"] == "advmacer") & frame["method"].isin(STUDIED)]
     assert (frame["tie"] | (frame["difference"] < 0)).all()
     tied = frame[frame["tie"]].groupby("method")["sigma"].apply(list).to_dict()
     assert tied == {"smoothadv": [0.25, 0.5], "consistency": [0.25]}
@@ -208,7 +210,7 @@ def test_the_members_that_are_chosen_are_those_of_the_committed_report():
 
 def test_the_two_sided_acrs_beyond_the_paper_are_those_of_the_committed_report():
     frame = pd.read_csv(ROOT / "reports/digits/main.csv")
-    frame = frame[frame["method"].isin(METHODS)]
+    frame = frame[frame["method"].isin(STUDIED)]
     even, votes = frame["acr_two_sided"], frame["acr_two_sided_votes"]
     gains = frame[["method", "sigma"]].assign(even=even - frame["acr"], votes=votes - even)
     ours, levels = gains[gains["method"] == "advmacer"].set_index("sigma"), gains.groupby("sigma")
@@ -265,7 +267,7 @@ def papers_acrs(method, sigma):
 def test_the_methods_of_the_page_on_cifar10_are_those_of_the_committed_report(level):
     titles, rows = table("docs/cifar10-cpu.md", "method", heading=f"Results at sigma {level}")
     assert titles == ["ACR", "to gaussian", "ACR published", "clean accuracy"]
-    assert [row[0] for row in rows] == [*METHODS]
+    assert [row[0] for row in rows] == [*STUDIED]
     for method, found, gain, published, accuracy in rows:
         where = {"method": method, "sigma": float(level)}
         row = committed("main", "cifar10-cpu", **where)
@@ -313,7 +315,7 @@ def archive_of_more_draws(unpacked):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(archive, level):
-    for method in METHODS:
+    for method in STUDIED:
         row = committed("main", "cifar10-cpu", method=method, sigma=float(level))
         paths = [archive / "results/cifar10-cpu" / level / f"{method}-0.tsv"]
         paths += [paths[0].parent / "pool" / f"{method}-{seed}.tsv" for seed in range(1, row["seeds"])]
@@ -349,7 +351,7 @@ def estimated_gain(gain):
 def test_the_certified_accuracies_with_more_draws_are_those_of_the_committed_rows(archive_of_more_draws, level):
     titles, rows = table("docs/cifar10-cpu.md", f"σ = {level}")
     assert titles[-2:] == ["ACR", "to advmacer"]
-    assert [row[0] for row in rows[:7]] == [*METHODS]
+    assert [row[0] for row in rows[:7]] == [*STUDIED]
     folder = archive_of_more_draws / "results/cifar10-cpu" / level
     reference = sample(*rows_of("advmacer", folder))
     for name, *cells, acr_shown, difference in rows:

@@ -45,6 +45,10 @@ WORDS = {
     "ensemble": "tiny --sigma 0.25 --models models --params params.yaml --out new",
     "weights": f"tiny --ensembles ensembles {OPTIONS} --out new --seconds new.seconds.csv",
     "certify_ensembles": f"tiny --ensembles ensembles --weights weights {OPTIONS} --out new --times times",
+    "targets": f"models/macer/0 --dataset tiny {OPTIONS} --out new.safetensors",
+    "transfer": (
+        "certified.tsv --from models/macer/0 --to models/macer/1 --n 10 --data data --device cpu --out new.tsv"
+    ),
     "merge": "share-1.tsv share-2.tsv --out new.tsv",
     "report": "rows.tsv --out new.html --force",
     "board": "listed --out new --force",
@@ -162,6 +166,7 @@ def make_study(root, bundled=False):
             tiny_pool.save_member(method, seed)
         values = tiny_pool.make_ensembles("ensembles", members)
         values |= {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
+        values["recipes"]["tiny"]["targets"] = {"draws": 2, "seed": 0}
         values["recipes"]["tiny"]["tuning"] = TUNING | {"settings": {"gaussian": TRIED}}
         values["datasets"]["digits"] = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
         Path("params.yaml").write_text(json.dumps(values))
@@ -179,8 +184,9 @@ def make_study(root, bundled=False):
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("listed/rows.tsv"))
         listed = [entry | {"source": "d", "licence": "e", "file": "rows.tsv"}]
         Path("listed/board.yaml").write_text(json.dumps(listed))
-        for number in (1, 2):
-            words = f"{WORDS['certify']} --share {number}/2".replace("new.tsv", f"share-{number}.tsv")
+        shares = {f"share-{number}.tsv": f" --share {number}/2" for number in (1, 2)}
+        for name, share in {"certified.tsv": "", **shares}.items():
+            words = f"{WORDS['certify']}{share}".replace("new.tsv", name)
             with suppress(SystemExit):
                 run(COMMANDS["certify"], words.split())
         tiny_study.make_study(Path("study"))

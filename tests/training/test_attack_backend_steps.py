@@ -7,11 +7,12 @@ from torch import nn
 
 from rs import params
 from rs.methods import METHODS, method_class
+from rs.methods.base import NeedsTargets
 from rs.models.backend import MAX_ROUNDING
 from rs.runtime.streams import stream
 from rs.training.attack_backend import training_network
 from tests.support.folding import close, tiny
-from tests.support.helpers import METHOD_PARAMETERS, SHAPE, smallnet, tiny_images, trainer, weights
+from tests.support.helpers import METHOD_PARAMETERS, SHAPE, smallnet, soft_targets, tiny_images, trainer, weights
 from tests.support.networks import images
 
 STEPS = [(name, {}) for name in METHODS] + [
@@ -27,7 +28,9 @@ def step(name, changes, made, model, seed):
     """Loss, gradients and statistics of one step, as a Trainer takes it, on 12 images in float64."""
     own = METHOD_PARAMETERS[name] | ({"epsilon": 0.2} if "epsilon" in METHOD_PARAMETERS[name] else {}) | changes
     x, y = images(12, SHAPE, seed).double(), torch.arange(12) % 2
-    result = params.validate(method_class(name), own, name).loss(made, x, y, sigma=0.25, rng=stream(seed), epoch=0)
+    method = params.validate(method_class(name), own, name)
+    targets = {"targets": soft_targets(y)} if isinstance(method, NeedsTargets) else {}
+    result = method.loss(made, x, y, sigma=0.25, rng=stream(seed), epoch=0, **targets)
     model.zero_grad()
     result.loss.backward()
     gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
@@ -123,7 +126,7 @@ def is_near_plain(engine, method, parameters):
 @pytest.mark.parametrize("method", METHODS)
 def test_no_byte_changes_by_folding_without_attacks_or_by_a_compiler_that_changes_nothing(method, compiler):
     made = {engine: history(method=method, engine=engine)[0] for engine in ("plain", "folded", "compiled")}
-    attacks = method in ("smoothadv", "smoothmix", "advmacer")
+    attacks = method in ("smoothadv", "smoothmix", "advmacer", "hard-drop", "cat-rs")
     assert len(compiler) == 1 + attacks
     for same in ("compiled",) if attacks else ("compiled", "plain"):
         assert weights(made["folded"].model) == weights(made[same].model)
