@@ -155,6 +155,7 @@ PATHS |= {
         ("consistency", {"steps": 1, "epsilon": 0.2}),
         ("smoothmix", {"one_step": True}),
         ("advmacer", {"fresh_draws": True}),
+        ("hard-drop", {"defer": 0}),
     )
 }
 
