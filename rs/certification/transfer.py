@@ -73,7 +73,8 @@ def transfer_rows(
     smoothed = source.smooth(**vars(options) | stated)
     _check_sidecar(path, sidecar, source, smoothed, images, device.type)
     other = target.smooth(**vars(options))
-    identity = {name: value for name, value in sidecar.items() if name not in quantized_identity([smoothed.base])}
+    of_source = quantized_identity([smoothed.base])
+    identity = {name: value for name, value in sidecar.items() if name not in of_source}
     identity |= {
         "model": target.name,
         "classifier": model_fingerprint(target.module),
@@ -99,7 +100,7 @@ def _losses(
     row: pd.Series[Any], source: SmoothedClassifier, target: SmoothedClassifier, x: Tensor, draws: int, seed: int
 ) -> int:
     """Return on how many draws ``source`` votes for the class of its row and ``target`` does not; all, of no class."""
-    selected, votes = row["predict"], parse_counts(row["counts"]).get(row["predict"], 0)
+    selected, votes = row["predict"], _votes(row)
     if selected == ABSTAIN or row["mode"] == "shortcut":
         return draws
     key = (Stream.ESTIMATE, row["idx"])
@@ -115,14 +116,17 @@ def _losses(
     return int(lost.sum())
 
 
+def _votes(row: pd.Series[Any]) -> int:
+    """Return the votes for the class of a row; none if it abstains, where all draws count as losses too."""
+    return parse_counts(row["counts"]).get(row["predict"], 0)
+
+
 def _transferred(row: pd.Series[Any], losses: int, draws: int, scope: str) -> dict[str, Any]:
     """Return the row of the other classifier."""
     if row["mode"] == "shortcut":
         return {**row, "scope": scope, LOSSES: losses}
-    selected = max(parse_counts(row["counts0"]).items(), key=lambda vote: (vote[1], -vote[0]))[0]
-    votes = parse_counts(row["counts"]).get(selected, 0)
-    p_lower = float(transferred_bound(votes, row["n"], losses, draws, row["alpha"]))
-    predict = selected if p_lower >= 0.5 else ABSTAIN
+    p_lower = float(transferred_bound(_votes(row), row["n"], losses, draws, row["alpha"]))
+    predict = row["predict"] if p_lower >= 0.5 else ABSTAIN
     return {
         **row,
         "predict": predict,
