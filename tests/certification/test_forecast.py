@@ -10,7 +10,7 @@ import torch
 from rs.certification import certify_model as module
 from rs.certification.certify_model import LONG, MAX_UNTIMED_BATCHES, say_how_long
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.settings import CertificationSettings, SmoothingOptions
+from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
 from rs.storage import certificate_rows
 from tests.support.cells import certify_folder
 from tests.support.folders import contents
@@ -45,6 +45,16 @@ def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batc
     say_how_long(SmoothedClassifier(network, 2, 0.5, batch=batch), X, 7, SETTINGS.draws, dry_run=True)
     line = "7 images of 1,000 draws, 50.0 draws a second: about 2.3 min for all of them in one process"
     assert (capsys.readouterr().out, network.sizes) == (f"{line}\n", [timed, timed])
+
+
+def test_a_long_selection_is_timed_in_batches_of_its_own_size(monkeypatch, capsys):
+    """Where n is small, a batch of n draws would have a lower rate than the batches of the selection."""
+    network = Ticking(50)
+    monkeypatch.setattr(module, "default_batch", lambda x: 500)
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: network.now))
+    say_how_long(SmoothedClassifier(network, 2, 0.5), X, 7, Draws(n0=10**9, n=1), dry_run=True)
+    assert capsys.readouterr().out.startswith("7 images of 1,000,000,001 draws, 50.0 draws a second: about ")
+    assert network.sizes == [500, 500]
 
 
 @pytest.mark.parametrize("more", [0, 1])

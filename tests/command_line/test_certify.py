@@ -246,6 +246,7 @@ BAD = {
     "one class": (["lonely"], "lonely must have a subfolder for each of two classes or more, got left alone"),
     "a list of one class": (["photos", "--classes", "one.txt"], "one.txt must have two classes or more, got left"),
     "no list": (["photos", "--classes", "nowhere.txt"], "nowhere.txt must be a file, but there is none"),
+    "a list without end": (["photos", "--classes", "/dev/zero"], "/dev/zero must be a file, but there is none"),
     "an empty line": (["photos", "--classes", "gap.txt"], "line 2 is empty"),
     "no image": (
         ["broken", "--classes", "names.txt"],

@@ -4,6 +4,7 @@ import itertools
 import json
 import lzma
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -402,6 +403,15 @@ def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
     assert (found.exit_code, found.stdout.splitlines()) == (0, said)
     out.write_bytes(_with_byte(bundle, 1000, bundle[1000] ^ 1))
     assert isinstance(CliRunner().invoke(app, ["verify", str(out)]).exception, InputError)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "pipe"])
+def test_what_has_no_end_is_refused_before_it_is_read(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    refused = CliRunner().invoke(app, ["verify", name]).exception
+    assert isinstance(refused, InputError)
+    assert str(refused).startswith(f"{name} must be a file, but there is none")
 
 
 def test_a_name_too_long_for_a_plain_archive_is_packed_too():

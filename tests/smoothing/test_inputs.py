@@ -253,6 +253,7 @@ def test_a_number_that_is_none_is_refused(changes, message):
     ("changes", "message"),
     [
         ({"n": "1000"}, r"n must be a whole number of noisy copies from 1 to 1,000,000,000, got '1000'"),
+        ({"n": 10**11}, "n must be a whole number of noisy copies from 1 to 1,000,000,000, got 100000000000"),
         ({"n0": 0}, "n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
         ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1; it names the noise"),
