@@ -1,38 +1,33 @@
 """What identifies a model: a fingerprint of what it holds, and the source of a user's modules.
 
-A fingerprint sees types, parameters, buffers, attributes and hooks. It does not see the code of methods nor the
-constants of classes, which :func:`sources` holds; what an object leaves out when it is pickled; files that code reads.
+A fingerprint sees types, parameters, buffers and attributes of modules, and the names of functions and hooks. It does
+not see code, which :func:`sources` holds; closures, and what objects hold that are no dataclass; files that code reads.
 """
 
 from __future__ import annotations
 
-import copyreg
+import dataclasses
 import hashlib
 import itertools
 import pkgutil
 import sys
 import sysconfig
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.runtime.code_fingerprint import imported_names
 
-LIBRARIES = ("torch", "torchvision", "numpy", "rs")
-"""Packages whose code is known by its version, so that the name of a function of theirs stands for it."""
-
 REPR = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 """Types whose ``repr`` is their whole content."""
 
-BOOKKEEPING = {*vars(nn.Module()), "_compiled_call_impl", "_is_torch_compile"}
+BOOKKEEPING = {*vars(nn.Module()), "_compiled_call_impl", "_is_torch_compile", "_torchdynamo_wrapper_id"}
 """Attributes that torch keeps in a module for itself; the hooks among them are described apart."""
 
 Outer = tuple[Any, ...]
@@ -43,7 +38,7 @@ def model_fingerprint(model: nn.Module) -> str:
     """Return the SHA-256 of the description of a classifier.
 
     Raises:
-        InputError: If an attribute cannot be described (:func:`describe`).
+        InputError: If a tensor has no plain numbers (:func:`describe`).
     """
     return hashlib.sha256(describe(model).encode()).hexdigest()
 
@@ -51,16 +46,15 @@ def model_fingerprint(model: nn.Module) -> str:
 def describe(value: Any, where: str = "", outer: Outer = ()) -> str:
     """Describe a value and all it holds: equal values have equal descriptions in any process.
 
-    A tensor is its numbers; a module its attributes, tensors, children and hooks; a function its code, defaults and
-    closure; any other object what pickle would store of it. Left out are the mode, gradients, and where in memory
-    numbers lie.
+    A tensor is its numbers; a module its attributes, tensors, children and hooks; a dataclass its fields; a function or
+    class its name; any other object its type. Left out are the mode, gradients, and where in memory numbers lie.
 
     Args:
         value: What to describe.
         where: Its dotted path, for messages.
         outer: What it lies in, to be recognised there.
     Raises:
-        InputError: If something in it keeps what it is to itself, as a generator, a file or a lock does.
+        InputError: If a tensor in it is sparse, quantised, or without numbers.
     """
     for depth, holder in enumerate(outer):
         if holder is value:
@@ -69,42 +63,28 @@ def describe(value: Any, where: str = "", outer: Outer = ()) -> str:
 
 
 def _content(value: Any, where: str, outer: Outer) -> str:
-    if type(value) in REPR:
+    if isinstance(value, REPR):
         return repr(value)
-    if type(value) in (list, tuple):
+    if isinstance(value, (list, tuple)):
         return f"[{_listed(value, where, outer)}]"
-    if type(value) is dict:
+    if isinstance(value, dict):
         return f"[{_pairs(value, where, outer)}]"
-    if type(value) in (set, frozenset):
+    if isinstance(value, (set, frozenset)):
         return f"[{', '.join(sorted(describe(item, where, outer) for item in value))}]"
     if isinstance(value, nn.Module):
         return _module(value, where, outer)
     if isinstance(value, Tensor):
         return _tensor(value, where)
-    if type(value) is np.ndarray and not value.dtype.hasobject:
+    if isinstance(value, (np.ndarray, np.generic)):
         return f"{value.dtype.str}, {value.dtype.descr}, {value.shape}, {_sum(value.tobytes())}"
-    if isinstance(value, type):
+    if hasattr(value, "__qualname__"):
         return name(value)
-    if isinstance(value, FunctionType):
-        return _function(value, where, outer)
-    if isinstance(value, CodeType):
-        return _code(value, where, outer)
-    if isinstance(value, weakref.ref):
-        return describe(value(), where, outer)
-    return _pickled(value, where, outer)
-
-
-def refusal(value: Any, where: str) -> InputError:
-    """Return the error that names an attribute that cannot be described."""
-    return InputError(
-        f"the model's attribute {where or 'itself'} must be of a kind whose content can be told, because its answers "
-        f"may depend on it, got {name(type(value))}; make it a number, a tensor or a registered buffer"
-    )
+    return _named(dict(sorted(vars(value).items())), where, outer) if dataclasses.is_dataclass(value) else ""
 
 
 def name(value: Any) -> str:
     """Return the qualified name of a class or function."""
-    return f"{value.__module__}.{value.__qualname__}"
+    return f"{getattr(value, '__module__', None)}.{value.__qualname__}"
 
 
 def _listed(values: Iterable[Any], where: str, outer: Outer) -> str:
@@ -124,7 +104,10 @@ def _named(values: Mapping[str, Any], where: str, outer: Outer) -> str:
 def _tensor(value: Tensor, where: str) -> str:
     is_dense = value.layout == torch.strided and not value.is_quantized and not value.is_meta
     if type(value) not in (Tensor, nn.Parameter) or not is_dense:
-        raise refusal(value, where)
+        raise InputError(
+            f"the model's tensor {where or 'itself'} must be dense and hold numbers, because its answers depend on it, "
+            f"got {name(type(value))}; make it a parameter or a registered buffer"
+        )
     plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
     return f"{value.dtype}, {tuple(value.shape)}, {_sum(plain.flatten().view(torch.uint8).numpy().tobytes())}"
 
@@ -133,65 +116,13 @@ def _sum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _function(value: FunctionType, where: str, outer: Outer) -> str:
-    """Describe a function: one of a library by its name, others by code, defaults, closure and attributes."""
-    if value.__globals__["__name__"].partition(".")[0] in LIBRARIES and "<" not in value.__qualname__:
-        return name(value)
-    try:
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
-    except ValueError as error:  # a name has no value yet
-        raise refusal(value, where) from error
-    parts = (value.__code__, value.__defaults__, value.__kwdefaults__, cells, vars(value))
-    return f"{name(value)}, {_listed(parts, where, outer)}"
-
-
-def _code(value: CodeType, where: str, outer: Outer) -> str:
-    counts = (value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags)
-    names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
-    return _listed((value.co_code, value.co_exceptiontable, value.co_consts, counts, names), where, outer)
-
-
-def _pickled(value: Any, where: str, outer: Outer) -> str:
-    """Describe what pickle would store: of an instance its attributes, of other objects what makes them again."""
-    try:
-        reduce = copyreg.dispatch_table.get(type(value))
-        stored: Any = reduce(value) if reduce else value.__reduce_ex__(4)
-        if isinstance(stored, str):  # the name of one that is there once
-            return stored
-        make, arguments, state = (*stored, None)[:3]
-        parts = [name(make), arguments, state, *(list(part or ()) for part in stored[3:])]
-    except Exception as error:  # objects say in their own ways that they cannot be stored
-        raise refusal(value, where) from error
-    is_instance = parts[:2] == ["copyreg.__newobj__", (type(value),)] and not any(parts[3:])
-    if is_instance and isinstance(state or {}, dict):
-        return _named(dict(sorted((state or {}).items())), where, outer)
-    return _listed(parts, where, outer)
-
-
 def _module(value: nn.Module, where: str, outer: Outer) -> str:
     """Describe attributes, parameters, buffers, children and hooks of a module."""
-    tensors = (value._parameters, value._buffers)
-    parts = [*(dict(sorted(part.items())) for part in (_attributes(value), *tensors)), value._modules]
-    hooks = _listed(_hooks(value), f"{where}.hooks".lstrip("."), outer)
-    return "; ".join([*(_named(part, where, outer) for part in parts), hooks])
-
-
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """Return the attributes of a module without torch's own: of a traced one its code, of a compiled one nothing."""
-    if name(type(module)) == "torch._dynamo.eval_frame.OptimizedModule":
-        return {}
-    if isinstance(module, fx.GraphModule):
-        return {"code": module.code}
-    return {key: value for key, value in vars(module).items() if key not in BOOKKEEPING}
-
-
-def _hooks(module: nn.Module) -> Iterator[tuple[Any, ...]]:
-    """Yield the functions that run before and after the forward of a module, and how they are called."""
-    for number, hook in module._forward_pre_hooks.items():
-        yield "before", hook, number in module._forward_pre_hooks_with_kwargs
-    for number, hook in module._forward_hooks.items():
-        always = number in module._forward_hooks_always_called
-        yield "after", hook, number in module._forward_hooks_with_kwargs, always
+    attributes = {key: item for key, item in vars(value).items() if key not in BOOKKEEPING}
+    parts = (dict(sorted(part.items())) for part in (attributes, value._parameters, value._buffers))
+    hooks = [*value._forward_pre_hooks.values(), *value._forward_hooks.values()]
+    named = (_named(part, where, outer) for part in (*parts, value._modules))
+    return "; ".join([*named, _listed(hooks, f"{where}.hooks".lstrip("."), outer)])
 
 
 # ------------------------------------------------------------------------------------------------- users' modules
