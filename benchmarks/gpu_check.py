@@ -76,7 +76,7 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> str:
     return "" if difference <= ROUNDING else f"logits differ by {difference:.2g} of the largest"
 
 
-@check("float32 is not rounded to TF32", "rs.runtime.device.device_named", "rs.runtime.device._gpus")
+@check("float32 is not rounded to TF32", "rs.runtime.device.device_named")
 def full_precision(device: torch.device) -> str:
     """Compare a network on the GPU in float32 with the same in float64 on the CPU."""
     import torch

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import math
 import os
 import platform
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,15 +20,13 @@ SMALL_IMAGE = 1024
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's ``mallopt`` (malloc.h)."""
 
-_locks: list[int] = []  # locks of the GPUs that this process uses, held until it ends
-
 
 def device_named(name: str) -> torch.device:
     """Return the device of that name; ``auto`` is a CUDA device if there is one, otherwise the CPU.
 
-    Under torchrun ``auto`` and ``cuda`` are the GPU with the local rank of the process; otherwise ``auto`` is a GPU
-    that no other process of this project uses. On a GPU TF32 is disabled, so that float32 is float32: by default
-    convolutions there round their inputs to 10 bits. On the CPU the process keeps its memory (:func:`keep_memory`).
+    Under torchrun ``auto`` and ``cuda`` are the GPU with the local rank of the process; otherwise ``auto`` is the one
+    that the process id chooses. On a GPU TF32 is disabled, so that float32 is float32: by default convolutions there
+    round their inputs to 10 bits. On the CPU the process keeps its memory (:func:`keep_memory`).
     With portable arithmetic (``rs.runtime.arithmetic``), which only a CPU has, ``auto`` is the CPU.
 
     Raises:
@@ -40,7 +35,7 @@ def device_named(name: str) -> torch.device:
     local, portable = os.environ.get("LOCAL_RANK"), arithmetic.current() == "portable"
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() and not portable else "cpu"
-        local = str(free_gpu(_gpus())) if name == "cuda" and local is None else local
+        local = str(os.getpid() % torch.cuda.device_count()) if name == "cuda" and local is None else local
     try:
         device = torch.device(f"cuda:{local or 0}" if name == "cuda" else name)
         if device.type not in ("cpu", "cuda"):
@@ -79,31 +74,6 @@ def keep_memory() -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt
     return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))  # from the heap, which is never trimmed
-
-
-def free_gpu(names: Sequence[str]) -> int:
-    """Lock the first GPU that no process of this user has locked, until this process ends; return its number.
-
-    Several stages at once, from ``dvc queue start --jobs 4`` or ``make repro JOBS=4``, thus get a GPU each. If all are
-    locked, the process id chooses one.
-
-    Args:
-        names: The name of each GPU on this machine, the same in every process, whichever GPUs it sees.
-    """
-    for number, name in enumerate(names if len(names) > 1 else []):
-        lock = os.open(Path(tempfile.gettempdir(), f"rs-{os.getuid()}-{name}.lock"), os.O_CREAT | os.O_WRONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            continue
-        _locks.append(lock)
-        return number
-    return os.getpid() % len(names)
-
-
-def _gpus() -> list[str]:
-    return [str(torch.cuda.get_device_properties(k).uuid) for k in range(torch.cuda.device_count())]
 
 
 def limit_threads(shape: Sequence[int]) -> None:

@@ -3,15 +3,13 @@
 import os
 import platform
 import resource
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from rs.errors import InputError
 from rs.runtime import device
-from tests.support.helpers import ROOT, python
+from tests.support.helpers import python
 
 FAULTS = """
 import ctypes, resource, torch
@@ -32,41 +30,6 @@ device_named("cpu")
 print(before, faults(), keep_memory())
 """
 
-TAKES = """
-import os, sys
-from rs.runtime.device import free_gpu
-
-for line in sys.stdin:
-    if not os.fork():
-        print(free_gpu(line.split()), flush=True)
-        os._exit(0)
-    os.wait()
-"""
-
-
-@pytest.fixture
-def taken(tmp_path, monkeypatch):
-    """GPUs that other processes see as taken, by the lock files of this one."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(device, "_locks", [])
-    yield device._locks
-    for lock in device._locks:
-        os.close(lock)
-
-
-@pytest.fixture
-def in_another_process(tmp_path):
-    """The GPU that a process takes which begins then, has taken none before, and ends at once."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", TAKES], env=environment, **pipes) as process:
-
-        def take(*names):
-            process.stdin.write(" ".join(names) + "\n")
-            return int(process.stdout.readline())
-
-        yield take
-
 
 def test_the_cpu_is_the_cpu_and_an_absent_device_is_refused():
     assert device.device_named("cpu") == torch.device("cpu")
@@ -80,25 +43,21 @@ def test_without_a_gpu_auto_is_the_cpu():
     assert device.device_named("auto") == torch.device("cpu")
 
 
-def test_each_process_takes_a_gpu_of_its_own_and_gives_it_back_when_it_ends(taken, in_another_process):
-    assert [device.free_gpu("abc") for _ in range(2)] == [0, 1]
-    assert in_another_process("a", "b", "c") == 2
-    assert in_another_process("a", "b", "c") == 2  # the one before has ended
-    assert in_another_process("b", "c") == 1  # which sees two of the GPUs alone
-    os.close(taken.pop(0))
-    assert in_another_process("a", "b", "c") == 0
+def test_processes_are_dealt_out_over_the_gpus(monkeypatch):
+    asked = []
 
+    def zeros(*shape, device):
+        asked.append(str(device))
+        raise RuntimeError("there is no GPU here")
 
-def test_where_all_are_taken_processes_are_dealt_out(taken, monkeypatch):
-    assert [device.free_gpu("ab") for _ in range(2)] == [0, 1]
-    for number in (6, 7):
-        monkeypatch.setattr("os.getpid", lambda number=number: number)
-        assert device.free_gpu("ab") == number % 2
-
-
-def test_a_single_gpu_is_shared_without_a_lock(tmp_path, taken):
-    assert [device.free_gpu("a"), device.free_gpu("a")] == [0, 0]
-    assert taken == [] == list(tmp_path.iterdir())
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.zeros", zeros)
+    for process in (6, 7):
+        monkeypatch.setattr("os.getpid", lambda process=process: process)
+        with pytest.raises(InputError, match="device must be auto, cpu or a CUDA device that is here"):
+            device.device_named("auto")
+    assert asked == ["cuda:0", "cuda:1"]
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="this malloc is not glibc's")

@@ -11,7 +11,6 @@ that a compiled network without gradients writes all of its outputs into the sam
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
@@ -221,7 +220,6 @@ def simulated_gpu(forgotten=None):
         "torch.compile": lambda module, **_: Graph(module),
         "torch.cuda.is_available": lambda: True,
         "torch.cuda.device_count": lambda: 1,
-        "torch.cuda.get_device_properties": lambda number: SimpleNamespace(uuid=f"simulated-{number}"),
         "torch.cuda.set_device": lambda device: None,
         "torch.cuda.empty_cache": lambda: None,
         "torch.cuda.get_device_name": lambda device=None: "a GPU that is not there",
