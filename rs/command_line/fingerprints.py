@@ -43,9 +43,6 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     }
     source = sources.settings(section(values, where), where)
     parameters = stage_parameters(values, dataset)
-    if libraries := code_fingerprint.engine_series(parameters["certify"]["certify"].get("engine")):
-        for name in ("certify", "certify_ensembles"):
-            parameters[name] |= {"versions": libraries}
     for name, sections in parameters.items():
         if network := sections.get("model", {}).get("network"):
             parameters[name] |= {"network": _network_files(network, sections["model"].get("weights"))}

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import rs
 
@@ -77,35 +76,13 @@ def code_hash(*entries: str, method: str | None = None) -> str:
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
-ENGINES = {"quantized": ("openvino", "nncf")}
-"""Libraries beside torch that compute in an engine of certification."""
-
-
 def series() -> dict[str, str]:
     """Return the series, such as 2.14, of Python, NumPy and torch, which compute and draw the noise; imports none.
 
     Releases of one series are not told apart: a stage that depends on this does not run again after an upgrade to one.
     """
     releases = {"python": platform.python_version(), **{name: metadata.version(name) for name in ("numpy", "torch")}}
-    return {name: _series_of(release) for name, release in releases.items()}
-
-
-def engine_series(engine: Any) -> dict[str, str]:
-    """Return the series of the libraries that :data:`ENGINES` names for an engine, "absent" where there is none here.
-
-    Only of engines that have such libraries; so what other cells depend on does not name them.
-    """
-    libraries = {}
-    for name in ENGINES.get(engine, ()):
-        try:
-            libraries[name] = _series_of(metadata.version(name))
-        except metadata.PackageNotFoundError:
-            libraries[name] = "absent"
-    return libraries
-
-
-def _series_of(release: str) -> str:
-    return ".".join(release.split(".")[:2])
+    return {name: ".".join(release.split(".")[:2]) for name, release in releases.items()}
 
 
 def closure(root: Path, entry: Path) -> set[Path]:

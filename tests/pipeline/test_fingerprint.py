@@ -110,28 +110,6 @@ def fingerprint_of(tmp_path, **sections):
     fingerprint.main("tiny", tmp_path / "data", tmp_path / "out", tmp_path / "params.json", ROOT)
 
 
-@pytest.mark.parametrize(
-    ("engine", "upgraded", "changed"),
-    [
-        ("quantized", {"openvino": "2026.2.9"}, False),
-        ("quantized", {"nncf": "4.0"}, True),
-        ("folded", {"openvino": "2027.1.0", "nncf": "4.0"}, False),
-    ],
-)
-def test_certificates_depend_on_the_libraries_of_their_engine(tmp_path, monkeypatch, engine, upgraded, changed):
-    installed = {"numpy": "2.3.1", "torch": "2.14.0", "openvino": "2026.2.0", "nncf": "3.1.0"}
-    monkeypatch.setattr("importlib.metadata.version", lambda name: installed[name])
-    found = []
-    for releases in ({}, upgraded):
-        installed |= releases
-        fingerprint_of(tmp_path, **recipe(certify=CERTIFY | {"engine": engine}))
-        folder = tmp_path / "out" / "parameters" / "tiny"
-        found.append({path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.json")})
-    different = {name for name in found[0] if found[0][name] != found[1][name]}
-    assert different == ({"certify.json", "certify_ensembles.json"} if changed else set())
-    assert (b"versions" in found[0]["certify.json"]) == (engine != "folded")
-
-
 def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
     fingerprint_of(tmp_path)
     assert (tmp_path / "out" / "versions.json").is_file()
