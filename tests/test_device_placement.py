@@ -125,16 +125,17 @@ class Nothing(nn.Module):
 @path("certification of a split, folded bfloat16", engine="folded", precision="bfloat16")
 @path("certification of a split, compiled bfloat16", engine="compiled", precision="bfloat16", noise="grid")
 @path("certification of a split, of a function", members=0)
-@path("certification of a split, forecast", dry_run=True)
+@path("certification of a split, forecast", batch=1)
 @path("certification of a split, members folded", engine="folded", members=2)
 @path("certification of a split, members compiled", engine="compiled", members=2)
-def split(device, folder, members=1, dry_run=False, **settings):
+def split(device, folder, members=1, batch=None, **settings):
     models = [smallnet(seed) for seed in range(members)] or [Nothing()]
     module = models[0] if len(models) == 1 else Ensemble(models, ENTRIES["average"].rule)
     base = Classifier("a", module.eval(), dataset="tiny", classes=CLASSES, shape=SHAPE, sigma=SIGMA)
     chosen = CertificationSettings(**CERTIFY | settings)
-    out = None if dry_run else folder / "rows.tsv"
-    certify_model(base, tiny_images(3, 1), chosen, SmoothingOptions(device=device), out=out)
+    certify_model(
+        base, tiny_images(3, 1), chosen, SmoothingOptions(device=device, batch=batch), out=folder / "rows.tsv"
+    )
 
 
 def training(device, folder, method, **changes):

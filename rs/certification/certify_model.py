@@ -89,7 +89,7 @@ def certify_model(
     settings: CertificationSettings,
     options: SmoothingOptions,
     *,
-    out: Path | None,
+    out: Path,
     share: str | None = None,
     seconds: Path | None = None,
 ) -> None:
@@ -100,7 +100,7 @@ def certify_model(
         images: The images.
         settings: How to certify; its noise, precision and engine are used.
         options: The rest of how the classifier is smoothed.
-        out: The row file, ``*.tsv``; ``None`` prints how long it will take, and does nothing else.
+        out: The row file, ``*.tsv``.
         share: As for :func:`rs.study.subset.share_of`; ``None`` for all images.
         seconds: File for the seconds of each image; default: beside the rows.
     Raises:
@@ -115,11 +115,8 @@ def certify_model(
         settings.stop.run(classifier.sigma, settings.alpha, settings.n)  # refuses radii that no votes certify
     indices = select(len(images), settings.subset)
     indices = indices if share is None else share_of(indices, share)
-    if out is None or not out.exists():
-        x = images.pixels(int(indices[0])).to(device)
-        say_how_long(classifier, x, len(indices), settings.draws, dry_run=out is None)
-    if out is None:
-        return
+    if not out.exists():
+        say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings.draws)
     identity: dict[str, Any] = {"model": base.name, "classifier": model_fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
@@ -137,8 +134,8 @@ def smooth(base: Classifier, settings: CertificationSettings, options: Smoothing
     return base.smooth(**vars(options))
 
 
-def say_how_long(classifier: SmoothedClassifier, x: Tensor, images: int, draws: Draws, dry_run: bool = False) -> None:
-    """Print how long all draws of a certification take: on stderr if that is long, on stdout in a dry run.
+def say_how_long(classifier: SmoothedClassifier, x: Tensor, images: int, draws: Draws) -> None:
+    """Print on stderr how long all draws of a certification take, if that is long.
 
     One batch is timed, after another one to warm up.
 
@@ -147,10 +144,9 @@ def say_how_long(classifier: SmoothedClassifier, x: Tensor, images: int, draws: 
         x: One of the images, on its device.
         images: How many there are.
         draws: Of each certificate.
-        dry_run: Whether nothing else is wanted.
     """
     batch, draws_an_image = classifier.batch or default_batch(x), draws.n0 + draws.n
-    is_short = not dry_run and images * draws_an_image <= MAX_UNTIMED_BATCHES * batch
+    is_short = images * draws_an_image <= MAX_UNTIMED_BATCHES * batch
     if is_short or processes.rank_and_world_size()[0] > 0:
         return
     timed = min(batch, default_batch(x), max(draws.n0, draws.n))  # a larger batch is no faster
@@ -159,11 +155,11 @@ def say_how_long(classifier: SmoothedClassifier, x: Tensor, images: int, draws: 
     classifier.votes(x, timed, draws.seed, Stream.ESTIMATE, 0)
     rate = timed / (time.perf_counter() - start)
     seconds = images * draws_an_image / rate
-    if dry_run or seconds > LONG:
+    if seconds > LONG:
         print(
             f"{images:,} images of {draws_an_image:,} draws, {rate:,.1f} draws a second: about {duration(seconds)} for "
             "all of them in one process",
-            file=sys.stdout if dry_run else sys.stderr,
+            file=sys.stderr,
         )
 
 

@@ -62,7 +62,7 @@ class StopOptions:
 def main(
     model: shell.ModelArgument,
     *,
-    out: Annotated[Path | None, typer.Option(dir_okay=False, help="Row file, *.tsv; --dry-run needs none.")] = None,
+    out: Annotated[Path, typer.Option(dir_okay=False, help="Row file, *.tsv.")],
     times: Annotated[
         Path | None, typer.Option(dir_okay=False, help="File for the seconds of each image; default: beside the rows.")
     ] = None,
@@ -75,7 +75,6 @@ def main(
         str | None,
         typer.Option(metavar="I/N", help="Every N-th image from the I-th on; rs merge puts shares together."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print how long it would take; write nothing.")] = False,
     params: shell.ParamsFile = DEFAULT_PARAMS,
     network: shell.Network = None,
     device: shell.Device = "auto",
@@ -102,8 +101,6 @@ def main(
     pictures.check_sources(data, required=True)
     if data is not None and dataset is None:
         raise InputError("give --dataset, the recipe for --data: a key of recipes in the parameters, as cifar10")
-    if out is None and not dry_run:
-        raise InputError("give --out, the file to write rows to; --dry-run alone needs none")
     if dataset is None and params != DEFAULT_PARAMS:
         raise InputError(
             f"--params {params} is for --dataset, a recipe in it, which is not given; give both, or neither"
@@ -117,7 +114,6 @@ def main(
     from rs.smoothing.settings import SmoothingOptions
     from rs.storage import certificate_rows
 
-    rows = None if dry_run else out
     recipes = values or {"recipes": {NAMELESS: {"certify": certify_model.NO_RECIPE}}}
     chosen = {"stop": stop.rule()} | overrides.values()
     settings = certify_model.certification_settings(recipes, dataset or NAMELESS, chosen)
@@ -128,12 +124,10 @@ def main(
     else:
         base, images = pictures.load(load(model, network=network))
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
-    certify_model.certify_model(base, images, settings, options, out=rows, share=share, seconds=times)
-    if rows is not None and rank_and_world_size()[0] == 0:
-        print(printable(f"{certify_model.summary(certificate_rows.read_rows(rows))}; rows in {rows}"))
+    certify_model.certify_model(base, images, settings, options, out=out, share=share, seconds=times)
+    if rank_and_world_size()[0] == 0:
+        print(printable(f"{certify_model.summary(certificate_rows.read_rows(out))}; rows in {out}"))
         if pictures.images is not None:
             print(
-                printable(
-                    f"next: rs show {rows} --picture curve.png, or rs report {rows} --images ... --out report.html"
-                )
+                printable(f"next: rs show {out} --picture curve.png, or rs report {out} --images ... --out report.html")
             )

@@ -129,14 +129,6 @@ def test_the_order_of_the_classes_is_said_where_nothing_but_names_gives_it(capfd
     assert "classes in" not in ended(capfd, certify, *words)[2]
 
 
-def test_a_dry_run_needs_no_file_to_write(capfd, labelled):
-    words = (LINEAR, "--images", "labelled", "--sigma", "0.5", "--device", "cpu")
-    code, out, _ = ended(capfd, certify, *words, "--dry-run")
-    assert (code, "draws a second" in out) == (0, True)
-    code, _, err = ended(capfd, certify, *words)
-    assert (code, "give --out" in err) == (2, True)
-
-
 def test_a_data_set_needs_a_recipe(capfd):
     code, _, err = ended(capfd, certify, LINEAR, "--data", "data", "--sigma", "0.5", "--out", "rows.tsv")
     assert (code, err.startswith("error: give --dataset")) == (2, True)
