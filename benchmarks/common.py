@@ -38,6 +38,7 @@ class Architecture(StrEnum):
     """Networks that are measured, each with its shape of images."""
 
     smallnet = "smallnet"
+    resnet8 = "resnet8"
     resnet20 = "resnet20"
     resnet110 = "resnet110"
 
