@@ -56,9 +56,8 @@ def main(
     for architecture, sources in ((Architecture.resnet110, of_logs), (Architecture.resnet8, of_rows)):
         seconds = seconds_of_draws(architecture, n, rounds)
         print("\n".join(table(architecture, steps(sources), seconds, share)))
-        print(
-            f"\n{', '.join(f'{source.name} at {source.sigma}' for source in sources)}; {sum(len(source.p) for source in sources):,} images\n"
-        )
+        names = ", ".join(f"{source.name} at {source.sigma}" for source in sources)
+        print(f"\n{names}; {sum(len(source.p) for source in sources):,} images\n")
     print(machine())
 
 
