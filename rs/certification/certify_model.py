@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,14 +31,11 @@ from rs.smoothing import STOPPING_RULES, option_of
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.determinism import watched
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions, Stop
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, radii_asked
+from rs.statistics.certificate import UNLABELLED
 from rs.statistics.radius import votes_needed
 from rs.storage import certificate_rows
 from rs.storage.row_writer import SHARE, write_rows
 from rs.study.subset import select, share_of, subset_name
-
-if TYPE_CHECKING:  # half a second to import
-    import pandas as pd
 
 NO_RECIPE: dict[str, Any] = {
     **asdict(Draws()),
@@ -242,19 +239,3 @@ def warn_if_n_too_small(n: int, alpha: float) -> None:
             f"give n of at least {least}",
             file=sys.stderr,
         )
-
-
-def summary(rows: pd.DataFrame) -> str:
-    """Summarize rows in one line: ACR with its error over images and clean accuracy, or what rows have without them."""
-    if (rows["label"] == UNLABELLED).any():
-        certified, radius = (rows["predict"] != ABSTAIN).sum(), rows["radius"].mean()
-        return f"{certified:,} of {len(rows):,} images certified, mean radius {radius:.3f}; without labels no accuracy"
-    from rs.statistics import metrics  # pandas, which the rows have loaded
-
-    mode, images = metrics.mode_of(rows), f"{len(rows):,} images"
-    if radii := radii_asked(mode):
-        accuracies = ", ".join(f"{share:.1%}" for share in metrics.certified_accuracy(rows, radii))
-        return f"certified at radius {', '.join(map(str, radii))}: {accuracies} of {images}"
-    scores = rows["radius"] * rows["correct"]
-    error = f" ± {scores.sem():.3f}" if len(rows) > 1 else ""
-    return f"ACR {scores.mean():.3f}{error}, clean accuracy {rows['correct'].mean():.1%}, {images}"

@@ -112,7 +112,6 @@ def main(
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.smoothing.settings import SmoothingOptions
-    from rs.storage import certificate_rows
 
     recipes = values or {"recipes": {NAMELESS: {"certify": certify_model.NO_RECIPE}}}
     chosen = {"stop": stop.rule()} | overrides.values()
@@ -126,8 +125,4 @@ def main(
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
     certify_model.certify_model(base, images, settings, options, out=out, share=share, seconds=times)
     if rank_and_world_size()[0] == 0:
-        print(printable(f"{certify_model.summary(certificate_rows.read_rows(out))}; rows in {out}"))
-        if pictures.images is not None:
-            print(
-                printable(f"next: rs show {out} --picture curve.png, or rs report {out} --images ... --out report.html")
-            )
+        print(printable(f"rows in {out}; next: rs show {out}, or rs report {out} --out report.html"))

@@ -37,13 +37,11 @@ def main(
             --data data/digits --out int8.tsv
     """
     pictures.check_sources(data, required=True)
-    from rs.certification.certify_model import summary
     from rs.certification.load import load
     from rs.certification.transfer import transfer_rows
     from rs.data.images import load_images
     from rs.runtime.device import device_named
     from rs.smoothing.settings import SmoothingOptions
-    from rs.storage.certificate_rows import read_rows
 
     first, second = load(source, network=network), load(target, network=network)
     if data is not None:
@@ -56,4 +54,4 @@ def main(
         device=device_named(device), precision=precision, engine=engine, batch=batch, calibration=data
     )
     transfer_rows(rows, first, second, images, n, options, out=out)
-    print(printable(f"{summary(read_rows(out))}; rows in {out}"))
+    print(printable(f"rows in {out}"))

@@ -18,7 +18,6 @@ from rs.command_line.share import verify_bundle as verify
 from rs.command_line.shell import run
 from rs.command_line.train import main as train
 from rs.errors import InputError
-from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.trainer import Trainer
 from tests.support.folders import reproducible
@@ -72,20 +71,6 @@ def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(pro
     code, _, err = ended(capfd, certify, *certify_to("rows.tsv"))
     assert (code, err[0]) == (0, "continuing after 3 of 10 images")
     assert Path("rows.tsv").read_bytes() == Path("whole.tsv").read_bytes()
-
-
-def test_a_certification_ends_with_the_numbers_of_its_rows(project, capfd):
-    code, (line,), _ = ended(capfd, certify, *certify_to("rows.tsv"))
-    about = summarize_rows(Path("rows.tsv"))
-    numbers = f"ACR {about['acr']:.3f} ± {about['standard_error']:.3f}, clean accuracy {about['clean_accuracy']:.1%}"
-    assert (code, line) == (0, f"{numbers}, 10 images; rows in rows.tsv")
-
-
-def test_certificates_of_given_radii_say_their_accuracies(project, capfd):
-    _, lines, _ = ended(capfd, certify, *certify_to("at.tsv"), "--at-radius", "0.1", "--n", "200")
-    (line,) = lines
-    assert line.startswith("certified at radius 0.1: ")
-    assert line.endswith("images; rows in at.tsv")
 
 
 def test_a_training_that_is_interrupted_says_that_it_continues_and_does(project, monkeypatch, capfd):
