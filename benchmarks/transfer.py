@@ -1,22 +1,19 @@
 """What certificates by transfer are worth: votes of a network and of its int8 or bfloat16 form on the same noise.
 
 ``python -m benchmarks.transfer MODEL DATA --out votes.csv --form quantized`` classifies all draws of some test images
-by both networks. :func:`table` derives from the votes what ``rs transfer`` and a new certification would state.
+by both networks. :mod:`benchmarks.transfer_page` derives what ``rs transfer`` and a new certification would state.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from benchmarks.common import ALPHA, N0
+from benchmarks.common import N0
 from rs.command_line.shell import run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DRAWS = 10_000
 """Draws that the certificates of the first network rest on."""
@@ -62,63 +59,18 @@ def _votes(networks: list[Any], x: Any, index: int, draws: int) -> dict[str, flo
     """Return what both networks vote on the same noise, and the seconds that each took."""
     from rs.runtime.streams import Stream
 
-    selected, classes, seconds = [], [], []
+    selections, classes, seconds = [], [], []
     for network in networks:
-        selected.append(int(network.votes(x, N0, 0, Stream.SELECT, index).argmax()))
+        selections.append(network.votes(x, N0, 0, Stream.SELECT, index))
         start = time.perf_counter()
         classes.append(network.votes_by_draw(x, draws, 0, Stream.ESTIMATE, index))
         seconds.append(time.perf_counter() - start)
-    won, kept = classes[0] == selected[0], classes[1] == selected[0]
-    row = {
-        "predict": selected[0],
-        "votes": won.sum(),
-        "anew": selected[1],
-        "seconds": seconds[0],
-        "seconds_anew": seconds[1],
-    }
+    first, second = (int(counts.argmax()) for counts in selections)
+    won, kept = classes[0] == first, classes[1] == first
+    row = {"predict": first, "selection": selections[0].max(), "votes": won.sum(), "anew": second}
+    row |= {"seconds": seconds[0], "seconds_anew": seconds[1]}
     row |= {f"losses_{count}": (won & ~kept)[:count].sum() for count in COMPARED}
-    return row | {f"votes_{count}": (classes[1] == selected[1])[:count].sum() for count in ANEW}
-
-
-def table(votes: pd.DataFrame) -> pd.DataFrame:
-    """Return the ACR of each way to certify the second network, its error, and the CPU seconds of a certificate.
-
-    ``transfer`` counts the seconds of both networks, ``anew`` those of the second one. The difference of each transfer
-    to ``anew`` of as many draws is paired by image.
-    """
-    import numpy as np
-    import pandas as pd
-
-    from rs.statistics.radius import lower_bound, radius, transferred_bound
-
-    n = int(votes["n"].iloc[0])
-    both, second = (votes[name].to_numpy() / n for name in ("seconds", "seconds_anew"))
-    both = both + second
-
-    def radii(bound: Any, predict: str) -> Any:
-        return np.where((bound >= 0.5) & (votes[predict] == votes["label"]), radius(bound, votes["sigma"]), 0.0)
-
-    first = radii(lower_bound(votes["votes"], n, ALPHA), "predict")
-    ways = [("first network", n, first, votes["seconds"].mean(), first)]
-    anew = {count: radii(lower_bound(votes[f"votes_{count}"], count, ALPHA), "anew") for count in ANEW}
-    for count in COMPARED:
-        moved = radii(transferred_bound(votes["votes"], n, votes[f"losses_{count}"], count, ALPHA), "predict")
-        ways.append(("transfer", count, moved, (both * count).mean(), anew[count]))
-    ways += [("anew", count, anew[count], (second * count).mean(), anew[count]) for count in ANEW]
-    return pd.DataFrame(
-        [
-            {
-                "way": way,
-                "draws": count,
-                "acr": values.mean(),
-                "acr_error": values.std(ddof=1) / len(votes) ** 0.5,
-                "to_anew": (values - other).mean(),
-                "to_anew_error": (values - other).std(ddof=1) / len(votes) ** 0.5,
-                "seconds": seconds,
-            }
-            for way, count, values, seconds, other in ways
-        ]
-    )
+    return row | {f"votes_{count}": (classes[1] == second)[:count].sum() for count in ANEW}
 
 
 if __name__ == "__main__":
