@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Generator, Tensor, nn
 
+from rs.params import Count, validated
+
 Accuracies = Callable[[Tensor, int], Tensor]
 """From numbers of training images and a number of draws to the share of noisy copies of each that are right."""
 
@@ -41,6 +43,18 @@ class Method(Protocol):
             rng: Stream of every random number of this step, on the device of ``x``.
             epoch: Epochs finished so far, for warm-ups.
         """
+
+
+@validated
+class SeveralDraws:
+    """Hyper-parameter of methods of several noisy copies of an image; a batch holds ``batch`` copies."""
+
+    draws: Count
+
+    @property
+    def steps_per_batch(self) -> int:
+        """A step takes ``batch // draws`` images."""
+        return self.draws
 
 
 @runtime_checkable

@@ -9,15 +9,15 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from rs.errors import InputError
-from rs.methods.base import Step, accuracy
-from rs.params import Count, NonNegative, NonNegativeCount, validated
+from rs.methods.base import SeveralDraws, Step, accuracy
+from rs.params import NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import evaluating, forward, noise_gradient, norms, project
 from rs.smoothing.noise import draw
 from rs.smoothing.soft import kl_divergence, to_float32
 
 
 @validated
-class CatRs:
+class CatRs(SeveralDraws):
     """The K_i easiest of M noisy copies, and the worst attacked copy of the images whose copies are all used.
 
         1/(BM) sum_i (the K_i smallest of CE(f(x_i + d_ik), y_i))
@@ -30,18 +30,12 @@ class CatRs:
     passes in train mode, and the attack is between them.
     """
 
-    draws: Count
     steps: NonNegativeCount
     epsilon: NonNegative
     lam: NonNegative
     confidence: Literal["votes", "targets"]
 
     needs_targets = True
-
-    @property
-    def steps_per_batch(self) -> int:
-        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
-        return self.draws
 
     def loss(
         self,

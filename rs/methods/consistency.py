@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from torch import Generator, Tensor, nn
 
-from rs.methods.base import Step, accuracy, warmed_up
-from rs.params import Count, NonNegative, NonNegativeCount, validated
+from rs.methods.base import SeveralDraws, Step, accuracy, warmed_up
+from rs.params import NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import forward, projected_path_attack
 from rs.smoothing.noise import draw
 from rs.smoothing.soft import entropy, kl_divergence, mean_cross_entropy, soft_probabilities
 
 
 @validated
-class Consistency:
+class Consistency(SeveralDraws):
     """Cross-entropy of the noisy copies, their divergence from their mean prediction, and its entropy.
 
     1/(BM) sum_ik CE(f(x_i + d_ik), y_i) + 1/B sum_i [ lam/M sum_k KL(a_i || softmax f(x_i + d_ik)) + eta H(a_i) ]
@@ -21,17 +21,11 @@ class Consistency:
     Jeong's variant of the attack with the same draws ("SmoothAdv + Consistency").
     """
 
-    draws: Count
     lam: NonNegative
     eta: NonNegative
     steps: NonNegativeCount
     epsilon: NonNegative
     warmup: NonNegativeCount
-
-    @property
-    def steps_per_batch(self) -> int:
-        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
-        return self.draws
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""

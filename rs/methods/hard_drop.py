@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from torch import Generator, Tensor, nn
 
 from rs.errors import InputError
-from rs.methods.base import Accuracies, Step, accuracy
+from rs.methods.base import Accuracies, SeveralDraws, Step, accuracy
 from rs.params import Count, NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import evaluating, forward, noise_gradient, norms
 from rs.smoothing.noise import draw
@@ -27,7 +27,7 @@ WEIGHT_DRAWS, WEIGHT_ALPHA, MIN_SHARE = 16, 0.1, 0.75
 
 
 @validated
-class HardDrop:
+class HardDrop(SeveralDraws):
     """Cross-entropy of noisy copies whose noise is moved on its sphere until the copy is misclassified.
 
         1/(BM) sum_ik CE(f(x_i + d*_ik), y_i)
@@ -38,18 +38,12 @@ class HardDrop:
     certified radius of :data:`WEIGHT_DRAWS` draws, as in the authors' code, which the formula of the paper is not.
     """
 
-    draws: Count
     steps: NonNegativeCount
     step_size: NonNegative  # of the attack, in pixels of [0, 1]
     defer: NonNegativeCount
     threshold: Annotated[float, Field(ge=0, le=1)]
     discard_draws: Count
     every: NonNegativeCount
-
-    @property
-    def steps_per_batch(self) -> int:
-        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
-        return self.draws
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""

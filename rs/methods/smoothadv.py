@@ -7,15 +7,15 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from rs.methods.base import Step, accuracy, warmed_up
-from rs.params import Count, NonNegative, NonNegativeCount, validated
+from rs.methods.base import SeveralDraws, Step, accuracy, warmed_up
+from rs.params import NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import forward, pgd, stein_direction
 from rs.smoothing.noise import draw
 from rs.smoothing.soft import mean_cross_entropy
 
 
 @validated
-class SmoothAdv:
+class SmoothAdv(SeveralDraws):
     """Cross-entropy of the noisy copies of an adversarial point of the soft smoothed classifier.
 
     1/(BM) sum_ik CE(f(x_hat_i + d_ik), y_i),   x_hat_i from the attack with the same draws
@@ -24,7 +24,6 @@ class SmoothAdv:
     gradient-free form ``pgd-free``.
     """
 
-    draws: Count
     steps: NonNegativeCount
     epsilon: NonNegative
     warmup: NonNegativeCount
@@ -33,11 +32,6 @@ class SmoothAdv:
     def __post_init__(self) -> None:
         if self.attack == "pgd-free" and self.draws < 2:
             raise ValueError("the attack pgd-free needs at least 2 draws")
-
-    @property
-    def steps_per_batch(self) -> int:
-        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
-        return self.draws
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from rs.methods.base import Step, accuracy, warmed_up
+from rs.methods.base import SeveralDraws, Step, accuracy, warmed_up
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.attack import forward, mixing_path, project
 from rs.smoothing.noise import draw
@@ -16,7 +16,7 @@ from rs.smoothing.soft import kl_divergence, mean_cross_entropy, soft_probabilit
 
 
 @validated
-class SmoothMix:
+class SmoothMix(SeveralDraws):
     """Cross-entropy on the clean side, and a mix with the adversarial side whose target fades to uniform.
 
         L = 1/(BM) sum_ik CE(f(x_c + d_ik), y_i)
@@ -28,18 +28,12 @@ class SmoothMix:
     (``one_step: true``, the one-step adversary).
     """
 
-    draws: Count
     steps: Count
     step_size: Positive  # alpha, in pixels of [0, 1]
     eta: NonNegative
     one_step: bool
     warmup: NonNegativeCount
     mix_limit: Annotated[float, Field(gt=0, le=1)]  # l_i ~ U(0, mix_limit)
-
-    @property
-    def steps_per_batch(self) -> int:
-        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
-        return self.draws
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
