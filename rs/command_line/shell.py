@@ -306,7 +306,7 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
     from rs.runtime import arithmetic
 
     values = read_params(path)
-    arithmetic.set_arithmetic(values, dataset)
+    arithmetic.set_arithmetic(arithmetic.recipe_arithmetic(values, dataset), f"recipes.{dataset}.arithmetic")
     register_network_of(values, dataset)
     return values
 

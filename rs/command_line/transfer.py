@@ -9,6 +9,8 @@ from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
 from rs.errors import printable
 from rs.models import InferenceEngine, Precision
+from rs.runtime.arithmetic import set_arithmetic
+from rs.storage.files import json_values
 
 
 def main(
@@ -37,6 +39,7 @@ def main(
             --data data/digits --out int8.tsv
     """
     pictures.check_sources(data, required=True)
+    set_arithmetic(json_values(rows.with_suffix(".json")).get("arithmetic", "native"), f"the arithmetic of {rows}")
     from rs.certification.load import load
     from rs.certification.transfer import transfer_rows
     from rs.data.images import load_images

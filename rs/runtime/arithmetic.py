@@ -35,21 +35,19 @@ PORTABLE = {
 LIBRARIES = ("numpy", "torch")
 
 
-def set_arithmetic(values: dict[str, Any], dataset: str) -> None:
-    """Make the arithmetic of this process that of ``recipes.DATASET.arithmetic``.
+def set_arithmetic(chosen: Arithmetic, where: str) -> None:
+    """Make the arithmetic of this process ``chosen``.
 
     On other processors than x86-64 there is no portable arithmetic; a warning says so, and what is made says
     ``native`` of itself.
 
     Args:
-        values: The parameters.
-        dataset: Name of the recipe.
+        chosen: The arithmetic; native changes nothing.
+        where: What says so, as users know it.
     Raises:
-        InputError: If the recipe does not say its arithmetic, asks for portable arithmetic together with a compiled
-            network or bfloat16, or the libraries are loaded already.
+        InputError: If the libraries are loaded already.
     """
-    where = f"recipes.{dataset}.arithmetic"
-    if recipe_arithmetic(values, dataset) == "native" or current() == "portable":
+    if chosen == "native" or current() == "portable":
         return
     if platform.machine().lower() not in ("x86_64", "amd64"):
         print(f"warning: {where} is portable on x86-64 only; here it is native", file=sys.stderr)

@@ -96,6 +96,14 @@ def test_the_sidecar_names_what_the_rows_rest_on(rows):
     assert end(show_files, "out.tsv") == 0
 
 
+def test_the_arithmetic_is_that_of_the_rows(capfd):
+    """A command of its own chooses it before the libraries are loaded, as they are here."""
+    sidecar = sidecar_of(Path("rows.tsv"))
+    sidecar.write_text(sidecar.read_text().replace('"arithmetic": "native"', '"arithmetic": "portable"'))
+    assert transferred() == 2
+    assert "the arithmetic of rows.tsv must be chosen before numpy and torch are loaded" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("old", "new", "rule"),
     [

@@ -90,6 +90,12 @@ def test_the_arithmetic_of_a_process_is_what_all_its_variables_say(monkeypatch):
     assert arithmetic.current() == "native"
 
 
+def chosen(recipe):
+    """Make the arithmetic that of a recipe."""
+    where = "recipes.tiny.arithmetic"
+    arithmetic.set_arithmetic(arithmetic.recipe_arithmetic({"recipes": {"tiny": recipe}}, "tiny"), where)
+
+
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
@@ -105,21 +111,21 @@ def test_the_arithmetic_of_a_process_is_what_all_its_variables_say(monkeypatch):
 def test_arithmetic_that_cannot_be_is_refused(monkeypatch, recipe, message):
     monkeypatch.setenv("MKL_CBWR", "AVX2")  # this process is not portable already
     with pytest.raises(InputError, match=message):
-        arithmetic.set_arithmetic({"recipes": {"tiny": {"arithmetic": "portable"} | recipe}}, "tiny")
+        chosen({"arithmetic": "portable"} | recipe)
 
 
 def test_a_recipe_must_say_its_arithmetic():
     with pytest.raises(InputError, match=r"must have the key recipes\.tiny\.arithmetic; known here: model"):
-        arithmetic.set_arithmetic({"recipes": {"tiny": {"model": {}}}}, "tiny")
+        chosen({"model": {}})
 
 
 def test_native_arithmetic_changes_nothing_and_another_processor_computes_natively_and_says_so(monkeypatch, capfd):
     monkeypatch.delenv("MKL_CBWR", raising=False)
     before = dict(os.environ)
-    arithmetic.set_arithmetic({"recipes": {"tiny": {"arithmetic": "native"}}}, "tiny")
+    chosen({"arithmetic": "native"})
     assert dict(os.environ) == before
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
-    arithmetic.set_arithmetic({"recipes": {"tiny": {"arithmetic": "portable"}}}, "tiny")
+    chosen({"arithmetic": "portable"})
     assert dict(os.environ) == before
     assert capfd.readouterr().err == (
         "warning: recipes.tiny.arithmetic is portable on x86-64 only; here it is native\n"
