@@ -17,7 +17,15 @@ from rs.reporting.results import UNROUNDED, Result
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import numbers, signed
 from rs.statistics import metrics
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, early_stop, radii_asked, radius_text
+from rs.statistics.certificate import (
+    ABSTAIN,
+    UNLABELLED,
+    draws_at_most,
+    draws_compared,
+    early_stop,
+    radii_asked,
+    radius_text,
+)
 from rs.statistics.comparison import estimate, sample
 
 STEP = 0.25
@@ -163,6 +171,7 @@ def summary_text(about: Numbers) -> str:
         "images": f"{about['images']:,}{_optional(' of {}', about['dataset'])} (subset: {about['subset']})",
         "certified with": _budget(about) + _optional(", {} noise", about.get("noise")),
         "stopped early": early_stop(about["mode"]),
+        "transferred": _optional("votes of another model; {:,} draws compared the two", draws_compared(about["mode"])),
         "computed on": ", ".join(filter(None, made_with)),
         "weights": "" if about["scope"] == "model" else f"{about['scope']}: {'sound' if about['sound'] else FROZEN}",
         "ACR": _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"]),

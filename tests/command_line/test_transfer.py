@@ -88,12 +88,13 @@ def test_the_true_radius_of_the_changed_model_is_not_exceeded():
     assert (table["radius"][~right] == 0).all()
 
 
-def test_the_sidecar_names_what_the_rows_rest_on(rows):
+def test_the_sidecar_names_what_the_rows_rest_on(rows, capfd):
     transferred()
     source, sidecar = (json.loads(sidecar_of(Path(name)).read_text()) for name in ("rows.tsv", "out.tsv"))
     assert sidecar["transfer"]["classifier"] == source["classifier"] != sidecar["classifier"]
     assert (sidecar["transfer"]["draws"], sidecar["images"]) == (DRAWS, source["images"])
     assert end(show_files, "out.tsv") == 0
+    assert f"transferred         votes of another model; {DRAWS} draws compared the two" in capfd.readouterr().out
 
 
 def test_the_arithmetic_is_that_of_the_rows(capfd):
