@@ -1,6 +1,5 @@
 """Train one base classifier: one method, one noise level, one seed."""
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -111,19 +110,10 @@ def main(
     elif data is not None:
         run.train_model(recipe, data, options, out=out, log=log)
     if is_first:
-        print(printable(f"{_last_epoch(log / 'history.csv')}; model in {out}, log in {log}"))
+        print(printable(f"model of the last epoch in {out}, log in {log}"))
         if base.network is not None:
             print(
                 printable(
                     f"next: rs certify {out} --network {base.network} ...; certify images that it was not trained on"
                 )
             )
-
-
-def _last_epoch(history: Path) -> str:
-    """Return the last epoch of a training, whose model is kept, in words."""
-    with history.open(encoding="utf-8", newline="") as lines:
-        *_, last = csv.DictReader(lines)
-    accuracy = f", accuracy under noise {float(last['accuracy']):.1%}" if last["accuracy"] else ""
-    acr = f", quick ACR {float(last['acr']):.3f}" if last["acr"] else ""
-    return f"{last['epoch']} epochs{accuracy}{acr} in the last, which is kept"

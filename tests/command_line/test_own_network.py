@@ -146,7 +146,7 @@ def test_the_way_from_a_network_to_certificates(capsys, network, epochs, stride)
     with pytest.raises(SystemExit):
         run(doctor, [named, *map(str, run_doctor)])
     folder = trained("--epochs", epochs, network=network)
-    assert f"; model in {folder}, log in {folder}-log" in capsys.readouterr().out
+    assert f"model of the last epoch in {folder}, log in {folder}-log" in capsys.readouterr().out
     rows = ["--images", "photos", "--n0", 20, "--n", 100, "--subset", f"{{stride: {stride}}}", "--out", "rows.tsv"]
     command(certify, folder, "--network", named, *rows)
     command(predict, "photos/circle/0.png", "--model", folder, "--network", named, "--n", 100)
@@ -342,7 +342,6 @@ def test_the_quick_acr_of_a_prepared_data_set_is_never_of_test_images(monkeypatc
     save_images(Path("data"), name="shapes", classes=CLASSES, splits=splits)
     seen = []
     monkeypatch.setattr("rs.training.run.train_on", lambda _, *images, **to: seen.extend([*images[:2], to["log"]]))
-    monkeypatch.setattr("rs.command_line.train._last_epoch", lambda path: "")
     command(train, "gaussian", "--network", "own_networks:build", "--sigma", 0.25, "--data", "data",
             "--out", "model", "--log", "log")  # fmt: skip
     trained_on, evaluation, _ = seen
@@ -377,7 +376,7 @@ def test_python_and_the_command_train_to_the_same_bytes(capsys):
     assert Path("model/model.safetensors").read_bytes() == Path("python/model.safetensors").read_bytes()
     card = json.loads(Path("model/model.json").read_text())
     assert (card["method"], card["training"]["batch"], card["training"]["kept"]) == ("advmacer", 40, "last epoch")
-    assert "in the last, which is kept; model in model" in capsys.readouterr().out
+    assert "model of the last epoch in model" in capsys.readouterr().out
 
 
 def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
