@@ -103,7 +103,7 @@ def pool_of_files(device, folder):
 
 
 @path("doctor, of a good classifier", findings=0)
-@path("doctor, of other numbers of classes", sign=-1.0, findings=1)
+@path("doctor, of classes in another order", sign=-1.0, findings=1)
 def doctor(device, folder, findings, sign=1.0):
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2, bias=False))
     with torch.no_grad():

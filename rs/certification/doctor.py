@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from rs.certification.load import Classifier
@@ -40,9 +39,9 @@ def diagnose(
     """Look for common mistakes in a classifier, most of them with labelled images.
 
     Its accuracy is compared with those in what it may have been made for instead: pixels of 0 to 255, normalised ones,
-    other channels, other numbers of classes. The best of them is reported if it is larger by 4 standard errors of the
-    paired difference; what is wrong after it follows from it and is not looked for. Nor is it where fewer images are
-    right than if all were guessed to be of the most frequent class.
+    other channels. The best of them is reported if it is larger by 4 standard errors of the paired difference, also
+    than if all were guessed to be of the most frequent class; what is wrong after it follows from it and is not looked
+    for.
 
     Args:
         classifier: What is to be certified.
@@ -121,17 +120,17 @@ def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: floa
 
 def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Diagnosis | None:
     right = logits.argmax(1) == trial.labels
-    others = {**_as_other_pixels(trial, images), **_as_other_classes(logits, trial.labels)}
-    text, best = max(others.items(), key=lambda item: int(item[1].sum()))
-    if _larger(best, right):
-        return Diagnosis("fault", f"{text} (accuracy {_percent(best)} then, {_percent(right)} now)")
+    text, best = max(_as_other_pixels(trial, images).items(), key=lambda item: int(item[1].sum()))
     guessed = trial.labels == trial.labels.mode().values
+    if _larger(best, right) and _larger(best, guessed):
+        return Diagnosis("fault", f"{text} (accuracy {_percent(best)} then, {_percent(right)} now)")
     if _larger(right, guessed):
         return None
     return Diagnosis(
         "fault" if right.sum() <= guessed.sum() < len(right) else "warning",
         f"its accuracy is not clearly better than chance: {int(right.sum())} of {len(right)} images are right, and "
-        f"{int(guessed.sum())} are of the most frequent class; train it, load its weights, or give more images",
+        f"{int(guessed.sum())} are of the most frequent class; train it, load its weights, name the classes in its "
+        "order, or give more images",
     )
 
 
@@ -148,19 +147,6 @@ def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
         "it seems to want pixels of 0 to 255; multiply by 255 inside": 255 * x,
     }
     return {text: trial.right(other) for text, other in others.items() if not torch.equal(other, x)}
-
-
-def _as_other_classes(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Return which images are right if predicted classes are matched with true ones as well as can be."""
-    classes, predicted = logits.shape[1], logits.argmax(1).cpu()
-    confusion = torch.zeros(classes, classes)
-    confusion.index_put_((predicted, labels.cpu()), torch.ones(len(labels)), accumulate=True)
-    match = torch.as_tensor(linear_sum_assignment(-confusion.numpy())[1])
-    renamed = (match[predicted] == labels.cpu()).to(labels.device)
-    if float(renamed.float().mean()) <= 0.5:  # of random predictions some match is always good
-        return {}
-    pairs = ", ".join([f"{k} for {int(match[k])}" for k in range(classes) if match[k] != k][:4])
-    return {f"its classes seem to have other numbers than the data set's: {pairs}": renamed}
 
 
 def _of_noise(trial: _Trial, logits: Tensor, sigma: float, remedy: str) -> Iterator[Diagnosis]:

@@ -82,7 +82,7 @@ def test_a_folder_of_pictures_takes_the_place_of_a_data_set(photos):
     (photos.parent / "names.txt").write_text("right\nleft\n")
     result = doctor("own_models:good", *words, "--classes", photos.parent / "names.txt")
     assert (result.exit_code, result.stderr) == (1, "")
-    assert "its classes seem to have other numbers" in result.stdout
+    assert "name the classes in its order" in result.stdout
 
 
 @pytest.mark.parametrize(
