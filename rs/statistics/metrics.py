@@ -182,8 +182,8 @@ def check_labels(rows: pd.DataFrame, what: str = "rows") -> None:
 def budget(rows: pd.DataFrame, name: str) -> float:
     """Return the one value that the rows have for ``n0``, ``n``, ``alpha`` or ``sigma``; NaN if they do not say.
 
-    Shortcut rows, whose n draws were skipped, do not count for n, which is 0 if there are no others; of rows that
-    stopped when they were sure it is the most draws.
+    Rows whose draws were skipped do not count for n0 and n, which are 0 if there are no others; of rows that stopped
+    when they were sure n is the most draws.
 
     Raises:
         InputError: If there are several values.
@@ -193,7 +193,7 @@ def budget(rows: pd.DataFrame, name: str) -> float:
     most = draws_at_most(mode_of(rows)) if name == "n" else None
     values = _column(rows, name) if most is None else np.array([most], dtype=np.float64)
     stated = np.unique(values[~np.isnan(values)])
-    if name == "n" and stated.max(initial=0) > 0:
+    if name in ("n0", "n") and stated.max(initial=0) > 0:
         stated = stated[stated > 0]
     if stated.size > 1:
         raise InputError(f"rows must all have the same {name}, got {', '.join(f'{v:g}' for v in stated)}")
