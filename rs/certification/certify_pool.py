@@ -115,7 +115,7 @@ def certify_pool(
     warn_if_n_too_small(certification.n, certification.alpha)
     cascades = [out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)]
     members = _with_base(together, MemberLogits(networks))
-    with write_rows(outs, times / "images.csv", indices, dict.fromkeys(cascades, EVALUATIONS)) as writer:
+    with write_rows(outs, times / "images.csv", indices, dict.fromkeys(cascades, (EVALUATIONS,))) as writer:
         for index in writer.remaining:
             x, label = images.pixels(index).to(device), int(images.labels[index])
             noisy = NoisyPool(members, x, certification.draws, index)

@@ -88,7 +88,7 @@ def transfer_rows(
         **quantized_identity([other.base]),
     }
     indices, by_image = rows["idx"].to_numpy(), rows.set_index("idx", drop=False)
-    with write_rows({out: identity}, certificate_rows.seconds_of(out), indices, {out: LOSSES}) as writer:
+    with write_rows({out: identity}, certificate_rows.seconds_of(out), indices, {out: (LOSSES,)}) as writer:
         members = [*members_of(smoothed.base), *members_of(other.base)]
         for index in watched(writer.remaining, members, other.precision):
             row = by_image.loc[index]

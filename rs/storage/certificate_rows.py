@@ -8,7 +8,7 @@ line.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from rs.errors import InputError
 from rs.statistics.certificate import (
     MIN_ALPHA,
     MODES,
+    ROUTED,
     SCOPES,
     format_counts,
     is_mode,
@@ -26,7 +27,7 @@ from rs.statistics.certificate import (
 )
 from rs.statistics.log_budget import impossible
 from rs.storage import files, tsv
-from rs.storage.row_checks import as_arrays, by_mode, check_columns, check_votes
+from rs.storage.row_checks import as_arrays, by_mode, check_columns, check_routed, check_votes
 
 if TYPE_CHECKING:  # half a second to import, and appending rows does not need it
     import pandas as pd
@@ -62,8 +63,10 @@ EVALUATIONS = "evaluations"
 """A further column of the rows of cascades: evaluations of members, on all draws of the image."""
 LOSSES = "losses"
 """A further column of the rows of a transfer: draws that the class lost."""
-FURTHER = (EVALUATIONS, LOSSES)
-"""Columns of which a file of rows may have one, after all others."""
+FURTHER = ((EVALUATIONS,), (LOSSES,), ROUTED)
+"""Columns of which a file of rows may have one group, after all others."""
+_FURTHER_KINDS: dict[str, tsv.Kind] = dict.fromkeys((EVALUATIONS, LOSSES), tsv.whole)
+_FURTHER_KINDS |= {name: _counts if name.startswith("counts") else tsv.finite for name in ROUTED}
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
 HEADER = "\t".join(COLUMNS)
 """First line of a file of rows, without the newline; :func:`row_header` has it for rows with a further column too."""
@@ -79,26 +82,26 @@ def seconds_of(path: Path) -> Path:
     return path.with_suffix(".seconds.csv")
 
 
-def row_header(further: str | None) -> str:
-    """Return the first line of a file of rows, without the newline; with a column of :data:`FURTHER` if given."""
-    return HEADER if further is None else f"{HEADER}\t{further}"
+def row_header(further: Sequence[str] = ()) -> str:
+    """Return the first line of a file of rows, without the newline; with a group of :data:`FURTHER` if given."""
+    return "\t".join([HEADER, *further])
 
 
 def format_row(row: Mapping[str, Any]) -> str:
     """Return one row as a line, without the newline; its numbers read back exactly.
 
     Args:
-        row: A value for each of :data:`COLUMNS`; counts as votes per class, or as text. One of :data:`FURTHER` if it
-            was counted.
+        row: A value for each of :data:`COLUMNS`; counts as votes per class, or as text. A group of
+            :data:`FURTHER` if it has one.
     Raises:
         ValueError: If a number is not finite.
     """
-    further = [name for name in FURTHER if row.get(name) is not None]
+    further = [name for name in _FURTHER_KINDS if row.get(name) is not None]
     return "\t".join(_text(name, row[name]) for name in (*COLUMNS, *further))
 
 
 def _text(name: str, value: Any) -> str:
-    kind = _KINDS.get(name, tsv.whole)
+    kind = _KINDS.get(name) or _FURTHER_KINDS[name]
     if kind is tsv.whole:
         return str(int(value))
     if kind is tsv.finite:
@@ -110,26 +113,27 @@ def read_rows(path: Path) -> pd.DataFrame:
     """Read this project's rows.
 
     Returns:
-        The columns :data:`COLUMNS`, and one of :data:`FURTHER` where it is; ``counts0`` and ``counts`` stay text
+        The columns :data:`COLUMNS`, and a group of :data:`FURTHER` where it is; ``counts0`` and ``counts`` stay text
         (see :func:`parse_counts`).
     Raises:
         InputError: If the file is missing or damaged, or a row contradicts itself; names the file and the line.
     """
     columns = tsv.read_columns(path)
-    further = [name for name in FURTHER if columns == (*COLUMNS, name)]
-    frame = tsv.read_tsv(path, _KINDS | dict.fromkeys(further, tsv.whole))
+    further = next((group for group in FURTHER if columns == (*COLUMNS, *group)), ())
+    frame = tsv.read_tsv(path, _KINDS | {name: _FURTHER_KINDS[name] for name in further})
     rows = as_arrays(frame)
     check_columns(path, rows)
     if EVALUATIONS in further:
         tsv.refuse(path, rows[EVALUATIONS] < rows["n0"] + rows["n"], "every draw must take one evaluation or more")
-    votes = {name: votes_of(rows[name]) for name in ("counts0", "counts")}
+    votes = {name: votes_of(rows[name]) for name in rows if name.startswith("counts")}
     totals = {
         name: np.bincount(row, weights=numbers, minlength=len(frame)) for name, (row, _, numbers) in votes.items()
     }
     for bad, rule in (
         (
             ~by_mode(rows, is_mode),
-            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, within:TOLERANCE:N, acr-error:E:N, transfer:N",
+            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, within:TOLERANCE:N, acr-error:E:N, "
+            "transfer:N, router:SIGMA,SIGMA,...",
         ),
         (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != rows["scope"][0], "scope must be the same in all rows"),
@@ -146,7 +150,10 @@ def read_rows(path: Path) -> pd.DataFrame:
         (totals["counts"] != rows["n"], "counts must be n votes"),
     ):
         tsv.refuse(path, bad, rule)
-    check_votes(path, rows, votes["counts0"], votes["counts"])
+    if further == ROUTED:
+        check_routed(path, rows, votes)
+    else:
+        check_votes(path, rows, votes["counts0"], votes["counts"])
     return frame
 
 

@@ -47,7 +47,7 @@ def write_rows(
     outs: Mapping[Path, dict[str, Any]],
     seconds: Path,
     indices: NDArray[np.int64],
-    further: Mapping[Path, str] | None = None,
+    further: Mapping[Path, Sequence[str]] | None = None,
 ) -> Iterator[RowWriter]:
     """Write row files of the same images, their sidecars and the seconds of each image.
 
@@ -67,7 +67,7 @@ def write_rows(
             compared with an existing one.
         seconds: File for the wall-clock seconds of each image.
         indices: The images.
-        further: The further column of the row files that have one (``rs.storage.certificate_rows.FURTHER``).
+        further: The further columns of the row files that have some (``rs.storage.certificate_rows.FURTHER``).
     Raises:
         InputError: If a file is not a ``*.tsv``, holds the rows of something else, even if that is noticed only at the
             end, or another process is writing it; or if its sidecar or ``seconds`` is something else.
@@ -209,11 +209,11 @@ def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:
 
 @contextmanager
 def _open_parts(
-    outs: Mapping[Path, dict[str, Any]], folder: Path, indices: NDArray[np.int64], further: Mapping[Path, str]
+    outs: Mapping[Path, dict[str, Any]], folder: Path, indices: NDArray[np.int64], further: Mapping[Path, Sequence[str]]
 ) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
     parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
-    headers = {path: certificate_rows.row_header(further.get(out)) + "\n" for out, path in parts.items()}
+    headers = {path: certificate_rows.row_header(further.get(out, ())) + "\n" for out, path in parts.items()}
     written = _resume(headers | {folder / SECONDS: SECONDS_HEADER})
     if written:
         print(f"continuing after {written} of {len(indices)} images", file=sys.stderr)

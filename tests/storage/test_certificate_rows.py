@@ -83,7 +83,7 @@ def test_evaluations_of_members_are_a_further_column_where_they_are_counted(tmp_
     made = [row(0, evaluations=1210), row(1, label=1, evaluations=1100)]
     write_row_file(made, tmp_path / "a.tsv")
     header, line, _ = (tmp_path / "a.tsv").read_text().splitlines()
-    assert header == certificate_rows.row_header("evaluations") == f"{certificate_rows.HEADER}\tevaluations"
+    assert header == certificate_rows.row_header(["evaluations"]) == f"{certificate_rows.HEADER}\tevaluations"
     assert line == f"{certificate_rows.format_row(row(0))}\t1210"
     frame = certificate_rows.read_rows(tmp_path / "a.tsv")
     assert frame["evaluations"].tolist() == [1210, 1100]
