@@ -29,7 +29,10 @@ DENOISERS = {
 }
 """Likewise the methods that train a denoiser before a classifier of the user's that stays as it is."""
 
-EVERY_METHOD = METHODS | DENOISERS
+ROUTERS = {"router": "rs.methods.router:Router"}
+"""Likewise the methods whose classes are the noise levels of experts, not those of the images."""
+
+EVERY_METHOD = METHODS | DENOISERS | ROUTERS
 
 DEFAULT_METHOD = "advmacer"
 """The method of the largest ACR after one epoch (``benchmarks/results/own-network.md``)."""

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from rs import params
 from rs.errors import InputError
-from rs.methods import method_class
+from rs.methods import ROUTERS, method_class
 from rs.methods.base import Method
 from rs.models import Engine, Precision, architectures
 from rs.params import MAX_SIDE, Count, NonNegative, NonNegativeCount, Positive, validated
@@ -89,12 +89,13 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
     model = params.validate(Model, network, f"{where}.model", network_origins)
     architecture = model.network or model.architecture
     architectures.check_architecture(architecture)
+    not_measured = {"eval_every": 0} if method in ROUTERS else {}  # the labels of images are no classes of a router
     recipe = Recipe(
         architecture=architecture,
         name=method,
         method=params.validate(kind, hyperparameters, f"{where}.{method}", origins),
         hyperparameters=hyperparameters,
-        training=params.validate(Training, training, f"{where}.training", training_origins),
+        training=params.validate(Training, training | not_measured, f"{where}.training", training_origins),
         weights=model.weights,
     )
     batch, steps = recipe.training.batch, recipe.method.steps_per_batch

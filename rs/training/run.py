@@ -15,7 +15,7 @@ from torch import Tensor
 from rs.data import images
 from rs.data.prepared import Images
 from rs.errors import InputError
-from rs.methods import EVERY_METHOD
+from rs.methods import EVERY_METHOD, ROUTERS
 from rs.methods.base import NeedsTargets
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
@@ -25,7 +25,7 @@ from rs.runtime.device import limit_threads
 from rs.storage import files
 from rs.training import start, warnings
 from rs.training.history import HISTORY, TIMING, Progress
-from rs.training.image_votes import read_targets
+from rs.training.image_votes import read_levels, read_targets
 from rs.training.recipe import Recipe, RunOptions
 from rs.training.trainer import Trainer
 
@@ -90,6 +90,11 @@ def is_unfinished(recipe: Recipe, folder: Path, options: RunOptions) -> bool:
 def _targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | None:
     """Return the targets of the images of a method that needs them; ``None`` for others."""
     if isinstance(recipe.method, NeedsTargets) == (options.targets is not None):
+        if options.targets is not None and bool(read_levels(options.targets)) != (recipe.name in ROUTERS):
+            raise InputError(
+                f"{options.targets} must hold targets for {recipe.name}, but has others; for a router give rs targets "
+                "a model for each noise level, else one model"
+            )
         return None if options.targets is None else read_targets(options.targets, train)
     if options.targets is not None:
         raise InputError(f"--targets is for methods that need targets, which {recipe.name} does not; leave it out")
@@ -136,11 +141,12 @@ def _check_logs(log: Path, card: ModelCard) -> None:
 def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
     meta = train.meta
     sources = architectures.USER_NETWORKS.get(recipe.architecture)
+    levels = [] if options.targets is None else read_levels(options.targets)
     is_own = sources is not None  # a user's network has its own normalisation
     return ModelCard(
         architecture=recipe.architecture,
         shape=list(meta.shape),
-        classes=list(meta.classes),
+        classes=levels or list(meta.classes),
         mean=[0.0] * meta.shape[0] if is_own else list(meta.mean),
         std=[1.0] * meta.shape[0] if is_own else list(meta.std),
         dataset=meta.name,

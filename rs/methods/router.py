@@ -1,0 +1,83 @@
+"""Training of a router of noise levels (Dual RS: Sun, Mao & Vechev 2026)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from rs.errors import InputError
+from rs.methods.base import Step
+from rs.params import Count, NonNegative, Positive, validated
+from rs.smoothing.attack import forward
+from rs.smoothing.noise import draw
+from rs.smoothing.soft import entropy, kl_divergence, soft_probabilities, to_float32
+
+
+@validated
+class Router:
+    """Weighted cross-entropy with soft targets of noise levels, and consistency of the noisy copies.
+
+        1/n sum_i w_i [ 1/M sum_k CE(t_i, f(x_i + d_ik))
+                        + max_j R_ij (lam/M sum_k KL(a_i || softmax f(x_i + d_ik)) + eta H(a_i)) ]
+
+    over the n images of the batch that some level certifies. R_ij is the radius of image i at level j, 0 where the
+    expert is wrong, t_i = softmax(R_i / temperature), and a_i the mean prediction. w_i = 1 / q_j, where q_j is the
+    share of such images whose largest radius is at level j.
+
+    Targets, weights, consistency terms, lam = 40, eta = 0.5 and two draws are the source's, by reading notes; its code
+    was not read. Not confirmed: that wrong experts count as radius 0, and that the source's "strong" factor of the
+    consistency terms is the largest radius. The temperature is ours; the source has 1.
+    """
+
+    draws: Count
+    lam: NonNegative
+    eta: NonNegative
+    temperature: Positive
+
+    needs_targets = True
+
+    @property
+    def steps_per_batch(self) -> int:
+        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
+        return self.draws
+
+    def loss(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        sigma: float,
+        rng: Generator,
+        epoch: int,
+        targets: Tensor | None = None,
+    ) -> Step:
+        """See :meth:`rs.methods.base.Method.loss`; ``targets`` are those of :func:`router_targets`, ``y`` is unused."""
+        if targets is None:
+            raise InputError("router must have targets (B, L + 1), got none; give the loss targets=...")
+        radii, weights = targets[:, :-1], targets[:, -1]
+        logits = to_float32(forward(model, x, draw(x, self.draws, sigma, rng)))
+        soft, mean = F.softmax(radii / self.temperature, dim=-1).unsqueeze(1), soft_probabilities(logits)
+        divergence = kl_divergence(mean.unsqueeze(1), logits).mean(dim=1)
+        count, losses = (weights > 0).sum().clamp_min(1), -(soft * F.log_softmax(logits, dim=-1)).sum(dim=-1)
+        cross_entropy = (weights * losses.mean(dim=1)).sum() / count
+        consistency = radii.amax(dim=1) * (self.lam * divergence + self.eta * entropy(mean))
+        robustness = (weights * consistency).sum() / count
+        is_best = (logits.detach().argmax(dim=-1) == radii.argmax(dim=1, keepdim=True)).float().mean(dim=1)
+        accuracy = (is_best * (weights > 0)).sum() / count
+        return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy)
+
+
+def router_targets(radii: Tensor) -> Tensor:
+    """Return the radii (N, L) of images at each level, and the weight of each image, (N, L + 1).
+
+    Raises:
+        InputError: If no image has a radius.
+    """
+    best, is_used = radii.argmax(dim=1), radii.amax(dim=1) > 0
+    if not is_used.any():
+        raise InputError("some image must have a radius at some level, but none has; give experts that classify them")
+    shares = best[is_used].bincount(minlength=radii.shape[1]) / is_used.sum()
+    weights = torch.where(is_used, 1 / shares[best], 0.0)
+    return torch.cat([radii, weights.to(radii).unsqueeze(1)], dim=1)
