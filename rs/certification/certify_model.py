@@ -108,8 +108,6 @@ def certify_model(
     if settings.shortcut and bool((images.labels == UNLABELLED).any()):
         raise InputError(f"shortcut must be false for images without labels, as those of {images.meta.name} are")
     if base.parts:
-        if settings.stop is not None:
-            raise InputError(f"{base.name}, a router, must be certified with all n draws; leave out what stops early")
         settings = replace(settings, shortcut=False)  # its rows have all votes
     classifier, device = smooth(base, settings, options), options.device or device_of(base.module)
     if settings.stop is not None:

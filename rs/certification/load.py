@@ -28,6 +28,7 @@ from rs.smoothing.inputs import Base, Function, as_module, user_code
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.routing import RoutedClassifier
 from rs.smoothing.user_networks import MODEL_KINDS, import_network, is_importable, own_modules, register_network
+from rs.statistics.certificate import radius_text
 from rs.storage import files
 
 
@@ -220,8 +221,8 @@ def _router(path: Path) -> Classifier:
     """Load a router and its experts; a note on stderr says where the router can shorten every radius."""
     spec = files.read_as(RouterSpec, path, "a router", "correct it as docs/router.md says")
     router, *experts = parts = [_part(part.path, part.sigma) for part in (spec.router, *spec.experts)]
-    if router.classes != spec.classes:
-        levels, names = ", ".join(spec.classes), ", ".join(router.classes)
+    levels, names = ", ".join(radius_text(part.noise_std()) for part in experts), ", ".join(router.classes)
+    if names != levels:
         raise InputError(f"{router.name} must have the classes {levels}, the levels of {path}, but has {names}")
     for part in (replace(router, classes=experts[0].classes), *experts):
         part.for_images(experts[0].classes, experts[0].shape, experts[0].name)

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.params import FilePath, Positive, validated
-from rs.statistics.certificate import radius_text
 
 
 @validated
@@ -35,11 +34,6 @@ class RouterSpec:
     rule: Literal["router"]
     router: RoutedPart
     experts: Annotated[list[RoutedPart], Field(min_length=2)]
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the router's classes."""
-        return tuple(radius_text(expert.sigma) for expert in self.experts)
 
 
 class RoutedModules(nn.Module):

@@ -91,16 +91,13 @@ def _targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | Non
     """Return the targets of the images of a method that needs them; ``None`` for others."""
     if isinstance(recipe.method, NeedsTargets) == (options.targets is not None):
         if options.targets is not None and bool(read_levels(options.targets)) != (recipe.name in ROUTERS):
-            raise InputError(
-                f"{options.targets} must hold targets for {recipe.name}, but has others; for a router give rs targets "
-                "a model for each noise level, else one model"
-            )
+            raise InputError(f"{options.targets} must hold targets for {recipe.name}, not others; see rs targets -h")
         return None if options.targets is None else read_targets(options.targets, train)
     if options.targets is not None:
         raise InputError(f"--targets is for methods that need targets, which {recipe.name} does not; leave it out")
     raise InputError(
         f"{recipe.name} must have targets of its images; make a file of them by `rs targets MODEL --dataset ... "
-        "--data ... --out FILE` of a Gaussian model at sigma 0.25, and give --targets FILE"
+        "--data ... --out FILE` of a Gaussian model at sigma 0.25, for a router of its experts, and give --targets FILE"
     )
 
 
