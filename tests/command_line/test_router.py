@@ -13,6 +13,7 @@ from rs.command_line.main import COMMANDS
 from rs.data.images import load_images
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.routing import RoutedClassifier
 from rs.statistics.radius import lower_bound, radius
 from rs.storage.certificate_rows import read_any, read_rows
@@ -212,3 +213,5 @@ def test_a_router_of_less_noise_than_its_experts_is_allowed_with_a_note(capfd):
     certificate = rs.load("low.json").smooth().certify(torch.full((1, 4, 4), 0.5), 50, 100)
     assert certificate.sigma == asdict(card)["sigma"]
     assert "can shorten radii" in capfd.readouterr().err
+    low, high = (model_fingerprint(rs.load(name).module) for name in ("low.json", "spec.json"))
+    assert low != high  # the noise of each part is a part of what it is
