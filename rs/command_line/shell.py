@@ -1,7 +1,6 @@
 """Turning functions into programs, and the options that commands share."""
 
 import atexit
-import copy
 import functools
 import gc
 import inspect
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
 from rs.errors import InputError, install, printable, raised
 from rs.smoothing import Noise
@@ -127,14 +125,13 @@ def add(app: typer.Typer, command: Callable[..., None], name: str | None = None)
     Args:
         app: The application.
         command: A function with Typer annotations. A parameter whose type is a dataclass stands for a group of options,
-            its fields; help has the group's first docstring line above them.
+            its fields.
         name: Name of the command; ``None`` for the only one.
     """
     about, _, example = (inspect.getdoc(command) or "").partition("\n\nExample:\n")
     lines = textwrap.indent(textwrap.dedent(example), "  ")
     decorate = app.command(
         name,
-        cls=_Command,
         context_settings=HELP,
         help=about,
         epilog=f"\b\nExample:\n{lines}" if example else None,  # \b: not to be wrapped
@@ -182,31 +179,9 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options_of(group: Any) -> Iterator[inspect.Parameter]:
-    """Yield the fields of a group of options as parameters, under the heading of the group."""
-    heading = group.__doc__.partition("\n")[0].removesuffix(".")
+    """Yield the fields of a group of options as parameters."""
     for name, hint in get_type_hints(group, include_extras=True).items():
-        option = copy.copy(hint.__metadata__[0])
-        option.rich_help_panel = heading
-        annotation = Annotated[hint.__origin__, option]  # type: ignore[name-defined]
-        yield inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=annotation
-        )
-
-
-class _Command(TyperCommand):
-    """A command whose help has a section for each group of options."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        sections: dict[str, list[Any]] = {"Arguments": [], "Options": []}
-        for option in self.get_params(ctx):
-            general = "Arguments" if option.param_type_name == "argument" else "Options"
-            heading = getattr(option, "rich_help_panel", None) or general
-            if record := option.get_help_record(ctx):
-                sections.setdefault(heading, []).append(record)
-        for heading, records in sections.items():
-            if records:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=hint)
 
 
 EXTRAS = {
