@@ -91,7 +91,7 @@ def test_a_training_that_is_interrupted_says_that_it_continues_and_does(project,
     assert (code, last) == (130, CONTINUES)
     monkeypatch.setattr(Trainer, "epoch", epoch)
     code, (line,), _ = ended(capfd, train, *train_to("model-2"))
-    assert (code, line.endswith("; model in model-2, log in model-2.log")) == (0, True)
+    assert (code, line == "model of the last epoch in model-2, log in model-2.log") == (0, True)
     assert reproducible(Path("model-2")) == reproducible(Path("whole"))
 
 
