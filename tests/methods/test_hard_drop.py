@@ -8,8 +8,8 @@ from rs import params
 from rs.data.images import epoch_order
 from rs.data.prepared import Epoch
 from rs.errors import InputError
-from rs.methods.hard_drop import HardDrop, sphere_attack, weights_of_accuracies
-from tests.support.helpers import method_parameters, smallnet, tiny_images, trainer, weights
+from rs.methods.hard_drop import HardDrop, weights_of_accuracies
+from tests.support.helpers import method_parameters
 
 EQUAL = torch.full((5,), 0.2, dtype=torch.float64)
 SHARES = torch.tensor([0.1, 0.5, 0.75, 0.875, 1.0], dtype=torch.float64)
@@ -88,32 +88,3 @@ def test_the_processes_share_one_order_out():
     alone = epoch_order(4, Epoch(seed=3, number=7, size=2, weights=shares))
     both = [epoch_order(4, Epoch(seed=3, number=7, size=1, weights=shares, rank=rank, world_size=2)) for rank in (0, 1)]
     assert torch.stack(both, dim=1).flatten().tolist() == alone.tolist()
-
-
-def test_a_resumed_training_keeps_the_weights_and_takes_as_many_updates(tmp_path):
-    changes = {"defer": 1, "threshold": 0.5, "discard_draws": 10, "every": 3}
-    options = {"sigma": 1.0, "parameters": changes}
-    unbroken = trainer("hard-drop", epochs=4, **options)
-    unbroken.run()
-    trainer("hard-drop", epochs=3, **options).run(tmp_path / "checkpoint.pt")
-    resumed = trainer("hard-drop", epochs=4, model=smallnet(5), **options)
-    resumed.run(tmp_path / "checkpoint.pt")
-    assert torch.equal(resumed.image_weights, unbroken.image_weights)
-    assert weights(resumed.model) == weights(unbroken.model)
-    assert unbroken.progress.updates == trainer("smoothadv", epochs=4).run().updates
-    assert 0 < (unbroken.image_weights == 0).sum() < len(tiny_images())
-
-
-def test_a_draw_that_is_wrong_from_the_start_stays_and_others_stay_on_their_sphere():
-    model = smallnet(0).eval()
-    generator = torch.Generator().manual_seed(0)
-    x, noise = torch.rand(8, 1, 4, 4, generator=generator), 0.5 * torch.randn(8, 3, 1, 4, 4, generator=generator)
-    with torch.no_grad():
-        classes = model((x.unsqueeze(1) + noise).flatten(0, 1)).argmax(dim=1).unflatten(0, (8, 3))
-    y = classes.mode(dim=1).values
-    moved = sphere_attack(model, x, y, noise, 2, 0.3)
-    wrong = classes != y.unsqueeze(1)
-    assert 0 < wrong.sum() < wrong.numel()
-    assert torch.equal(moved[wrong], noise[wrong])
-    assert not (moved == noise).flatten(2).all(dim=2)[~wrong].any()
-    torch.testing.assert_close(moved.flatten(2).norm(dim=2), noise.flatten(2).norm(dim=2))

@@ -8,7 +8,6 @@ from torch import nn
 
 from rs.methods import method_class
 from rs.methods.macer import macer_objective
-from rs.smoothing import attack
 
 MACER = {"draws": 4, "lam": 12.0, "gamma": 8.0, "beta": 16.0, "defer": 2}
 ADVMACER = MACER | {"steps": 2, "epsilon": 0.5, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
@@ -66,30 +65,3 @@ def test_advmacer_without_its_hinge_is_smoothadv_to_the_bit_if_it_takes_the_mean
     assert torch.equal(advmacer.loss, smoothadv.loss)
     assert torch.equal(advmacer.accuracy, smoothadv.accuracy)
     assert all(torch.equal(a, b) for a, b in zip(others, gradients, strict=True))
-
-
-def test_temperature_of_the_hinge_leaves_the_cross_entropy_alone_and_the_other_way_round():
-    logits, y = torch.randn((8, 4, 3), generator=generator()), torch.arange(8) % 3
-    values = {"sigma": SIGMA, "lam": 1.0, "gamma": 8.0}
-    plain, sharp = (macer_objective(logits, y, beta=beta, **values) for beta in (1.0, 2.0))
-    cold = macer_objective(logits, y, beta=1.0, beta_cross_entropy=2.0, **values)
-    assert torch.equal(plain.cross_entropy, sharp.cross_entropy)
-    assert plain.robustness != sharp.robustness
-    assert torch.equal(plain.robustness, cold.robustness)
-    assert plain.cross_entropy != cold.cross_entropy
-
-
-@pytest.mark.parametrize("fresh", [False, True])
-def test_draws_of_the_attack_are_those_of_the_loss_unless_fresh_ones_are_asked_for(monkeypatch, fresh):
-    seen = []
-
-    def spy(model, x, y, noise, *rest, **more):
-        seen.append(noise)
-        return x
-
-    monkeypatch.setattr("rs.methods.advmacer.pgd", spy)
-    monkeypatch.setattr("rs.methods.advmacer.forward", lambda *given: seen.append(given[2]) or attack.forward(*given))
-    loss_and_gradients("advmacer", ADVMACER | {"fresh_draws": fresh}, 5)
-    attacked, used = seen
-    assert attacked.shape == used.shape == (16, 4, 1, 4, 4)
-    assert torch.equal(attacked, used) != fresh
