@@ -1,7 +1,4 @@
-"""``examples/slurm`` on a real SLURM of two nodes: arrays, requeues, cancellations, nodes that die.
-
-Jobs start a Python of their own (``warm=False``), which SLURM can kill.
-"""
+"""``examples/slurm`` on a real SLURM of two nodes: arrays, requeues, cancellations, nodes that die."""
 
 import re
 import shutil
@@ -64,7 +61,7 @@ def project(tmp_path):
 def submit(project):
     """The lines of ``make study EXECUTOR=slurm``: stages and how many cells of each were submitted."""
     words = ["make", "--silent", "--old-file=setup", "study", "EXECUTOR=slurm", f"BIN={Path(sys.executable).parent}"]
-    printed = run(project, *words, warm=False)
+    printed = run(project, *words)
     return dict(re.findall(r"^(\w+): (\d+) cells, job ", printed, re.MULTILINE)) or printed
 
 
@@ -93,7 +90,7 @@ def submit_cell(project, cell):
     """Submit one cell; what it prints is in the log of the answer."""
     (project / ".work" / "slurm").mkdir(parents=True)
     words = ["env", f"CELLS={cell}", "sbatch", "--parsable", "--array=0", "examples/slurm/cell.sh"]
-    return project / ".work" / "slurm" / f"{run(project, *words, warm=False).strip()}_0.log"
+    return project / ".work" / "slurm" / f"{run(project, *words).strip()}_0.log"
 
 
 def test_a_study_is_submitted_once_and_ends_with_the_bytes_of_dvc_repro(cluster, plain, project):
@@ -152,7 +149,7 @@ def test_two_nodes_certify_a_cell_to_the_bytes_of_one_process(cluster, plain, pr
     (port,) = free_ports(1)
     path.write_text(path.read_text().replace("{port}", str(port)))
     words = ["--wait", "--cpus-per-task=2", "--output=nodes.log", "examples/slurm/nodes.sh", CERTIFY]
-    run(project, "sbatch", *words, warm=False)
+    run(project, "sbatch", *words)
     log = (project / "nodes.log").read_text()
     assert "process 4 of 4" in log, log
     rows = contents(project, "results")

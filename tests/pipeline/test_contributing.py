@@ -3,12 +3,12 @@
 import itertools
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from rs import params
-from tests.support import warm_python
 from tests.support.helpers import ROOT
 from tests.support.raw_images import image_bytes, pixels
 from tests.support.small_project import copy_project, run, shrink, write_params
@@ -43,7 +43,7 @@ def follow(root: Path, section: str, dataset: str = "digits") -> str:
     write_params(root, values)
     commands = [text for kind, _, text in blocks if kind == "sh"]
     assert commands
-    make = f'make() {{ command make --old-file=setup BIN={warm_python.folder()} "$@"; }}\n'
+    make = f'make() {{ command make --old-file=setup BIN={Path(sys.executable).parent} "$@"; }}\n'
     return "".join(run(root, "bash", "-euc", make + text) for text in commands)
 
 

@@ -218,7 +218,7 @@ def test_the_commands_of_a_dry_run_make_the_same_without_dvc(studied: Path, tmp_
     trained = {path: path.stat().st_mtime_ns for path in (elsewhere / "models").rglob("*.safetensors")}
     assert trained
     (elsewhere / "cells.txt").write_text("\n".join(commands) + "\n")
-    run(elsewhere, "bash", "-c", block("touch finished.txt"), warm=False)
+    run(elsewhere, "bash", "-c", block("touch finished.txt"))
     assert (elsewhere / "finished.txt").read_text().splitlines() == commands
     assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in trained.items())
 

@@ -10,7 +10,6 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from rs import params
-from tests.support import warm_python
 
 ROOT = Path(__file__).parents[2]
 MADE = ("fingerprints", "data", "models", "targets", "logs", "ensembles", "weights", "results", "times", ".work")
@@ -67,15 +66,14 @@ def write_params(root: Path, values: dict[str, Any]) -> None:
         YAML().dump(values, file)
 
 
-def environment(warm: bool = False) -> dict[str, str]:
-    """In which the ``python`` and ``dvc`` of commands are those of this one, or the forks of ``warm_python``."""
-    first = [warm_python.folder()] if warm else []
-    return {**os.environ, "PATH": os.pathsep.join(map(str, [*first, Path(sys.executable).parent, os.environ["PATH"]]))}
+def environment() -> dict[str, str]:
+    """In which the ``python`` and ``dvc`` of commands are those of this one."""
+    return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
 
 
-def run(root: Path, *words: str, warm: bool = True) -> str:
+def run(root: Path, *words: str) -> str:
     """Run a command in ``root``; its output."""
-    done = subprocess.run(words, cwd=root, env=environment(warm), capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=root, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
