@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from contextlib import chdir
 
 # One thread a process, subprocesses included, unless more are asked for: tiny models are fastest so, and tests do not
 # slow each other down on a shared machine. Must stand before torch is imported.
@@ -55,6 +56,23 @@ def models_here(tmp_path, monkeypatch, saved):
     """The current folder is an empty one but for these models."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(saved, "models")
+
+
+@pytest.fixture(scope="session")
+def solved_pool(tmp_path_factory):
+    """Folder of the pool of ``tiny_pool`` with its weights."""
+    from tests.support.tiny_pool import make_pool, solve
+
+    root = make_pool(tmp_path_factory.mktemp("pool"))
+    with chdir(root):
+        solve()
+    return root
+
+
+@pytest.fixture
+def pool_here(tmp_path, monkeypatch, work, solved_pool):
+    """The current folder is a copy of this pool."""
+    monkeypatch.chdir(shutil.copytree(solved_pool, tmp_path / "project"))
 
 
 @pytest.hookimpl(tryfirst=True)

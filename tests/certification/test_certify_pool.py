@@ -40,7 +40,6 @@ from tests.support.tiny_pool import (
     SIGMA,
     TURNED,
     make_ensembles,
-    make_pool,
     pool_members,
     save_member,
     solve,
@@ -88,13 +87,12 @@ def one_reading_of_the_code():
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, one_reading_of_the_code):
+def made(tmp_path_factory, solved_pool, one_reading_of_the_code):
     """The pool with its weights, certified without an interruption."""
-    root = make_pool(tmp_path_factory.mktemp("pool"))
+    root = shutil.copytree(solved_pool, tmp_path_factory.mktemp("certified") / "project")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         patch.setenv("RS_WORK", str(root / "work"))
-        solve(batch=None)
         pool("unbroken")
         assert os.listdir("work") == []
     return root

@@ -1,6 +1,5 @@
 """Weights and theory of a pool's ensembles: ``rs.ensemble.fit_weights`` and the command ``weights``."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +39,6 @@ from tests.support.tiny_pool import (
     TURNED,
     change_recipe,
     make_ensembles,
-    make_pool,
     pool_members,
     slow_probabilities,
     solve,
@@ -63,31 +61,17 @@ SUMS = 1e-12
 """Float64 sums of a few hundred numbers in [-1, 1] are off by less."""
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """The pool with its weights."""
-    root = make_pool(tmp_path_factory.mktemp("pool"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        solve()
-    return root
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, made, monkeypatch, work):
-    """A copy of it, in which the test runs."""
-    shutil.copytree(made, tmp_path / "project")
-    monkeypatch.chdir(tmp_path / "project")
+pytestmark = pytest.mark.usefixtures("pool_here")
 
 
 @pytest.fixture(scope="module")
-def slow(made):
+def slow(solved_pool):
     """Outputs of perturbed copies, (B, 3, m n, K), and labels, of the fitted train images and of the test images.
 
     ``fresh`` are other draws of the test images than ``test``, which choose their weights.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(made)
+        patch.chdir(solved_pool)
         train, test = data.load_images(Path("data"), "train"), data.load_images(Path("data"), "test")
         named = list(zip(POOL, pool_members(), strict=True))
         rng = stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)

@@ -1,7 +1,5 @@
 """Outputs of the members of a pool on noisy images: ``rs.ensemble.member_outputs``."""
 
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,15 +9,13 @@ import torch
 
 from rs import params
 from rs.data import images as data
-from rs.ensemble.base import Ensemble, SoftmaxAverage
+from rs.ensemble.base import SoftmaxAverage
 from rs.ensemble.declare import read_pool
 from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
-from rs.ensemble.pool import MemberLogits, PoolEntry
-from rs.ensemble.rules import HardVote, MaxMargin
+from rs.ensemble.pool import PoolEntry
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime.streams import Stream, seed_sequence
-from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.helpers import SHAPE
 from tests.support.tiny_pool import (
     BLIND,
@@ -27,26 +23,13 @@ from tests.support.tiny_pool import (
     CPU,
     POOL,
     SETTINGS,
-    SIGMA,
     logits_of,
     make_ensembles,
-    make_pool,
     pool_members,
     slow_probabilities,
 )
 
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return make_pool(tmp_path_factory.mktemp("pool"))
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, made, monkeypatch, work):
-    """A copy of the pool, in which the test runs."""
-    shutil.copytree(made, tmp_path / "project")
-    monkeypatch.chdir(tmp_path / "project")
-
+pytestmark = pytest.mark.usefixtures("pool_here")
 
 # ------------------------------------------------------------------------------------------------- what they say
 
@@ -115,30 +98,7 @@ def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(images, monke
     np.testing.assert_array_equal(together, outputs.probabilities(images, indices.tolist()))
 
 
-ENTRIES = {
-    "average": PoolEntry((0, 1, 2), SoftmaxAverage()),
-    "last": PoolEntry((2,)),
-    "two": PoolEntry((2, 0), MaxMargin()),
-}
-
-
-def test_the_selected_class_is_the_one_that_the_n0_draws_of_a_certificate_choose(images):
-    members, indices = pool_members(), list(range(10))
-    how = replace(CERTIFICATION, n0=3)
-    found = load(batch=None).select(images, indices, ENTRIES, how)
-    for name, entry in ENTRIES.items():
-        base = Ensemble([members[number] for number in entry.member_ids], entry.rule)
-        alone = SmoothedClassifier(base, 3, SIGMA)
-        votes = [alone.votes(images.pixels(i), 3, how.seed, Stream.SELECT, i) for i in indices]
-        assert found[name].tolist() == [int(np.argmax(counts)) for counts in votes]
-    assert len({tuple(classes) for classes in found.values()}) > 1  # the rules differ, so names can be mixed up
-
-
-def test_only_the_members_that_are_asked_for_are_evaluated(images, monkeypatch):
-    outputs, asked, forward = load(), [], MemberLogits.forward
-    monkeypatch.setattr(MemberLogits, "forward", lambda self, x: (asked.append(self.needed), forward(self, x))[1])
-    outputs.select(images, [0], {"two": ENTRIES["two"], "vote": PoolEntry((0, 2), HardVote())}, CERTIFICATION)
-    assert asked == [(0, 2)]
+ENTRIES = {"average": PoolEntry((0, 1, 2), SoftmaxAverage())}
 
 
 def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
