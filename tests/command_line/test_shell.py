@@ -164,6 +164,16 @@ def test_too_little_memory_is_one_line(capfd, error):
     assert line.endswith("; lower --batch (in a recipe training.batch), or take smaller images")
 
 
+def test_a_message_of_many_lines_becomes_one(capfd):
+    line = line_of(capfd, InputError("the device must be here, but:\n  CUDA error\n\tsee the log"))
+    assert line == "error: the device must be here, but: CUDA error see the log"
+
+
+def test_what_is_not_the_users_mistake_keeps_its_traceback(capfd):
+    with pytest.raises(ZeroDivisionError):
+        line_of(capfd, ZeroDivisionError())
+
+
 def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
     assert len(line_of(capfd, InputError("x" * 10**6))) < 2100
 

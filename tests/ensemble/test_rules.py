@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
-from rs.ensemble.base import Cascade, Ensemble, LogitAverage, Polytope, SoftmaxAverage, scores_of
+from rs.ensemble.base import Cascade, Ensemble, LogitAverage, Polytope, SoftmaxAverage
 from rs.ensemble.outputs import Outputs, on_simplex
 from rs.ensemble.rules import PARTS, RULES, HardVote, KConsensus, MaxMargin, check_rule
 from rs.errors import InputError
@@ -290,23 +290,6 @@ def test_weights_of_logits_that_are_solved_for_are_refused(weights):
         combination(**GOOD["logits"] | {"weights": weights})
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("printed", 3),
-        ("listed", 2),
-        ("consensus", 1),
-        ("set", 6),
-        ("cascade", 2),
-        ("cascade", 4),
-        ("cascade, fitted", 1),
-    ],
-)
-def test_a_rule_for_a_number_of_members_it_cannot_have_is_not_made(name, count):
-    with pytest.raises(ValueError, match=r"members|weights|one threshold for each"):
-        rule_of(combination(**GOOD[name]), count)
-
-
 def test_every_combination_of_every_declared_ensemble_is_a_classifier():
     for one in declared(REAL):
         count = len(one.members)
@@ -387,26 +370,6 @@ def test_undecided_draws_count_against_every_class_and_are_never_an_answer(monke
     for counts, answer in (([67, 0, 33], 0), ([66, 0, 34], ABSTAIN), ([20, 0, 80], ABSTAIN), ([33, 67, 0], 1)):
         monkeypatch.setattr(classifier, "tally", lambda *_, counts=counts, **__: Tally(np.array(counts)))
         assert classifier.predict(x, 100, 0.001) == answer
-
-
-# --- Outputs: what rules share
-
-SHARED = ("logits", "probabilities", "classes", "votes", "gaps", "nan")
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("chosen", [(0, 1, 2), (4, 0, 3), (2, 2, 1)], ids=str)
-def test_a_view_of_some_members_is_bit_for_bit_what_they_give_alone(chosen, dtype):
-    whole = Outputs(logits(members=5, dtype=dtype))
-    for compute_whole_first in (False, True):
-        if compute_whole_first:
-            assert len({getattr(whole, name).shape[:2] for name in SHARED}) == 1
-        view, alone = whole.of(chosen), Outputs([whole.member_logits[number] for number in chosen])
-        for name in SHARED:
-            assert torch.equal(getattr(view, name), getattr(alone, name)), name
-            assert getattr(view, name).dtype == getattr(alone, name).dtype, name
-        for rule in SLOW:
-            assert torch.equal(scores_of(rule, view), rule(alone.logits)), rule
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 5, 9, 17])

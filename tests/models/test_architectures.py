@@ -39,28 +39,9 @@ def multiplications(model):
     return sum(counts)
 
 
-def slow_count(depth, num_classes):
-    """Weights of a ResNet with option-B shortcuts, layer by layer; 2 per channel of a batch norm."""
-    total, channels = 3 * 9 * 16 + 2 * 16, 16
-    for width in (16, 32, 64):
-        for _ in range((depth - 2) // 6):
-            total += 9 * channels * width + 9 * width * width + 4 * width
-            total += channels * width + 2 * width if channels != width else 0
-            channels = width
-    return total + 64 * num_classes + num_classes
-
-
-@pytest.mark.parametrize(
-    ("architecture", "shape", "num_classes", "published"),
-    [
-        ("resnet110", CIFAR, 10, 1_730_714),
-        ("resnet20", CIFAR, 10, 272_474),
-    ],
-)
-def test_parameters_are_as_many_as_published(architecture, shape, num_classes, published):
-    assert count(build(architecture, shape, num_classes)) == published
-    if architecture.startswith("resnet"):
-        assert slow_count(int(architecture[6:]), num_classes) == published
+@pytest.mark.parametrize(("architecture", "published"), [("resnet110", 1_730_714), ("resnet20", 272_474)])
+def test_parameters_are_as_many_as_published(architecture, published):
+    assert count(build(architecture)) == published
 
 
 def test_resnet8_sees_patches_and_has_three_blocks_of_32_64_and_128_channels():
@@ -90,19 +71,6 @@ def test_small_net_halves_its_maps_twice_rounding_up():
     assert count(build("smallnet", DIGITS)) == convolved + 64 * 2 * 2 * 10 + 10
     assert count(build("smallnet", (1, 9, 5), 4)) == convolved + 64 * 3 * 2 * 4 + 4
     assert build("smallnet", (1, 9, 5), 4)(torch.rand(2, 1, 9, 5)).shape == (2, 4)
-
-
-def test_names_of_the_state_are_those_of_published_checkpoints():
-    norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-    names = {"conv1.weight", "fc.weight", "fc.bias", *(f"bn1.{field}" for field in norm)}
-    for stage in (1, 2, 3):
-        for i in range(3):
-            names |= {f"layer{stage}.{i}.conv{k}.weight" for k in (1, 2)}
-            names |= {f"layer{stage}.{i}.bn{k}.{field}" for k in (1, 2) for field in norm}
-    for stage in (2, 3):
-        names |= {f"layer{stage}.0.downsample.0.weight"}
-        names |= {f"layer{stage}.0.downsample.1.{field}" for field in norm}
-    assert set(build("resnet20").state_dict()) == {f"network.{name}" for name in names}
 
 
 def test_normalisation_is_the_first_layer_comes_after_the_noise_and_is_not_in_the_state():

@@ -7,7 +7,6 @@ import shutil
 import pytest
 import torch
 
-from rs.certification.certify_model import certification_settings
 from rs.data import images
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -18,7 +17,7 @@ from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from tests.support.cells import certify_tiny, train_tiny
 from tests.support.folders import contents
-from tests.support.helpers import CERTIFY, TRAINING, tiny_params, write_tiny
+from tests.support.helpers import TRAINING, tiny_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
 CPU = torch.device("cpu")
@@ -115,8 +114,3 @@ def test_rows_of_a_model_whose_code_has_changed_do_not_take_the_place_of_the_old
     path.write_text(MODULE + "# another version of it\n")
     with pytest.raises(InputError, match="it is of a model whose code was another"):
         certify_tiny(f"{path.stem}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)
-
-
-def test_chosen_settings_take_the_place_of_the_recipes_unless_they_are_none():
-    settings = certification_settings(tiny_params(), "tiny", {"n": 7, "n0": None, "subset": {"first": 3}})
-    assert (settings.n, settings.n0, settings.subset) == (7, CERTIFY["n0"], {"first": 3})

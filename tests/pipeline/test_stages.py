@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from rs.command_line.shell import run
 from rs.data import images
-from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.storage import certificate_rows
@@ -44,19 +42,6 @@ def trained(tmp_path, tiny, capfd):
     assert command(train, *train_words(tmp_path, tiny)) == 0
     capfd.readouterr()
     return tmp_path / "model"
-
-
-def test_train_then_certify(tmp_path, tiny, trained):
-    assert command(certify, *certify_words(tmp_path, tiny)) == 0
-    made = certificate_rows.read_rows(tmp_path / "rows.tsv")
-    assert (len(made), set(made["sigma"]), set(made["n"])) == (10, {0.25}, {50})
-    assert made["correct"].sum() > 0
-    assert checkpoint.read_card(trained).method == "gaussian"
-    assert sorted(path.name for path in (tmp_path / "log").iterdir()) == [
-        "history.csv",
-        "provenance.json",
-        "timing.csv",
-    ]
 
 
 def test_what_the_command_line_chooses_is_in_rows_and_sidecar(tmp_path, tiny, trained):
@@ -125,21 +110,3 @@ def test_a_mistake_in_certifying_is_one_line_and_leaves_nothing(tmp_path, tiny, 
     assert command(certify, *certify_words(tmp_path, tiny, **options)) == 2
     assert word in one_error(capfd)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_message_of_many_lines_becomes_one(capfd):
-    def fail() -> None:
-        """Fail."""
-        raise InputError("the device must be here, but:\n  CUDA error\n\tsee the log")
-
-    assert command(fail) == 2
-    assert one_error(capfd) == "error: the device must be here, but: CUDA error see the log"
-
-
-def test_what_is_not_the_users_mistake_keeps_its_traceback():
-    def fail() -> None:
-        """Fail."""
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        run(fail, arguments=[])

@@ -77,17 +77,6 @@ def test_the_folder_is_that_of_the_environment_or_lies_in_the_dvc_root(tmp_path,
 
 
 @pytest.mark.usefixtures("work")
-def test_the_same_work_is_not_done_twice_at_once():
-    with scratch_folder(WHAT) as path:
-        (path / "part").write_text("half")
-        with pytest.raises(InputError, match="another process is making the same thing"), scratch_folder(WHAT):
-            pytest.fail("two at the same work")
-        assert (path / "part").exists()
-        with scratch_folder({**WHAT, "sigma": 1.0}):
-            pass
-
-
-@pytest.mark.usefixtures("work")
 def test_another_process_is_refused_and_the_death_of_the_first_frees_the_work():
     hold = (
         f"from rs.runtime import scratch; w = scratch.scratch_folder({WHAT!r}); "

@@ -1,4 +1,3 @@
-import itertools
 import math
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import nn
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
-from rs.smoothing.noise import BLOCK, block
+from rs.smoothing.noise import block
 from rs.smoothing.vote_counting import Tally, VoteCounter
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
@@ -66,13 +65,6 @@ def test_the_bound_counts_the_class_of_the_first_draws_whoever_wins_later(monkey
 def test_a_tie_of_the_first_draws_goes_to_the_lowest_class(monkeypatch):
     made = ballot(monkeypatch, [1, 4, 4], [0, 100, 0], classes=3).certify(X, 9, 100, 0.001)
     assert made.predict == 1
-
-
-def test_no_two_phases_images_or_seeds_share_noise():
-    classifier = SmoothedClassifier(Constant(0), 2, SIGMA)
-    names = itertools.product((0, 1), (Stream.SELECT, Stream.ESTIMATE, Stream.PREDICT), (0, 1))
-    first = [next(iter(classifier._batches(X, BLOCK, *name))) for name in names]
-    assert all(not torch.equal(a, b) for a, b in itertools.combinations(first, 2))
 
 
 def test_selection_estimation_and_prediction_draw_from_their_own_streams(monkeypatch):
@@ -190,17 +182,6 @@ def test_bfloat16_runs_the_base_classifier_in_bfloat16_on_float32_noise():
     made = SmoothedClassifier(Spy(), 2, SIGMA, precision="bfloat16").certify(X, 10, 20, 0.01)
     assert seen == [(torch.float32, torch.bfloat16)] * 2
     assert made.counts.sum() == 20
-
-
-def undecided(monkeypatch, *counts):
-    classifier = ballot(monkeypatch, *counts)
-    classifier.undecided = True
-    return classifier
-
-
-def test_votes_for_no_class_count_against_every_class(monkeypatch):
-    made = undecided(monkeypatch, [8, 1, 1], [70, 0, 30]).certify(X, 10, 100, 0.001)
-    assert (made.predict, made.p_lower) == (0, lower_bound(70, 100, 0.001))
 
 
 @pytest.mark.parametrize("label", ["1", 2, -1, 0.5])

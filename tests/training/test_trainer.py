@@ -331,12 +331,6 @@ def test_the_quick_acr_sees_no_draw_of_a_certificate(monkeypatch):
     assert certified.isdisjoint(one.flatten()[:8].numpy().tobytes() for one in quick)
 
 
-def test_more_evaluation_images_than_there_are_means_all():
-    made = trainer(eval_every=1, eval_images=1000, epochs=1)
-    made.run()
-    assert math.isfinite(column(made, "acr")[0])
-
-
 @pytest.mark.parametrize(("accuracy", "warns"), [(0.5, True), (0.61, True), (0.62, False)])
 def test_an_accuracy_is_chance_up_to_the_quantile_of_as_many_coins(capsys, accuracy, warns):
     """Of 100 fair coins 62 are heads with a probability below 1 % (normal approximation)."""
