@@ -27,7 +27,7 @@ MAX_SHOWN_BYTES = 200
 ClassNames = Annotated[list[str], Field(max_length=MAX_CLASSES)]
 
 
-def read_parquet(root: Path, classes: Sequence[str] | None, sha256: Mapping[str, str] | None) -> Raw:
+def read_parquet(root: Path, classes: Sequence[str] | None) -> Raw:
     """Read parquet files in the layout of the Hugging Face hub.
 
     Args:
@@ -35,16 +35,12 @@ def read_parquet(root: Path, classes: Sequence[str] | None, sha256: Mapping[str,
             ``img`` or ``image`` holds encoded images, struct{bytes, path}; ``label`` or ``fine_label`` whole
             numbers.
         classes: Names of the classes where the schema has none; ``None`` takes the labels' numbers.
-        sha256: Sums that files must have, by file name.
     Raises:
         InputError: If files are missing, broken, or not of this layout.
     """
     paths = {split: _shards(root, split) for split in SPLITS}
     flat = [path for split in SPLITS for path in paths[split]]
     hashes = sums(root)
-    for name, expected in (sha256 or {}).items():
-        if (actual := hashes.get(name, "no such file")) != expected.lower():
-            raise InputError(f"{root / name} must have sha256 {expected}, got {actual}; get the file again")
     names = [_hub_classes(path) for path in flat]
     if any(other != names[0] for other in names):
         raise InputError(f"{root}: all files must name the same classes, but they differ; use files of one data set")

@@ -96,11 +96,10 @@ class Parquet(DataSource):
     source: Literal["parquet"]
     root: FilePath
     classes: list[str] | None = None  # names, where the files have none
-    sha256: dict[str, str] | None = None  # sums the files must have, by file name
 
     def read(self, name: str) -> Raw:
         """See :class:`DataSource`."""
-        return parquet.read_parquet(Path(self.root), self.classes, self.sha256)
+        return parquet.read_parquet(Path(self.root), self.classes)
 
     def sums(self) -> dict[str, str]:
         """See :class:`DataSource`."""

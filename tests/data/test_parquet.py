@@ -90,15 +90,6 @@ def test_unnamed_classes_must_be_numbered_without_a_gap(tmp_path):
     refused(tmp_path, r"labels must be 0, 1, 2", source="parquet", root=str(tmp_path / "raw"))
 
 
-def test_files_must_have_the_sums_of_the_parameters(hub, tmp_path):
-    name = "test-00000-of-00001.parquet"
-    right = hashlib.sha256((hub / name).read_bytes()).hexdigest()
-    values = {"source": "parquet", "root": str(hub)}
-    refused(tmp_path, f"{name} must have sha256 00", sha256={name: "00"}, **values)
-    refused(tmp_path, "no such file", sha256={"test.parquet": right}, **values)
-    prepare(tmp_path, sha256={name: right.upper()}, **values)
-
-
 NAMES = [7, "ab", [1, 2], {"a": 1}]
 
 
