@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from numbers import Integral
@@ -170,8 +170,6 @@ class SmoothedClassifier:
         alpha: float = 0.001,
         *,
         seed: int = 0,
-        on_result: Callable[[int, Certificate], None] | None = None,
-        progress: bool = False,
     ) -> list[Certificate]:
         """Certify images one after the other: ``[certify(x, ..., index=i) for i, x in enumerate(images)]``.
 
@@ -180,8 +178,6 @@ class SmoothedClassifier:
         Args:
             images: Any iterable, such as a list, a generator or an array (N, C, H, W); without labels.
             n0, n, alpha, seed: As for :meth:`certify`.
-            on_result: Called with the position and the certificate of each image as soon as it is known.
-            progress: Report the progress on stderr; images without a length are listed first.
         Raises:
             InputError: As :meth:`certify`, with the position of the image.
         """
@@ -194,13 +190,11 @@ class SmoothedClassifier:
                 "certify, and grey ones as images[:, None]"
             )
         certificates = []
-        for index, x in enumerate(_reported(images) if progress else images):
+        for index, x in enumerate(images):
             try:
                 certificates.append(self.certify(x, n0, n, alpha, seed=seed, index=index))
             except InputError as error:
                 raise InputError(f"image {index}: {error}") from error
-            if on_result is not None:
-                on_result(index, certificates[-1])
         return certificates
 
     def certify_until(
@@ -353,14 +347,6 @@ class SmoothedClassifier:
         """Yield ``draws`` noisy copies of ``x`` in batches of whole blocks, each of shape (<= batch, C, H, W)."""
         numbers, batch = range(start, start + draws), self.batch or default_batch(x)
         return noisy_batches(x, self.noise_of(x), self.sigma, numbers, batch, seed, *key)
-
-
-def _reported(images: Iterable[ImageLike]) -> Iterator[ImageLike]:
-    """Yield images and report the progress on stderr."""
-    from rs.runtime.progress import progress  # tqdm is needed for this alone
-
-    counted = images if isinstance(images, Sized) else [*images]
-    return progress(counted, len(counted), "certify")
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
