@@ -51,7 +51,7 @@ def export_rows(
         rs export rows.tsv --out log.tsv
     """
     from rs.reporting.logs import read_alone
-    from rs.statistics.certificate import UNSOUND, early_stop
+    from rs.statistics.certificate import UNSOUND, draws_at_most
     from rs.statistics.metrics import check_labels, check_radii, mode_of
     from rs.storage import files
     from rs.storage.certificate_rows import is_field_log, write_field_log
@@ -63,8 +63,8 @@ def export_rows(
     check_radii(table, str(rows))
     check_labels(table, str(rows))
     lost = ["the weights are frozen, chosen image by image"] if (table["scope"] == UNSOUND).any() else []
-    if early := early_stop(mode_of(table)):
-        lost.append(f"sampling ended {early}")
+    if draws_at_most(mode_of(table)):
+        lost.append(f"draws stopped early, {mode_of(table)}")
     for fact in lost:
         print(printable(f"warning: {rows}: {fact}; the six columns cannot say so"), file=sys.stderr)
     write_field_log(table, out)

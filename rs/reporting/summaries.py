@@ -22,7 +22,6 @@ from rs.statistics.certificate import (
     UNLABELLED,
     draws_at_most,
     draws_compared,
-    early_stop,
     radii_asked,
     radius_text,
 )
@@ -172,7 +171,7 @@ def summary_text(about: Numbers) -> str:
         "model": about["model"] or "not stated",
         "images": f"{about['images']:,}{_optional(' of {}', about['dataset'])} (subset: {about['subset']})",
         "certified with": _budget(about) + _optional(", {} noise", about.get("noise")),
-        "stopped early": early_stop(about["mode"]),
+        "stopped early": about["mode"] if draws_at_most(about["mode"]) else "",
         "transferred": _optional("votes of another model; {:,} draws compared the two", draws_compared(about["mode"])),
         "computed on": ", ".join(filter(None, made_with)),
         "weights": "" if about["scope"] == "model" else f"{about['scope']}: {'sound' if about['sound'] else FROZEN}",

@@ -184,24 +184,6 @@ def radius_text(radius: float) -> str:
     return short if float(short) == radius else repr(float(radius))
 
 
-def early_stop(mode: str) -> str:
-    """Return in words when sampling of an image ended before all draws; empty for modes in which it does not.
-
-    >>> early_stop("at-radius:0.0,0.25:1000")
-    'when it was answered whether the radii 0, 0.25 are certified; at most 1,000 draws'
-    """
-    most, radii = draws_at_most(mode), radii_asked(mode)
-    if most is None:
-        return ""
-    rule, number, _ = mode.split(":")
-    if radii is not None:
-        when = f"it was answered whether the radii {', '.join(map(radius_text, radii))} are certified"
-    else:
-        asked = "the radius was known to within" if rule == "within" else "the ACR was expected to lose at most"
-        when = f"{asked} {float(number):g}"
-    return f"when {when}; at most {most:,} draws"
-
-
 def is_mode(text: str) -> bool:
     """Return whether rows can have this mode."""
     return text in MODES or any(pattern.fullmatch(text) for pattern in (_SEQUENTIAL, _TRANSFER, _ROUTER))

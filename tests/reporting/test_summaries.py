@@ -286,12 +286,11 @@ def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_
     assert "skipped their" not in texts["none"]
 
 
-def test_how_rows_stopped_early_is_said_in_words(tmp_path):
+def test_rows_that_stopped_early_say_their_rule(tmp_path):
     rows = frame(1, mode=f"within:0.1:{N}")
     text = summary_text(summarize_rows(written(tmp_path / "within.tsv", rows)))
-    assert f"when the radius was known to within 0.1; at most {N} draws" in text
+    assert f"  stopped early       within:0.1:{N}" in text
     assert "of fewer draws than n where an image stopped early" in text
-    assert "within:" not in text
     assert "stopped early" not in summary_text(summarize_rows(written(tmp_path / "all.tsv", frame(1))))
 
 

@@ -392,7 +392,7 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
     [
         ({"scope": "set"}, None),
         ({"scope": "per-image"}, "the weights are frozen, chosen image by image; the six columns cannot say so"),
-        (WITHIN, "ended when the radius was known to within 0.1; at most 1,000 draws; the six columns"),
+        (WITHIN, "draws stopped early, within:0.1:1000; the six columns"),
     ],
 )
 def test_an_export_warns_of_what_six_columns_cannot_say(tmp_path, capsys, changes, warning):
