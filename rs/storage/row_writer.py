@@ -26,21 +26,6 @@ SHARE = "share"
 SECONDS = "seconds.csv"
 SECONDS_HEADER = "idx,seconds\n"
 
-ONE, SEVERAL = "its {key} is {old} and here it is {new}", "its {key} are {old} and here they are {new}"
-
-DIFFERENCES = {
-    "classifier": "it is of another model",
-    "sources": "it is of a model whose code was another",
-    "quantized": "it is of another quantised network",
-    "images": "it is of other images",
-    "code": "it is made by another version of the code of rs",
-    "versions": "it is made with other versions of libraries",
-    "classes": SEVERAL,
-    "outputs": SEVERAL,
-    "rows": SEVERAL,
-}
-"""What is said of a key in which the sidecars of two row files differ, where it is not :data:`ONE`."""
-
 
 @contextmanager
 def write_rows(
@@ -171,32 +156,11 @@ def _is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
 
 
 def _difference(stated: dict[str, Any], identity: dict[str, Any]) -> str:
-    """Return in a user's words what distinguishes rows with a sidecar from those of this run; empty if nothing does."""
-    old, new = _spread(stated), _spread(identity)
-    for key in sorted(old.keys() | new.keys()):
-        if old.get(key) != new.get(key):
-            return DIFFERENCES.get(key, ONE).format(key=key, old=_said(old.get(key)), new=_said(new.get(key)))
+    """Return what distinguishes rows with a sidecar from those of this run; empty if nothing does."""
+    for key in sorted(stated.keys() | identity.keys()):
+        if stated.get(key) != identity.get(key):
+            return f"{key} is {stated.get(key)} there and {identity.get(key)} here"
     return ""
-
-
-def _spread(identity: dict[str, Any]) -> dict[str, Any]:
-    """Return what rows depend on, with the settings that stop early under the names of their options."""
-    stop = identity.get("stop")
-    if not isinstance(stop, dict):
-        return identity
-    options = {f"--{key.replace('_', '-')}": value for key, value in stop.items() if value is not None}
-    return {key: value for key, value in identity.items() if key != "stop"} | options
-
-
-def _said(value: Any) -> str:
-    """Return a value as a user writes it.
-
-    >>> _said([0.0, 0.25]), _said(None), _said(60)
-    ('0.0,0.25', 'none', '60')
-    """
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return "none" if value is None else str(value)
 
 
 def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:

@@ -97,7 +97,7 @@ def test_rows_of_a_model_trained_anew_do_not_take_the_place_of_the_old(tmp_path,
     with torch.no_grad():
         network.network.fc.bias[0] += 1
     checkpoint.save(model, network, card)
-    with pytest.raises(InputError, match="it is of another model"):
+    with pytest.raises(InputError, match=r"classifier is .* there"):
         certify_tiny(model, tiny, out)
     assert out.read_bytes() == before
 
@@ -112,5 +112,5 @@ def test_rows_of_a_model_whose_code_has_changed_do_not_take_the_place_of_the_old
     monkeypatch.syspath_prepend(tmp_path)
     certify_tiny(f"{path.stem}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)
     path.write_text(MODULE + "# another version of it\n")
-    with pytest.raises(InputError, match="it is of a model whose code was another"):
+    with pytest.raises(InputError, match=r"sources is .* there"):
         certify_tiny(f"{path.stem}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)

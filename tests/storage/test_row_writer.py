@@ -59,9 +59,7 @@ def interrupt_lock(monkeypatch, action):
 
 def test_rows_of_other_draws_that_another_run_has_published_meanwhile_are_refused_and_left_alone(out):
     publish(elsewhere := out.with_name("elsewhere") / out.name, 1000)
-    refused = pytest.raises(
-        InputError, match=r"but its n is 1000 and here it is 10000; remove it or name another --out$"
-    )
+    refused = pytest.raises(InputError, match=r"but n is 1000 there and 10000 here; remove it or name another --out$")
     with refused, unpublished(out, 10_000):
         publish(out, 1000)
     assert [out.read_bytes(), sidecar_of(out).read_bytes()] == [
@@ -74,7 +72,7 @@ def test_rows_of_other_draws_that_another_run_has_published_meanwhile_are_refuse
 @pytest.mark.trust_only("kills and interruptions")
 def test_rows_that_another_run_publishes_just_before_the_lock_are_seen_under_it(out, monkeypatch):
     interrupt_lock(monkeypatch, lambda: publish(out, 1000))
-    with pytest.raises(InputError, match="its n is 1000 and here it is 10000"):
+    with pytest.raises(InputError, match="n is 1000 there and 10000 here"):
         publish(out, 10_000)
     assert certificate_rows.read_rows(out)["n"].tolist() == [1000, 1000]
 
