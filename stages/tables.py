@@ -25,9 +25,6 @@ def main(
         Path | None, typer.Option(help="For --logs, CSV of seconds per epoch; default: times of the trainings.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")] = None,
-    partial: Annotated[
-        bool, typer.Option("--so-far", help="Write only the claims, from the rows made so far.")
-    ] = False,
 ) -> None:
     """Report the methods, seeds and sigmas of DATASET that the parameters list."""
     values = parameters(params, dataset)
@@ -40,11 +37,9 @@ def main(
         report.write_report(out, content)
         print(f"times of {dataset}, {len(content)} files; report in {out}")
         return
-    content = report.make_report(values, dataset, results, weights, equal_time, partial, attacks, data)
-    report.write_report(out, content, partial)
-    print(
-        f"{'claims' if partial else 'claims, tables and pictures'} of {dataset}, {len(content)} files; report in {out}"
-    )
+    content = report.make_report(values, dataset, results, weights, equal_time, attacks, data)
+    report.write_report(out, content)
+    print(f"claims, tables and pictures of {dataset}, {len(content)} files; report in {out}")
 
 
 if __name__ == "__main__":

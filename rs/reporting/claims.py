@@ -2,9 +2,8 @@
 
 A claim about ACR is held where the difference is above 0 at the level of 5 %, not held where it is below 0 at that
 level, and a tie between. P-values (``rs.statistics.comparison``) are corrected for the number of differences of the
-claim (Holm). What has no
-rows yet is not tested. A guarantee is not held where an attack broke it; one that no attack broke is a tie.
-A claim about time compares seconds of training, with a tenth to spare, on a page of its own.
+claim (Holm). What the study has no classifiers for is not tested. A guarantee is not held where an attack broke it; one
+that no attack broke is a tie. A claim about time compares seconds of training, with a tenth to spare, on another page.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 from rs.reporting.load import StudyFiles
 from rs.reporting.results import UNROUNDED, Group, Groups, results_of
 from rs.reporting.tables import notes
-from rs.reporting.tables.ensemble_tables import models_by_member, samples_of_members
+from rs.reporting.tables.ensemble_tables import samples_of_members
 from rs.reporting.tables.formatting import signed_with_errors
 from rs.statistics.certificate import UNSOUND
 from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sample
@@ -150,17 +149,14 @@ class Evidence:
         return [e for e in self.study.ensembles if (e.name, e.key) == (name, combination)]
 
     def ensemble(self, name: str, combination: str, sigma: Any) -> Sample | None:
-        """Return all sub-ensembles of a name; ``None`` if one is missing, or there is no such ensemble."""
+        """Return all sub-ensembles of a name; ``None`` if there is no such ensemble."""
         declared = self.declared(name, combination)
-        group = self.methods(sigma).get(self.study.label(declared[0])) if declared else None
-        return group.sample if group and len(group.results) == len(declared) else None
+        return self.methods(sigma)[self.study.label(declared[0])].sample if declared else None
 
-    def members(self, name: str, combination: str, sigma: Any) -> Sample | None:
-        """Return the mean of the members of each sub-ensemble; ``None`` if some are missing."""
-        teams, methods = [ensemble.members for ensemble in self.declared(name, combination)], self.methods(sigma)
-        if not set().union(*teams) <= models_by_member(methods).keys():
-            return None
-        return samples_of_members(teams, methods)[0]
+    def members(self, name: str, combination: str, sigma: Any) -> Sample:
+        """Return the mean of the members of each sub-ensemble."""
+        teams = [ensemble.members for ensemble in self.declared(name, combination)]
+        return samples_of_members(teams, self.methods(sigma))[0]
 
     def seconds(self, method: str, sigma: Any) -> tuple[float, int] | None:
         """Return training seconds and epochs of a method's first seed, as if every epoch took the median of them.

@@ -74,14 +74,13 @@ class StudyFiles:
         """Path of the certificate rows of an ensemble."""
         return pool_rows(self.results, sigma, ensemble.slug)
 
-    def read_models(self, partial: bool = False) -> list[Result]:
-        """Read every model, or those that are certified so far."""
-        return [self.read_model(cell) for cell in self.cells if not partial or cell.rows(self.results).is_file()]
+    def read_models(self) -> list[Result]:
+        """Read every model."""
+        return [self.read_model(cell) for cell in self.cells]
 
-    def read_ensembles(self, partial: bool = False) -> list[Result]:
-        """Read every ensemble by noise level, or those that are certified so far."""
-        pairs = [(ensemble, sigma) for sigma in self.sigmas for ensemble in self.ensembles]
-        return [self.read_ensemble(*pair) for pair in pairs if not partial or self.ensemble_rows(*pair).is_file()]
+    def read_ensembles(self) -> list[Result]:
+        """Read every ensemble by noise level."""
+        return [self.read_ensemble(ensemble, sigma) for sigma in self.sigmas for ensemble in self.ensembles]
 
     def read_model(self, cell: GridCell) -> Result:
         """Read the rows of a cell, their sidecar, and the seconds its training took, if they are known."""

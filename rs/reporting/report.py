@@ -50,7 +50,6 @@ def make_report(
     results: Path,
     weights: Path,
     equal_time: Path | None = None,
-    partial: bool = False,
     attacks: Path | None = None,
     data: Path | None = None,
 ) -> Files:
@@ -62,19 +61,15 @@ def make_report(
         results: Folder of certificate rows.
         weights: Folder of ensemble weights.
         equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
-        partial: Whether to judge the claims alone, by the rows that there are.
         attacks: Folder of what attacks on certificates found, DATASET.csv.
         data: Prepared data set that was certified; its classes and pictures then stand in ``index.html``.
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
     study = StudyFiles(values, dataset, results, weights)
-    groups = grouped([*study.read_models(partial), *study.read_ensembles(partial)])
+    groups = grouped([*study.read_models(), *study.read_ensembles()])
     evidence = claims.Evidence(study, groups, equal_time, attacks)
-    content = _claims(evidence)
-    if partial:
-        return content
-    content |= _of_methods(groups, study)
+    content = _claims(evidence) | _of_methods(groups, study)
     content |= _of_ensembles(groups, study) if study.ensembles else {}
     verdicts = claims.verdict_counts(list(claims.findings(evidence)))
     html = study_page(groups, study, Pictures.read(data) if data else None, verdicts)
@@ -109,12 +104,8 @@ def report_times(
     return content | _picture("acr-vs-time", study.read_best_acr(), figures.draw_acr_over_time)
 
 
-def write_report(folder: Path, content: Files, partial: bool = False) -> None:
-    """Write the files of a report in place of ``folder``; where they are a part of one, into it."""
-    if partial:
-        for name, data in content.items():
-            files.write_bytes(folder / name, data)
-        return
+def write_report(folder: Path, content: Files) -> None:
+    """Write the files of a report in place of ``folder``."""
     with files.replacing(folder) as temporary:
         for name, data in content.items():
             files.write_bytes(temporary / name, data)

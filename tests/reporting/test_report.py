@@ -85,18 +85,6 @@ def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
     } | {"claims.md"}
 
 
-def test_so_far_the_claims_alone_are_judged_by_what_is_there(tiny, made):
-    (tiny / "results/0.5/pool/advmacer-1.tsv").unlink()
-    for _ in range(2):  # written again, a report is known as one
-        with pytest.raises(SystemExit, match="0"):
-            command(tiny, "--so-far")
-    written = {path.relative_to(tiny / "out").as_posix() for path in (tiny / "out").rglob("*.*")}
-    assert written == {"claims.md"}
-    page = (tiny / "out/claims.md").read_text()
-    assert "| EsbRS beats the mean of its members | 0.5 | advmacer 0-1 |  | not tested |" in page
-    assert "| EsbRS beats the mean of its members | 0.25 | advmacer 0-1 |  | not tested |" not in page
-
-
 def stated(root, **values):
     """The sidecars of the study, after they have got these values."""
     sidecars = sorted((root / "results").rglob("*.json"))

@@ -54,7 +54,7 @@ WORDS = {
     "board": "listed --out new --force",
     "export": "rows.tsv --out log.tsv --force",
     "fingerprint": f"--dataset tiny --prepared data --params params.yaml --out new --root {ROOT}",
-    "tables": ("tiny --results study/results --weights study/weights --params study/params.yaml --out new --so-far"),
+    "tables": ("tiny --results study/results --weights study/weights --params study/params.yaml --out new"),
     "tune": (
         "tiny gaussian --sigma 0.25 --data validated --params params.yaml --device cpu --work tuning --out new.csv"
     ),
