@@ -73,17 +73,15 @@ class PictureOptions:
         pictures = read_pictures(tree, shape, self.conversion)
         return base.for_images(tree.classes, shape, pictures.meta.name), pictures
 
-    def read(self, folder: Path) -> FolderImages:
-        """Return the pictures in a folder, with the size of the first and the classes of --classes or its own.
+    def read(self) -> FolderImages:
+        """Return the pictures in the folder, with the size of the first and the classes of --classes or its own.
 
         Raises:
             InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`.
         """
-        from rs.data.image_folder import first_shape, listed, read_pictures
-        from rs.data.readers import class_names
+        from rs.data.image_folder import read_pictures
 
-        tree = listed(folder, () if self.classes is None else class_names(self.classes))
-        shape = first_shape([path for path, _ in tree.samples], self.conversion)
+        tree, shape = self._listed()
         return read_pictures(tree, shape, self.conversion)
 
     def split_for_training(self) -> tuple[FolderImages, FolderImages]:
@@ -92,12 +90,10 @@ class PictureOptions:
         Raises:
             InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or if one has no class.
         """
-        from rs.data.image_folder import first_shape, listed, read_pictures, split_by_content
+        from rs.data.image_folder import read_pictures, split_by_content
         from rs.data.images import VALIDATION_SHARE
-        from rs.data.readers import class_names
 
-        tree = listed(cast(Path, self.images), () if self.classes is None else class_names(self.classes))
-        shape = first_shape([path for path, _ in tree.samples], self.conversion)
+        tree, shape = self._listed()
         train, validation = split_by_content(tree, VALIDATION_SHARE)
         return read_pictures(train, shape, self.conversion), read_pictures(validation, shape, self.conversion)
 
@@ -114,26 +110,28 @@ class PictureOptions:
         """
         return base.for_images(self._class_names(base), self._shape_of(files, base))
 
-    def _class_names(self, base: Classifier) -> tuple[str, ...]:
+    def _class_names(self, base: Classifier | None) -> tuple[str, ...]:
         """Return the names that --classes or the classifier gives, in the order of logits; empty if neither does."""
         from rs.data.readers import class_names
 
-        return base.classes if self.classes is None else class_names(self.classes)
+        if self.classes is not None:
+            return class_names(self.classes)
+        return base.classes if base else ()
 
-    def _listed(self, base: Classifier) -> tuple[Tree, tuple[int, ...]]:
+    def _listed(self, base: Classifier | None = None) -> tuple[Tree, tuple[int, ...]]:
         from rs.data.image_folder import listed
 
         names = self._class_names(base)
         tree = listed(cast(Path, self.images), names)
-        if not names:
+        if base and not names:
             _print_order(tree.classes)
         return tree, self._shape_of([path for path, _ in tree.samples], base)
 
-    def _shape_of(self, files: Sequence[str], base: Classifier) -> tuple[int, ...]:
+    def _shape_of(self, files: Sequence[str], base: Classifier | None) -> tuple[int, ...]:
         """Return the shape that the classifier states, else that of the first file that can be read."""
         from rs.data.image_folder import first_shape
 
-        return base.shape or first_shape(files, self.conversion)
+        return (base and base.shape) or first_shape(files, self.conversion)
 
 
 def _print_order(classes: Sequence[str]) -> None:

@@ -108,7 +108,7 @@ def report_files(
     files.check_output(out, "a page", inputs=rows, force=force)
     shown = None if data is None else Pictures.read(data)
     if pictures.images is not None:
-        shown = Pictures.of_folder(pictures.read(pictures.images))
+        shown = Pictures.of_folder(pictures.read())
     files.write_bytes(out, rows_page(rows, shown))
     print(printable(f"page of {', '.join(map(str, rows))} in {out}"))
     print("next: rs compare A B, for differences with their errors", file=sys.stderr)
