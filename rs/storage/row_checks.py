@@ -110,7 +110,7 @@ def check_routed(path: Path, rows: Columns, votes: dict[str, Votes]) -> None:
     from rs.statistics.radius import radius, routed_radius  # SciPy, as above
 
     count, levels = len(rows["idx"]), np.array(routed_levels(rows["mode"][0]) or ())
-    increasing = len(levels) > 0 and bool((np.diff(levels) > 0).all())
+    increasing = len(levels) > 0 and bool((np.diff(levels, prepend=0.0) > 0).all() and np.isfinite(levels).all())
     is_other = (rows["mode"] != rows["mode"][0]) | (not increasing)
     tsv.refuse(path, is_other, "mode must be that of one router, of increasing levels, in all rows")
     of_levels = votes["counts0_router"], votes["counts_router"]

@@ -105,11 +105,12 @@ def test_an_interrupted_certification_continues_to_the_same_bytes(made, monkeypa
 
 
 def forged(change):
-    """Read the rows after a change of the first row in which the router has chosen."""
+    """Read the rows after a change of the first row that certifies something, of the mode in all rows."""
     head, *lines = Path("rows.tsv").read_text().splitlines()
     tables = [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
     row = next(table for table in tables if float(table["radius"]) > 0)
     row |= {name: value(row) for name, value in change.items()}
+    tables = [table | {"mode": row["mode"]} for table in tables]
     text = "\n".join("\t".join(table.values()) for table in tables)
     Path("forged.tsv").write_text(f"{head}\n{text}\n")
     return read_any(Path("forged.tsv"))
@@ -133,8 +134,11 @@ def other(row):
         ({"counts_router": lambda row: "0:150,1:150"}, "n0? must be"),
         ({"counts": lambda row: "0:150,1:150"}, "must be"),
         ({"n0": lambda row: "0", "counts0": lambda row: "-"}, "n0 must be"),
-        ({"mode": lambda row: "router:0.25,1"}, "mode must be that of one router"),
+        ({"mode": lambda row: "router:0.1,0.2"}, "level must be"),
         ({"mode": lambda row: "certify"}, "mode must be that of one router"),
+        ({"mode": lambda row: "router:0,0.5"}, "mode must be that of one router, of increasing levels"),
+        ({"mode": lambda row: "router:0.25,1e999"}, "mode must be that of one router, of increasing levels"),
+        ({"mode": lambda row: "router:0.5,0.25"}, "mode must be that of one router, of increasing levels"),
         ({"alpha": lambda row: "0.5"}, "p_lower must be"),
         ({"sigma": lambda row: "5.0"}, "radius_router must be"),
     ],
