@@ -221,11 +221,11 @@ def answered(source: Source, seed: int) -> Answered:
         run = Decider(radii, source.sigma, ALPHA, source.n, beta=BETA)
         for count in successes:
             run.update(int(count), run.next_draws())
-            given = [answer is not None for answer in run.answers.values()]
+            given = [k < run.established or k >= run.open_to for k in range(len(radii))]
             by_radius[image, given] = np.minimum(by_radius[image, given], run.draws)
             if not run.next_draws():
                 break
-        draws[image], yes[image] = run.draws, [answer == "yes" for answer in run.answers.values()]
+        draws[image], yes[image] = run.draws, np.arange(len(radii)) < run.established
     p_lower = _bounds(source.n)[steps.sum(axis=1)]
     right = source.correct[:, None]
     return Answered(draws, by_radius, yes & right, (p_lower[:, None] >= ndtr(np.array(radii) / source.sigma)) & right)

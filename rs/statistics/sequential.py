@@ -10,9 +10,9 @@ which must have been chosen on other draws:
 
 >>> decider = Decider([0.0, 0.5, 1.0], sigma=0.5, alpha=0.001, budget=100_000)
 >>> while draws := decider.next_draws():
-...     answers = decider.update(successes=draws * 9 // 10, draws=draws)
->>> answers, decider.draws
-({0.0: 'yes', 0.5: 'yes', 1.0: 'no'}, 800)
+...     decider.update(successes=draws * 9 // 10, draws=draws)
+>>> decider.certified()[1], decider.draws
+(0.5, 800)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +30,6 @@ from rs.errors import InputError
 from rs.statistics.certificate import MIN_ALPHA, round_down
 from rs.statistics.radius import cap, lower_bound, radius, upper_bound
 
-Decision = Literal["yes", "no"]
 RANGE = f"strictly between 0 and 1, at least {MIN_ALPHA}"
 STEP = 100  # draws between looks, at least: a block of certification noise
 
@@ -156,7 +155,7 @@ class Decider(_Run):
 
     "no" gives up: the budget would hardly establish r_k. Let w_k be the share of successes with which the last look
     does; "no" is given where p < w_k is established, and so with probability at most beta for each r_k with p >= w_k.
-    It claims nothing. ``None``: the budget decided nothing, which certifies nothing either.
+    It claims nothing, nor does a radius with neither answer when the budget is spent.
 
     Args:
         radii: Increasing, at least 0, in the unit of ``sigma``; 0 asks whether the class has half of the votes. Those
@@ -196,27 +195,19 @@ class Decider(_Run):
         """
         return f"at-radius:{','.join(map(repr, self.radii))}:{self.times[-1]}"
 
-    @property
-    def answers(self) -> dict[float, Decision | None]:
-        """The answer to each radius."""
-        return {
-            r: "yes" if k < self.established else "no" if k >= self.open_to else None for k, r in enumerate(self.radii)
-        }
-
     def certified(self) -> tuple[float, float | None]:
         """Return a lower bound of p, and the largest radius that is certified or ``None``."""
         best = self.established - 1
         return (0.0, None) if best < 0 else (float(self.p0[best]), self.radii[best])
 
-    def update(self, successes: int, draws: int) -> dict[float, Decision | None]:
-        """Count as :meth:`RadiusSequence.update` does, and return the answers."""
+    def update(self, successes: int, draws: int) -> None:
+        """Count as :meth:`RadiusSequence.update` does."""
         check = self._look(successes, draws)
         held = np.logical_and.accumulate(self.rule.above(self.successes, check, self.p0))
         given_up = self.rule.below(self.successes, check, self.required_share[: self.open_to])
         self.open_to -= int(given_up.sum())  # the last ones, as shares of larger radii are larger
         self.established = max(self.established, int(held.sum()))
         self.stopped |= self.established >= self.open_to
-        return self.answers
 
 
 class RadiusSequence(_Run):

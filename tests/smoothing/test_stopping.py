@@ -49,8 +49,8 @@ def test_votes_reach_the_run_in_the_order_of_the_draws(first):
         run.update(cumulative[(taken + draws) // 100] - cumulative[taken // 100], draws)
         taken += draws
     assert (made.n, made.counts[chosen]) == (taken, cumulative[taken // 100])
-    assert made.predict == (chosen if run.answers[0.2] == "yes" else ABSTAIN)
-    assert made.radius == (0.2 if run.answers[0.2] == "yes" else 0.0)
+    assert made.predict == (chosen if run.established else ABSTAIN)
+    assert made.radius == (0.2 if run.established else 0.0)
     assert made.mode == "at-radius:0.2:5000"
 
 

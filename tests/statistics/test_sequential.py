@@ -44,6 +44,11 @@ def play(run, path):
     return run
 
 
+def answers(run):
+    """The answer of a run to each of its radii."""
+    return {r: "yes" if k < run.established else "no" if k >= run.open_to else None for k, r in enumerate(run.radii)}
+
+
 LOOKS = 60  # more than any run below takes
 
 
@@ -127,7 +132,7 @@ def test_runs_of_many_radii_say_yes_to_any_false_one_with_probability_at_most_al
     """Alpha is not split: this is the chance that some yes among all radii is false, at p just below them too."""
     false, total, certified = 0.0, 0.0, set()
     for run, chance in outcomes(lambda: Decider(RADII, 1, 0.3, 10, beta=0.3, step=2), p, 2, 10):
-        yes = [r for r, answer in run.answers.items() if answer == "yes"]
+        yes = [r for r, answer in answers(run).items() if answer == "yes"]
         assert yes == RADII[: len(yes)]
         assert run.certified() == ((float(ndtr(yes[-1])), yes[-1]) if yes else (0.0, None))
         total += chance
@@ -147,7 +152,7 @@ def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_m
         )
         for p in (share, (1 + share) / 2):
             made = outcomes(lambda: Decider(RADII, 1, 0.3, 10, beta=beta, step=2), p, 2, 10)
-            assert sum(chance for run, chance in made if run.answers[RADII[k]] == "no") <= beta
+            assert sum(chance for run, chance in made if answers(run)[RADII[k]] == "no") <= beta
 
 
 @given(st.integers(10, 400), st.floats(0.001, 0.3), st.lists(st.floats(0.5, 0.99), min_size=1, max_size=4))
@@ -177,7 +182,8 @@ def test_runs_stop_at_the_first_look_that_settles_the_question(path, r, alpha):
     beta, p0, run = 0.05, ndtr(r), Decider([r], 1.0, alpha, 20_000, beta=0.05, step=500)
     for share in path:
         draws = run.next_draws()
-        answer = run.update(round(share * draws), draws)[r]
+        run.update(round(share * draws), draws)
+        answer = answers(run)[r]
         n, k, part = run.draws, run.successes, parts_by_definition(run.times)[run.looks - 1]
         yes = lower_bound(k, n, part * alpha) >= p0
         no = upper_bound(k, n, beta / len(run.times)) < run.required_share[0]
@@ -190,7 +196,7 @@ def test_runs_stop_at_the_first_look_that_settles_the_question(path, r, alpha):
 def decide(path, r):
     """The answer to a radius, and the draws, of a run on ``path``."""
     run = play(Decider([r], 1.0, 0.01, 20_000, beta=0.01, step=500), path)
-    return run.answers[r], run.draws
+    return answers(run)[r], run.draws
 
 
 @given(path=paths(), chosen=st.lists(st.floats(0, 2), min_size=1, max_size=6, unique=True))
@@ -200,7 +206,7 @@ def test_one_run_answers_all_radii_as_runs_of_their_own_do(path, chosen):
     whole = play(Decider(radii, 1.0, 0.01, 20_000, beta=0.01, step=500), path)
     alone = [decide(path, r) for r in radii]
     assert whole.draws <= max(draws for _, draws in alone)
-    for (answer, _), found in zip(alone, whole.answers.values(), strict=True):
+    for (answer, _), found in zip(alone, answers(whole).values(), strict=True):
         assert found == answer or (found, answer) == ("yes", "no")
 
 
@@ -314,8 +320,8 @@ def test_impossible_questions_are_refused_with_a_reason(arguments, message):
 
 def test_radii_out_of_reach_are_given_up_without_draws():
     run = Decider([0.0, 0.25, 9.0], 0.25, 0.001, 1000)
-    assert run.answers == {0.0: None, 0.25: None, 9.0: "no"}
-    assert play(run, [1.0] * LOOKS).answers == {0.0: "yes", 0.25: "yes", 9.0: "no"}
+    assert answers(run) == {0.0: None, 0.25: None, 9.0: "no"}
+    assert answers(play(run, [1.0] * LOOKS)) == {0.0: "yes", 0.25: "yes", 9.0: "no"}
 
 
 def test_an_error_below_what_looking_costs_is_refused():
