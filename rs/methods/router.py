@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
@@ -53,10 +52,10 @@ class Router:
         epoch: int,
         targets: Tensor | None = None,
     ) -> Step:
-        """See :meth:`rs.methods.base.Method.loss`; ``targets`` are those of :func:`router_targets`, ``y`` is unused."""
+        """See :meth:`rs.methods.base.Method.loss`; ``y`` is unused."""
         if targets is None:
             raise InputError("router must have targets (B, L + 1), got none; give the loss targets=...")
-        radii, weights = targets[:, :-1], targets[:, -1]
+        radii, weights = targets[:, :-1], targets[:, -1]  # rs.training.image_votes.router_targets
         logits = to_float32(forward(model, x, draw(x, self.draws, sigma, rng)))
         soft, mean = F.softmax(radii / self.temperature, dim=-1).unsqueeze(1), soft_probabilities(logits)
         divergence = kl_divergence(mean.unsqueeze(1), logits).mean(dim=1)
@@ -67,17 +66,3 @@ class Router:
         is_best = (logits.detach().argmax(dim=-1) == radii.argmax(dim=1, keepdim=True)).float().mean(dim=1)
         accuracy = (is_best * (weights > 0)).sum() / count
         return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy)
-
-
-def router_targets(radii: Tensor) -> Tensor:
-    """Return the radii (N, L) of images at each level, and the weight of each image, (N, L + 1).
-
-    Raises:
-        InputError: If no image has a radius.
-    """
-    best, is_used = radii.argmax(dim=1), radii.amax(dim=1) > 0
-    if not is_used.any():
-        raise InputError("some image must have a radius at some level, but none has; give experts that classify them")
-    shares = best[is_used].bincount(minlength=radii.shape[1]) / is_used.sum()
-    weights = torch.where(is_used, 1 / shares[best], 0.0)
-    return torch.cat([radii, weights.to(radii).unsqueeze(1)], dim=1)

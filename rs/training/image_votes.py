@@ -12,7 +12,6 @@ from torch import Generator, Tensor, nn
 
 from rs.data.prepared import Epoch, Images
 from rs.errors import InputError
-from rs.methods.router import router_targets
 from rs.models.checkpoint import load_model, read_card
 from rs.params import Count, NonNegativeCount, validated
 from rs.runtime.streams import Stream, stream
@@ -108,6 +107,20 @@ def write_targets(
     if len(models) > 1:
         targets, metadata["levels"] = router_targets(radii), " ".join(map(radius_text, levels))
     files.write_bytes(out, safetensors.torch.save({"targets": targets.float()}, metadata))
+
+
+def router_targets(radii: Tensor) -> Tensor:
+    """Return the radii (N, L) of images at each level, and the weight of each image, (N, L + 1).
+
+    Raises:
+        InputError: If no image has a radius.
+    """
+    best, is_used = radii.argmax(dim=1), radii.amax(dim=1) > 0
+    if not is_used.any():
+        raise InputError("some image must have a radius at some level, but none has; give experts that classify them")
+    shares = best[is_used].bincount(minlength=radii.shape[1]) / is_used.sum()
+    weights = torch.where(is_used, 1 / shares[best], 0.0)
+    return torch.cat([radii, weights.to(radii).unsqueeze(1)], dim=1)
 
 
 def read_targets(path: Path, images: Images) -> Tensor:

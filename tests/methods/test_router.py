@@ -8,8 +8,9 @@ from torch import nn
 
 from rs import params
 from rs.errors import InputError
-from rs.methods.router import Router, router_targets
+from rs.methods.router import Router
 from rs.smoothing.noise import draw
+from rs.training.image_votes import router_targets
 from tests.support.helpers import method_parameters
 
 RADII = torch.tensor([[0.6, 0.0, 0.2], [0.0, 0.0, 0.0], [0.1, 0.9, 0.4], [0.5, 0.1, 0.1]], dtype=torch.float64)
