@@ -11,6 +11,7 @@ from PIL import Image
 import rs
 from rs.command_line.main import COMMANDS
 from rs.data.images import load_images
+from rs.ensemble.spec import Member
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
@@ -18,6 +19,7 @@ from rs.smoothing.routing import RoutedClassifier
 from rs.statistics.radius import lower_bound, radius
 from rs.storage.certificate_rows import read_any, read_rows
 from rs.training.image_votes import read_targets
+from tests.support.ensemble_specs import network, spec, written
 from tests.support.helpers import exit_code, method_parameters, write_params, write_tiny
 
 LEVELS = (0.25, 0.5)
@@ -104,6 +106,17 @@ def test_an_interrupted_certification_continues_to_the_same_bytes(made, monkeypa
     assert Path("again.tsv").read_bytes() == Path("rows.tsv").read_bytes()
 
 
+def test_an_expert_can_be_a_cascade():
+    """Of one model twice, whose votes are those of the model."""
+    path = EXPERTS[0]["path"]
+    member = Member(path=path, method="gaussian", seed=0, classifier=model_fingerprint(network(path)))
+    written(spec([member] * 2, rule="cascade", scope="noisy-input", thresholds=[0.3]), "cascade.json")
+    experts = [{"path": "cascade.json", "sigma": LEVELS[0]}, EXPERTS[1]]
+    Path("with-cascade.json").write_text(json.dumps(SPEC | {"experts": experts}))
+    assert exit_code(COMMANDS["certify"], "with-cascade.json", *CERTIFY[1:], "--out", "of-cascade.tsv") == 0
+    assert read_rows(Path("of-cascade.tsv")).equals(read_rows(Path("rows.tsv")))
+
+
 def forged(change):
     """Read the rows after a change of the first row that certifies something, of the mode in all rows."""
     head, *lines = Path("rows.tsv").read_text().splitlines()
@@ -164,7 +177,7 @@ def with_classes(path, classes):
 
 
 @pytest.mark.parametrize(
-    ("spec", "rule"),
+    ("values", "rule"),
     [
         (lambda: SPEC | {"experts": [EXPERTS[0], EXPERTS[0]]}, "must have the classes 0.25, 0.25"),
         (lambda: SPEC | {"experts": EXPERTS[::-1]}, "must have the classes 0.5, 0.25"),
@@ -180,8 +193,8 @@ def with_classes(path, classes):
         (lambda: SPEC | {"router": {"path": "none", "sigma": 0.5}}, "none"),
     ],
 )
-def test_a_file_that_is_no_router_is_refused_in_one_line(capfd, spec, rule):
-    Path("bad.json").write_text(json.dumps(spec()))
+def test_a_file_that_is_no_router_is_refused_in_one_line(capfd, values, rule):
+    Path("bad.json").write_text(json.dumps(values()))
     words = ["bad.json", *CERTIFY[1:], "--out", "bad.tsv"]
     assert exit_code(COMMANDS["certify"], *words) == 2
     (line,) = [text for text in capfd.readouterr().err.splitlines() if text.startswith("error: ")]
