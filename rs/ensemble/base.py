@@ -39,7 +39,7 @@ class Rule:
     def build(cls, combination: Combination, member_count: int, solution: Sequence[float] | None) -> Rule:
         """Return the rule of a combination that fits that many members (:func:`check_rule`, ``check_members``).
 
-        ``solution`` is weights (L,), or the thresholds (L - 1,) of a cascade, listed or fitted; ``None`` equal weights.
+        ``solution`` is weights (L,), or the thresholds (L - 1,) of a cascade; ``None`` for equal weights.
         """
         return cls()
 

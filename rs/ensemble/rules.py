@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rs.ensemble.base import Cascade, LogitAverage, Rule, SoftmaxAverage
 from rs.ensemble.base import Ensemble as Ensemble  # for users, who find all of rules here
-from rs.ensemble.outputs import Outputs, on_simplex, one_hot, weighted
+from rs.ensemble.outputs import Outputs, one_hot, weighted
 from rs.study.ensembles import BOUND_WEIGHTS, Combination
 
 PARTS = tuple(part.name for part in fields(Combination) if part.name not in ("rule", "scope"))
@@ -102,14 +102,10 @@ def check_rule(combination: Combination) -> None:
         raise ValueError(f"the scope of the rule {combination.rule} must be {' or '.join(rule.scopes)}, got {scope!r}")
     clipped = scope == "per-image" and (combination.low, combination.high) != (None, None)
     needed = {*rule.scopes[scope], *(("low", "high") if clipped else ())}
-    if combination.thresholds != "fitted":
-        needed -= {"share"}
     for part in PARTS:
         if (getattr(combination, part) is not None) != (part in needed):
             must = "be given" if part in needed else "be left out"
             raise ValueError(f"{part} must {must} for the rule {combination.rule} of scope {scope}")
-    if isinstance(combination.weights, list):
-        on_simplex(combination.weights)
     if scope == "per-image" and combination.weights not in BOUND_WEIGHTS:
         raise ValueError(
             f"weights of scope per-image must be {' or '.join(BOUND_WEIGHTS)}, got {combination.weights!r}"

@@ -84,8 +84,8 @@ class EnsembleSpec:
         check_rule(self.combination)
         self.combination.check_members(len(self.members))
         if isinstance(self.fitted, FittedThresholds):
-            if self.combination.thresholds != "fitted":
-                raise ValueError("fitted thresholds must come with a cascade whose thresholds are fitted")
+            if self.combination.thresholds is None:
+                raise ValueError("fitted thresholds must come with a cascade")
             Cascade(self.fitted.thresholds).check_members(len(self.members))
             return
         if self.fitted is None:
@@ -109,12 +109,11 @@ class EnsembleSpec:
 
     @property
     def solution(self) -> list[float] | None:
-        """The weights, one for each member that votes, fitted or listed; or the thresholds; else ``None``."""
+        """The fitted weights, one for each member that votes; or the thresholds; else ``None``."""
         if isinstance(self.fitted, FittedThresholds):
             return self.fitted.thresholds
         if self.fitted is None:
-            listed = self.combination.weights or self.combination.thresholds
-            return listed if isinstance(listed, list) else None
+            return None
         return [weight for weight in self.fitted.weights if weight > 0 or self.combination.chosen is None]
 
     @property

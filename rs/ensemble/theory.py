@@ -73,8 +73,7 @@ class EnsembleTheory:
 def _fixed_weights(spec: EnsembleSpec, labels: NDArray[np.int64]) -> ImageWeights:
     """Return the weights that an ensemble has for all images."""
     count = len(spec.members)
-    fixed = spec.fitted.weights if isinstance(spec.fitted, FittedWeights) else spec.combination.weights
-    weights = np.full(count, 1 / count) if fixed == "equal" else np.asarray(fixed)
+    weights = np.asarray(spec.fitted.weights if isinstance(spec.fitted, FittedWeights) else [1 / count] * count)
     return ImageWeights(np.broadcast_to(weights, (len(labels), count)), labels)
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.params import MAX_NAME, Count, NonNegative, NonNegativeCount, load_section, validate, validated
+from rs.params import MAX_NAME, Count, NonNegativeCount, load_section, validate, validated
 
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 """A name that is part of names of files."""
@@ -52,23 +52,23 @@ class Combination:
 
     rule: str  # key of ``rs.ensemble.rules.RULES``
     scope: Literal["global", "noisy-input", "set", "per-image"]  # what the weights depend on
-    weights: NamedWeights | Choice | list[float] | None = None  # of averages
+    weights: NamedWeights | Choice | None = None  # of averages
     target: Literal["predicted", "label"] | None = None  # scope per-image: the class whose margins choose the weights
     agree: Count | None = None  # consensus: so many of the first members must agree
     low: Annotated[float, Field(ge=0, le=1)] | None = None  # scope set: every weight is at least this; scope per-image:
     high: Annotated[float, Field(ge=0, le=1)] | None = None  # and at most this; so clipped, if they are given
-    thresholds: Literal["fitted"] | list[NonNegative] | None = None  # cascade: leads at which 1, 2, ... members decide
+    thresholds: Literal["fitted"] | None = None  # cascade: leads at which 1, 2, ... members decide
     share: Annotated[float, Field(ge=0, lt=1)] | None = None  # fitted: of draws decided otherwise than by all members
 
     @property
     def solved(self) -> bool:
         """Whether weights, or thresholds, are solved for: once for all images, or weights image by image."""
-        return self.weights_solved or self.thresholds == "fitted"
+        return self.weights_solved or self.thresholds is not None
 
     @property
     def weights_solved(self) -> bool:
         """Whether weights are solved for."""
-        return isinstance(self.weights, str | dict) and self.weights != "equal"
+        return self.weights not in (None, "equal")
 
     @property
     def chosen(self) -> int | None:
@@ -83,16 +83,10 @@ class Combination:
         """
         if self.weights == "printed" and count != 2:
             raise ValueError(f"the printed weights must be of 2 members, got {count}; use optimal")
-        if isinstance(self.weights, list) and len(self.weights) != count:
-            raise ValueError(f"there must be one weight for each of {count} members, got {len(self.weights)}")
         if self.agree is not None and self.agree > count:
             raise ValueError(f"agree must be at most the number of members, {count}, got {self.agree}")
-        if self.thresholds == "fitted" and count < 2:
+        if self.thresholds is not None and count < 2:
             raise ValueError(f"a cascade must have at least 2 members to fit thresholds of, got {count}")
-        if isinstance(self.thresholds, list) and len(self.thresholds) != count - 1:
-            raise ValueError(
-                f"there must be one threshold for each of {count} members but the last, got {len(self.thresholds)}"
-            )
         if self.scope == "set" and count > MAX_SET_MEMBERS:
             raise ValueError(f"a set of weights must be of at most {MAX_SET_MEMBERS} members, got {count}; use fewer")
         low, high = self.low, self.high

@@ -48,7 +48,7 @@ from tests.support.tiny_pool import (
 
 IMAGES = 10
 MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POOL}
-GIVEN = [f"{PAIR}.listed", f"{ALL}.average", f"{ALL}.mme", f"{ALL}.set", f"{TURNED}.vote"]
+GIVEN = [f"{PAIR}.average", f"{ALL}.average", f"{ALL}.mme", f"{ALL}.set", f"{TURNED}.vote"]
 CASCADE = f"{ALL}.cascade"
 SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{ALL}.optimal", f"{ALL}.radius", f"{ALL}.two", f"{TURNED}.optimal"]
 SOLVED += [CASCADE]

@@ -259,7 +259,7 @@ def weights_of(slug, count):
     """Weights of each test image, (10, L)."""
     if slug in PER_IMAGE:
         return np.array(list(read_weights(Path("weights", f"{slug}.tsv"), count).values()))
-    fixed = {f"{PAIR}.listed": [0.2, 0.8], f"{ALL}.average": [1 / 3, 1 / 3, 1 / 3]}.get(slug)
+    fixed = {f"{PAIR}.average": [0.5, 0.5], f"{ALL}.average": [1 / 3, 1 / 3, 1 / 3]}.get(slug)
     return np.tile(fixed or read(Path("weights", f"{slug}.json")).fitted.weights, (10, 1))
 
 
@@ -282,7 +282,7 @@ def test_bounds_are_means_of_bounds_made_by_hand(slow):
     table = pd.read_csv("weights/bounds.csv")
     assert tuple(table) == BOUNDS
     table, (probabilities, labels) = table.set_index(["ensemble", "combination"]), slow["fresh"]
-    shown = [("macer x2", PAIR, c) for c in ("listed", "optimal", "turned", "label", "clipped", "printed")]
+    shown = [("macer x2", PAIR, c) for c in ("average", "optimal", "turned", "label", "clipped", "printed")]
     shown += [
         ("gaussian x1 + macer x2", ALL, c) for c in ("average", "optimal", "radius", "two", "per-image", "clipped")
     ]

@@ -99,7 +99,7 @@ def slow_cases(rules):
         for combination in fitting(name, rule):
             weights = {"equal": [1 / 3] * 3, "optimal": WEIGHTS}.get(str(combination.weights), combination.weights)
             parts = {"weights": weights, "agree": combination.agree, "low": combination.low, "high": combination.high}
-            parts["thresholds"] = THRESHOLDS if combination.thresholds == "fitted" else combination.thresholds
+            parts["thresholds"] = THRESHOLDS
             given = {key: value for key, value in parts.items() if value is not None}
             cases[rule_of(combination, 3, solution(combination))] = partial(SLOW_FORMS[name], parts=given)
     return cases
@@ -227,7 +227,7 @@ def test_an_ensemble_is_the_rule_on_its_members():
 # ------------------------------------------------------------------------------------------ combinations
 
 PARTS_GIVEN = {"weights": "equal", "target": "label", "agree": 1, "low": 0.0, "high": 1.0}
-PARTS_GIVEN |= {"thresholds": [0.5, 0.5], "share": 0.5}
+PARTS_GIVEN |= {"thresholds": "fitted", "share": 0.5}
 REAL = read_params(ROOT / "params.yaml")
 
 
@@ -278,7 +278,7 @@ def test_weights_of_an_image_have_both_bounds_or_none(name, given, other):
     assert (made.low, made.high) == (0.5, 0.5)
 
 
-@pytest.mark.parametrize("weights", ["equal", "radius", {"choose": 2}, [0.5, 0.5]])
+@pytest.mark.parametrize("weights", ["equal", "radius", {"choose": 2}])
 def test_weights_of_an_image_that_are_not_solved_for_are_refused(weights):
     with pytest.raises(ValueError, match="weights of scope per-image must be optimal or printed, got "):
         combination(**GOOD["per-image"] | {"weights": weights})

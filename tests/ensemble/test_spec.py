@@ -76,7 +76,6 @@ def test_all_members_vote_whose_weights_are_not_a_choice_or_not_yet_made():
 # ------------------------------------------------------------------------------------------------- parts that fit
 
 THREE = {"weights": [0.2, 0.3, 0.5], "split": "train", "images": 20, "used_share": 0.75, "shrinkage": 0.0}
-WEIGHED = {"rule": "softmax", "scope": "global"}
 UNFIT = "fitted weights must come with weights that are solved for, of scope global"
 
 
@@ -93,8 +92,6 @@ BAD = [
         {"fitted": THREE | {"weights": [0.5, 0.5, 0.5]}, "combination": GLOBAL},
         "weights must be at least 0 and sum to 1",
     ),
-    ({"combination": WEIGHED | {"weights": [0.5, 0.5]}}, "there must be one weight for each of 3 members, got 2"),
-    ({"combination": WEIGHED | {"weights": [0.5, 0.5, 0.5]}}, "weights must be at least 0 and sum to 1"),
     (
         {"combination": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}},
         "at most the number of members, 3",

@@ -88,7 +88,7 @@ POOL = {
     "combinations": {
         "mme": {"rule": "mme", "scope": "noisy-input"},
         "frozen": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "label"},
-        "three": {"rule": "softmax", "weights": [0.5, 0.25, 0.25], "scope": "global"},
+        "three": {"rule": "softmax", "weights": "equal", "scope": "global"},
     },
     "ensembles": {"a": {"members": {"macer": 2}, "combinations": ["mme", "frozen"]}},
     "tables": {"radii": [0.0], "reference": "macer", "combination": "mme", "remarks": []},

@@ -67,7 +67,7 @@ READERS = {
     "card": ("models/macer/0/model.json", lambda path: checkpoint.load_model(path.parent)),
     "weights": ("models/macer/0/model.safetensors", lambda path: checkpoint.load_model(path.parent)),
     "checkpoint": ("c.pth", read_network),
-    "ensemble": ("ensembles/macer-0-1.listed.json", spec.read),
+    "ensemble": ("ensembles/macer-0-1.average.json", spec.read),
     "pool": ("ensembles/pool.json", lambda path: declare.read_pool(path.parent)),
     "data set": ("data/meta.json", lambda path: images.load_images(path.parent, "test")),
     "images": ("data/test.npz", lambda path: images.load_images(path.parent, "test")),

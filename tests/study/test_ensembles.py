@@ -50,7 +50,7 @@ def test_a_value_out_of_range_is_named(name, change, message):
 
 def test_what_is_solved_for_are_weights_of_the_bound_and_of_the_radius_and_fitted_thresholds():
     solved = {"optimal", "printed", "radius", "choice", "per-image", "per-image, printed", "per-image, clipped"}
-    solved |= {"cascade, fitted"}
+    solved |= {"cascade"}
     assert {name for name, parts in GOOD.items() if combination(**parts).solved} == solved
 
 
@@ -62,7 +62,6 @@ def test_what_is_solved_for_are_weights_of_the_bound_and_of_the_radius_and_fitte
     [
         (GOOD["printed"], 2, 3, "printed weights must be of 2 members, got 3; use optimal"),
         (GOOD["per-image, printed"], 2, 1, "printed weights must be of 2 members, got 1; use optimal"),
-        (GOOD["listed"], 3, 2, "one weight for each of 2 members, got 3"),
         (GOOD["consensus"], 2, 1, "agree must be at most the number of members, 1, got 2"),
         (GOOD["set"] | {"low": 0.0, "high": 0.9}, 12, 24, "a set of weights must be of at most 12 members, got 24"),
     ],

@@ -20,7 +20,6 @@ EQUAL = {"rule": "softmax", "weights": "equal", "scope": "global"}
 OPTIMAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
 GOOD = {
     "equal": EQUAL,
-    "listed": EQUAL | {"weights": [0.2, 0.3, 0.5]},
     "optimal": OPTIMAL,
     "printed": OPTIMAL | {"weights": "printed"},
     "radius": OPTIMAL | {"weights": "radius"},
@@ -29,8 +28,7 @@ GOOD = {
     "vote": {"rule": "vote", "scope": "global"},
     "mme": {"rule": "mme", "scope": "noisy-input"},
     "consensus": {"rule": "consensus", "scope": "noisy-input", "agree": 2},
-    "cascade": {"rule": "cascade", "scope": "noisy-input", "thresholds": [0.6, 0.3]},
-    "cascade, fitted": {"rule": "cascade", "scope": "noisy-input", "thresholds": "fitted", "share": 0.001},
+    "cascade": {"rule": "cascade", "scope": "noisy-input", "thresholds": "fitted", "share": 0.001},
     "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
     "per-image": OPTIMAL | {"scope": "per-image", "target": "predicted"},
     "per-image, printed": {"rule": "softmax", "scope": "per-image", "weights": "printed", "target": "label"},
@@ -40,13 +38,13 @@ GOOD = {
 WEIGHTS = (0.5, 0.2, 0.3)
 THRESHOLDS = (0.5, 0.1)
 EXAMPLES = {
-    "weights": ["equal", [*WEIGHTS], "optimal"],
+    "weights": ["equal", "optimal"],
     "target": ["predicted"],
     "agree": [1, 2],
     "low": [0.2],
     "high": [0.6],
-    "thresholds": [[0.6, 0.3], "fitted"],
-    "share": [None, 0.001],
+    "thresholds": ["fitted"],
+    "share": [0.001],
 }
 """Values of the parts of a combination that rules are tried with, of three members."""
 
@@ -55,7 +53,7 @@ def solution(combination, count=3):
     """What could be solved for, of so many members; ``None`` where nothing is left to be."""
     if not combination.solved:
         return None
-    if combination.thresholds == "fitted":
+    if combination.thresholds is not None:
         return THRESHOLDS[: count - 1] if count <= 3 else [0.5] * (count - 1)
     return WEIGHTS if count == 3 else [1 / count] * count
 
@@ -84,6 +82,4 @@ def rule_of(combination, members, solution=None):
     """The rule of a combination of so many members, checked as ``rs.ensemble.spec.EnsembleSpec`` checks it."""
     check_rule(combination)
     combination.check_members(members)
-    listed = [part for part in (combination.weights, combination.thresholds) if isinstance(part, list)]
-    listed_or_none = next(iter(listed), None)
-    return RULES[combination.rule].build(combination, members, solution if combination.solved else listed_or_none)
+    return RULES[combination.rule].build(combination, members, solution if combination.solved else None)

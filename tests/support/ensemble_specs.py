@@ -51,18 +51,12 @@ def fitted(*weights):
 
 MADE = {
     "equal": ({"rule": "softmax", "weights": "equal", "scope": "global"}, None, SoftmaxAverage()),
-    "listed": (
-        {"rule": "softmax", "weights": [0.2, 0.3, 0.5], "scope": "global"},
-        None,
-        SoftmaxAverage([0.2, 0.3, 0.5]),
-    ),
     "solved": (GLOBAL, fitted(0.0, 0.25, 0.75), SoftmaxAverage([0.0, 0.25, 0.75])),
-    "logits": ({"rule": "logits", "weights": [0.7, 0.0, 0.3], "scope": "global"}, None, LogitAverage([0.7, 0, 0.3])),
+    "logits": ({"rule": "logits", "weights": "equal", "scope": "global"}, None, LogitAverage()),
     "vote": ({"rule": "vote", "scope": "global"}, None, HardVote()),
     "mme": ({"rule": "mme", "scope": "noisy-input"}, None, MaxMargin()),
     "consensus": ({"rule": "consensus", "agree": 2, "scope": "noisy-input"}, None, KConsensus(2)),
-    "cascade": ({"rule": "cascade", "scope": "noisy-input", "thresholds": [0.6, 0.3]}, None, Cascade([0.6, 0.3])),
-    "fitted cascade": (
+    "cascade": (
         {"rule": "cascade", "scope": "noisy-input", "thresholds": "fitted", "share": 0.01},
         FittedThresholds(thresholds=[0.4, 0.2], split="train", images=20, draws=100, share=0.009, evaluations=1.25),
         Cascade([0.4, 0.2]),

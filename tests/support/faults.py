@@ -158,7 +158,7 @@ def make_study(root, bundled=False):
     from rs.models import checkpoint
     from tests.support import helpers, tiny_bundle, tiny_pool, tiny_study
 
-    members = [{"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "label"]}]
+    members = [{"members": {"macer": [0, 1]}, "combinations": ["average", "optimal", "label"]}]
     with chdir(root):
         tiny_pool.write_three(Path("data"))
         helpers.write_tiny(Path("validated"), validation=2)

@@ -37,7 +37,6 @@ BATCH = 1
 GRID = {"sigmas": [SIGMA], "methods": ["gaussian", "macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1]}
 COMBINATIONS = {
     "average": {"rule": "softmax", "weights": "equal", "scope": "global"},
-    "listed": {"rule": "softmax", "weights": [0.2, 0.8], "scope": "global"},
     "optimal": {"rule": "softmax", "weights": "optimal", "scope": "global"},
     "turned": {"rule": "softmax", "weights": "printed", "scope": "global"},
     "radius": {"rule": "softmax", "weights": "radius", "scope": "global"},
@@ -53,7 +52,7 @@ COMBINATIONS = {
 BOX = (0.3, 0.6)
 COMBINATIONS["clipped"] = COMBINATIONS["label"] | dict(zip(("low", "high"), BOX, strict=True))
 ENSEMBLES = [
-    {"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "turned", "label", "clipped", "printed"]},
+    {"members": {"macer": [0, 1]}, "combinations": ["average", "optimal", "turned", "label", "clipped", "printed"]},
     {
         "members": {"gaussian": [0], "macer": [0, 1]},
         "combinations": ["average", "optimal", "radius", "two", "mme", "cascade", "set", "per-image", "clipped"],
