@@ -178,14 +178,14 @@ def certify(network: nn.Module, sigma: float, data: Path, rows: Path, values: di
     """Certify images of a split, with alpha = 0.001 and, unless ``values`` has another, n = 1,000."""
     import torch
 
-    from rs.certification.certify_model import NO_RECIPE, certification_settings, certify_model
+    from rs.certification.certify_model import certification_settings, certify_model
     from rs.certification.load import load
     from rs.data.images import load_images
+    from rs.params import packaged
     from rs.smoothing.settings import SmoothingOptions
 
     chosen = load_images(data, split)
-    recipes = {"recipes": {"finetune": {"certify": NO_RECIPE}}}
-    settings = certification_settings(recipes, "finetune", values)
+    settings = certification_settings(packaged(), "finetune", values)
     options = SmoothingOptions(sigma=sigma, device=torch.device("cpu"))
     certify_model(load(network, chosen.meta), chosen, settings, options, out=rows)
 

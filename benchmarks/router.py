@@ -66,14 +66,15 @@ def certify(model: Path, data: Path, split: str, rows: Path, images: int, n0: in
     """Certify the first images of a split."""
     import torch
 
-    from rs.certification.certify_model import NO_RECIPE, certification_settings, certify_model
+    from rs.certification.certify_model import certification_settings, certify_model
     from rs.certification.load import load
     from rs.data.images import load_images
+    from rs.params import packaged
     from rs.smoothing.settings import SmoothingOptions
 
     chosen = load_images(data, split)
     values: dict[str, Any] = {"subset": {"first": images}, "engine": "folded", "n0": n0, "n": n}
-    settings = certification_settings({"recipes": {"router": {"certify": NO_RECIPE}}}, "router", values)
+    settings = certification_settings(packaged(), "finetune", values)
     options = SmoothingOptions(device=torch.device("cpu"))
     certify_model(load(model, chosen.meta), chosen, settings, options, out=rows)
 

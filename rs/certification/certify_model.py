@@ -37,15 +37,6 @@ from rs.storage import certificate_rows
 from rs.storage.row_writer import SHARE, write_rows
 from rs.study.subset import select, share_of, subset_name
 
-NO_RECIPE: dict[str, Any] = {
-    **asdict(Draws()),
-    "subset": "all",
-    "precision": "float32",
-    "engine": "plain",
-    "shortcut": False,
-}
-"""The section ``certify`` where there are no parameters; the rest are the defaults of the settings."""
-
 LONG = 60.0
 """Seconds above which a certification says beforehand how long it takes."""
 

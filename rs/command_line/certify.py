@@ -11,8 +11,8 @@ from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError, printable
 from rs.smoothing import STOPPING_RULES
 
-NAMELESS = "none"
-"""Name of the recipe where there are no parameters."""
+NO_DATASET = "finetune"
+"""Recipe of the package that is followed where none is named."""
 
 DEFAULT_PARAMS = Path("params.yaml")
 """The parameters where none are named."""
@@ -106,6 +106,7 @@ def main(
             f"--params {params} is for --dataset, a recipe in it, which is not given; give both, or neither"
         )
     values = {} if dataset is None else shell.parameters(params, dataset)
+    from rs import params as parameters
     from rs.certification import certify_model
     from rs.certification.load import load
     from rs.data.images import load_images
@@ -113,9 +114,8 @@ def main(
     from rs.runtime.processes import rank_and_world_size
     from rs.smoothing.settings import SmoothingOptions
 
-    recipes = values or {"recipes": {NAMELESS: {"certify": certify_model.NO_RECIPE}}}
     chosen = {"stop": stop.rule()} | overrides.values()
-    settings = certify_model.certification_settings(recipes, dataset or NAMELESS, chosen)
+    settings = certify_model.certification_settings(values or parameters.packaged(), dataset or NO_DATASET, chosen)
     shell.launch(values)
     if data is not None:
         images = load_images(data, "test")

@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 
 import rs
-from rs.certification.certify_model import NO_RECIPE
 from rs.command_line.certify import main as certify
 from rs.command_line.exchange import export_rows as export
 from rs.command_line.predict import main as predict
@@ -71,7 +70,7 @@ def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
     splits = {"train": arrays(4, 0), "test": (IMAGES, LABELS)}
     prepared.save_images(Path("data"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
     write_params(Path("params.yaml"))
-    assert "noise" not in CERTIFY | NO_RECIPE
+    assert "noise" not in CERTIFY
     draws, index = Draws(CERTIFY["n0"], CERTIFY["n"], CERTIFY["alpha"]), 1
 
     def certificate(smoothed, x):
