@@ -184,22 +184,6 @@ def _options_of(group: Any) -> Iterator[inspect.Parameter]:
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=hint)
 
 
-EXTRAS = {
-    "study": ("dvc", "matplotlib", "pyarrow", "sklearn", "tabulate", "torchvision", "vl_convert"),
-    "int8": ("nncf", "openvino"),
-}
-"""Modules that only an installation with an extra has, by the extra."""
-
-
-def _what_is_missing(error: ModuleNotFoundError) -> str:
-    """Return how to install a module of an extra; raise the error if it is of none."""
-    name = (error.name or "").partition(".")[0]
-    extra = next((extra for extra, modules in EXTRAS.items() if name in modules), None)
-    if extra is None:
-        raise error
-    return f"this needs {name}, which a small installation has not; {install(extra)}"
-
-
 def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | None = None) -> None:
     """Run a command; a user's mistake is one line on stderr and exit code 2, Ctrl-C one and exit code 130.
 
@@ -243,7 +227,7 @@ def _mendable(error: Exception) -> str:
     """Return in one line what the user or the machine has to change; raise any other error."""
     text = " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError):
-        return _what_is_missing(error)
+        return f"this needs {error.name}, which a small installation has not; {install('study')}"
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(text)):
         text = (
             f"there must be enough memory, but: {text or 'there is none left'}; lower --batch (in a recipe "
