@@ -90,7 +90,7 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
     architecture = model.network or model.architecture
     architectures.check_architecture(architecture)
     not_measured = {"eval_every": 0} if method in ROUTERS else {}  # the labels of images are no classes of a router
-    recipe = Recipe(
+    return Recipe(
         architecture=architecture,
         name=method,
         method=params.validate(kind, hyperparameters, f"{where}.{method}", origins),
@@ -98,13 +98,6 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
         training=params.validate(Training, training | not_measured, f"{where}.training", training_origins),
         weights=model.weights,
     )
-    batch, steps = recipe.training.batch, recipe.method.steps_per_batch
-    if batch < steps:
-        raise InputError(
-            f"params.yaml: {training_origins['batch']}.batch must be at least the draws of {method}, {steps}, because "
-            f"a step takes batch // draws images; got {batch}"
-        )
-    return recipe
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,10 +130,6 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
         (recipe(certify=CERTIFY | {"subset": "al"}), "a subset must be .*; got 'al'"),
         (recipe(pool={"timed": -1}), r"recipes\.tiny\.pool\.timed: Input should be greater than or equal to 0, got -1"),
         (recipe(weights={}), r"recipes\.tiny\.weights\.noises is missing"),
-        (
-            recipe(training=TRAINING | {"batch": 1}) | {"methods": ["macer", "smoothadv"]},
-            r"training\.batch must be at least the draws of smoothadv, 2",
-        ),
         ({"recipes": {"tiny": None}}, "must have the key"),
         ({"datasets": {}}, r"must have the key datasets\.tiny"),
         ({"seeds": []}, "must list a method, a seed and a sigma at least"),
