@@ -314,10 +314,6 @@ class Epoch:
     world_size: int = 1
     weights: Tensor | None = None  # probabilities (N,) of N images drawn with replacement; None: each image once
 
-    def __post_init__(self) -> None:
-        if self.size < 1 or self.crop < 0:
-            raise ValueError(f"size must be at least 1 and crop at least 0, got {self.size} and {self.crop}")
-
 
 class Images(Protocol):
     """One split of a data set."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 import re
 import zipfile
@@ -48,8 +47,6 @@ def import_checkpoint(
         InputError: If the file is not such a checkpoint, or does not fit the architecture, or ``out`` holds something
             that is not replaced.
     """
-    if not (sigma > 0 and math.isfinite(sigma)):
-        raise InputError(f"sigma must be a positive number, got {sigma}; it is the noise the network was trained with")
     channels = meta.shape[0]
     card = ModelCard(
         architecture=architecture,

@@ -31,18 +31,10 @@ def fit_thresholds(leads: NDArray[np.float64], differs: NDArray[np.bool_], share
     MAX_SHARES such draws for any L, no thresholds need fewer evaluations on these draws.
 
     Args:
-        leads: Lead of the largest class in the average of the first 1, ..., L - 1 members, shape (L - 1, N).
+        leads: Lead of the largest class in the average of the first 1, ..., L - 1 members, shape (L - 1, N), N >= 1.
         differs: Whether that class is another one than that of all members, shape (L - 1, N).
         share: Of draws, in [0, 1).
-    Raises:
-        ValueError: If there are no draws, shapes differ, or the share is out of range.
     """
-    if leads.shape != differs.shape or leads.ndim != 2 or not leads.shape[1]:
-        raise ValueError(
-            f"leads and differs must be of one shape (L - 1, N), N >= 1, got {leads.shape} and {differs.shape}"
-        )
-    if not 0 <= share < 1:
-        raise ValueError(f"share must lie in [0, 1), got {share}")
     draws = leads.shape[1]
     budget = int(share * draws)
     thresholds = _search(leads, differs, budget, step=max(1, -(-budget // MAX_SHARES)))[1]

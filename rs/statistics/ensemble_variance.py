@@ -30,14 +30,9 @@ def spread(covariances: ArrayLike) -> Spread:
     Args:
         covariances: Of the members' margins, class by class, (..., K, L, L): ``ensemble_weights.moments`` of them, or
             :func:`trained_covariances`.
-    Raises:
-        ValueError: If there is one member only.
     """
     s = np.asarray(covariances, dtype=np.float64)
-    members = s.shape[-1]
-    if members < 2:
-        raise ValueError(f"covariances need at least 2 members, got {members}")
-    pairs = s[..., ~np.eye(members, dtype=bool)]  # (..., K, L (L - 1))
+    pairs = s[..., ~np.eye(s.shape[-1], dtype=bool)]  # (..., K, L (L - 1))
     return Spread(np.diagonal(s, axis1=-2, axis2=-1).max(axis=-1), pairs.max(axis=-1))
 
 
@@ -90,13 +85,10 @@ def mean_covariances(covariances: ArrayLike, y: ArrayLike, methods: Sequence[str
         methods: Training method of each member, length L.
     """
     s = np.asarray(covariances, dtype=np.float64)
-    members = s.shape[-1]
-    if len(methods) != members:
-        raise ValueError(f"methods must name that of each of {members} members, got {len(methods)}")
     others = other_classes(y, s.shape[-3])  # (..., K)
     mean = np.where(others[..., None, None], s, 0.0).sum(axis=-3) / others.sum(axis=-1)[..., None, None]
     same = np.array([[a == b for b in methods] for a in methods])
-    itself = np.eye(members, dtype=bool)
+    itself = np.eye(len(methods), dtype=bool)
     return Covariances(*(_mean(mean[..., chosen]) for chosen in (itself, same & ~itself, ~same)))
 
 

@@ -69,8 +69,6 @@ class DisputedDraws:
     def of(cls, margins: ArrayLike, ys: ArrayLike) -> Self:
         """Find the disputed draws of margins (B, L, N, K) and classes (B,)."""
         z, y = np.asarray(margins, dtype=np.float64), np.asarray(ys)
-        if z.ndim != 4 or 0 in z.shape or y.shape != z.shape[:1]:
-            raise ValueError(f"margins (B, L, N, K) must come with B classes, got {z.shape} and {y.shape}")
         rivals = (z <= 0).any(axis=1) & (np.arange(z.shape[-1]) != y[:, None])[:, None]  # (B, N, K)
         image, draw, rival = np.nonzero(rivals)
         return cls(len(z), z.shape[2], image * z.shape[2] + draw, z[image, :, draw, rival])

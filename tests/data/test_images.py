@@ -109,12 +109,6 @@ def test_processes_augment_their_images_differently():
     assert not torch.equal(others[0][0], others[1][0])
 
 
-@pytest.mark.parametrize(("size", "crop"), [(0, 0), (-1, 0), (1, -1)])
-def test_senseless_batches_are_refused(size, crop):
-    with pytest.raises(ValueError, match="size must be at least 1"):
-        prepared.Epoch(seed=0, number=0, size=size, crop=crop)
-
-
 def test_what_was_written_is_what_is_read(folder):
     images, labels = arrays()
     train = data.load_images(folder, "train")

@@ -60,17 +60,3 @@ def test_a_large_number_of_draws_is_shared_out_in_parts_and_the_share_is_kept():
     costs = [fit.evaluations for fit in fits]
     assert costs == sorted(costs, reverse=True)
     assert costs[0] > costs[-1]
-
-
-@pytest.mark.parametrize(
-    ("leads", "differs", "share", "message"),
-    [
-        (np.zeros((1, 0)), np.zeros((1, 0), dtype=bool), 0.1, "N >= 1"),
-        (np.zeros((1, 2)), np.zeros((2, 2), dtype=bool), 0.1, "of one shape"),
-        (np.zeros((1, 2)), np.zeros((1, 2), dtype=bool), 1.0, r"share must lie in \[0, 1\), got 1\.0"),
-        (np.zeros((1, 2)), np.zeros((1, 2), dtype=bool), -0.1, "share must lie"),
-    ],
-)
-def test_draws_that_cannot_be_fitted_are_refused(leads, differs, share, message):
-    with pytest.raises(ValueError, match=message):
-        fit_thresholds(leads, differs, share)

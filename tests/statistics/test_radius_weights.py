@@ -128,14 +128,6 @@ def test_radii_are_those_of_the_bounds(problem):
     assert np.mean(radii_of(problem)(tuple(w))) == pytest.approx(mean_radius(problem, w), rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("shape", "classes"), [((2, 3, 4), 2), ((2, 3, 4, 5), 3), ((2, 3, 4, 5), 0), ((2, 0, 4, 5), 2), ((0, 3, 4, 5), 0)]
-)
-def test_margins_of_another_shape_are_refused(shape, classes):
-    with pytest.raises(ValueError, match=r"margins \(B, L, N, K\) must come with B classes"):
-        DisputedDraws.of(np.zeros(shape), [0] * classes)
-
-
 # ------------------------------------------------------------------------------------------------- the best weights
 
 
