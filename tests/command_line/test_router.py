@@ -19,7 +19,7 @@ from rs.smoothing.routing import RoutedClassifier
 from rs.statistics.radius import lower_bound, radius
 from rs.storage.certificate_rows import read_any, read_rows
 from rs.training.image_votes import read_targets
-from tests.support.ensemble_specs import network, spec, written
+from tests.support.ensemble_specs import MADE, network, spec, written
 from tests.support.helpers import exit_code, method_parameters, write_params, write_tiny
 
 LEVELS = (0.25, 0.5)
@@ -107,10 +107,11 @@ def test_an_interrupted_certification_continues_to_the_same_bytes(made, monkeypa
 
 
 def test_an_expert_can_be_a_cascade():
-    """Of one model twice, whose votes are those of the model."""
+    """Of one model three times, whose votes are those of the model."""
     path = EXPERTS[0]["path"]
     member = Member(path=path, method="gaussian", seed=0, classifier=model_fingerprint(network(path)))
-    written(spec([member] * 2, rule="cascade", scope="noisy-input", thresholds=[0.3]), "cascade.json")
+    combination, fitted, _ = MADE["cascade"]
+    written(spec([member] * 3, fitted, **combination), "cascade.json")
     experts = [{"path": "cascade.json", "sigma": LEVELS[0]}, EXPERTS[1]]
     Path("with-cascade.json").write_text(json.dumps(SPEC | {"experts": experts}))
     assert exit_code(COMMANDS["certify"], "with-cascade.json", *CERTIFY[1:], "--out", "of-cascade.tsv") == 0
