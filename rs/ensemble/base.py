@@ -200,6 +200,8 @@ class Ensemble(nn.Module):
 
     def __init__(self, members: Sequence[nn.Module], rule: Rule) -> None:
         super().__init__()
+        if not members:
+            raise ValueError("an ensemble must have at least one member, got none")
         rule.check_members(len(members))
         self.members, self.rule, self.undecided = nn.ModuleList(members), rule, rule.undecided
 

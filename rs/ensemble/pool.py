@@ -18,6 +18,7 @@ from rs.ensemble.base import Cascade, LogitAverage, Rule, SoftmaxAverage, scores
 from rs.ensemble.outputs import Outputs, summed
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.inputs import check_draws
 from rs.smoothing.settings import Draws
 from rs.smoothing.vote_counting import Tally, VoteCounter, certificate_of_votes, winner
 from rs.statistics.certificate import Certificate
@@ -65,6 +66,9 @@ class NoisyPool:
     x: Tensor  # (C, H, W)
     draws: Draws
     index: int = 0  # of the image
+
+    def __post_init__(self) -> None:
+        check_draws(self.x, self.draws.alpha, n0=self.draws.n0, n=self.draws.n)
 
     def certify(self, entries: Mapping[str, PoolEntry], label: int | None = None) -> dict[str, Certificate]:
         """Certify every entry with two passes.

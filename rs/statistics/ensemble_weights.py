@@ -30,6 +30,8 @@ class Moments(NamedTuple):
 def moments(margins: ArrayLike) -> Moments:
     """Return means and covariances of margins (..., L, N, K) over their N draws."""
     z = np.asarray(margins, dtype=np.float64)
+    if z.ndim < 3 or z.shape[-2] < 1:
+        raise ValueError(f"margins must have shape (..., L, N, K) with N >= 1, got {z.shape}")
     means = z.mean(axis=-2)
     centred = z - means[..., None, :]
     return Moments(means, np.einsum("...lnk,...mnk->...klm", centred, centred) / z.shape[-2])
@@ -101,6 +103,8 @@ def global_weights(stats: Moments, ys: ArrayLike, form: str = "optimal") -> Glob
         form: A key of :data:`SOLVERS`.
     """
     means, covariances = stats
+    if means.ndim != 3 or not len(means):
+        raise ValueError(f"moments must be of B >= 1 images, (B, L, K), got {np.shape(means)}")
     a = inverse_square_margins(means, ys)  # (B, K)
     finite = np.where(np.isfinite(a), a, 0.0)
     equal = np.full(means.shape[1], 1 / means.shape[1])
@@ -192,11 +196,15 @@ def variance(weights: ArrayLike, covariances: ArrayLike, a: ArrayLike) -> Floats
 
 def _box(low: ArrayLike, high: ArrayLike, members: int) -> tuple[Floats, Floats]:
     lows, highs = (np.broadcast_to(np.asarray(bound, dtype=np.float64), (members,)) for bound in (low, high))
+    if not ((lows >= 0) & (lows <= highs) & (highs <= 1)).all():
+        raise ValueError(f"the bounds of weights must have 0 <= low <= high <= 1, got low {low} and high {high}")
+    if not lows.sum() <= 1 + 1e-12 or not highs.sum() >= 1 - 1e-12:
+        raise ValueError(f"some weights must sum to 1, got low {low} and high {high} for {members} members")
     return lows, highs
 
 
 def box_vertices(low: ArrayLike, high: ArrayLike, members: int) -> Floats:
-    """Return the vertices of {w on the simplex: low <= w <= high}, which is not empty: shape (V, L), in lexical order.
+    """Return the vertices of {w on the simplex: low <= w <= high}, shape (V, L), in lexical order.
 
     At a vertex all weights but one are at a bound, and the last one takes the rest. Bounds are scalars or (L,).
 
@@ -227,6 +235,8 @@ def clip_to_box(w: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
     """
     weights = np.asarray(w, dtype=np.float64)
     lows, highs = _box(low, high, weights.shape[-1])
+    if not np.isfinite(weights).all():
+        raise ValueError(f"weights must be finite, got {weights.tolist()}")
     taus = np.sort(np.concatenate([weights - lows, weights - highs], axis=-1), axis=-1)  # (..., 2 L)
     sums = (
         (weights[..., None, :] - taus[..., None]).clip(lows, highs).sum(axis=-1)

@@ -51,7 +51,7 @@ def with_fewer_draws(rows: pd.DataFrame, draws: Iterable[int]) -> Iterator[pd.Da
         Columns ``idx label radius correct n0 n alpha sigma``, for averages of radii: ``correct`` says that the n0 draws
         chose the label.
     Raises:
-        InputError: If the rows do not hold all their votes.
+        InputError: If the rows do not hold all their votes, or only fewer draws.
     """
     if mode_of(rows) != "certify" or (rows["counts0"].to_numpy() == "-").any():
         raise InputError("fewer draws need rows of a fixed number of draws with votes, got others; certify again")
@@ -62,6 +62,8 @@ def with_fewer_draws(rows: pd.DataFrame, draws: Iterable[int]) -> Iterator[pd.Da
     votes, number_of_votes = np.unique(votes_for(votes_of(rows["counts"]), labels)[right], return_inverse=True)
     columns = rows[["idx", "label", "n0", "alpha", "sigma"]]
     for number in draws:
+        if number < 1 or (drawn.any() and number > total):
+            raise InputError(f"draws must lie between 1 and the {total} that the rows have, got {number}")
         radii = np.zeros(len(rows))
         if right.any():
             radii[right] = sigma * _mean_over_choices(votes, total, number, _unit_radii(number, alpha))[number_of_votes]
@@ -113,12 +115,20 @@ def two_sided(rows: pd.DataFrame, classes: int) -> dict[Split, pd.DataFrame]:
     the lowest.
 
     Args:
-        rows: As ``rs.storage.certificate_rows.read_rows`` gives them, of a fixed number of draws.
+        rows: As ``rs.storage.certificate_rows.read_rows`` gives them, with the votes of every class.
         classes: K, the number of classes, with or without votes.
     Raises:
-        InputError: If there are votes for other classes.
+        InputError: If the rows do not hold all their votes.
     """
+    if mode_of(rows) != "certify":
+        raise InputError(
+            f"a two-sided radius needs rows of a fixed number of draws, got {mode_of(rows)}; certify again"
+        )
     first, votes = (dense_votes(rows[name], classes) for name in ("counts0", "counts"))
+    if not first.any(axis=1).all():
+        raise InputError("a two-sided radius needs the votes of the n0 draws; certify with this project's rows")
+    if (votes.sum(axis=1) != rows["n"].to_numpy()).any():
+        raise InputError("a two-sided radius needs the votes of all classes in every row; certify again")
     drawn, chosen, by_split = rows["n"].to_numpy() > 0, first.argmax(axis=1), {}
     sigma, alpha = budget(rows, "sigma"), budget(rows, "alpha")
     for split in SPLITS:

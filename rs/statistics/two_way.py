@@ -46,8 +46,14 @@ class MeanSquares(NamedTuple):
 
 
 def mean_squares(table: Floats) -> MeanSquares:
-    """Compute the mean squares of a table (S, I) of seeds by images, two at least of each."""
+    """Compute the mean squares of a table (S, I) of seeds by images.
+
+    Raises:
+        ValueError: If there are fewer than two seeds or images.
+    """
     seeds, images = table.shape
+    if min(seeds, images) < 2:
+        raise ValueError(f"a two-way layout needs at least 2 seeds and 2 images, got {seeds} and {images}")
     by_seed, by_image = table.mean(axis=1), table.mean(axis=0)
     rest = table - by_seed[:, None] - by_image + table.mean()
     interaction = (rest**2).sum() / ((seeds - 1) * (images - 1)) / (seeds * images)

@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from rs.statistics.certificate import ABSTAIN
 from tests.support.helpers import Constant, Linear, smallnet
 from tests.support.small_pool import (
     ALPHA,
+    DRAWS,
     ENTRIES,
     N0,
     SIGMA,
@@ -218,6 +220,14 @@ def test_a_rule_for_other_members_is_no_entry():
         PoolEntry((0, 1), SoftmaxAverage([1.0]))
     with pytest.raises(ValueError, match="all members must give logits of one shape"):
         PoolEntry(())
+
+
+def test_a_pool_refuses_what_certify_refuses():
+    for changed in ({"n": 0}, {"n0": 0}, {"alpha": 1.0}):
+        with pytest.raises(InputError):
+            noisy_pool(members(), image(), draws=replace(DRAWS, **changed)).certify(ENTRIES)
+    with pytest.raises(InputError):
+        noisy_pool(members(), torch.zeros(2, 2)).certify(ENTRIES)
 
 
 def test_a_rule_chosen_by_the_image_is_the_one_of_that_image():

@@ -335,7 +335,7 @@ def test_a_rule_for_other_members_is_refused_at_once(rule, message):
 
 
 def test_senseless_ensembles_are_refused():
-    with pytest.raises(ValueError, match="logits of one shape"):
+    with pytest.raises(ValueError, match="at least one member"):
         Ensemble([], SoftmaxAverage())
     with pytest.raises(ValueError, match="logits of one shape"):
         Ensemble([Constant(0, 2), Constant(0, 3)], SoftmaxAverage())(torch.zeros(1, 1, 2, 2))

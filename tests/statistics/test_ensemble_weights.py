@@ -243,6 +243,21 @@ def test_the_box_of_all_weights_has_the_members_as_vertices_and_a_box_of_one_poi
     assert box_vertices(0, 1, 1).tolist() == [[1.0]]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        (-0.1, 1, "0 <= low <= high <= 1"),
+        (0.5, 0.4, "0 <= low <= high <= 1"),
+        (0.6, 1, "some weights must sum to 1"),
+        (np.nan, 1, "0 <= low <= high <= 1"),
+    ],
+)
+def test_an_impossible_box_is_refused(low, high, message):
+    for call in (lambda: box_vertices(low, high, 2), lambda: clip_to_box([0.5, 0.5], low, high)):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
 @given(boxes, st.integers(0, 2**32 - 1))
 def test_the_projection_is_in_the_box_and_no_vertex_is_on_its_far_side(box, seed):
     """p is the projection of w iff p is inside and (w - p) . (v - p) <= 0 for every vertex v."""
@@ -268,6 +283,9 @@ def test_bounds_whose_sum_is_1_but_for_rounding_leave_one_point():
         lambda: optimal_weights(np.eye(2)[None], [np.nan]),
         lambda: optimal_weights(np.eye(2)[None], [-1.0]),
         lambda: printed_pair_weights(np.eye(3)[None], [1.0]),
+        lambda: moments(np.zeros((2, 3))),
+        lambda: global_weights(moments(np.ones((2, 4, 3))), [0, 0]),
+        lambda: clip_to_box([np.nan, 0.5], 0, 1),
     ],
 )
 def test_what_is_not_a_problem_is_refused(call):

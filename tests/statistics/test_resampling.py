@@ -97,8 +97,11 @@ def test_a_class_chosen_wrong_stays_wrong_and_one_that_abstained_may_be_certifie
     assert fewer(abstains, 2)["radius"].iloc[0] > 0  # two of two votes: 0.3^(1/2) > 1/2
 
 
-def test_fewer_draws_refuse_rows_without_votes():
+def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
     rows = cell_rows("gaussian", 0.5, 0)
+    for draws in (0, N + 1):
+        with pytest.raises(InputError, match=f"between 1 and the {N}"):
+            fewer(rows, draws)
     with pytest.raises(InputError, match="with votes"):
         fewer(rows.assign(counts0="-"), 5)
     with pytest.raises(InputError, match="fixed number of draws"):
@@ -156,9 +159,18 @@ def test_two_sided_rows_are_those_of_the_class_and_the_split_of_the_n0_draws():
         assert rows["correct"].tolist() == (predict == frame["label"]).tolist()
 
 
-def test_votes_for_other_classes_have_no_two_sided_radius():
-    with pytest.raises(InputError, match="one of 1 classes"):
-        two_sided(cell_rows("gaussian", 0.5, 0), 1)
+@pytest.mark.parametrize(
+    ("classes", "changes", "message"),
+    [
+        (1, {}, "one of 1 classes"),
+        (3, {"counts": "0:1"}, "needs the votes"),
+        (3, {"mode": "within:0.1:200"}, "rows of a fixed number of draws"),
+        (3, {"counts0": ["-"] + ["0:1"] * (IMAGES - 1)}, "votes of the n0 draws"),
+    ],
+)
+def test_rows_without_all_their_votes_have_no_two_sided_radius(classes, changes, message):
+    with pytest.raises(InputError, match=message):
+        two_sided(cell_rows("gaussian", 0.5, 0).assign(**changes), classes)
 
 
 def test_an_image_whose_n_draws_were_skipped_keeps_its_class_and_has_no_radius():

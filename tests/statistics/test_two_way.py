@@ -161,6 +161,11 @@ def test_mean_squares_by_hand():
     assert mean_squares(table) == MeanSquares(18 / 2, 8 / 2, 4 / 4, 2, 2)
 
 
+def test_a_table_needs_two_seeds_and_two_images():
+    with pytest.raises(ValueError, match="at least 2 seeds and 2 images, got 1 and 3"):
+        mean_squares(np.ones((1, 3)))
+
+
 def test_an_interval_without_a_variance_of_images_ends():
     """Where the seed component is nearly surely 0, every mean has a p-value below the level."""
     assert 0 < half_width(LEVEL, MeanSquares(0.0, 1e-6, 1.0, 359, 2)) <= 1e-8
