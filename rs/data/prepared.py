@@ -206,10 +206,7 @@ def make_meta(**values: Any) -> Meta:
         InputError: If :class:`Meta` refuses the values.
     """
     check_classes(values["classes"], f"data set {values['name']}")
-    try:
-        return Meta(**values)
-    except InputError as error:
-        raise InputError(f"data set {values['name']}: {error}; correct the parameters") from error
+    return Meta(**values)
 
 
 def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None:
