@@ -194,11 +194,9 @@ def grouped(results: Sequence[Result]) -> Groups:
     """Group results by noise level and method, and refuse those that cannot be compared.
 
     Raises:
-        InputError: If there are none, one comes twice, or they differ in data set, noise seed, subset, n0, n or alpha;
+        InputError: If one comes twice, or they differ in data set, noise seed, subset, n0, n or alpha;
             at one noise level also if they differ in images or sigma.
     """
-    if not results:
-        raise InputError("tables need at least one result, got none; list methods and seeds in params.yaml")
     first: dict[str, tuple[Result, object]] = {}
     groups: dict[float, dict[str, list[Result]]] = {}
     for result in results:

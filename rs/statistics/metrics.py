@@ -111,8 +111,6 @@ def check_comparable(terms: Sequence[Terms]) -> None:
     Raises:
         InputError: Names what differs.
     """
-    if not terms:
-        raise InputError("a comparison needs rows, got none")
     first = terms[0]
     for other in terms[1:]:
         if other.mode != first.mode:

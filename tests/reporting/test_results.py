@@ -40,11 +40,6 @@ def test_a_result_that_skipped_all_its_draws_stands_beside_any_but_hides_no_diff
         grouped([none, *CLOSE, other])
 
 
-def test_no_results_make_no_table():
-    with pytest.raises(InputError, match="at least one result"):
-        grouped([])
-
-
 def test_a_model_and_an_ensemble_of_one_name_are_refused():
     model = result("macer", [0.1, 0.2])
     ensemble = result("macer", [0.3, 0.4], seed=None, ensemble="macer x2", members=(("macer", 0), ("macer", 1)))

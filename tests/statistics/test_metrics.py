@@ -115,7 +115,6 @@ def test_images_whose_classes_are_not_known_have_no_accuracy(measure):
         (lambda: acr(pd.DataFrame({"radius": [1.0]})), "the column correct"),
         (lambda: acr(frame([(np.nan, 1)])), "finite"),
         (lambda: standard_error(frame([(1.0, 1)])), "at least 2 images"),
-        (lambda: check_comparable([]), "needs rows"),
     ],
 )
 def test_rows_that_say_nothing_are_refused(call, message):
