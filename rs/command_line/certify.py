@@ -8,7 +8,8 @@ import typer
 
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
-from rs.errors import InputError, printable
+from rs.errors import InputError
+from rs.runtime.progress import say
 from rs.smoothing import STOPPING_RULES
 
 NO_DATASET = "finetune"
@@ -125,4 +126,4 @@ def main(
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
     certify_model.certify_model(base, images, settings, options, out=out, share=share, seconds=times)
     if rank_and_world_size()[0] == 0:
-        print(printable(f"rows in {out}; next: rs show {out}, or rs report {out} --out report.html"))
+        say(f"rows in {out}; next: rs show {out}, or rs report {out} --out report.html")

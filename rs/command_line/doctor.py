@@ -32,8 +32,8 @@ def main(
     from rs.certification.doctor import diagnose
     from rs.certification.load import load
     from rs.data.images import load_images
-    from rs.errors import printable
     from rs.runtime.device import device_named
+    from rs.runtime.progress import say
 
     images = None if data is None else load_images(data, "test")
     with answers_alone():
@@ -43,7 +43,7 @@ def main(
             base = load(model, None if images is None else images.meta, network)
         findings = diagnose(base, images, sigma, device_named(device), count)
     for finding in findings:
-        print(printable(f"{finding.level}: {finding.text}"))
+        say(f"{finding.level}: {finding.text}")
     if not findings:
-        print(printable(f"nothing was found wrong with {model}"))
+        say(f"nothing was found wrong with {model}")
     raise typer.Exit(int(any(finding.level == "fault" for finding in findings)))

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from rs.command_line.shell import DataFolder, Force, check_sigma
-from rs.errors import InputError, printable
+from rs.errors import InputError
 from rs.models import Architecture, Normalisation
+from rs.runtime.progress import say
 
 
 def import_model(
@@ -35,9 +36,7 @@ def import_model(
 
     meta = read_meta(data)
     import_checkpoint(checkpoint, meta, architecture, normalisation, sigma, out, force)
-    print(
-        printable(f"{architecture} for {meta.name}, sigma = {sigma:g}, normalisation {normalisation}; model in {out}")
-    )
+    say(f"{architecture} for {meta.name}, sigma = {sigma:g}, normalisation {normalisation}; model in {out}")
 
 
 def export_rows(
@@ -66,9 +65,9 @@ def export_rows(
     if draws_at_most(mode_of(table)):
         lost.append(f"draws stopped early, {mode_of(table)}")
     for fact in lost:
-        print(printable(f"warning: {rows}: {fact}; the six columns cannot say so"), file=sys.stderr)
+        say(f"warning: {rows}: {fact}; the six columns cannot say so", sys.stderr)
     write_field_log(table, out)
-    print(printable(f"{len(table):,} images; log in {out}"))
+    say(f"{len(table):,} images; log in {out}")
 
 
 def merge_rows(
@@ -85,4 +84,4 @@ def merge_rows(
     from rs.storage.row_writer import merge_shares
 
     images = merge_shares(shares, out)
-    print(printable(f"{images:,} images of {len(shares)} shares; rows in {out}"))
+    say(f"{images:,} images of {len(shares)} shares; rows in {out}")

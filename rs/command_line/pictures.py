@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
 
-from rs.errors import InputError, printable
+from rs.errors import InputError
+from rs.runtime.progress import say
 
 if TYPE_CHECKING:  # seconds to import
     from rs.data.image_folder import FolderImages
@@ -139,4 +140,4 @@ def _print_order(classes: Sequence[str]) -> None:
     numbered = ", ".join(f"{number} {name}" for number, name in enumerate(classes[:MAX_CLASSES_SHOWN]))
     rest = f", ... of {len(classes)}" if len(classes) > MAX_CLASSES_SHOWN else ""
     line = f"classes in the order of the subfolders' names: {numbered}{rest}; --classes FILE gives the model's order"
-    print(printable(line), file=sys.stderr)
+    say(line, sys.stderr)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.shell import ParamsFile
-from rs.errors import printable
+from rs.runtime.progress import say
 
 
 def main(
@@ -34,4 +34,4 @@ def main(
     sources.settings(values, f"datasets.{name}", source, root).prepare(name, out)
     meta = read_meta(out)
     images = " and ".join(f"{size:,} {split}" for split, size in meta.sizes.items())
-    print(printable(f"{images} images of {data_set_text(name, meta.classes, meta.shape)}; data set in {out}"))
+    say(f"{images} images of {data_set_text(name, meta.classes, meta.shape)}; data set in {out}")

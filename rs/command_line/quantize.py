@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.shell import DataFolder, Force, Network
-from rs.errors import printable
+from rs.runtime.progress import say
 
 
 def main(
@@ -43,4 +43,4 @@ def main(
         quantized = quantize(member, training, classifier.sigma, count)
         write_quantized(folder, quantized)
         used = min(count, len(training))
-        print(printable(f"{folder}/quantized.*: int8, {used:,} calibration images, network {quantized.card.network}"))
+        say(f"{folder}/quantized.*: int8, {used:,} calibration images, network {quantized.card.network}")

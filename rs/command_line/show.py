@@ -11,7 +11,8 @@ import typer
 
 from rs.command_line.pictures import PictureOptions
 from rs.command_line.shell import Force, Json, Radii, check_sigma, radii_named
-from rs.errors import InputError, printable
+from rs.errors import InputError
+from rs.runtime.progress import say
 
 DEFAULT_N0 = 100
 """The n0 of the field's logs; no log states it."""
@@ -110,7 +111,7 @@ def report_files(
     if pictures.images is not None:
         shown = Pictures.of_folder(pictures.read())
     files.write_bytes(out, rows_page(rows, shown))
-    print(printable(f"page of {', '.join(map(str, rows))} in {out}"))
+    say(f"page of {', '.join(map(str, rows))} in {out}")
     print("next: rs compare A B, for differences with their errors", file=sys.stderr)
 
 

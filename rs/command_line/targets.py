@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line import shell
-from rs.errors import printable
+from rs.runtime.progress import say
 
 
 def main(
@@ -45,4 +45,4 @@ def main(
     options = {name: value for name, value in {"draws": draws, "images": images}.items() if value is not None}
     settings = replace(settings, **options)
     write_targets(models, train, settings, device_named(device), out)
-    print(printable(f"targets from {settings.draws:,} draws of {', '.join(map(str, models))} in {out}"))
+    say(f"targets from {settings.draws:,} draws of {', '.join(map(str, models))} in {out}")

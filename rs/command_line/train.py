@@ -8,8 +8,9 @@ import typer
 
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
-from rs.errors import InputError, printable
+from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, EVERY_METHOD
+from rs.runtime.progress import say
 
 METHOD_HELP = f"Training method: {', '.join(EVERY_METHOD)}. Consistency ties at sigma 0.25 in less time."
 
@@ -94,7 +95,7 @@ def main(
     is_first = rank_and_world_size()[0] == 0
     if is_first and base.network is not None:
         start = "random weights" if base.from_scratch else base.weights or f"the weights that {base.network} returns"
-        print(printable(f"training starts from {start}"))
+        say(f"training starts from {start}")
     options = RunOptions(
         sigma=sigma,
         seed=seed,
@@ -111,10 +112,6 @@ def main(
     elif data is not None:
         run.train_model(recipe, data, options, out=out, log=log)
     if is_first:
-        print(printable(f"model of the last epoch in {out}, log in {log}"))
+        say(f"model of the last epoch in {out}, log in {log}")
         if base.network is not None:
-            print(
-                printable(
-                    f"next: rs certify {out} --network {base.network} ...; certify images that it was not trained on"
-                )
-            )
+            say(f"next: rs certify {out} --network {base.network} ...; certify images that it was not trained on")

@@ -7,9 +7,9 @@ import typer
 
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
-from rs.errors import printable
 from rs.models import InferenceEngine, Precision
 from rs.runtime.arithmetic import set_arithmetic
+from rs.runtime.progress import say
 from rs.storage.files import json_values
 
 
@@ -57,4 +57,4 @@ def main(
         device=device_named(device), precision=precision, engine=engine, batch=batch, calibration=data
     )
     transfer_rows(rows, first, second, images, n, options, out=out)
-    print(printable(f"rows in {out}"))
+    say(f"rows in {out}")

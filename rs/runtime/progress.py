@@ -27,10 +27,10 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def say(text: str, stream: TextIO) -> None:
-    """Print a line at once, above the bar if there is one; see :func:`rs.errors.printable`."""
-    tqdm.write(printable(text), file=stream)
-    stream.flush()
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print a line at once, by default on stdout, above the bar if there is one; see :func:`rs.errors.printable`."""
+    tqdm.write(printable(text), file=stream or sys.stdout)
+    (stream or sys.stdout).flush()
 
 
 def progress(items: Iterable[T], total: int, description: str, done: int = 0, *, always: bool = True) -> Iterator[T]:
