@@ -29,17 +29,18 @@ def main(
     """Report the methods, seeds and sigmas of DATASET that the parameters list."""
     values = parameters(params, dataset)
     from rs.reporting import report
+    from rs.runtime.progress import say
     from rs.storage.files import check_output, is_made
 
     check_output(out, "a folder of reports", is_made(out, "claims.md"))
     if logs is not None:
         content = report.report_times(values, dataset, results, weights, logs, epoch_seconds)
         report.write_report(out, content)
-        print(f"times of {dataset}, {len(content)} files; report in {out}")
+        say(f"times of {dataset}, {len(content)} files; report in {out}")
         return
     content = report.make_report(values, dataset, results, weights, equal_time, attacks, data)
     report.write_report(out, content)
-    print(f"claims, tables and pictures of {dataset}, {len(content)} files; report in {out}")
+    say(f"claims, tables and pictures of {dataset}, {len(content)} files; report in {out}")
 
 
 if __name__ == "__main__":
