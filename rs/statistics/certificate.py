@@ -213,7 +213,6 @@ class Certificate:
     counts: NDArray[np.int64] = field(repr=False)  # votes of the n draws, shape (K,)
     mode: str = field(default="certify", repr=False)  # or "shortcut", or that of a run of ``rs.statistics.sequential``
     evaluations: int | None = field(default=None, repr=False)  # of members, on all draws; counted of a cascade
-    losses: int | None = field(default=None, repr=False)  # draws that the class lost; of a transfer
     noise: str = field(default="gaussian", repr=False)  # or "grid": which of the two was added
 
     def __str__(self) -> str:
