@@ -23,7 +23,7 @@ from rs.smoothing.settings import Draws
 from rs.statistics.certificate import UNLABELLED, format_counts
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
-from tests.support.helpers import CERTIFY, CLASSES, Linear, arrays, exit_code, tiny_params, write_params
+from tests.support.helpers import CERTIFY, CLASSES, Linear, arrays, ended, refusal, tiny_params, write_params
 from tests.support.untrained import save_model
 
 LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
@@ -55,14 +55,13 @@ def labelled():
         save(f"labelled/{NAMES.split()[label]}", number, image[0])
 
 
-def ended(capfd, command, *words):
-    """Exit code of a command, and the text on stdout and on stderr."""
-    return exit_code(command, *words), *capfd.readouterr()
+def pictures(folder, out, *more):
+    """Words of a certification of the pictures in a folder."""
+    return LINEAR, "--images", folder, "--sigma", "0.5", "--out", out, "--device", "cpu", *more
 
 
-def certified(capfd, folder, out, *more):
-    words = (LINEAR, "--images", folder, "--sigma", "0.5", "--out", out, "--device", "cpu", *more)
-    return ended(capfd, certify, *words)
+def certified(capfd, *words):
+    return ended(capfd, certify, *pictures(*words))
 
 
 def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
@@ -104,9 +103,8 @@ def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
 
 def refused(capfd, folder, *more):
     """The one line in which the command refuses, with no rows."""
-    code, out, err = certified(capfd, folder, "rows.tsv", *more)
-    assert (code, out, Path("rows.tsv").exists()) == (2, "", False)
-    (line,) = err.splitlines()
+    line = refusal(capfd, certify, *pictures(folder, "rows.tsv", *more))
+    assert not Path("rows.tsv").exists()
     return line
 
 

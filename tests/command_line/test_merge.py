@@ -11,7 +11,7 @@ from rs.command_line.exchange import merge_rows as merge
 from rs.command_line.show import compare_files, report_files, show_files
 from rs.command_line.train import main as train
 from rs.storage.certificate_rows import seconds_of, sidecar_of
-from tests.support.helpers import exit_code, write_params, write_tiny
+from tests.support.helpers import exit_code, refusal, write_params, write_tiny
 
 LINEAR = "tests.support.helpers:Linear"
 
@@ -25,15 +25,10 @@ def project(tmp_path, monkeypatch):
     write_params(Path("params.yaml"))
 
 
-def ended(command, *words):
-    """Exit code of a command."""
-    return exit_code(command, *words)
-
-
 def certified(out, *more):
     """Exit code of a certification into a file."""
     words = (LINEAR, "--dataset", "tiny", "--data", "data", "--sigma", "0.5", "--device", "cpu", "--out", out)
-    return ended(certify, *words, *more)
+    return exit_code(certify, *words, *more)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10])
@@ -42,7 +37,7 @@ def test_merged_shares_are_the_bytes_of_one_certification(count, more):
     assert certified("whole.tsv", *more) == 0
     names = [f"share-{number}.tsv" for number in range(count, 0, -1)]
     assert [certified(name, "--share", f"{name[6:-4]}/{count}", *more) for name in names] == [0] * count
-    assert ended(merge, *names, "--out", "merged.tsv") == 0
+    assert exit_code(merge, *names, "--out", "merged.tsv") == 0
     for path in (Path, sidecar_of):
         assert path(Path("merged.tsv")).read_bytes() == path(Path("whole.tsv")).read_bytes()
     whole = json.loads(sidecar_of(Path("whole.tsv")).read_text())
@@ -71,9 +66,7 @@ def test_what_is_not_every_share_of_one_certification_is_one_line(capfd, kind):
     Path("short.tsv").write_text("".join(Path("3.tsv").read_text().splitlines(True)[:-1]))
     capfd.readouterr()
     names, message = REFUSED[kind]
-    assert ended(merge, *names, "--out", "merged.tsv") == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert message in line
+    assert message in refusal(capfd, merge, *names, "--out", "merged.tsv")
     assert not Path("merged.tsv").exists()
 
 

@@ -9,7 +9,6 @@ from PIL import Image
 
 import rs
 from rs.command_line.certify import main as certify
-from rs.command_line.shell import run
 from rs.command_line.show import show_files
 from rs.command_line.transfer import main as transfer
 from rs.errors import InputError
@@ -17,7 +16,7 @@ from rs.runtime.streams import Stream
 from rs.smoothing.inputs import as_image
 from rs.statistics.radius import lower_bound, upper_bound
 from rs.storage.certificate_rows import read_rows, sidecar_of
-from tests.support.helpers import Linear
+from tests.support.helpers import Linear, exit_code
 
 SOURCE = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
 LEVELS = (0, 60, 110, 140, 200, 255)
@@ -40,22 +39,15 @@ def rows(tmp_path, monkeypatch, capfd):
         folder = Path("photos", "right" if level > 127 else "left")
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((4, 4), level, dtype=np.uint8)).save(folder / f"{number}.png")
-    end(certify, SOURCE, "--sigma", "0.5", "--out", "rows.tsv", *PICTURES)
+    exit_code(certify, SOURCE, "--sigma", "0.5", "--out", "rows.tsv", *PICTURES)
     return read_rows(Path("rows.tsv"))
 
 
 PICTURES = ("--images", "photos", "--device", "cpu")
 
 
-def end(command, *words):
-    """Run a command; its exit code."""
-    with pytest.raises(SystemExit) as exit:
-        run(command, arguments=[*map(str, words)])
-    return exit.value.code
-
-
 def transferred(source=SOURCE, target=TARGET, out="out.tsv", draws=DRAWS):
-    return end(transfer, "rows.tsv", "--from", source, "--to", target, "--out", out, "--n", draws, *PICTURES)
+    return exit_code(transfer, "rows.tsv", "--from", source, "--to", target, "--out", out, "--n", draws, *PICTURES)
 
 
 def test_rows_have_the_bound_of_the_votes_less_that_of_the_losses(rows, capfd):
@@ -93,7 +85,7 @@ def test_the_sidecar_names_what_the_rows_rest_on(rows, capfd):
     source, sidecar = (json.loads(sidecar_of(Path(name)).read_text()) for name in ("rows.tsv", "out.tsv"))
     assert sidecar["transfer"]["classifier"] == source["classifier"] != sidecar["classifier"]
     assert (sidecar["transfer"]["draws"], sidecar["images"]) == (DRAWS, source["images"])
-    assert end(show_files, "out.tsv") == 0
+    assert exit_code(show_files, "out.tsv") == 0
     assert f"transferred         votes of another model; {DRAWS} draws compared the two" in capfd.readouterr().out
 
 

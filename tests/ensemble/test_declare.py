@@ -15,7 +15,7 @@ from stages.ensemble import main
 from tests.support.combinations import named
 from tests.support.ensemble_specs import member
 from tests.support.folders import contents
-from tests.support.helpers import exit_code, tiny_params
+from tests.support.helpers import exit_code, refusal, tiny_params
 
 GRID = {
     "sigmas": [0.25, 0.5],
@@ -168,17 +168,13 @@ def test_an_ensemble_of_a_member_that_the_pool_has_not_is_refused():
 # ------------------------------------------------------------------------------------------ the command
 
 
-def command(*arguments):
-    return exit_code(main, *arguments)
-
-
 def words(dataset="tiny", **options):
     chosen = {"sigma": 0.25, "models": "models", "out": OUT, **options}
     return [dataset, *(str(word) for key, value in chosen.items() for word in (f"--{key}", value))]
 
 
 def test_the_command_makes_the_cell():
-    assert command(*words()) == 0
+    assert exit_code(main, *words()) == 0
     assert contents(OUT) == contents(make(out=Path("by-function")))
 
 
@@ -199,10 +195,5 @@ def test_the_command_makes_the_cell():
 def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, capfd, options, changes, message):
     Path("params.yaml").write_text(json.dumps(values(**changes)))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert command(*words(**options)) == 2
-    out, err = capfd.readouterr()
-    (line,) = err.splitlines()
-    assert out == ""
-    assert line.startswith("error: ")
-    assert message in line
+    assert message in refusal(capfd, main, *words(**options))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

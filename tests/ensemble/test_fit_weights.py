@@ -24,7 +24,7 @@ from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_w
 from rs.storage import files
 from stages.weights import main
 from tests.support.folders import contents
-from tests.support.helpers import SHAPE, exit_code
+from tests.support.helpers import SHAPE, exit_code, refusal
 from tests.support.tiny_pool import (
     ALL,
     BOX,
@@ -391,16 +391,15 @@ def test_a_subset_of_the_test_images_has_the_weights_of_the_whole():
 WORDS = {"ensembles": "ensembles", "data": "data", "out": "new", "seconds": "new.csv", "params": "ensembles.yaml"}
 
 
-def command(dataset="tiny", **options):
-    """Run the command; its exit code."""
+def words_of(**options):
+    """Words of the command."""
     chosen = WORDS | {"device": "cpu"} | options
-    words = [dataset, *(str(word) for name, value in chosen.items() for word in (f"--{name}", value))]
-    return exit_code(main, *words)
+    return ["tiny", *(word for name, value in chosen.items() for word in (f"--{name}", value))]
 
 
 def test_the_command_takes_its_settings_from_the_parameters():
     """Those of the recipe: 10 draws select the class."""
-    assert command(batch=1) == 0
+    assert exit_code(main, *words_of(batch=1)) == 0
     assert contents("new") == contents(solve("again", certification=CERTIFICATION))
     assert Path("new.csv").is_file()
 
@@ -417,12 +416,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(capfd, options, spoil, word):
     if spoil:
         spoil()
     before = sorted(Path(".").rglob("*"))
-    assert command(**options) == 2
-    out, err = capfd.readouterr()
-    (line,) = err.splitlines()
-    assert out == ""
-    assert line.startswith("error: ")
-    assert word in line
+    assert word in refusal(capfd, main, *words_of(**options))
     assert sorted(Path(".").rglob("*")) == before
 
 

@@ -12,7 +12,16 @@ from rs.models import checkpoint
 from rs.storage import certificate_rows
 from stages import certify, certify_ensembles, ensemble, export, fingerprint, import_, prepare, tables, train, weights
 from tests.support.folders import contents
-from tests.support.helpers import METHOD_PARAMETERS, ROOT, TRAINING, exit_code, smallnet, write_params, write_tiny
+from tests.support.helpers import (
+    METHOD_PARAMETERS,
+    ROOT,
+    TRAINING,
+    exit_code,
+    refusal,
+    smallnet,
+    write_params,
+    write_tiny,
+)
 from tests.support.tiny_study import make_rows, write_rows
 
 PARAMS = {
@@ -85,12 +94,17 @@ def make_files():
     Path("logs", "provenance.json").write_text('{"model": "macer of tiny, sigma 0.25, seed 3", "training_seconds": 1}')
 
 
-def command(stage, *first, force=False, **options):
-    """Run a command with other options than ``WORDS``; its exit code."""
+def words_of(stage, *first, force=False, **options):
+    """``WORDS`` of a command with other options."""
     words = [*first, *WORDS[stage].split()[len(first) :], *["--force"] * force]
     for name, value in options.items():
         words[words.index(f"--{name}") + 1] = value
-    return exit_code(stage.main, *words)
+    return words
+
+
+def command(stage, **options):
+    """Run a command; its exit code."""
+    return exit_code(stage.main, *words_of(stage, **options))
 
 
 @pytest.mark.parametrize(
@@ -126,11 +140,7 @@ def command(stage, *first, force=False, **options):
 )
 def test_what_is_no_output_of_the_command_keeps_its_bytes(capfd, stage, first, options):
     before = contents(Path())
-    assert command(stage, *first, **options) == 2
-    out, err = capfd.readouterr()
-    (line,) = err.splitlines()
-    assert out == ""
-    assert line.startswith("error: ")
+    line = refusal(capfd, stage.main, *words_of(stage, *first, **options))
     assert any(word in line for word in ("name another", "remove it"))
     assert contents(Path()) == before
 
@@ -138,10 +148,8 @@ def test_what_is_no_output_of_the_command_keeps_its_bytes(capfd, stage, first, o
 def test_an_input_inside_the_folder_to_be_replaced_is_kept(capfd):
     Path("models").rename("ensembles/models")
     before = contents(Path())
-    assert command(ensemble, models="ensembles/models", out="ensembles") == 2
-    assert (
-        "ensembles must be a folder of ensembles or new, but ensembles/models, an input, is" in capfd.readouterr().err
-    )
+    line = refusal(capfd, ensemble.main, *words_of(ensemble, models="ensembles/models", out="ensembles"))
+    assert "ensembles must be a folder of ensembles or new, but ensembles/models, an input, is" in line
     assert contents(Path()) == before
 
 
@@ -170,15 +178,13 @@ def test_force_replaces_no_input_no_folder_and_no_other_model(stage, out):
 
 
 def test_the_message_says_what_must_be_there_and_what_is(capfd):
-    assert command(train, out="models/macer/2") == 2
-    assert capfd.readouterr().err == (
+    assert refusal(capfd, train.main, *words_of(train, out="models/macer/2")) == (
         "error: models/macer/2 must be the model gaussian of tiny, sigma 0.25, seed 0 or new, but holds macer of tiny, "
-        "sigma 0.25, seed 2; name another --out\n"
+        "sigma 0.25, seed 2; name another --out"
     )
-    assert command(train, log="notes") == 2
-    assert capfd.readouterr().err == (
+    assert refusal(capfd, train.main, *words_of(train, log="notes")) == (
         "error: notes must be the log of gaussian of tiny, sigma 0.25, seed 0 or new, but holds a.tsv, alone.csv, "
-        "b.json and 6 more; name another --log\n"
+        "b.json and 6 more; name another --log"
     )
 
 

@@ -10,14 +10,9 @@ from rs.models.fingerprint import model_fingerprint
 from rs.storage import certificate_rows
 from stages.certify import main as certify
 from stages.train import main as train
-from tests.support.helpers import exit_code, write_params
+from tests.support.helpers import exit_code, refusal, write_params
 
 pytestmark = pytest.mark.usefixtures("work")
-
-
-def command(main, *words):
-    """Run a command in this process; its exit code."""
-    return exit_code(main, *words)
 
 
 def train_words(tmp_path, tiny, method="gaussian", **options):
@@ -39,14 +34,14 @@ def settings(tmp_path):
 
 @pytest.fixture
 def trained(tmp_path, tiny, capfd):
-    assert command(train, *train_words(tmp_path, tiny)) == 0
+    assert exit_code(train, *train_words(tmp_path, tiny)) == 0
     capfd.readouterr()
     return tmp_path / "model"
 
 
 def test_what_the_command_line_chooses_is_in_rows_and_sidecar(tmp_path, tiny, trained):
     options = {"subset": "{stride: 4}", "n0": 20, "n": 30, "alpha": 0.05, "sigma": 0.5, "batch": 100}
-    assert command(certify, *certify_words(tmp_path, tiny, **options)) == 0
+    assert exit_code(certify, *certify_words(tmp_path, tiny, **options)) == 0
     made, sidecar = certificate_rows.read_rows(tmp_path / "rows.tsv"), json.loads((tmp_path / "rows.json").read_text())
     assert made["idx"].tolist() == [0, 4, 8]
     for name in ("n0", "n", "alpha", "sigma"):
@@ -63,17 +58,7 @@ def test_the_environment_chooses_the_device(tmp_path, tiny, monkeypatch, capfd):
     monkeypatch.setenv("RS_DEVICE", "abacus")
     words = [str(word) for word in train_words(tmp_path, tiny)]
     at = words.index("--device")
-    assert command(train, *words[:at], *words[at + 2 :]) == 2
-    assert "got 'abacus'" in capfd.readouterr().err
-
-
-def one_error(capfd):
-    """The one line on stderr, without ``error: ``."""
-    out, err = capfd.readouterr()
-    assert out == ""
-    (line,) = err.splitlines()
-    assert line.startswith("error: ")
-    return line
+    assert "got 'abacus'" in refusal(capfd, train, *words[:at], *words[at + 2 :])
 
 
 @pytest.mark.parametrize(
@@ -89,8 +74,7 @@ def one_error(capfd):
 )
 def test_a_mistake_in_training_is_one_line_and_leaves_nothing(tmp_path, tiny, capfd, method, options, word):
     before = sorted(tmp_path.rglob("*"))
-    assert command(train, *train_words(tmp_path, tiny, method, **options)) == 2
-    assert word in one_error(capfd)
+    assert word in refusal(capfd, train, *train_words(tmp_path, tiny, method, **options))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -107,6 +91,5 @@ def test_a_mistake_in_training_is_one_line_and_leaves_nothing(tmp_path, tiny, ca
 )
 def test_a_mistake_in_certifying_is_one_line_and_leaves_nothing(tmp_path, tiny, trained, capfd, options, word):
     before = sorted(tmp_path.rglob("*"))
-    assert command(certify, *certify_words(tmp_path, tiny, **options)) == 2
-    assert word in one_error(capfd)
+    assert word in refusal(capfd, certify, *certify_words(tmp_path, tiny, **options))
     assert sorted(tmp_path.rglob("*")) == before

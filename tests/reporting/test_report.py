@@ -7,7 +7,6 @@ from unittest.mock import patch
 import pandas as pd
 import pytest
 
-from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.params import read_params
 from rs.reporting import report
@@ -15,7 +14,7 @@ from rs.statistics import metrics
 from rs.storage import certificate_rows
 from rs.storage.files import write_json
 from stages.tables import main
-from tests.support.helpers import write_row_file
+from tests.support.helpers import exit_code, write_row_file
 from tests.support.tiny_study import (
     ENSEMBLES,
     N0,
@@ -56,28 +55,26 @@ def markdown(content):
 
 
 def command(root, *more):
+    """Run the stage; its exit code."""
     paths = [f"--{name}={root / name}" for name in ("results", "weights", "out")]
     with patch("rs.reporting.report._drawn", undrawn):
-        run(main, arguments=["tiny", *paths, f"--params={root / 'params.yaml'}", *more])
+        return exit_code(main, "tiny", *paths, f"--params={root / 'params.yaml'}", *more)
 
 
 PICTURES = ("curves", "acr-vs-members", "equal-cost")
 
 
 def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
-    with pytest.raises(SystemExit, match="0"):
-        command(tiny)
+    assert command(tiny) == 0
     (tiny / "out" / "certified-0.75.csv").write_text("of another grid")
-    with pytest.raises(SystemExit, match="0"):
-        command(tiny)
+    assert command(tiny) == 0
     names = {path.name for path in (tiny / "out").iterdir()}
     by_sigma = [f"{stem}-{sigma}" for stem in ("certified", "ensembles") for sigma in SIGMAS]
     stems = ("main", "differences", "theory", "bounds", *by_sigma)
     pictures = {f"{stem}.{form}" for stem in PICTURES for form in ("csv", "png", "svg")}
     tables = {f"{stem}.{form}" for stem in stems for form in ("md", "tex", "csv")}
     assert names == tables | pictures | {"gains.csv", "metrics.json", "claims.md", "index.html"}
-    with pytest.raises(SystemExit, match="0"):
-        command(tiny, f"--logs={tiny / 'logs'}", f"--out={tiny / 'timed'}")
+    assert command(tiny, f"--logs={tiny / 'logs'}", f"--out={tiny / 'timed'}") == 0
     times = {path.name for path in (tiny / "timed").iterdir()}
     timed = ("cost", "weighting-0.25", "weighting-0.5")
     assert times == {f"{stem}.{form}" for stem in timed for form in ("md", "tex", "csv")} | {
@@ -247,8 +244,7 @@ def edit(path, old, new):
 )
 def test_a_missing_or_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys, damage, message):
     damage(tiny)
-    with pytest.raises(SystemExit, match="2"):
-        command(tiny)
+    assert command(tiny) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

@@ -204,6 +204,20 @@ def exit_code(command, *words):
     return end.value.code or 0
 
 
+def ended(capfd, command, *words):
+    """Run a command; its exit code, and the text on stdout and on stderr."""
+    return exit_code(command, *words), *capfd.readouterr()
+
+
+def refusal(capfd, command, *words):
+    """Run a command that must refuse its input; the line that says why, with nothing on stdout."""
+    code, out, err = ended(capfd, command, *words)
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
 def write_row_file(rows, path):
     """Write certificate rows, of a frame or dicts, with their header."""
     records = rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
