@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.helpers import ROOT
-from tests.support.trust import FAMILIES, family_of, module_of, table
+from tests.support.trust import FAMILIES, table
 
 
 @pytest.mark.parametrize(("family", "name"), [(family, name) for family, names in FAMILIES.items() for name in names])
@@ -26,14 +26,6 @@ def test_the_page_tells_of_every_family() -> None:
     page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| ([a-z, ]+) \|", page.partition("## What `make trust` tries")[2], re.MULTILINE)
     assert told == ["family", *sorted(marked | set(FAMILIES))]
-
-
-def test_the_family_of_a_test_is_that_of_its_marker_or_of_its_name() -> None:
-    listed = "tests/smoothing/test_determinism.py::test_anything[1]"
-    assert family_of(listed) == "models that are not one function"
-    assert family_of(listed, ["faults"]) == "faults"
-    assert family_of("tests/study/test_grid.py::test_anything") is None
-    assert module_of("tests/storage/test_full_disk.py::test_anything[a::b]") == "full disk"
 
 
 def test_the_table_adds_cases_up_by_family() -> None:

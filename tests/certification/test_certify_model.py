@@ -165,19 +165,20 @@ def write_until(out, images, end=lambda: None):
     return remaining, writer.was_complete
 
 
-def test_a_loop_that_leaves_out_an_image_publishes_nothing(tmp_path):
-    with pytest.raises(ValueError, match="rows of all 5 images must be written, got 4"):
-        write_until(tmp_path / "rows.tsv", 4)
+@pytest.mark.parametrize(
+    ("images", "end", "error", "message"),
+    [
+        (SIZE - 1, lambda: None, ValueError, "rows of all 5 images must be written, got 4"),
+        (SIZE, fail, RuntimeError, "died"),
+    ],
+)
+def test_a_loop_that_leaves_out_an_image_or_raises_after_the_last_publishes_nothing(
+    tmp_path, images, end, error, message
+):
+    with pytest.raises(error, match=message):
+        write_until(tmp_path / "rows.tsv", images, end)
     assert list(tmp_path.glob("rows*")) == []
-    assert write_until(tmp_path / "rows.tsv", 1) == (INDICES[4:].tolist(), False)
-    assert (tmp_path / "rows.tsv").exists()
-
-
-def test_a_loop_that_raises_after_the_last_image_publishes_nothing(tmp_path):
-    with pytest.raises(RuntimeError, match="died"):
-        write_until(tmp_path / "rows.tsv", SIZE, fail)
-    assert list(tmp_path.glob("rows*")) == []
-    assert write_until(tmp_path / "rows.tsv", 0) == ([], False)
+    assert write_until(tmp_path / "rows.tsv", SIZE - images) == (INDICES[images:].tolist(), False)
     assert write_until(tmp_path / "rows.tsv", 0) == ([], True)
 
 

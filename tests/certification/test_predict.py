@@ -283,11 +283,6 @@ def test_damaged_exif_turns_no_picture(capfd, tmp_path):
     assert ";" not in text
 
 
-@pytest.mark.parametrize(("name", "value"), [("resize", 0), ("crop", -1), ("resize", 10**30)])
-def test_a_side_that_is_none_is_refused(capfd, model, tiny_files, name, value):
-    assert f"--{name} must be a number of pixels" in refused(capfd, *words(tiny_files, model, **{name: value}))
-
-
 def test_a_crop_must_fit_into_the_image(capfd, model, tiny_files):
     line = refused(capfd, *words(tiny_files, model, crop=5))
     assert f"{tiny_files[0]} must be at least as large as --crop 5, got 4 x 4; give a smaller --crop" in line
@@ -303,14 +298,14 @@ def test_a_folder_is_no_image(capfd, tmp_path, model):
     [
         ({"device": "abacus"}, "got 'abacus'"),
         ({"data": "nowhere"}, "nowhere must be a prepared data set"),
+        ({"model": LINEAR}, "give --sigma"),
+        ({"resize": 0}, "--resize must be a number of pixels"),
+        ({"crop": -1}, "--crop must be a number of pixels"),
+        ({"resize": 10**30}, "--resize must be a number of pixels"),
     ],
 )
 def test_a_mistake_is_one_line(capfd, model, tiny_files, options, word):
     assert word in refused(capfd, *words(tiny_files, **{"model": model, **options}))
-
-
-def test_a_model_of_the_users_own_needs_a_noise(capfd, tiny, tiny_files):
-    assert refused(capfd, *words(tiny_files, LINEAR, data=tiny)).endswith("give --sigma")
 
 
 def test_a_model_that_sees_its_batch_is_refused(capfd, tiny, tiny_files):

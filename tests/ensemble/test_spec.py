@@ -15,10 +15,9 @@ from rs.ensemble.spec import FittedWeights, load, load_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
-from rs.runtime import code_fingerprint
 from rs.study.ensembles import Combination
 from tests.support.ensemble_specs import GLOBAL, MADE, PER_IMAGE, fitted, made, member, network, spec, written
-from tests.support.helpers import CLASSES, ROOT, SHAPE, smallnet, write_tiny
+from tests.support.helpers import CLASSES, SHAPE, smallnet, write_tiny
 
 pytestmark = pytest.mark.usefixtures("models_here")
 # ------------------------------------------------------------------------------------------------- the file
@@ -205,10 +204,3 @@ def test_members_come_in_their_order_and_must_be_classifiers_of_the_images():
             InputError, match=rf"pool\.json must be of classifiers of tiny .*but they are of tiny .*{came}"
         ):
             load_members(members, "tiny", 0.25, Path("pool.json"), replace(meta, **change))
-
-
-def test_the_methods_are_no_part_of_what_certificates_are_made_by():
-    """A new method, or an edit of one, must not certify every model again."""
-    modules = code_fingerprint.closure(ROOT, Path("stages/certify.py"))
-    assert Path("rs/ensemble/spec.py") in modules
-    assert not [module for module in modules if module.parent == Path("rs/methods")]

@@ -226,18 +226,6 @@ def test_a_log_that_contradicts_itself_is_refused(tmp_path, old, new, words):
     assert words in message
 
 
-def test_a_running_total_of_right_images_is_refused_whatever_the_predictions(tmp_path):
-    rows = [line.split("\t") for line in log(wrong=[1, 2]).splitlines()]
-    total = np.cumsum([int(row[4]) for row in rows[1:]])
-    lines = [
-        "\t".join(rows[0]),
-        *("\t".join([*row[:4], str(n), row[5]]) for row, n in zip(rows[1:], total, strict=True)),
-    ]
-    for images in (2, 7):
-        path = folder(tmp_path, {"a.tsv": "\n".join(lines[: images + 1]) + "\n"}, [entry("a")])
-        assert "correct must be" in refusal(path)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

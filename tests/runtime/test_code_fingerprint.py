@@ -13,8 +13,16 @@ STAGES = sorted(path.stem for path in (ROOT / "stages").glob("*.py") if path.ste
 
 
 def test_an_edit_of_what_ensembles_or_certificates_are_made_by_trains_nothing() -> None:
-    used = {path.parts[1] for path in code_fingerprint.closure(ROOT, Path("stages/train.py")) if len(path.parts) > 2}
-    assert not used & {"ensemble", "certification", "reporting"}
+    used = {path.as_posix() for path in code_fingerprint.closure(ROOT, Path("stages/train.py"))}
+    assert not [path for path in used if path.split("/")[1] in ("ensemble", "certification", "reporting")]
+    assert not used & {"rs/smoothing/settings.py", "rs/statistics/sequential.py"}  # rules of early stopping
+    assert "rs/smoothing/classifier.py" in used
+
+
+def test_an_edit_of_a_training_method_certifies_nothing() -> None:
+    used = code_fingerprint.closure(ROOT, Path("stages/certify.py"))
+    assert Path("rs/ensemble/spec.py") in used
+    assert not [path for path in used if path.parent == Path("rs/methods")]
 
 
 @pytest.mark.parametrize("stage", STAGES)

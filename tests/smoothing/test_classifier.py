@@ -11,7 +11,7 @@ from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.noise import block
-from rs.smoothing.vote_counting import Tally, VoteCounter
+from rs.smoothing.vote_counting import Tally
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound
@@ -244,22 +244,3 @@ def test_a_known_seed_lets_an_adversary_choose_the_image_and_fresh_seeds_do_not(
     assert chosen  # all that the adversary needs: some image of 8 bits that is falsely certified, for good
     most = stats.binom.isf(1e-6, runs, alpha)
     assert sum(is_false(chosen[0], seed) for seed in range(1, 1 + runs)) <= most
-
-
-def test_votes_of_several_classifiers_are_those_of_each_counted_alone():
-    """Of other widths, in other groups, over several batches."""
-    rng = torch.Generator().manual_seed(0)
-    batches = [
-        (torch.randint(4, (2, draws, 3), generator=rng), torch.rand((1, draws, 5), generator=rng)) for draws in (7, 20)
-    ]
-    together = VoteCounter([3, 5, 3], torch.device("cpu"))
-    for narrow, wide in batches:
-        together.add(narrow.double(), narrow.shape[1:], torch.tensor([2, 0]))
-        together.add(wide, wide.shape[1:], torch.tensor([1]))
-    of_all = [(narrow[1], wide[0], narrow[0]) for narrow, wide in batches]
-    for counts, *scores in zip(together.fetch(), *of_all, strict=True):
-        alone = VoteCounter([scores[0].shape[1]], torch.device("cpu"))
-        for one in scores:
-            alone.add(one[None].double(), one.shape)
-        votes = np.concatenate([one.numpy().argmax(axis=1) for one in scores])  # the lowest of equals
-        assert counts.tolist() == alone.fetch()[0].tolist() == np.bincount(votes, minlength=len(counts)).tolist()

@@ -1,7 +1,6 @@
 """Certificates that stop early: ``rs.smoothing.settings``, and the users of their rows."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from scipy.special import ndtr
 
 from rs.certification.certify_model import certification_settings, certify_images
 from rs.errors import InputError
-from rs.runtime import code_fingerprint
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings, Stop
@@ -19,7 +17,7 @@ from rs.statistics.certificate import ABSTAIN
 from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
 from rs.storage import certificate_rows
 from stages.export import main as export
-from tests.support.helpers import CERTIFY, ROOT, Linear, exit_code, tiny_images, tiny_params
+from tests.support.helpers import CERTIFY, Linear, exit_code, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
 STOP = {"at_radius": 0.2, "tolerance": None, "beta": 0.001, "step": 100}
@@ -198,10 +196,3 @@ def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, folder, made, capsys):
     assert exit_code(export, str(folder / "at.tsv"), "--out", str(tmp_path / "log.tsv")) == 2
     assert "must hold radii, got only whether given ones are certified (at-radius:0.1:5000)" in capsys.readouterr().err
     assert not (tmp_path / "log.tsv").exists()
-
-
-def test_training_does_not_depend_on_the_code_of_early_stopping():
-    """An edit of it must not train a model again: the classifier is handed a run, and imports no rule."""
-    modules = {path.as_posix() for path in code_fingerprint.closure(ROOT, Path("stages/train.py"))}
-    assert "rs/smoothing/classifier.py" in modules
-    assert not modules & {"rs/smoothing/settings.py", "rs/statistics/sequential.py"}

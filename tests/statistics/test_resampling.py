@@ -20,7 +20,7 @@ from rs.statistics.resampling import (
 from rs.storage import certificate_rows
 from tests.support import tiny_study
 from tests.support.label_bounds import label_bounds
-from tests.support.tiny_study import ALPHA, IMAGES, N0, N, cell_rows, make_rows
+from tests.support.tiny_study import ALPHA, IMAGES, N, cell_rows
 
 SIGMA, LEVEL = 0.5, 0.3
 
@@ -106,26 +106,6 @@ def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
         fewer(rows.assign(counts0="-"), 5)
     with pytest.raises(InputError, match="fixed number of draws"):
         fewer(rows.assign(mode="within:0.1:200"), 5)
-
-
-def test_label_bounds_are_those_of_right_certificates_and_of_the_labels_votes_elsewhere():
-    right, abstains = row((5, 0), (9, 1), 0), row((3, 2), (5, 5), 0)
-    wrong, lucky = row((0, 5), (2, 8), 0), row((1, 4), (9, 1), 0)  # lucky: the votes are for the label, n0's are not
-    rows = pd.concat([right, abstains, wrong, lucky, wrong.assign(n=0, counts="-", mode="shortcut")])
-    expected = [*lower_bound([9, 5, 2], 10, LEVEL), 0.5, 0]
-    assert label_bounds(rows).tolist() == pytest.approx(expected, rel=1e-15)
-    assert not lucky["correct"].any()
-
-
-def test_a_log_without_votes_has_the_bounds_of_its_radii(tmp_path):
-    ours = make_rows(0.5, 3)
-    certificate_rows.write_field_log(ours, tmp_path / "log.tsv")
-    log = certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, n0=N0, n=N, alpha=ALPHA)
-    expected = ours["p_lower"].where(ours["correct"] == 1, 0)
-    assert label_bounds(log).tolist() == pytest.approx(expected.tolist(), rel=1e-9)
-    assert 0 < ours["correct"].sum() < IMAGES
-    unknown = certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5)  # neither draws nor alpha
-    assert label_bounds(unknown).tolist() == label_bounds(log).tolist()
 
 
 def test_label_bounds_hold_with_probability_of_at_least_1_less_alpha():
