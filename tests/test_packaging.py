@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from PIL import Image
 from ruamel.yaml import YAML
 
 import rs
@@ -23,7 +22,7 @@ from rs.errors import DISTRIBUTION, install
 from rs.params import section
 from rs.smoothing.settings import SmoothingOptions
 from tests.support.cells import certify_folder
-from tests.support.helpers import CLASSES, ROOT, arrays, tiny_params, write_params, write_tiny
+from tests.support.helpers import ROOT, arrays, python, tiny_params, write_params, write_photos, write_tiny
 from tests.support.untrained import save_model
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -176,10 +175,7 @@ def test_a_small_installation_certifies_predicts_shows_and_compares(tmp_path, mo
     write_tiny(Path("data"))
     write_params(Path("params.yaml"))
     save_model(Path("model"))
-    images, labels = arrays(4, 3)
-    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        Path("photos", CLASSES[label]).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image[0]).save(Path("photos", CLASSES[label], f"{number}.png"))
+    write_photos(Path("photos"), *arrays(4, 3))
     commands = [
         words.split()
         for words in (
@@ -195,9 +191,8 @@ def test_a_small_installation_certifies_predicts_shows_and_compares(tmp_path, mo
         )
     ]
     Path("digits.yaml").write_text("datasets: {digits: {source: sklearn, test_share: 0.2, split_seed: 0}}")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RS_WORK": str(tmp_path / "work")}
-    command = [sys.executable, "-c", SMALL, json.dumps(commands), " ".join(MODULES_OF_EXTRAS)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    modules, work = " ".join(MODULES_OF_EXTRAS), str(tmp_path / "work")
+    done = python("-c", SMALL, json.dumps(commands), modules, cwd=tmp_path, RS_WORK=work)
     codes = [line for line in done.stdout.splitlines() if line.split(" ")[0] in {words[0] for words in commands}]
     ends = {"doctor": 1, "prepare": 2}  # the model is not trained, and digits are scikit-learn's
     assert codes == [f"{words[0]} {ends.get(words[0], 0)}" for words in commands], done.stderr
@@ -244,9 +239,8 @@ def test_the_wheel_has_the_library_with_its_data_and_nothing_else(wheel):
 @needs_pip
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", [None, "torchrun --standalone --nproc-per-node 2"], ids=["alone", "launched"])
-def test_an_installed_command_writes_the_bytes_of_a_checkout(installed, tmp_path, monkeypatch, launcher):
+def test_an_installed_command_writes_the_bytes_of_a_checkout(installed, tmp_path, work, monkeypatch, launcher):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
     model, data, params = tmp_path / "model", write_tiny(tmp_path / "data"), write_params(tmp_path / "params.yaml")
     save_model(model)
     settings = certification_settings(tiny_params(), "tiny")

@@ -54,15 +54,14 @@ SIGMA, COUNT = 0.25, 10
 SETTINGS = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4, "engine": "quantized"})
 
 
-def quantized(model, shape, seed=0):
-    """A model in int8, calibrated on random pixels."""
-    split = replace(tiny_images(COUNT), images=np.random.default_rng(seed).integers(0, 256, (COUNT, *shape), np.uint8))
-    return int8.quantized_classifier(model, int8.quantize(model, split, SIGMA, COUNT), shape)
+def tiny_colours():
+    """Random pixels to calibrate on."""
+    return replace(tiny_images(COUNT), images=np.random.default_rng(0).integers(0, 256, (COUNT, *COLOUR), np.uint8))
 
 
 @pytest.fixture(scope="module")
 def colour():
-    return quantized(residual(), COLOUR)
+    return int8.quantized_classifier(residual(), int8.quantize(residual(), tiny_colours(), SIGMA, COUNT), COLOUR)
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +98,6 @@ def test_logits_are_equal_bit_for_bit_with_one_thread_and_two():
         return int8.quantized_classifier(residual(), quantised, COLOUR)(x)
 
     assert torch.equal(*with_one_thread_and_two(logits))
-
-
-def tiny_colours(seed=0):
-    return replace(tiny_images(COUNT), images=np.random.default_rng(seed).integers(0, 256, (COUNT, *COLOUR), np.uint8))
 
 
 def test_weights_have_seven_bits_so_that_no_processor_saturates():
@@ -355,8 +350,7 @@ def test_members_of_an_ensemble_are_quantised_each(tiny):
     assert len([one for one in made.module.modules() if isinstance(one, QuantizedNetwork)]) == 2
 
 
-def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_path, monkeypatch):
-    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_path, work):
     sides = {}
     for engine in ("quantized", "plain"):
         out, how = tmp_path / f"{engine}.tsv", replace(SETTINGS, engine=engine)
@@ -372,8 +366,9 @@ def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_p
     assert sides["plain"]["precision"] == "float32"
 
 
-def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say_which(tmp_path, monkeypatch, capfd):
-    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say_which(
+    tmp_path, work, monkeypatch, capfd
+):
     monkeypatch.setattr(int8, "CALIBRATION", 7)
     write_tiny(tmp_path / "data")
     save_model(tmp_path / "model")

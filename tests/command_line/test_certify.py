@@ -23,7 +23,17 @@ from rs.smoothing.settings import Draws
 from rs.statistics.certificate import UNLABELLED, format_counts
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
-from tests.support.helpers import CERTIFY, CLASSES, Linear, arrays, ended, refusal, tiny_params, write_params
+from tests.support.helpers import (
+    CERTIFY,
+    CLASSES,
+    Linear,
+    arrays,
+    ended,
+    refusal,
+    tiny_params,
+    write_params,
+    write_photos,
+)
 from tests.support.untrained import save_model
 
 LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
@@ -32,9 +42,8 @@ NAMES = "left\nright\n"
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
+def project(tmp_path, work, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
     Path("names.txt").write_text(NAMES)
 
 
@@ -45,14 +54,12 @@ def save(folder, number, pixels):
 
 @pytest.fixture
 def flat():
-    for number, image in enumerate(IMAGES):
-        save("photos", number, image[0])
+    write_photos(Path("photos"), IMAGES)
 
 
 @pytest.fixture
 def labelled():
-    for number, (image, label) in enumerate(zip(IMAGES, LABELS, strict=True)):
-        save(f"labelled/{NAMES.split()[label]}", number, image[0])
+    write_photos(Path("labelled"), IMAGES, LABELS)
 
 
 def pictures(folder, out, *more):

@@ -1,12 +1,11 @@
 """What the command says of a classifier: ``rs.command_line.doctor``."""
 
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 from rs.command_line.main import app
 from rs.errors import InputError
-from tests.support.helpers import CLASSES, arrays, write_tiny
+from tests.support.helpers import arrays, write_photos, write_tiny
 from tests.support.untrained import save_model
 
 MODELS = """
@@ -65,11 +64,7 @@ def test_a_function_needs_images():
 @pytest.fixture
 def photos(data):
     """The tiny test images as files, a subfolder a class."""
-    images, labels = arrays(60, 3)
-    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        folder = data.parent / "photos" / CLASSES[label]
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image[0]).save(folder / f"{number:02}.png")
+    write_photos(data.parent / "photos", *arrays(60, 3))
     return data.parent / "photos"
 
 

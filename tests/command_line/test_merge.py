@@ -17,10 +17,9 @@ LINEAR = "tests.support.helpers:Linear"
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
+def project(tmp_path, work, monkeypatch):
     """A folder with a data set of ten test images and its recipe."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
     write_tiny(Path("data"))
     write_params(Path("params.yaml"))
 

@@ -97,10 +97,9 @@ def picture(rng, shape):
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
+def project(tmp_path, work, monkeypatch):
     """A folder with a module of networks and 90 pictures."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [name for name in architectures.USER_NETWORKS if name.startswith("own_networks:")]:
         del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]

@@ -32,9 +32,8 @@ TARGET = f"{__name__}:stricter"
 
 
 @pytest.fixture(autouse=True)
-def rows(tmp_path, monkeypatch, capfd):
+def rows(tmp_path, work, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
     for number, level in enumerate(LEVELS):
         folder = Path("photos", "right" if level > 127 else "left")
         folder.mkdir(parents=True, exist_ok=True)

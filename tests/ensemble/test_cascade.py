@@ -1,9 +1,6 @@
 """Cascades: members asked in turn, alone and in a pool. The slow form of the rule is in ``test_rules.py``."""
 
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -20,7 +17,7 @@ from rs.runtime import arithmetic
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.sequential import Decider
-from tests.support.helpers import ROOT, needs_x86
+from tests.support.helpers import needs_x86, python
 from tests.support.small_pool import SIGMA, Counting, as_bytes, image, pool
 
 DRAWS, BATCH = 1030, 100
@@ -222,10 +219,7 @@ for engine in ("plain", "folded"):
 @needs_x86
 def test_a_network_of_portable_arithmetic_has_the_same_scores_in_turn_bit_for_bit_and_the_rows_of_its_pool():
     """Its answers to an image are the same in every batch of whole ROWS; the draws of a study come in such batches."""
-    environment = os.environ | arithmetic.PORTABLE | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", ALIKE], env=environment, capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    done = python("-c", ALIKE, **arithmetic.PORTABLE)
     assert done.returncode == 0, done.stderr
     first, *answers = done.stdout.split("\n")
     assert first == "portable"

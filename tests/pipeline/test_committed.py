@@ -3,11 +3,9 @@
 import hashlib
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 import tarfile
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -17,11 +15,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from rs.methods import METHODS
-from rs.runtime.arithmetic import PORTABLE
 from rs.statistics.comparison import LEVEL, estimate, sample
 from rs.statistics.metrics import acr, certified_accuracy
 from rs.storage import certificate_rows
-from tests.support.helpers import ROOT, needs_x86
+from tests.support.helpers import ROOT, needs_x86, stage
 from tests.support.small_project import run
 
 LOCK = YAML(typ="safe", pure=True).load((ROOT / "dvc.lock").read_text())["stages"]
@@ -33,15 +30,6 @@ COMPUTING = ("numpy", "scikit-learn", "scipy", "torch")
 
 def pinned(name):
     return re.search(rf"^{name}==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
-
-
-def stage(folder, *words):
-    """Run a stage of the project in an empty folder, as a command of its own."""
-    environment = {key: value for key, value in os.environ.items() if key not in PORTABLE}
-    environment |= {"PYTHONPATH": str(ROOT), "RS_WORK": str(folder / "work")}
-    command = [sys.executable, "-m", *words, "--params", str(ROOT / "params.yaml")]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def recorded(stage_name, path):
@@ -118,19 +106,10 @@ def test_the_table_of_the_readme_is_that_of_the_committed_report():
             assert cell.strip("*") == mean(committed(csv, "cifar10-cpu", sigma=sigma, **where))
 
 
-def sample_of_readme(name, folder):
-    """The sample that a line of README's table is of."""
-    members, _, combination = name.partition(" x1 + macer x2, ")
-    if not combination:
-        return sample(*rows_of(name, folder))
-    paths = sorted((folder / "pool").glob(f"{members}-?+macer-?-?.{combination}.tsv"))
-    return sample([certificate_rows.read_rows(path) for path in paths], [[0, 1, 2]] * len(paths))
-
-
-def test_bold_in_the_readme_is_the_largest_acr_and_what_ties_with_it(archive):
+def test_bold_in_the_readme_is_the_largest_acr_and_what_ties_with_it(results):
     titles, rows = table("README.md", "method")
     for column, sigma in enumerate(sigmas(titles), start=1):
-        samples = {row[0]: sample_of_readme(row[0], archive / f"results/cifar10-cpu/{sigma}") for row in rows}
+        samples = {row[0]: sample_of(row[0], results("cifar10-cpu", sigma)) for row in rows}
         largest = max(samples, key=lambda name: estimate(samples[name]).value)
         ties = {name for name in samples if name != largest and estimate(samples[largest], samples[name]).tie}
         assert {row[0] for row in rows if row[column].startswith("**")} == {largest, *ties}
@@ -301,39 +280,46 @@ def unpacked(tmp_path_factory):
     return folders
 
 
-@pytest.fixture
-def archive(unpacked):
-    """The rows of 2,000 images of CIFAR-10."""
-    return unpacked["cifar10-cpu"]
+@pytest.fixture(scope="module")
+def results(unpacked):
+    """The folder of the rows of a study at a noise level: 2,000 images, or 500 with four times the draws."""
+    return lambda study, level: unpacked[study] / "results/cifar10-cpu" / str(level)
 
 
-@pytest.fixture
-def archive_of_more_draws(unpacked):
-    """The rows of 500 images of CIFAR-10, with four times the draws."""
-    return unpacked["cifar10-cpu-500"]
+@pytest.fixture(scope="module")
+def fitted_weights(unpacked):
+    """The weights of an ensemble by the beginning of its file's name, of each set of seeds."""
+
+    def of(level, name):
+        paths = sorted((unpacked["cifar10-cpu"] / "weights/cifar10-cpu" / level).glob(f"{name}.json"))
+        return [json.loads(path.read_text())["fitted"]["weights"] for path in paths]
+
+    return of
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(archive, level):
+def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(results, level):
     for method in STUDIED:
         row = committed("main", "cifar10-cpu", method=method, sigma=float(level))
-        paths = [archive / "results/cifar10-cpu" / level / f"{method}-0.tsv"]
-        paths += [paths[0].parent / "pool" / f"{method}-{seed}.tsv" for seed in range(1, row["seeds"])]
-        found = [acr(certificate_rows.read_rows(path)) for path in paths]
-        assert np.mean(found) == pytest.approx(row["acr"], rel=1e-12)
+        frames, _ = rows_of(method, results("cifar10-cpu", level))
+        assert len(frames) == row["seeds"]
+        assert np.mean([acr(frame) for frame in frames]) == pytest.approx(row["acr"], rel=1e-12)
 
 
-def test_the_weights_of_advmacer_beside_two_macers_are_those_of_the_committed_run(archive):
+def test_the_weights_of_advmacer_beside_two_macers_are_those_of_the_committed_run(fitted_weights):
     text = words_of("docs/cifar10-cpu.md")
     for level, said in (("0.25", "({} for AdvMacer)"), ("0.5", "({} for AdvMacer)"), ("1.0", "AdvMacer gets {}, ")):
-        paths = (archive / "weights/cifar10-cpu" / level).glob("advmacer-?+macer-?-?.optimal.json")
-        weights = [json.loads(path.read_text())["fitted"]["weights"][0] for path in paths]
+        weights = [first for first, *_ in fitted_weights(level, "advmacer-?+macer-?-?.optimal")]
         assert len(weights) == 3
         assert said.format(f"{min(weights):.2f} to {max(weights):.2f}") in text
 
 
 def rows_of(name, folder):
-    """The rows of a method's trainings, or of its ensemble of three, and the seeds of each."""
+    """The rows of a method's trainings, of its ensemble of three or of one with two MACERs, and the seeds of each."""
+    method, _, combination = name.partition(" x1 + macer x2, ")
+    if combination:
+        paths = sorted((folder / "pool").glob(f"{method}-?+macer-?-?.{combination}.tsv"))
+        return [certificate_rows.read_rows(path) for path in paths], [[0, 1, 2]] * len(paths)
     method, _, combination = name.partition(" x3, ")
     if combination:
         return [certificate_rows.read_rows(folder / "pool" / f"{method}-0-1-2.{combination}.tsv")], [[0, 1, 2]]
@@ -342,18 +328,23 @@ def rows_of(name, folder):
     return [certificate_rows.read_rows(path) for path in found.values()], [[seed] for seed in found]
 
 
+def sample_of(name, folder):
+    """The sample of :func:`rows_of`."""
+    return sample(*rows_of(name, folder))
+
+
 def estimated_gain(gain):
     """An estimated difference with its errors, and whether it is a tie."""
     return with_errors(gain.value, gain.error_images, gain.error, 4, "+") + " tie" * (gain.p_value > LEVEL)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_certified_accuracies_with_more_draws_are_those_of_the_committed_rows(archive_of_more_draws, level):
+def test_the_certified_accuracies_with_more_draws_are_those_of_the_committed_rows(results, level):
     titles, rows = table("docs/cifar10-cpu.md", f"σ = {level}")
     assert titles[-2:] == ["ACR", "to advmacer"]
     assert [row[0] for row in rows[:7]] == [*STUDIED]
-    folder = archive_of_more_draws / "results/cifar10-cpu" / level
-    reference = sample(*rows_of("advmacer", folder))
+    folder = results("cifar10-cpu-500", level)
+    reference = sample_of("advmacer", folder)
     for name, *cells, acr_shown, difference in rows:
         frames, seeds = rows_of(name, folder)
         assert {len(frame) for frame in frames} == {500}
@@ -366,13 +357,13 @@ def test_the_certified_accuracies_with_more_draws_are_those_of_the_committed_row
         assert difference == ("–" if name == "advmacer" else estimated_gain(gain))
 
 
-def test_three_networks_averaged_gain_with_more_draws_what_the_page_says(archive_of_more_draws):
+def test_three_networks_averaged_gain_with_more_draws_what_the_page_says(results):
     said = []
     for method, name in (("advmacer", "AdvMacer"), ("smoothadv", "SmoothAdv"), ("macer", "MACER")):
         gains = []
         for level in LEVELS:
-            folder = archive_of_more_draws / "results/cifar10-cpu" / level
-            gain = estimate(sample(*rows_of(f"{method} x3, average", folder)), sample(*rows_of(method, folder)))
+            folder = results("cifar10-cpu-500", level)
+            gain = estimate(sample_of(f"{method} x3, average", folder), sample_of(method, folder))
             assert gain.value > 0
             assert not gain.tie
             gains.append(gain.value)
@@ -393,13 +384,13 @@ def lead_on(folder, first, end):
     return estimate(*samples)
 
 
-def test_what_few_images_say_and_the_others_is_of_the_committed_rows(archive, archive_of_more_draws):
+def test_what_few_images_say_and_the_others_is_of_the_committed_rows(results):
     titles, rows = table("docs/cifar10-cpu.md", "sigma", "first 500, n = 4,000")
     assert titles == ["first 500, n = 1,000", "500 to 1,016", "1,017 to 1,999, JPEG", "all 2,000"]
     assert [level for level, *_ in rows] == LEVELS
     apart = {}
     for level, *cells in rows:
-        more, rest = (place / "results/cifar10-cpu" / level for place in (archive_of_more_draws, archive))
+        more, rest = (results(study, level) for study in ("cifar10-cpu-500", "cifar10-cpu"))
         parts = [(0, 500), (500, 1017), (1017, 2000), (0, 2000)]
         found = [lead_on(more, 0, 500), *(lead_on(rest, *part) for part in parts)]
         assert cells == [estimated_gain(gain) for gain in found]
@@ -420,16 +411,14 @@ def test_the_seconds_of_trainings_that_the_page_compares_are_those_of_the_commit
     assert f"**Consistency costs {share} of AdvMacer's seconds" in text
 
 
-def test_macer_with_more_time_than_advmacer_is_what_the_page_says(unpacked):
+def test_macer_with_more_time_than_advmacer_is_what_the_page_says(results):
     seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", index_col="method")["seconds"]
     text = words_of("docs/cifar10-cpu.md")
     more = 8 * seconds["macer"] / (6 * seconds["advmacer"]) - 1
     assert f"MACER with eight epochs, {100 * more:.0f} % more time than AdvMacer's six" in text
     for level in LEVELS:
-        usual, longer = (
-            unpacked[name] / "results/cifar10-cpu" / level for name in ("cifar10-cpu", "cifar10-cpu-macer-8-epochs")
-        )
-        frames, seeds = rows_of("macer", longer)
+        usual = results("cifar10-cpu", level)
+        frames, seeds = rows_of("macer", results("cifar10-cpu-macer-8-epochs", level))
         eight = sample(frames, seeds)
         others = [rows_of(method, usual) for method in ("macer", "advmacer")]
         assert all(trained[: len(seeds)] == seeds for _, trained in others)
@@ -473,27 +462,22 @@ def test_the_pages_count_the_verdicts_on_ensembles_as_the_claims_do():
     assert said in words_of("README.md")
 
 
-def test_all_nine_models_of_which_the_page_says_so_have_equal_weights(archive):
-    path = archive / "weights/cifar10-cpu/0.25/advmacer-0-1-2+smoothadv-0-1-2+macer-0-1-2.radius.json"
-    assert json.loads(path.read_text())["fitted"]["weights"] == pytest.approx([1 / 9] * 9)
-    assert "All nine models have 0.314 with equal weights" in words_of("docs/cifar10-cpu.md")
-    assert (
-        f"{committed('ensembles-0.25', 'cifar10-cpu', ensemble='all nine', combination='radius')['acr']:.3f}" == "0.314"
-    )
+def test_all_nine_models_of_which_the_page_says_so_have_equal_weights(fitted_weights):
+    (weights,) = fitted_weights("0.25", "advmacer-0-1-2+smoothadv-0-1-2+macer-0-1-2.radius")
+    assert weights == pytest.approx([1 / 9] * 9)
+    row = committed("ensembles-0.25", "cifar10-cpu", ensemble="all nine", combination="radius")
+    assert f"All nine models have {row['acr']:.3f} with equal weights" in words_of("docs/cifar10-cpu.md")
 
 
-def test_what_the_page_says_of_weights_and_mixtures_is_of_the_committed_rows(archive):
+def test_what_the_page_says_of_weights_and_mixtures_is_of_the_committed_rows(results):
     """Of AdvMacer and two MACERs, by the three ways to share the seeds out; and of losses to equal weights."""
     less, text = [], words_of("docs/cifar10-cpu.md")
     for level in LEVELS:
-        pool = archive / "results/cifar10-cpu" / level / "pool"
-        fitted, optimal = (
-            sample([certificate_rows.read_rows(path) for path in paths], [[0, 1, 2]] * len(paths))
-            for paths in (sorted(pool.glob(f"advmacer-?+macer-?-?.{key}.tsv")) for key in ("radius", "optimal"))
-        )
-        less.append(f"{-estimate(fitted, optimal).value:.3f}")
+        folder = results("cifar10-cpu", level)
+        radius, optimal = (sample_of(f"advmacer x1 + macer x2, {key}", folder) for key in ("radius", "optimal"))
+        less.append(f"{-estimate(radius, optimal).value:.3f}")
     names = ("advmacer", "advmacer x3, average")  # at 1.0, the last level
-    alone, three = (estimated_gain(estimate(fitted, sample(*rows_of(name, pool.parent)))) for name in names)
+    alone, three = (estimated_gain(estimate(radius, sample_of(name, folder))) for name in names)
     said = f"at every level, by {less[0]}, {less[1]} and {less[2]}, and at 1.0 below AdvMacer alone"
     assert f"{said} ({alone}) and three AdvMacers ({three})." in text
     claims = re.findall(
@@ -521,10 +505,12 @@ def test_what_the_page_says_of_weights_and_mixtures_is_of_the_committed_rows(arc
 )
 def test_a_model_and_its_rows_made_here_are_those_of_the_committed_run(tmp_path):
     model, rows = "models/digits/0.25/gaussian/0", "results/digits/0.25/gaussian-0.tsv"
-    data = ["--dataset", "digits", "--data", "data/digits"]
-    stage(tmp_path, "stages.prepare", "digits", "--out", "data/digits")
+    data, params = ["--dataset", "digits", "--data", "data/digits"], ["--params", ROOT / "params.yaml"]
+    run_stage = partial(stage, cwd=tmp_path, RS_WORK=str(tmp_path / "work"))
+    run_stage("stages.prepare", "digits", "--out", "data/digits", *params)
     assert md5(tmp_path / "data" / "digits") == recorded("prepare@digits", "data/digits")
-    stage(tmp_path, "stages.train", "gaussian", *data, "--sigma", "0.25", "--seed", "0", "--out", model, "--log", "log")
+    words = ["--sigma", "0.25", "--seed", "0", "--out", model, "--log", "log", *params]
+    run_stage("stages.train", "gaussian", *data, *words)
     assert md5(tmp_path / model) == recorded("train@digits-gaussian-0.25-0", model)
-    stage(tmp_path, "stages.certify", model, *data, "--out", rows)
+    run_stage("stages.certify", model, *data, "--out", rows, *params)
     assert md5(tmp_path / rows) == recorded("certify@digits-gaussian-0.25-0", rows)

@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -21,9 +19,9 @@ from rs.command_line.shell import run as run_command
 from rs.models import architectures, checkpoint
 from rs.statistics.radius import lower_bound, radius
 from rs.storage.files import write_json
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, python
 from tests.support.pages import blocks, commands, written_out
-from tests.support.small_project import environment, run
+from tests.support.small_project import run
 from tests.support.stand_in import stand_in_project
 from tests.support.untrained import save_model
 
@@ -193,10 +191,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: Path) -> Path:
+def workplace(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch, digits: Path) -> Path:
     """A folder with digits, an untrained network for them, a model of the user's, an image, and the parameters."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
     monkeypatch.setenv("RS_DEVICE", "cpu")
     monkeypatch.syspath_prepend(tmp_path)
     shutil.copytree(digits, "data/digits")
@@ -290,9 +287,7 @@ def test_links_of_the_notebooks_lead_to_files() -> None:
 @pytest.mark.slow
 def test_the_pages_make_a_site_without_a_warning(tmp_path: Path) -> None:
     options = ["--fail-on-warning", "--quiet", "-d", "trees"]
-    command = [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), "site"]
-    variables = environment() | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    done = python("-m", "sphinx", *options, ROOT / "docs", "site", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
     assert pages <= {path.stem for path in (tmp_path / "site").glob("*.html")}

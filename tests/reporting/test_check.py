@@ -7,8 +7,6 @@ import math
 import os
 import re
 import shutil
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from rs.errors import InputError
 from rs.reporting import check
 from rs.reporting.bundle import make_bundle, verify
 from rs.study.subset import select, subset_name
+from tests.support.helpers import python
 from tests.support.tiny_bundle import make_bundled_study, packed
 
 
@@ -76,11 +75,7 @@ def test_the_checker_runs_alone(bundle, content, tmp_path):
     (tmp_path / "check.py").write_bytes(content["check.py"])
     for name, data in (("good", bundle), ("bad", bundle[:-1])):
         (tmp_path / name).write_bytes(data)
-    command = [sys.executable, "-I", "-S", "check.py"]
-    good, bad = (
-        subprocess.run([*command, name], cwd=tmp_path, capture_output=True, text=True, check=False)
-        for name in ("good", "bad")
-    )
+    good, bad = (python("-I", "-S", "check.py", name, cwd=tmp_path) for name in ("good", "bad"))
     assert (good.returncode, good.stdout.splitlines()) == (0, check.check_bundle(bundle))
     assert bad.returncode == 1
     assert bad.stderr.startswith("refused: ")

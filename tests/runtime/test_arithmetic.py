@@ -1,38 +1,19 @@
 import json
 import os
 import platform
-import subprocess
-import sys
 
 import pytest
 
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime import arithmetic
-from tests.support.helpers import ROOT, needs_x86, tiny_params, write_params
+from tests.support.helpers import needs_x86, stage, tiny_params, write_params
 
 OTHER_MACHINE = {
     "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "OPENBLAS_CORETYPE": "Prescott",
     "MKL_CBWR": "SSE4_2", "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2",
 }  # fmt: skip
 """What makes a processor compute as another one would: no vectors, old kernels of BLAS, more threads."""
-
-
-def stage(*words, **environment):
-    """Run a stage as a command of its own; what it wrote to stderr."""
-    clean = {key: value for key, value in os.environ.items() if key not in arithmetic.PORTABLE}
-    command = [sys.executable, "-m", *map(str, words)]
-    done = subprocess.run(
-        command,
-        env=clean | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
 
 
 def made(folder, tiny, **environment):

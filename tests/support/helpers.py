@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from rs import params
@@ -19,6 +20,7 @@ from rs.data.images import PackedImages
 from rs.data.prepared import Meta, images_fingerprint
 from rs.methods import METHODS, method_class
 from rs.methods.base import NeedsTargets
+from rs.runtime.arithmetic import PORTABLE
 from rs.storage import certificate_rows
 from rs.training.recipe import RunOptions, Training
 from rs.training.trainer import Trainer
@@ -100,6 +102,14 @@ def write_tiny(folder, train=24, test=10, validation=0):
     return folder
 
 
+def write_photos(folder, images, labels=None):
+    """Write grey images (N, 1, H, W) as files, in a subfolder for each class if there are labels."""
+    for number, image in enumerate(images):
+        path = folder / ("" if labels is None else CLASSES[labels[number]]) / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0]).save(path)
+
+
 def tiny_images(size=24, seed=0):
     """One split of the tiny data set, in memory."""
     images, labels = arrays(size, seed)
@@ -151,6 +161,11 @@ def trainer(method="gaussian", images=None, model=None, seed=0, sigma=0.25, para
     return Trainer(model.to(options.device), own_method, images, tiny_images(10, 1), settings, options, targets)
 
 
+def generator(seed=0):
+    """A generator of the CPU."""
+    return torch.Generator().manual_seed(seed)
+
+
 def soft_targets(labels, classes=2):
     """Targets of images: 0.9 for the label, the rest for the others."""
     labels = torch.as_tensor(labels)
@@ -185,7 +200,7 @@ def weights(model):
     return {key: value.numpy().tobytes() for key, value in model.state_dict().items()}
 
 
-def python(*arguments, timeout=120, cwd=ROOT, **environment):
+def python(*arguments, timeout=600, cwd=ROOT, **environment):
     """Run this interpreter from the root of the project or another folder, for so many seconds at most."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -195,6 +210,21 @@ def python(*arguments, timeout=120, cwd=ROOT, **environment):
         text=True,
         timeout=timeout,
     )
+
+
+def stage(*words, cwd=ROOT, **environment):
+    """Run a stage in a process that has not chosen its arithmetic; what it wrote to stderr."""
+    chosen = {key: value for key, value in os.environ.items() if key not in PORTABLE}
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, words)],
+        cwd=cwd,
+        env={**chosen, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def exit_code(command, *words):
