@@ -267,14 +267,6 @@ def test_plain_types_are_checked_too():
     assert message(params.validate, share, 1.0, "alpha") == "params.yaml: alpha: Input should be less than 1, got 1.0"
 
 
-def test_validated_classes_have_no_defaults_take_names_only_and_do_not_change():
-    made = Settings(**GOOD)
-    with pytest.raises(AttributeError):
-        made.lam = 3.0
-    with pytest.raises(ValueError, match="draws"):
-        Settings(1, 0)
-
-
 def test_values_per_noise_level_are_replaced_at_any_depth():
     values = {"epsilon": {0.25: 1.0, 0.5: 2.0}, "draws": 4, "deep": {"lam": {0.25: 12.0, 0.5: 4.0}}, "list": [1]}
     assert params.for_sigma(values, 0.5, "w") == {"epsilon": 2.0, "draws": 4, "deep": {"lam": 4.0}, "list": [1]}

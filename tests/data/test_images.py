@@ -82,11 +82,6 @@ def test_an_epoch_can_be_repeated_and_leaves_the_global_generator_alone(folder):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_images_are_copied_to_a_device_once(folder):
-    images = data.load_images(folder, "train")
-    assert images.resident("cpu")[0] is images.resident(torch.device("cpu"))[0]
-
-
 @given(n=st.integers(1, 40), size=st.integers(1, 9), world_size=st.integers(1, 5))
 def test_processes_share_out_the_images_of_each_batch_of_one_process(n, size, world_size):
     packed = data.PackedImages(None, np.arange(n, dtype=np.uint8).reshape(n, 1, 1, 1), np.arange(n))

@@ -4,13 +4,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from rs.ensemble.member_outputs import (
-    WeightSettings,
-    margins,
-    noisy_copies,
-    perturbed_parameters,
-    perturbed_probabilities,
-)
+from rs.ensemble.member_outputs import WeightSettings, noisy_copies, perturbed_parameters, perturbed_probabilities
 from rs.runtime.streams import Stream
 from rs.smoothing.noise import BLOCK
 from tests.support.helpers import smallnet, tiny_images, weights
@@ -20,18 +14,8 @@ PERTURBATION = WeightSettings(noises=3, copies=4, share=0.3, scale=0.2, draws=1,
 SETTINGS = {"settings": PERTURBATION, "sigma": SIGMA}
 
 
-def image(index):
-    return tiny_images().pixels(index)
-
-
 def images(*indices):
-    return torch.stack([image(index) for index in indices])
-
-
-def perturbed_margins(members, x, y, settings, *, sigma, index):
-    """Of one image; shape (L, m n, K)."""
-    p = perturbed_probabilities(members, x[None], settings, sigma=sigma, indices=[index])
-    return margins(p, [y])[0]
+    return torch.stack([tiny_images().pixels(index) for index in indices])
 
 
 def changes(share, scale, **key):
@@ -84,21 +68,17 @@ def test_every_parameter_is_perturbed_whether_or_not_it_is_trained_and_no_buffer
 def test_members_are_left_as_they_were(training):
     member = smallnet().train(training)
     before = weights(member)
-    perturbed_margins([member], image(0), 0, index=0, **SETTINGS)
+    perturbed_probabilities([member], images(0), indices=[0], **SETTINGS)
     assert weights(member) == before
     assert member.training is training
     assert all(parameter.grad is None for parameter in member.parameters())
 
 
-def many(members, xs, ys, **arguments):
-    return margins(perturbed_probabilities(members, xs, **arguments), ys)
-
-
 @pytest.mark.parametrize("noises", [1, BLOCK, BLOCK + 1])
 @pytest.mark.parametrize("repeat", [0, 1, 2])
 def test_noisy_copies_of_a_repeat_are_the_next_ones_of_as_many(noises, repeat):
-    every = noisy_copies(image(0), 3 * noises, SIGMA, 0, 0)
-    found = noisy_copies(image(0), noises, SIGMA, 0, 0, repeat)
+    (x,) = images(0)
+    every, found = noisy_copies(x, 3 * noises, SIGMA, 0, 0), noisy_copies(x, noises, SIGMA, 0, 0, repeat)
     assert torch.equal(found, every[repeat * noises : (repeat + 1) * noises])
 
 
@@ -108,7 +88,7 @@ def test_outputs_that_are_not_numbers_are_refused():
             return torch.full((len(x), 2), torch.nan)
 
     with pytest.raises(ValueError, match="must be finite"):
-        perturbed_margins([Nan()], image(0), 0, index=0, **SETTINGS)
+        perturbed_probabilities([Nan()], images(0), indices=[0], **SETTINGS)
 
 
 def test_no_two_random_streams_are_one(monkeypatch):
@@ -120,6 +100,6 @@ def test_no_two_random_streams_are_one(monkeypatch):
 
     for module in ("rs.smoothing.noise", "rs.runtime.streams"):
         monkeypatch.setattr(f"{module}.seed_sequence", recorded)
-    many([smallnet(0), smallnet(1)], images(0, 1, 2), [0, 1, 0], indices=[0, 1, 2], **SETTINGS)
+    perturbed_probabilities([smallnet(0), smallnet(1)], images(0, 1, 2), indices=[0, 1, 2], **SETTINGS)
     assert len(set(keys)) == len(keys) == 3 + 2 * PERTURBATION.copies
     assert {key[1] for key in keys} == {Stream.WEIGHTS}

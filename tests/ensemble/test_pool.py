@@ -221,11 +221,3 @@ def test_a_pool_refuses_what_certify_refuses():
             noisy_pool(members(), image(), draws=replace(DRAWS, **changed)).certify(ENTRIES)
     with pytest.raises(InputError):
         noisy_pool(members(), torch.zeros(2, 2)).certify(ENTRIES)
-
-
-def test_a_rule_chosen_by_the_image_is_the_one_of_that_image():
-    models, weights = members(), {0: [0.3, 0.7], 7: [0.9, 0.1]}
-    entries = ENTRIES | {"own": PoolEntry((0, 1), weights_by_image=weights)}
-    for index, own in weights.items():
-        fixed = PoolEntry((0, 1), SoftmaxAverage(own))
-        assert as_bytes(pool(models, entries, index)["own"]) == as_bytes(alone(fixed, models, index))

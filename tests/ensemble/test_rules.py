@@ -161,20 +161,6 @@ def test_of_equal_margins_the_first_member_decides():
     assert MaxMargin()(members.flip(0)).argmax().item() == 0
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_a_class_that_wins_a_polytope_wins_for_every_weight_inside(seed):
-    rng = np.random.default_rng(seed)
-    vertices, given_logits = rng.dirichlet(np.ones(3), 4), logits(draws=30, seed=seed)
-    votes = Polytope(vertices)(given_logits).argmax(dim=-1)
-    decided = votes < 4
-    for inside in rng.dirichlet(np.ones(4), 10) @ vertices:
-        assert (SoftmaxAverage(inside)(given_logits).argmax(dim=-1) == votes)[decided].all()
-    for vertex in vertices:
-        assert (SoftmaxAverage(vertex)(given_logits).argmax(dim=-1) == votes)[decided].all()
-    winners = torch.stack([SoftmaxAverage(vertex)(given_logits).argmax(dim=-1) for vertex in vertices])
-    assert ((winners != winners[0]).any(dim=0) == ~decided).all()
-
-
 SIXTEEN, DRAWS = 16, 20
 
 
@@ -215,13 +201,6 @@ def test_weights_in_a_box_give_each_class_at_least_the_votes_that_the_set_of_the
     chosen = [int(SoftmaxAverage(w).scores(outputs)[i].argmax()) for i, w in enumerate(weights)]
     assert all(one == c for one, c in zip(chosen, of_set.tolist(), strict=True) if c < 3)
     assert (np.bincount(of_set, minlength=4)[:3] <= np.bincount(chosen, minlength=3)).all()
-
-
-def test_an_ensemble_is_the_rule_on_its_members():
-    members, x = [smallnet(seed).eval() for seed in range(3)], torch.rand(5, 1, 4, 4)
-    outputs = torch.stack([member(x) for member in members])
-    for rule in SLOW:
-        assert torch.equal(Ensemble(members, rule)(x), rule(outputs))
 
 
 # ------------------------------------------------------------------------------------------ combinations

@@ -11,7 +11,7 @@ from rs import params
 from rs.errors import InputError
 from rs.methods import METHODS, method_class
 from rs.methods.base import NeedsTargets, accuracy, warmed_up
-from tests.support.helpers import method_parameters, soft_targets
+from tests.support.helpers import generator, method_parameters, soft_targets
 
 K, SHAPE, SIGMA = 3, (1, 4, 4), 0.25
 SMALL = {"draws": 4, "steps": 2, "epsilon": 0.2, "step_size": 0.1, "warmup": 1, "lam": 2.0}
@@ -42,10 +42,6 @@ every_form = pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name
 
 def method(name, **changes):
     return params.validate(method_class(name), VALUES[name] | changes, name)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def net(scale=1.0, seed=0):

@@ -10,14 +10,11 @@ from rs.errors import InputError
 from rs.methods import DENOISERS, method_class
 from rs.models.denoised import DENOISER_METHODS, DenoiserSize, DnCNN, with_denoiser
 from rs.smoothing.noise import draw
+from tests.support.helpers import generator
 
 SIGMA = 0.25
 SIZE = {"depth": 4, "width": 8}
 every_objective = pytest.mark.parametrize("name", DENOISERS)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def model():

@@ -20,13 +20,10 @@ from rs import params
 from rs.methods import METHODS, method_class
 from rs.methods.base import NeedsTargets
 from rs.smoothing import attack
+from tests.support.helpers import generator
 
 B, K, SHAPE, SIGMA = 6, 3, (1, 3, 3), 0.4
 quantile = NormalDist().inv_cdf
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def normal(rng, draws):

@@ -175,18 +175,21 @@ def test_the_values_of_a_card_must_be_of_their_kind(folder, changes, said):
     refused(folder, said)
 
 
-@pytest.mark.parametrize("change", [lambda card: {**card, "extra": 1}, without_epochs])
-def test_a_model_whose_card_is_of_another_version_can_be_made_again_in_its_folder(folder, trained, change):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda card: {**card, "extra": 1},
+        without_epochs,
+        lambda card: {**card, "hyperparameters": ["checkpoint"]},
+    ],
+    ids=["new", "old", "damaged"],
+)
+def test_a_model_whose_card_is_of_another_version_or_damaged_can_be_made_again_in_its_folder(folder, trained, change):
     change_card(folder, change)
     refused(folder, "make the model again, into the same folder")
     checkpoint.check_model_folder(folder, CARD)
     checkpoint.save(folder, trained, CARD)
     assert checkpoint.load_model(folder)[1] == CARD
-
-
-def test_a_model_whose_card_is_damaged_can_be_made_again_in_its_folder(folder):
-    change_card(folder, lambda card: {**card, "hyperparameters": ["checkpoint"]})
-    checkpoint.check_model_folder(folder, CARD)
 
 
 def test_another_model_is_not_overwritten_whatever_the_version_of_its_card(folder):

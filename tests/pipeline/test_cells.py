@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 
 import pytest
 import torch
@@ -31,11 +30,6 @@ def trained(tmp_path_factory):
         patch.setenv("RS_WORK", str(root / "work"))
         train_tiny(write_tiny(root / "tiny"), root / "out")
     return root
-
-
-@pytest.fixture
-def model(tmp_path, trained):
-    return shutil.copytree(trained / "out" / "model", tmp_path / "model")
 
 
 def table(path):
@@ -87,19 +81,6 @@ def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(tmp
     trained, card = checkpoint.load_model(tmp_path / "model")
     assert torch.equal(trained.network.fc.weight, card.build(derived_seed(7, Stream.INITIAL)).network.fc.weight)
     assert json.loads((tmp_path / "log" / "provenance.json").read_text())["git_commit"] is None
-
-
-def test_rows_of_a_model_trained_anew_do_not_take_the_place_of_the_old(tmp_path, tiny, model):
-    out = tmp_path / "rows.tsv"
-    certify_tiny(model, tiny, out)
-    before = out.read_bytes()
-    network, card = checkpoint.load_model(model)
-    with torch.no_grad():
-        network.network.fc.bias[0] += 1
-    checkpoint.save(model, network, card)
-    with pytest.raises(InputError, match=r"classifier is .* there"):
-        certify_tiny(model, tiny, out)
-    assert out.read_bytes() == before
 
 
 MODULE = "from tests.support.helpers import Linear\n\ndef make():\n    return Linear()\n"

@@ -95,7 +95,6 @@ POOL = {
 }
 
 
-TWO = {"rule": "softmax", "scope": "global"}
 VOTE = {"rule": "vote", "scope": "global"}
 
 

@@ -61,12 +61,6 @@ def test_every_setting_is_trained_and_certified_on_validation_images(tmp_path, f
         assert sidecar["images"] == images.load_images(folder, "validation").fingerprint
 
 
-def test_the_test_split_does_not_matter(tmp_path, folder):
-    other = write_tiny(tmp_path / "other", test=3, validation=8)
-    assert tune(tmp_path, folder) == tune(tmp_path, other, out="other.csv", work="elsewhere") == 0
-    assert (tmp_path / "other.csv").read_bytes() == (tmp_path / "tried.csv").read_bytes()
-
-
 def test_what_was_tried_is_not_tried_again(tmp_path, folder, monkeypatch):
     assert tune(tmp_path, folder) == 0
     before = (tmp_path / "tried.csv").read_bytes()

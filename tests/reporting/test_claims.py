@@ -5,15 +5,7 @@ import pytest
 from scipy import stats
 
 from rs import params
-from rs.reporting.claims import (
-    Comparison,
-    Evidence,
-    claims_text,
-    findings,
-    findings_about_time,
-    judged,
-    times_text,
-)
+from rs.reporting.claims import Comparison, Evidence, claims_text, findings, findings_about_time, judged, times_text
 from rs.reporting.load import StudyFiles
 from rs.reporting.results import grouped
 from rs.statistics.comparison import Estimate

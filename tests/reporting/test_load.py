@@ -13,16 +13,7 @@ from rs.errors import InputError
 from rs.reporting.load import StudyFiles
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared
-from tests.support.tiny_study import (
-    CLASSES,
-    ENSEMBLES,
-    IMAGES,
-    SIGMAS,
-    N,
-    ensemble_rows,
-    make_study,
-    write_rows,
-)
+from tests.support.tiny_study import CLASSES, ENSEMBLES, IMAGES, SIGMAS, N, ensemble_rows, make_study, write_rows
 
 COMMANDS = {
     "rows": "dvc repro certify_ensembles@tiny-0.5",

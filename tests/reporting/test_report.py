@@ -15,14 +15,7 @@ from rs.storage import certificate_rows
 from rs.storage.files import write_json
 from stages.tables import main
 from tests.support.helpers import exit_code, write_row_file
-from tests.support.tiny_study import (
-    ENSEMBLES,
-    N0,
-    SIGMAS,
-    cell_rows,
-    make_study,
-    undrawn,
-)
+from tests.support.tiny_study import ENSEMBLES, N0, SIGMAS, cell_rows, make_study, undrawn
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from scipy import special
 from torch import nn
 
 from rs.smoothing import attack
-from tests.support.attacks import SHAPE, ULP, B, K, M, Ramp, cases, generator, net
+from tests.support.attacks import SHAPE, ULP, B, K, M, Ramp, cases, net
+from tests.support.helpers import generator
 
 
 def problem(seed=0, sigma=0.5, images=B, low=0.2):

@@ -52,24 +52,12 @@ def started(layer, x):
     return x + before
 
 
-class AlwaysTraining(nn.BatchNorm2d):
-    def train(self, mode=True):
-        return super().train(True)
-
-
-class StubbornDropout(nn.Dropout2d):
-    def train(self, mode=True):
-        return super().train(True)
-
-
 BROKEN = {
     "dropout": (
         Layer(lambda _, x: F.dropout(x, 0.5, training=True)),
         "from one call to the next.*dropout that is always on",
     ),
-    "module": (StubbornDropout(0.5), "from one call to the next"),
     "statistics": (nn.BatchNorm2d(4, track_running_stats=False), "with the other images of the batch"),
-    "training": (AlwaysTraining(4), "with the other images of the batch"),
     "largest": (Layer(lambda _, x: x / x.abs().amax()), "with the other images of the batch"),
     "place": (Layer(lambda _, x: x * torch.arange(1, len(x) + 1)[:, None, None, None]), "place in the batch"),
     "first call": (Layer(started), "from one call to the next"),

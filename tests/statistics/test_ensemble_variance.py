@@ -2,12 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.statistics.ensemble_variance import (
-    average_variance_bound,
-    chebyshev_bounds,
-    mean_covariances,
-    spread,
-)
+from rs.statistics.ensemble_variance import average_variance_bound, chebyshev_bounds, mean_covariances, spread
 from rs.statistics.ensemble_weights import moments
 
 

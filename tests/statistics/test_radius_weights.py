@@ -86,15 +86,6 @@ def test_votes_are_those_of_the_softmax_average(seed, members, classes):
     assert DisputedDraws.of(z, y).votes(weights).tolist() == expected
 
 
-def test_what_no_weights_can_change_is_left_out():
-    z = np.zeros((1, 2, 4, 2))
-    z[0, :, :, 1] = [[1.0, 1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0]]
-    found = DisputedDraws.of(z, [0])
-    assert found.places.tolist() == [1, 2, 3]
-    assert [found.votes(w).tolist() for w in ([1, 0], [0.5, 0.5], [0.25, 0.75])] == [[2], [1], [2]]
-    assert found.of_members([0]).places.tolist() == [2, 3]
-
-
 @given(problems, st.data())
 def test_some_of_the_members_have_the_votes_they_have_alone(problem, data):
     numbers = data.draw(st.permutations(range(problem.members)))[: data.draw(st.integers(1, problem.members))]

@@ -11,12 +11,7 @@ from scipy.special import ndtri
 from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound, radius, two_sided_radius
-from rs.statistics.resampling import (
-    SPLITS,
-    dense_votes,
-    two_sided,
-    with_fewer_draws,
-)
+from rs.statistics.resampling import SPLITS, dense_votes, two_sided, with_fewer_draws
 from rs.storage import certificate_rows
 from tests.support import tiny_study
 from tests.support.label_bounds import label_bounds

@@ -193,23 +193,6 @@ def test_runs_stop_at_the_first_look_that_settles_the_question(path, r, alpha):
             break
 
 
-def decide(path, r):
-    """The answer to a radius, and the draws, of a run on ``path``."""
-    run = play(Decider([r], 1.0, 0.01, 20_000, beta=0.01, step=500), path)
-    return answers(run)[r], run.draws
-
-
-@given(path=paths(), chosen=st.lists(st.floats(0, 2), min_size=1, max_size=6, unique=True))
-def test_one_run_answers_all_radii_as_runs_of_their_own_do(path, chosen):
-    """Up to what it sees after they have stopped; and it stops with the last of them."""
-    radii = sorted(chosen)
-    whole = play(Decider(radii, 1.0, 0.01, 20_000, beta=0.01, step=500), path)
-    alone = [decide(path, r) for r in radii]
-    assert whole.draws <= max(draws for _, draws in alone)
-    for (answer, _), found in zip(alone, answers(whole).values(), strict=True):
-        assert found == answer or (found, answer) == ("yes", "no")
-
-
 # The radius within a tolerance
 
 

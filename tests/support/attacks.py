@@ -6,12 +6,10 @@ import torch
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.support.helpers import generator
+
 B, M, K, SHAPE = 4, 3, 3, (1, 3, 3)
 ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 class Ramp(nn.Module):

@@ -212,13 +212,12 @@ def test_a_limit_of_seconds_is_refused_because_clocks_differ(monkeypatch):
         Trainer(alone.model, alone.method, alone.images, alone.evaluation, alone.settings, options)
 
 
-def test_a_checkpoint_is_not_continued_by_another_number_of_processes(tmp_path, monkeypatch):
+def test_a_checkpoint_is_not_continued_by_another_number_of_processes(tmp_path, work, monkeypatch):
     """It would be a model of neither number, and provenance.json says one."""
 
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
     monkeypatch.setattr(Trainer, "run", stop)
     folder, recipe = write_tiny(tmp_path / "data"), training_recipe(tiny_params(), "tiny", "macer", 0.25)
     options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"))

@@ -24,19 +24,6 @@ def test_every_method_gets_its_own_section(method):
     assert {name: getattr(made.training, name) for name in TRAINING} == TRAINING
 
 
-def test_a_method_overrides_single_values_of_the_training_for_itself_alone():
-    sections = {"macer": {**METHOD_PARAMETERS["macer"], "training": {"epochs": 7, "clip_norm": 1.0}}}
-    macer, gaussian = recipe("macer", **sections), recipe("gaussian", **sections)
-    assert (macer.training.epochs, macer.training.clip_norm, macer.training.batch) == (7, 1.0, TRAINING["batch"])
-    assert gaussian.training.epochs == TRAINING["epochs"]
-    assert macer.hyperparameters == METHOD_PARAMETERS["macer"]  # the training is no hyper-parameter
-
-
-@pytest.mark.parametrize(("sigma", "epsilon"), [(0.25, 0.1), (0.5, 0.2)])
-def test_a_value_may_depend_on_the_noise_level(sigma, epsilon):
-    assert recipe("advmacer", sigma).method.epsilon == epsilon
-
-
 def test_a_method_without_hyperparameters_may_have_an_empty_section():
     assert recipe(gaussian=None).hyperparameters == recipe(gaussian={}).hyperparameters == {}
 
@@ -59,11 +46,3 @@ def test_a_mistake_is_named_by_its_key_in_one_line(arguments, message):
     with pytest.raises(InputError, match=message) as caught:
         recipe(**arguments)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("section", ["model", "training", "gaussian"])
-def test_a_missing_section_is_named_with_the_known_ones(section):
-    values = tiny_params()
-    del values["recipes"]["tiny"][section]
-    with pytest.raises(InputError, match=rf"recipes\.tiny\.{section}( or .*)?; known in recipes\.tiny: .*advmacer"):
-        training_recipe(values, "tiny", "gaussian", 0.25)

@@ -11,17 +11,7 @@ from rs.reporting.tables import formatting, variance_tables
 from rs.reporting.tables.variance_tables import theory_table
 from rs.statistics import ensemble_variance
 from rs.statistics.ensemble_weights import moments
-from tests.support.ensemble_results import (
-    ALL,
-    AVERAGE,
-    EMPTY,
-    MIXED,
-    PAIR,
-    SINGLES,
-    bound,
-    spread,
-    texts,
-)
+from tests.support.ensemble_results import ALL, AVERAGE, EMPTY, MIXED, PAIR, SINGLES, bound, spread, texts
 from tests.support.tiny_study import result
 
 
