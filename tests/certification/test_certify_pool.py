@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.certification.quantize import quantize, write_quantized
@@ -21,6 +20,7 @@ from rs.ensemble.pool import MemberLogits
 from rs.ensemble.spec import read
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.models.architectures import SmallNet
 from rs.runtime import code_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import SmoothingOptions
@@ -218,28 +218,13 @@ def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(
     assert (f"continuing after {images} of 10 images" in capsys.readouterr().err) == (images > 0)
 
 
-def evaluations(action):
-    """Modules that are evaluated on more than one image while ``action`` runs: to build one tries it on one."""
-    found = []
-
-    def note(module, inputs):
-        if len(inputs[0]) > 1:
-            found.append(type(module).__name__)
-
-    hook = register_module_forward_pre_hook(note)
-    try:
-        action()
-    finally:
-        hook.remove()
-    return found
-
-
 def test_a_second_certification_does_nothing(monkeypatch, capsys):
-    monkeypatch.setattr("rs.certification.load.check_deterministic", lambda *_: None)  # its calls are no draws
     pool(timed=50)
     before = stamps("rows", "rows-times")
     capsys.readouterr()
-    assert evaluations(lambda: pool(timed=50)) == []
+    monkeypatch.setattr(SmoothedClassifier, "visit", None)  # which draws
+    monkeypatch.setattr("rs.certification.certify_pool._seconds_alone", None)
+    pool(timed=50)
     assert stamps("rows", "rows-times") == before
     assert "are complete already; nothing to do" in capsys.readouterr().err
 
@@ -266,27 +251,20 @@ def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_n
     assert [*seconds.values()] == [pytest.approx(2 / 50 * 70, rel=1e-15)] * (len(SCOPES) - 1)
 
 
-def test_timing_a_classifier_evaluates_its_own_members_alone_and_no_rows_change(monkeypatch):
-    """Once for warmth and once for the clock: 2 calls of each member, 50 draws being one batch.
+def test_a_classifier_is_timed_with_its_own_members_alone_and_no_rows_change(monkeypatch):
+    """Members that weights have not chosen are none of its own."""
+    timed = []
 
-    A cascade has no call as a whole; the first member has one for warmth and two an image.
-    """
-    monkeypatch.setattr("rs.certification.load.check_deterministic", lambda *_: None)  # its calls are no draws
-    pool()
-    Path("rows-times", "alone.csv").unlink()  # all else is there, so nothing but the timing is left to do
-    names = evaluations(lambda: pool(timed=50))
-    specs = [read(Path(path)) for path in FILES.values()] + [
-        read(Path("ensembles", f"{slug}.json")) for slug in PER_IMAGE
-    ]
-    members = sum(len(spec.voting) for spec in specs) + len(MEMBERS)
-    assert len(read(Path(FILES[f"{ALL}.two"])).voting) < 3  # it is timed without the others
-    monkeypatch.setattr(
-        "rs.certification.certify_model.watched", lambda images, *_: images
-    )  # its calls are not of a pool
-    cascade = evaluations(lambda: certified_alone(FILES[CASCADE])).count("SmallNet")
-    assert cascade >= 2 * IMAGES
-    assert 0 <= names.count("SmallNet") - 2 * (members - 3) - cascade - 1 <= 2  # of warmth: one member or up to three
-    assert names.count("Ensemble") == 2 * (len(SCOPES) - 1)
+    def seconds(classifier, *_):
+        timed.append(sum(isinstance(module, SmallNet) for module in classifier.base.modules()))
+        return 1.0
+
+    monkeypatch.setattr("rs.certification.certify_pool._seconds_alone", seconds)
+    pool(timed=50)
+    paths = [*FILES.values(), *(f"ensembles/{slug}.json" for slug in PER_IMAGE)]
+    voting = [len(read(Path(path)).voting) for path in paths]
+    assert len(read(Path(FILES[f"{ALL}.two"])).voting) < 3
+    assert sorted(timed) == sorted([*voting, *[1] * len(MEMBERS)])
     assert table("rows") == table("unbroken")
 
 
