@@ -281,14 +281,14 @@ def test_models_of_other_libraries_are_certified_as_the_page_says(name: str, cla
 
 
 @pytest.mark.usefixtures("models_here")
-def test_the_example_of_the_page_on_certification_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_the_page_on_certification_runs() -> None:
     """With an image and a model of the reader's own, and the models of a study."""
     shutil.copytree("models/macer/0", "models/digits/0.25/advmacer/0")
     code = python_of("docs/certify.md").replace("my_package.models:build", "tests.support.helpers:Linear")
     images = np.random.default_rng(0).integers(0, 256, (2, *SHAPE), dtype=np.uint8)
     given = {"model": Linear(), "image": images[0], "images": images}
     exec(code, given)
-    assert len(given["certificates"]) == len(capsys.readouterr().out.splitlines()) == 2
+    assert len(given["certificates"]) == 2
     assert given["smoothed"].precision == "bfloat16"
 
 
