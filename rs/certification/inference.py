@@ -1,8 +1,8 @@
 """Optimizing networks for inference: batch norm folding, bfloat16 weights, compilation and int8.
 
-:func:`optimize_for_inference` has one case for each engine. A certificate is about the network as it runs, so rows
-record the engine: folding changes the last bits of the logits, bfloat16 the third digit, and with them votes on images
-between two classes.
+:func:`optimize_for_inference` builds the network that an engine runs. A certificate is about the network as it
+runs, so rows record the engine: folding changes the last bits of the logits, bfloat16 the third digit, and with them
+votes on images between two classes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def main(
     Write quantized.xml, .bin and .json next to the weights of MODEL. The engine "quantized" then runs them.
 
     Example:
-        rs quantize models/digits/0.25/advmacer/0 --data data/digits
+        rs quantize models/mine --data data/digits
         rs quantize ensembles/digits/0.25/advmacer-0-1.average.json \\
             --data data/digits --images 1000
     """

@@ -30,7 +30,7 @@ class Method(Protocol):
 
     @property
     def steps_per_batch(self) -> int:
-        """Number of optimiser steps that a batch makes, each on ``batch // steps_per_batch`` distinct images."""
+        """Number of optimiser steps that a batch of images makes, each on ``batch // steps_per_batch`` of them."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """Compute the loss of one optimiser step; :class:`NeedsTargets` gives another argument.

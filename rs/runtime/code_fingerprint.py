@@ -24,7 +24,7 @@ TABLE = Path("rs", "methods", "__init__.py")
 RULES = Path("rs", "ensemble", "rules.py")
 """The table of rules of ensembles. It has a fingerprint of its own, of cells that certify ensembles."""
 ROOT = Path(__file__).parents[2]
-NO_STAGES = ("__init__", "shell", "fingerprint")
+NO_STAGES = ("__init__", "fingerprint")
 """Modules in the folder of stages that no cell depends on by itself."""
 
 

@@ -3,7 +3,7 @@
 models/DATASET/SIGMA/METHOD/SEED                 a trained model
 logs/DATASET/SIGMA/METHOD/SEED/history.csv       one line per training epoch
 results/DATASET/SIGMA/METHOD-SEED.tsv            certificate rows; the sidecar *.json says what made them
-results/DATASET/SIGMA/pool/METHOD-SEED.tsv       the same of further seeds, which are certified with the ensembles
+results/DATASET/SIGMA/pool/METHOD-SEED.tsv       the same of the members, which are certified with the ensembles
 results/DATASET/SIGMA/pool/SLUG.tsv              the same of ensembles
 ensembles/DATASET/SIGMA/pool.json                the members that are certified together
 ensembles/DATASET/SIGMA/SLUG.json                an ensemble (``rs.ensemble.spec``)
