@@ -260,7 +260,7 @@ def test_the_methods_of_the_page_on_cifar10_are_those_of_the_committed_report(le
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_ensembles_of_the_page_on_cifar10_are_those_of_the_committed_report(level):
     titles, rows = table("docs/cifar10-cpu.md", "ensemble", "combination", heading=f"Results at sigma {level}")
-    assert titles == ["members per draw", "ACR", "to average", "to mean of members"]
+    assert titles == ["members per draw", "ACR", "to average", "to members' mean"]
     assert len(rows) == 16
     for ensemble, combination, members, acr_shown, to_average, to_members in rows:
         row = committed(f"ensembles-{level}", "cifar10-cpu", ensemble=ensemble, combination=combination)
