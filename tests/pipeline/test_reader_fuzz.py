@@ -78,7 +78,7 @@ READERS = {
     "log": ("log.tsv", read_log),
     "table": ("table.csv", lambda path: read_table(path, ["classifier", "seconds"], "make")),
     "image weights": ("weights.tsv", lambda path: declare.read_weights(path, 2)),
-    "parquet": ("hub/test.parquet", lambda path: parquet.read_parquet(path.parent, None, None)),
+    "parquet": ("hub/test.parquet", lambda path: parquet.read_parquet(path.parent, None)),
     "PNG": ("a.png", lambda path: pictures.decode(path.read_bytes(), "an image")),
     "JPEG": ("a.jpg", lambda path: pictures.decode(path.read_bytes(), "an image")),
     "TIFF": ("a.tif", lambda path: pictures.decode(path.read_bytes(), "an image")),
