@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from benchmarks.common import N0
+from benchmarks.common import N0, evenly
 from rs.command_line.shell import run
 
 DRAWS = 10_000
@@ -48,7 +48,7 @@ def main(
     ]
     networks = [robust.smooth(**vars(how)) for how in options]
     rows = []
-    for index in range(0, len(test), len(test) // images):
+    for index in evenly(images, len(test)):
         rows.append(
             {"idx": index, "label": int(test.labels[index])} | _votes(networks, test.pixels(index), index, draws)
         )
