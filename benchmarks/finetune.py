@@ -47,11 +47,14 @@ class Run:
 RATES = [Run(0.25, method, 1, rate=rate) for rate in (0.02, 0.1, 0.05, 0.2) for method in ("gaussian", "advmacer")]
 """The choice of the recipe's learning rate, by validation images."""
 
+SCRATCH_EPOCHS = {"gaussian": 7, "consistency": 5, "smoothadv": 3, "advmacer": 3}
+"""Epochs from random weights that take about as long as the start and two epochs from it."""
+
 RUNS = [
     *[Run(sigma) for sigma in (0.25, 0.5)],
     *[Run(sigma, method, 1) for sigma in (0.25, 0.5) for method in METHODS],
     *[Run(sigma, method, 2) for sigma in (0.25, 0.5) for method in (*METHODS, *DENOISERS)],
-    *[Run(sigma, method, 6 if method == "gaussian" else 4, "random") for sigma in (0.25, 0.5) for method in METHODS],
+    *[Run(sigma, method, epochs, "random") for sigma in (0.25, 0.5) for method, epochs in SCRATCH_EPOCHS.items()],
     *[Run(sigma, method, 4) for sigma in (0.25, 0.5) for method in METHODS],
 ]
 """The cheapest first, so that those of a shorter time are comparable."""
