@@ -46,7 +46,6 @@ class StopOptions:
     """Stop before all draws, by one rule."""
 
     at_radius: Annotated[str | None, typer.Option(help=STOPPING_RULES["at_radius"])] = None
-    tolerance: Annotated[float | None, typer.Option(help=STOPPING_RULES["tolerance"])] = None
     acr_error: Annotated[float | None, typer.Option(help=STOPPING_RULES["acr_error"])] = None
 
     def rule(self) -> dict[str, Any] | None:

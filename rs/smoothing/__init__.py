@@ -8,7 +8,6 @@ Noise = Literal["gaussian", "grid"]
 
 STOPPING_RULES = {
     "at_radius": "Decide only which of these radii hold, like 0.25,0.5.",
-    "tolerance": "Stop when the radius is known to within this.",
     "acr_error": "Stop once the expected loss of average certified radius is at most this.",
 }
 """The rules that end a certificate before all draws, each with its help: settings of ``certify.stop``, and options."""

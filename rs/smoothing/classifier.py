@@ -203,7 +203,7 @@ class SmoothedClassifier:
         """Certify with as many draws as ``run`` asks for; as valid as with a fixed number.
 
         The class is selected as by :meth:`certify`. Then draws are taken until the run has decided which of its radii
-        hold, or knows the radius to within its tolerance, or its budget is spent, in which case it may abstain.
+        hold, or expects too little of further draws, or its budget is spent, in which case it may abstain.
 
         Args:
             x, n0, seed, index, label: As for :meth:`certify`.

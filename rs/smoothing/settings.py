@@ -14,7 +14,7 @@ from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing import STOPPING_RULES, Noise
 from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT
 from rs.statistics.certificate import MAX_DRAWS, MIN_ALPHA
-from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
+from rs.statistics.sequential import Decider, ExpectedRadius
 from rs.study.subset import Subset
 
 DrawCount = Annotated[int, Field(ge=1, le=MAX_DRAWS)]
@@ -52,28 +52,25 @@ def _listed(radii: Any) -> Any:
 class Stop:
     """When to stop before n draws, which become the maximum; section ``certify.stop`` of a recipe.
 
-    Exactly one of ``rs.smoothing.STOPPING_RULES`` is given: the question is which of those radii are certified, what
-    the radius is to within the tolerance, or what the average radius is to within that error.
+    Exactly one of ``rs.smoothing.STOPPING_RULES`` is given: the question is which of those radii are certified, or what
+    the average radius is to within that error.
     """
 
-    at_radius: Annotated[list[NonNegative], Field(min_length=1), BeforeValidator(_listed)] | None  # pixels, increasing
-    tolerance: Positive | None  # radius to give away, pixels of [0, 1]
     beta: Annotated[float, Field(gt=0, lt=1)]  # probability of giving up although the radius holds
     step: Annotated[Count, Field(multiple_of=BLOCK)]  # minimum number of draws between two looks
+    at_radius: Annotated[list[NonNegative], Field(min_length=1), BeforeValidator(_listed)] | None = None  # increasing
     acr_error: Positive | None = None  # what the average radius may fall short of that of all draws, pixels of [0, 1]
 
     def __post_init__(self) -> None:
         if sum(getattr(self, rule) is not None for rule in STOPPING_RULES) != 1:
             raise ValueError(f"one of {', '.join(STOPPING_RULES)} must be given, and no two")
 
-    def run(self, sigma: float, alpha: float, budget: int) -> Decider | RadiusSequence:
+    def run(self, sigma: float, alpha: float, budget: int) -> Decider | ExpectedRadius:
         """Return a fresh run for one image, with at most ``budget`` draws."""
         if self.at_radius is not None:
             return Decider(self.at_radius, sigma, alpha, budget, beta=self.beta, step=self.step)
-        if self.acr_error is not None:
-            return ExpectedRadius(sigma, self.acr_error, alpha, budget, beta=self.beta, step=self.step)
-        assert self.tolerance is not None  # one of the three is given
-        return RadiusSequence(sigma, self.tolerance, alpha, budget, beta=self.beta, step=self.step)
+        assert self.acr_error is not None  # one of the two is given
+        return ExpectedRadius(sigma, self.acr_error, alpha, budget, beta=self.beta, step=self.step)
 
 
 @validated

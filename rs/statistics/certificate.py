@@ -30,9 +30,9 @@ MAX_DRAWS = 10**9
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
 
-There are five more, with their numbers: ``at-radius:R,...:N``, ``within:TOLERANCE:N`` and ``acr-error:E:N``, where
-draws came until the answer was sure, N at most; ``transfer:N``, where N draws compared another classifier with the
-one whose votes the row has (:func:`rs.statistics.radius.transferred_bound`); and ``router:SIGMA,SIGMA,...``, where a
+There are four more, with their numbers: ``at-radius:R,...:N`` and ``acr-error:E:N``, where draws came until the
+answer was sure, N at most; ``transfer:N``, where N draws compared another classifier with the one whose votes the
+row has (:func:`rs.statistics.radius.transferred_bound`); and ``router:SIGMA,SIGMA,...``, where a
 router chose one of these levels for each image (:func:`rs.statistics.radius.routed_radius`).
 """
 
@@ -40,9 +40,7 @@ router chose one of these levels for each image (:func:`rs.statistics.radius.rou
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 _TRANSFER = re.compile("transfer:([1-9][0-9]*)", re.ASCII)
 _ROUTER = re.compile(rf"router:({_NUMBER}(?:,{_NUMBER})+)", re.ASCII)
-_SEQUENTIAL = re.compile(
-    rf"(?:at-radius:({_NUMBER}(?:,{_NUMBER})*)|(?:within|acr-error):{_NUMBER}):([1-9][0-9]*)", re.ASCII
-)
+_SEQUENTIAL = re.compile(rf"(?:at-radius:({_NUMBER}(?:,{_NUMBER})*)|acr-error:{_NUMBER}):([1-9][0-9]*)", re.ASCII)
 
 
 SCOPES = ("model", "global", "noisy-input", "set", "per-image")
@@ -128,7 +126,7 @@ def votes_for(votes: Votes, classes: NDArray[np.int64]) -> NDArray[np.int64]:
 def draws_at_most(mode: str) -> int | None:
     """Return the largest number of draws of a mode that stops early; ``None`` for the others.
 
-    >>> draws_at_most("within:0.05:100000"), draws_at_most("certify")
+    >>> draws_at_most("acr-error:0.05:100000"), draws_at_most("certify")
     (100000, None)
     """
     match = _SEQUENTIAL.fullmatch(mode)

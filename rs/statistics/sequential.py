@@ -4,9 +4,8 @@ A run looks at k successes of n draws again and again, and stops when they settl
 look does not allow that; :class:`Cumulative` takes exact binomial bounds at n_1 < n_2 < ... <= budget, and splits alpha
 between them.
 
-:class:`Decider` asks which of some radii hold, :class:`RadiusSequence` asks for the radius to within a tolerance, and
-:class:`ExpectedRadius` for one that loses little of the average. They are fed with counts of the votes for one class,
-which must have been chosen on other draws:
+:class:`Decider` asks which of some radii hold, :class:`ExpectedRadius` asks for a radius that loses little of the
+average. They are fed with counts of the votes for one class, which must have been chosen on other draws:
 
 >>> decider = Decider([0.0, 0.5, 1.0], sigma=0.5, alpha=0.001, budget=100_000)
 >>> while draws := decider.next_draws():
@@ -201,7 +200,7 @@ class Decider(_Run):
         return (0.0, None) if best < 0 else (float(self.p0[best]), self.radii[best])
 
     def update(self, successes: int, draws: int) -> None:
-        """Count as :meth:`RadiusSequence.update` does."""
+        """Count as :meth:`ExpectedRadius.update` does."""
         check = self._look(successes, draws)
         held = np.logical_and.accumulate(self.rule.above(self.successes, check, self.p0))
         given_up = self.rule.below(self.successes, check, self.required_share[: self.open_to])
@@ -210,41 +209,42 @@ class Decider(_Run):
         self.stopped |= self.established >= self.open_to
 
 
-class RadiusSequence(_Run):
-    """A run that asks for the radius, and stops when more draws could add ``tolerance`` to it at most.
+class ExpectedRadius(_Run):
+    """A run for an average radius, which stops when all draws are expected to add ``error`` to the radius at most.
 
     It keeps the largest lower and the smallest upper bound of :class:`Cumulative`, and stops before the budget
     - if ``p_upper`` is less than the share of successes with which the last look establishes 1/2: it will abstain;
-    - if ``p_lower`` >= 1/2 and sigma (Phi^-1(p_high) - Phi^-1(p_lower)) <= tolerance, where p_high is ``p_upper``
-      or, if less, what the last look would report if all draws to come succeeded.
-    In between it goes on, so that no tolerance turns an answer into an abstention. The radius is that of ``p_lower``,
-    and exceeds the true one with probability at most alpha (see :class:`Cumulative`).
+    - if ``p_lower`` >= 1/2 and sigma (Phi^-1(p_high) - Phi^-1(p_lower)) <= error, where p_high is the bound of CERTIFY
+      with the budget if the share of successes stays what it is.
+    In between it goes on, so that no error turns an answer into an abstention. So an average of such radii is expected
+    to fall short of that with all draws by at most the error (``tests/statistics/test_sequential.py`` enumerates it).
+    The radius is that of ``p_lower``, and exceeds the true one with probability at most alpha (:class:`Cumulative`).
 
     Args:
-        tolerance: Radius to give away, at least 0, in the unit of ``sigma``. For the others see :class:`Decider`.
+        error: What the average radius may lose, in the unit of ``sigma``; not below what the looks cost at most if all
+            draws succeed, which no stopping can save. For the others see :class:`Decider`.
 
-    >>> run = RadiusSequence(sigma=0.5, tolerance=0.05, alpha=0.001, budget=100_000)
+    >>> run = ExpectedRadius(sigma=0.5, error=0.05, alpha=0.001, budget=100_000)
     >>> while draws := run.next_draws():
     ...     run.update(successes=draws * 9 // 10, draws=draws)
     >>> run.draws, round(run.radius, 3)
-    (18500, 0.614)
+    (9000, 0.603)
     """
 
-    name: ClassVar = "within"
-
     def __init__(
-        self, sigma: float, tolerance: float, alpha: float, budget: int, *, beta: float = 0.01, step: int = STEP
+        self, sigma: float, error: float, alpha: float, budget: int, *, beta: float = 0.01, step: int = STEP
     ) -> None:
         super().__init__(sigma, alpha, budget, beta, step)
-        _require(0 <= tolerance < np.inf, "tolerance", "a number of at least 0; it is radius to give away", tolerance)
-        self.tolerance = float(tolerance)
+        least = cap(budget, alpha, sigma) - float(radius(self.rule.lower(budget, len(self.times) - 1), sigma))
+        _require(least <= error < np.inf, "acr_error", f"at least {least:.2g}, which looking early costs", error)
+        self.error = float(error)
         self.p_lower, self.p_upper, self.radius = 0.0, 1.0, 0.0
         self.required_share = float(required_share(self.rule, (0.5,))[0])
 
     @property
     def mode(self) -> str:
-        """The mode of rows of such runs, ``within:TOLERANCE:BUDGET``."""
-        return f"{self.name}:{self.tolerance!r}:{self.times[-1]}"
+        """The mode of rows of such runs, ``acr-error:ERROR:BUDGET``."""
+        return f"acr-error:{self.error!r}:{self.times[-1]}"
 
     def certified(self) -> tuple[float, float | None]:
         """Return the lower bound of p, and the radius that is certified or ``None``."""
@@ -252,44 +252,13 @@ class RadiusSequence(_Run):
 
     def update(self, successes: int, draws: int) -> None:
         """Count ``successes`` among ``draws`` new draws; ``ValueError`` if they are not ``next_draws()``."""
-        check = self._look(successes, draws)
+        check, budget = self._look(successes, draws), int(self.times[-1])
         self.p_lower = max(self.p_lower, float(self.rule.lower(self.successes, check)))
         self.p_upper = min(self.p_upper, float(self.rule.upper(self.successes, check)))
         self.radius = float(radius(self.p_lower, self.sigma))
-        left = self.sigma * (float(ndtri(self.p_high())) - float(ndtri(self.p_lower)))
-        self.stopped |= self.p_upper < self.required_share or (self.p_lower >= 0.5 and left <= self.tolerance)
-
-    def p_high(self) -> float:
-        """Return the most that all draws would establish."""
-        failures = self.draws - self.successes
-        return min(self.p_upper, float(self.rule.lower(self.times[-1] - failures, len(self.times) - 1)))
-
-
-class ExpectedRadius(RadiusSequence):
-    """A run for an average radius, which stops when all draws are expected to add ``tolerance`` to it at most.
-
-    As :class:`RadiusSequence`, but p_high is the bound of CERTIFY with the budget if the share of successes stays what
-    it is. So an average of such radii is expected to fall short of that with all draws by at most the tolerance
-    (``tests/statistics/test_sequential.py`` enumerates it). Each radius is as valid as those of the other.
-
-    Args:
-        tolerance: As above; not below what the looks cost at most if all draws succeed, which no stopping can save.
-    """
-
-    name = "acr-error"
-
-    def __init__(
-        self, sigma: float, tolerance: float, alpha: float, budget: int, *, beta: float = 0.01, step: int = STEP
-    ) -> None:
-        super().__init__(sigma, tolerance, alpha, budget, beta=beta, step=step)
-        of_all_votes = self.rule.lower(budget, len(self.times) - 1)
-        least = cap(budget, alpha, sigma) - float(radius(of_all_votes, sigma))
-        _require(tolerance >= least, "acr_error", f"at least {least:.2g}, which looking early costs", tolerance)
-
-    def p_high(self) -> float:
-        """Return what CERTIFY would establish from all draws at the present share of successes."""
-        budget = int(self.times[-1])
-        return float(lower_bound(round(budget * self.successes / self.draws), budget, self.alpha))
+        p_high = float(lower_bound(round(budget * self.successes / self.draws), budget, self.alpha))
+        left = self.sigma * (float(ndtri(p_high)) - float(ndtri(self.p_lower)))
+        self.stopped |= self.p_upper < self.required_share or (self.p_lower >= 0.5 and left <= self.error)
 
 
 def _require(holds: bool, name: str, rule: str, value: float) -> None:

@@ -132,7 +132,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     for bad, rule in (
         (
             ~by_mode(rows, is_mode),
-            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, within:TOLERANCE:N, acr-error:E:N, "
+            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, acr-error:E:N, "
             "transfer:N, router:SIGMA,SIGMA,...",
         ),
         (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),

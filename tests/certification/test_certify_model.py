@@ -26,7 +26,7 @@ IDENTITY = {
     "subset": "all",
     "versions": {"torch": "x"},
 }
-STOP = {"at_radius": [0, 0.5, 9], "tolerance": None}
+STOP = {"at_radius": [0, 0.5, 9]}
 INDICES = np.array([0, 2, 3, 5, 8])
 SIZE = len(INDICES)
 

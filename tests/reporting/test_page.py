@@ -188,7 +188,7 @@ def test_results_without_votes_are_left_out(study, tmp_path):
     shutil.copytree(study, tmp_path / "s")
     for path in (tmp_path / "s/results").rglob("*.tsv"):
         rows = certificate_rows.read_rows(path)
-        write_row_file(rows.assign(mode=f"within:0.1:{N}"), path)
+        write_row_file(rows.assign(mode=f"acr-error:0.1:{N}"), path)
     assert page.study_page(*read_study(tmp_path / "s")) is None
 
 

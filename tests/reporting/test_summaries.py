@@ -187,7 +187,7 @@ def test_only_the_images_that_both_have_count(tmp_path, a):
 
 REFUSED = {
     "noise": (lambda path: written(path, labelled(make_rows(0.25, 2), LABELS)), "must have the same sigma"),
-    "mode": (lambda path: written(path, frame(2, mode=f"within:0.1:{N}")), "certified alike"),
+    "mode": (lambda path: written(path, frame(2, mode=f"acr-error:0.1:{N}")), "certified alike"),
     "labels": (lambda path: written(path, labelled(make_rows(0.5, 2), 1 - LABELS)), "must have the same labels"),
     "images": (
         lambda path: written(path, frame(2).assign(idx=np.arange(IMAGES) + 50), subset="range-50-62"),
@@ -287,9 +287,9 @@ def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_
 
 
 def test_rows_that_stopped_early_say_their_rule(tmp_path):
-    rows = frame(1, mode=f"within:0.1:{N}")
-    text = summary_text(summarize_rows(written(tmp_path / "within.tsv", rows)))
-    assert f"  stopped early       within:0.1:{N}" in text
+    rows = frame(1, mode=f"acr-error:0.1:{N}")
+    text = summary_text(summarize_rows(written(tmp_path / "early.tsv", rows)))
+    assert f"  stopped early       acr-error:0.1:{N}" in text
     assert "of fewer draws than n where an image stopped early" in text
     assert "stopped early" not in summary_text(summarize_rows(written(tmp_path / "all.tsv", frame(1))))
 

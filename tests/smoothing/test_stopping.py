@@ -14,13 +14,13 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings, Stop
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
-from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
+from rs.statistics.sequential import Decider, ExpectedRadius
 from rs.storage import certificate_rows
 from stages.export import main as export
 from tests.support.helpers import CERTIFY, Linear, exit_code, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
-STOP = {"at_radius": 0.2, "tolerance": None, "beta": 0.001, "step": 100}
+STOP = {"at_radius": 0.2, "beta": 0.001, "step": 100}
 CLASSIFIER = SmoothedClassifier(Linear(), 2, SIGMA)
 
 
@@ -63,24 +63,20 @@ def test_of_several_radii_the_largest_that_holds_is_certified():
     assert (barely.predict, barely.radius, barely.p_lower) == (1, 0.0, 0.5)  # certified at radius 0
 
 
-@pytest.mark.parametrize(
-    ("question", "make"), [("tolerance", RadiusSequence), ("acr_error", ExpectedRadius)], ids=["within", "average"]
-)
-def test_a_radius_is_that_of_its_run_and_never_more_than_the_truth(question, make):
-    stop = Stop(**STOP | {"at_radius": None, question: 0.1})
+def test_a_radius_is_that_of_its_run_and_never_more_than_the_truth():
+    stop = Stop(**STOP | {"at_radius": None, "acr_error": 0.1})
     for index in range(10):
-        made, run = until(0.8, stop, index), make(SIGMA, 0.1, ALPHA, BUDGET, beta=0.001)
+        made, run = until(0.8, stop, index), ExpectedRadius(SIGMA, 0.1, ALPHA, BUDGET, beta=0.001)
         while draws := run.next_draws():
             votes = CLASSIFIER.votes(image(0.8), draws, 3, Stream.ESTIMATE, index, start=run.draws)
             run.update(int(votes[1]), draws)
         assert (made.n, made.radius, made.p_lower, made.mode) == (run.draws, run.radius, run.p_lower, run.mode)
         assert (made.predict, 100 <= made.n < BUDGET) == (1, True)
-        assert (0.2 if question == "tolerance" else 0) <= made.radius <= 0.3
+        assert 0 <= made.radius <= 0.3
 
 
 RUNS = {
     "at radii": lambda sigma: Decider([0.1], sigma, ALPHA, BUDGET),
-    "to a tolerance": lambda sigma: RadiusSequence(sigma, 0.1, ALPHA, BUDGET),
     "for an average": lambda sigma: ExpectedRadius(sigma, 0.1, ALPHA, BUDGET),
 }
 
@@ -120,8 +116,8 @@ def test_draws_go_on_where_they_stopped():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tolerance": 0.1}, "one of at_radius, tolerance, acr_error must be given"),
-        ({"at_radius": None}, "one of at_radius, tolerance, acr_error must be given"),
+        ({"acr_error": 0.1}, "one of at_radius, acr_error must be given"),
+        ({"at_radius": None}, "one of at_radius, acr_error must be given"),
         ({"at_radius": []}, r"stop\.at_radius"),
         ({"step": 150}, r"stop\.step"),
     ],
@@ -152,7 +148,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(folder):
     """Rows of every kind, made once."""
-    asked = {"plain": {}, "at": {"at_radius": 0.1}, "within": {"at_radius": None, "tolerance": 0.05}}
+    asked = {"plain": {}, "at": {"at_radius": 0.1}}
     asked |= {"table": {"at_radius": [0.0, 0.1, 0.2]}, "error": {"at_radius": None, "acr_error": 0.05}}
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("RS_WORK", str(folder / "work"))
@@ -160,7 +156,7 @@ def made(folder):
 
 
 def test_rows_say_how_they_were_certified_and_the_most_draws(made):
-    modes = {"plain": "certify", "at": "at-radius:0.1:5000", "within": "within:0.05:5000"}
+    modes = {"plain": "certify", "at": "at-radius:0.1:5000"}
     modes |= {"table": "at-radius:0.0,0.1,0.2:5000", "error": "acr-error:0.05:5000"}
     for name, table in made.items():
         assert metrics.mode_of(table) == modes[name]

@@ -100,7 +100,7 @@ def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
     with pytest.raises(InputError, match="with votes"):
         fewer(rows.assign(counts0="-"), 5)
     with pytest.raises(InputError, match="fixed number of draws"):
-        fewer(rows.assign(mode="within:0.1:200"), 5)
+        fewer(rows.assign(mode="acr-error:0.1:200"), 5)
 
 
 def test_label_bounds_hold_with_probability_of_at_least_1_less_alpha():
@@ -139,7 +139,7 @@ def test_two_sided_rows_are_those_of_the_class_and_the_split_of_the_n0_draws():
     [
         (1, {}, "one of 1 classes"),
         (3, {"counts": "0:1"}, "needs the votes"),
-        (3, {"mode": "within:0.1:200"}, "rows of a fixed number of draws"),
+        (3, {"mode": "acr-error:0.1:200"}, "rows of a fixed number of draws"),
         (3, {"counts0": ["-"] + ["0:1"] * (IMAGES - 1)}, "votes of the n0 draws"),
     ],
 )

@@ -16,7 +16,6 @@ from rs.statistics.sequential import (
     Cumulative,
     Decider,
     ExpectedRadius,
-    RadiusSequence,
     alpha_spending,
     look_schedule,
     required_share,
@@ -163,10 +162,9 @@ def test_the_worth_of_a_radius_is_the_fewest_successes_that_certify_it(budget, a
     assert required_share(rule, tuple(p0)).tolist() == expected
 
 
-@pytest.mark.parametrize("sequence", [RadiusSequence, ExpectedRadius])
 @pytest.mark.parametrize("p", [0.55, 0.8, 0.95])
-def test_runs_report_more_than_the_true_radius_with_probability_at_most_alpha(p, sequence):
-    made = list(outcomes(lambda: sequence(1.0, 0.5, 0.3, 10, beta=0.3, step=2), p, 2, 10))
+def test_runs_report_more_than_the_true_radius_with_probability_at_most_alpha(p):
+    made = list(outcomes(lambda: ExpectedRadius(1.0, 0.5, 0.3, 10, beta=0.3, step=2), p, 2, 10))
     assert sum(chance for _, chance in made) == pytest.approx(1)
     assert sum(chance for run, chance in made if run.radius > ndtri(p)) <= 0.3
     assert any(run.radius > 0 for run, _ in made)
@@ -193,15 +191,14 @@ def test_runs_stop_at_the_first_look_that_settles_the_question(path, r, alpha):
             break
 
 
-# The radius within a tolerance
+# The radius for an average
 
 
-@pytest.mark.parametrize("sequence", [RadiusSequence, ExpectedRadius])
-@given(path=paths(), tolerance=st.floats(0.1, 1), sigma=st.sampled_from([0.25, 1.0]))
-def test_a_sequence_stops_at_the_first_look_that_leaves_at_most_the_tolerance(sequence, path, tolerance, sigma):
+@given(path=paths(), error=st.floats(0.1, 1), sigma=st.sampled_from([0.25, 1.0]))
+def test_a_run_stops_at_the_first_look_from_which_it_expects_at_most_the_error(path, error, sigma):
     """Against the definition, with the bounds of all looks so far, and CERTIFY's from the share of successes so far."""
     assert FINAL_LOOK_SHARE == 0.8
-    run, alpha, beta = sequence(sigma, tolerance, 0.01, 20_000, beta=0.05), 0.01, 0.05
+    run, alpha, beta = ExpectedRadius(sigma, error, 0.01, 20_000, beta=0.05), 0.01, 0.05
     lows, highs, T = [0.0], [1.0], len(run.times)
     for share_ in path:
         draws = run.next_draws()
@@ -211,11 +208,9 @@ def test_a_sequence_stops_at_the_first_look_that_leaves_at_most_the_tolerance(se
         highs.append(upper_bound(k, n, beta / T))
         assert (run.p_lower, run.p_upper) == (pytest.approx(max(lows)), pytest.approx(min(highs)))
         assert run.radius == radius(run.p_lower, sigma)
-        most = min(*highs, lower_bound(20_000 - n + k, 20_000, levels[-1]))
-        if sequence is ExpectedRadius:
-            most = lower_bound(round(20_000 * k / n), 20_000, alpha)
+        most = lower_bound(round(20_000 * k / n), 20_000, alpha)
         gap = sigma * (ndtri(most) - ndtri(max(lows))) if max(lows) else math.inf
-        stops = min(highs) < run.required_share or (max(lows) >= 0.5 and gap <= tolerance) or n == 20_000
+        stops = min(highs) < run.required_share or (max(lows) >= 0.5 and gap <= error) or n == 20_000
         assert (run.next_draws() == 0) == stops
         if stops:
             break
@@ -223,11 +218,8 @@ def test_a_sequence_stops_at_the_first_look_that_leaves_at_most_the_tolerance(se
 
 def test_a_bound_of_just_one_half_certifies_the_radius_0():
     """Ten of ten at the only look: alpha^(1/10) = 1/2 at alpha = 2^-10."""
-    run = play(RadiusSequence(1.0, 0.1, 2.0**-10, 10, step=10), [1.0])
+    run = play(ExpectedRadius(1.0, 0.1, 2.0**-10, 10, step=10), [1.0])
     assert run.certified() == (0.5, 0.0)
-
-
-# The radius for an average
 
 
 def mean_radius(make, p):
@@ -313,21 +305,21 @@ def test_an_error_below_what_looking_costs_is_refused():
 
 
 @pytest.mark.parametrize("number", [float, np.float64, np.float32])
-def test_the_mode_of_a_tolerance_of_any_kind_of_number_is_one(number):
-    mode = RadiusSequence(0.5, number(0.25), 0.001, 1000).mode
-    assert mode == "within:0.25:1000"
+def test_the_mode_of_an_error_of_any_kind_of_number_is_one(number):
+    mode = ExpectedRadius(0.5, number(0.25), 0.001, 1000).mode
+    assert mode == "acr-error:0.25:1000"
     assert is_mode(mode)
 
 
-@pytest.mark.parametrize(("sigma", "tolerance"), [(0.0, 0.1), (0.5, -0.1), (0.5, math.nan), (0.5, math.inf)])
-def test_impossible_tolerances_are_refused(sigma, tolerance):
+@pytest.mark.parametrize(("sigma", "error"), [(0.0, 0.1), (0.5, -0.1), (0.5, math.nan), (0.5, math.inf)])
+def test_impossible_errors_are_refused(sigma, error):
     with pytest.raises(InputError, match="must be"):
-        RadiusSequence(sigma, tolerance, 0.001, 1000)
+        ExpectedRadius(sigma, error, 0.001, 1000)
 
 
 @pytest.mark.parametrize(("successes", "draws"), [(50, 99), (100, 200), (101, 100), (-1, 100), (0, 0)])
 def test_counts_that_are_not_due_are_refused_and_not_counted(successes, draws):
-    for run in (Decider([0.5], 1.0, 0.001, 1000), RadiusSequence(1.0, 0.1, 0.001, 1000)):
+    for run in (Decider([0.5], 1.0, 0.001, 1000), ExpectedRadius(1.0, 0.2, 0.001, 1000)):
         with pytest.raises(ValueError, match=f"of 100 draws, got {successes} of {draws}"):
             run.update(successes, draws)
         assert (run.draws, run.successes, run.next_draws()) == (0, 0, 100)

@@ -11,7 +11,7 @@ from rs.errors import InputError
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics.certificate import ABSTAIN, Certificate, votes_for, votes_of
 from rs.statistics.radius import lower_bound, radius
-from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
+from rs.statistics.sequential import Decider, ExpectedRadius
 from rs.storage import certificate_rows, row_checks, tsv
 from stages.export import main as export
 from tests.support.helpers import exit_code, write_row_file
@@ -145,7 +145,7 @@ def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, change, message):
     assert str(path) in str(caught.value)
 
 
-WITHIN = {"mode": f"within:0.1:{N}"}
+AVERAGE = {"mode": f"acr-error:0.1:{N}"}
 AT_RADII = {"mode": f"at-radius:0.0,0.25:{N}", "radius": 0.25, "p_lower": float(ndtr(0.25 / SIGMA))}
 HALF = {"n": 18_000, "counts": [9_000, 9_000], "p_lower": 0.99923, "radius": float(radius(0.99923, SIGMA))}
 ONE = {"radius": 1.0, "p_lower": float(ndtr(1.0 / SIGMA))}
@@ -163,7 +163,7 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         ({"predict": -1, "correct": 0}, "radius must be 0 where"),
         *(
             ({"mode": mode}, "mode must be one of")
-            for mode in ("guess", "at-radius:0.1:0", "at-radius:0.1,:5", "within:0.1", "within:1,2:5")
+            for mode in ("guess", "at-radius:0.1:0", "at-radius:0.1,:5", "acr-error:0.1", "acr-error:1,2:5")
         ),
         ({"scope": "local"}, "scope must be one of"),
         ({"alpha": 1.0}, "alpha must lie"),
@@ -193,15 +193,15 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         ({"n": 0, "counts": []}, "n must be 0 for a shortcut"),
         (SHORTCUT | {"correct": 1}, "a shortcut is for"),
         # stopped early
-        (WITHIN | {"radius": 57.0}, "radius must be that of p_lower and sigma"),
-        (WITHIN | NOTHING, "predict must be the class iff p_lower is at least 1/2"),
-        (WITHIN | NOTHING | {"p_lower": 0.0}, "p_lower must be at least the bound of the last look"),
-        (WITHIN | {"p_lower": 1.0, "radius": 0.0}, "radius must be that of p_lower and sigma"),
-        (WITHIN | {"p_lower": 0.9999, "radius": float(radius(0.9999, SIGMA))}, r"p_lower must be at most alpha\^"),
-        (HALF | {"mode": "within:0.1:20000"}, "p_lower must be .* probable by all n votes"),
+        (AVERAGE | {"radius": 57.0}, "radius must be that of p_lower and sigma"),
+        (AVERAGE | NOTHING, "predict must be the class iff p_lower is at least 1/2"),
+        (AVERAGE | NOTHING | {"p_lower": 0.0}, "p_lower must be at least the bound of the last look"),
+        (AVERAGE | {"p_lower": 1.0, "radius": 0.0}, "radius must be that of p_lower and sigma"),
+        (AVERAGE | {"p_lower": 0.9999, "radius": float(radius(0.9999, SIGMA))}, r"p_lower must be at most alpha\^"),
+        (HALF | {"mode": "acr-error:0.1:20000"}, "p_lower must be .* probable by all n votes"),
         (HALF | {"mode": "at-radius:1.0:20000", **ONE}, "p_lower must be .* probable by all n votes"),
         ({"mode": f"acr-error:0.1:{N - 1}"}, "n must be at most the number that ends the mode"),
-        (WITHIN | NOTHING | {"n": 0, "counts": [], "p_lower": 0.0}, "n must be at least 1"),
+        (AVERAGE | NOTHING | {"n": 0, "counts": [], "p_lower": 0.0}, "n must be at least 1"),
         (AT_RADII | {"radius": 0.3}, "radius must be one of those of the mode"),
         (AT_RADII | {"p_lower": 0.9}, r"p_lower must be Phi\(radius / sigma\)"),
         (AT_RADII | {"p_lower": AT_RADII["p_lower"] * (1 + 1e-8)}, r"p_lower must be Phi\(radius / sigma\)"),
@@ -229,8 +229,7 @@ def test_the_largest_bound_that_votes_allow_is_that_of_draws_which_all_agree(tmp
 
 
 QUESTIONS = {
-    "within": lambda at, **how: RadiusSequence(tolerance=at, **how),
-    "acr-error": lambda at, **how: ExpectedRadius(tolerance=at, **how),
+    "acr-error": lambda at, **how: ExpectedRadius(error=at, **how),
     "at-radii": lambda at, **how: Decider([0.0, at, 2 * at], **how),
 }
 
@@ -273,14 +272,14 @@ def test_rows_of_every_run_that_stops_early_are_read(tmp_path_factory, name, at,
 
 
 def test_each_row_that_took_all_its_draws_is_checked_at_its_own_alpha(tmp_path):
-    runs = [RadiusSequence(SIGMA, 0.0, alpha, 500) for alpha in (0.01, 0.1)]
+    runs = [ExpectedRadius(SIGMA, 0.02, alpha, 500) for alpha in (0.01, 0.1)]
     made = [early_row(run, SIGMA, 0.6, seed=0) | {"idx": index} for index, run in enumerate(runs)]
     assert [one["n"] for one in made] == [500, 500]
     write_row_file(made, tmp_path / "rows.tsv")
     assert certificate_rows.read_rows(tmp_path / "rows.tsv")["alpha"].tolist() == [0.01, 0.1]
 
 
-@pytest.mark.parametrize("mode", ["within:0.1:1000", "acr-error:0.1:1000", "at-radius:0.25:1000"])
+@pytest.mark.parametrize("mode", ["acr-error:0.1:1000", "at-radius:0.25:1000"])
 def test_an_early_row_whose_n0_draws_are_for_no_class_has_no_further_draws(tmp_path, mode):
     none = row(**NOTHING, mode=mode, scope="set", p_lower=0.0, counts0=[40, 0, 60], n=0, counts=[])
     write_row_file([none], tmp_path / "rows.tsv")
@@ -379,7 +378,7 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
     [
         ({"scope": "set"}, None),
         ({"scope": "per-image"}, "the weights are frozen, chosen image by image; the six columns cannot say so"),
-        (WITHIN, "draws stopped early, within:0.1:1000; the six columns"),
+        (AVERAGE, "draws stopped early, acr-error:0.1:1000; the six columns"),
     ],
 )
 def test_an_export_warns_of_what_six_columns_cannot_say(tmp_path, capsys, changes, warning):
