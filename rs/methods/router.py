@@ -6,15 +6,15 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from rs.errors import InputError
-from rs.methods.base import Step
-from rs.params import Count, NonNegative, Positive, validated
+from rs.methods.base import SeveralDraws, Step
+from rs.params import NonNegative, Positive, validated
 from rs.smoothing.attack import forward
 from rs.smoothing.noise import draw
 from rs.smoothing.soft import entropy, kl_divergence, soft_probabilities, to_float32
 
 
 @validated
-class Router:
+class Router(SeveralDraws):
     """Weighted cross-entropy with soft targets of noise levels, and consistency of the noisy copies.
 
         1/n sum_i w_i [ 1/M sum_k CE(t_i, f(x_i + d_ik))
@@ -29,17 +29,11 @@ class Router:
     consistency terms is the largest radius. The temperature is ours; the source has 1.
     """
 
-    draws: Count
     lam: NonNegative
     eta: NonNegative
     temperature: Positive
 
     needs_targets = True
-
-    @property
-    def steps_per_batch(self) -> int:
-        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
-        return self.draws
 
     def loss(
         self,

@@ -45,8 +45,8 @@ Numbers = dict[str, Any]
 def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: float | None) -> Numbers:
     """Return what a row file is of, and its numbers.
 
-    Images whose n draws were skipped (the mode ``shortcut``) are counted as ``skipped``; abstentions and quartiles of
-    p_A are of the others.
+    Images whose n draws were skipped (the mode ``shortcut``) are counted as ``skipped``; abstentions are of the
+    others.
 
     Args:
         path: Rows of this project, or a log in the field's six columns.
@@ -62,7 +62,6 @@ def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: fl
     scored = labelled and radii_asked(mode) is None
     clean = labelled and _holds_clean(mode)
     taken = rows[rows["mode"] != "shortcut"]  # the others skipped their n draws
-    bounds = taken["p_lower"].dropna()
     return {
         "file": str(path),
         "model": sidecar.get("model"),
@@ -82,7 +81,6 @@ def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: fl
         **({"levels": rows["level"].value_counts(normalize=True).sort_index().to_dict()} if "level" in rows else {}),
         "skipped": len(rows) - len(taken),
         "abstentions": int((taken["predict"] == ABSTAIN).sum()),
-        "p_lower_quartiles": np.quantile(bounds, (0.25, 0.5, 0.75)).tolist() if len(bounds) else None,
     }
 
 
@@ -185,7 +183,6 @@ def summary_text(about: Numbers) -> str:
         "router": ", ".join(f"{share:.1%} to {s:g}" if s else f"{share:.1%} abstain" for s, share in levels.items()),
         "shortcut": SKIPPED.format(about["skipped"], taken) if about["skipped"] else "",
         "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / taken:.1%})" if taken else "",
-        "p_A, lower bound": _quartiles(about["p_lower_quartiles"], about["mode"]),
     }
     texts = [about["file"], *(f"  {name:<20}{text}" for name, text in lines.items() if text)]
     return "\n".join(map(printable, texts))
@@ -243,13 +240,6 @@ def _budget(about: Mapping[str, Any]) -> str:
 def _columns(head: str, accuracies: Mapping[str, float], cell: Callable[[str, float], str]) -> str:
     cells = (f" {cell(radius, share):>{max(6, len(radius))}}" for radius, share in accuracies.items())
     return head * bool(accuracies) + "".join(cells)
-
-
-def _quartiles(quartiles: Sequence[float] | None, mode: str) -> str:
-    if quartiles is None:
-        return ""
-    fewer = "" if draws_at_most(mode) is None else "; of fewer draws than n where an image stopped early"
-    return "quartiles " + ", ".join(f"{value:.3f}" for value in quartiles) + fewer
 
 
 def _cut(found: Mapping[str, Any]) -> str:

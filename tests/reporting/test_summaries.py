@@ -51,9 +51,6 @@ def test_the_numbers_are_those_of_their_definitions(a):
     assert about["clean_accuracy"] == about["certified_accuracy"]["0"] == rows["correct"].mean()
     assert about["certified_accuracy"]["0.3"] == ((rows["radius"] >= 0.3) & (rows["correct"] == 1)).mean()
     assert about["abstentions"] == (rows["predict"] == -1).sum() > 0
-    ordered = sorted(rows["p_lower"])  # the quartiles of 12 lie a quarter, a half, three quarters between neighbours
-    expected = [ordered[2] + 0.75 * (ordered[3] - ordered[2]), ordered[5] + 0.5 * (ordered[6] - ordered[5])]
-    assert about["p_lower_quartiles"][:2] == pytest.approx(expected)
 
 
 def test_what_the_rows_are_comes_from_them_and_their_sidecar(a):
@@ -75,7 +72,7 @@ def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
     log = tmp_path / "log.txt"
     certificate_rows.write_field_log(certificate_rows.read_rows(a), log)
     about = summarize_rows(log)
-    assert [about[name] for name in ("sigma", "n0", "n", "alpha", "p_lower_quartiles")] == [None] * 5
+    assert [about[name] for name in ("sigma", "n0", "n", "alpha")] == [None] * 4
     assert about["acr"] == summarize_rows(a)["acr"]
     assert "certified with      not stated" in summary_text(about)
 
@@ -103,7 +100,7 @@ def test_one_image_has_no_error_and_skipped_draws_no_bound(tmp_path):
     )
     write_row_file(row, tmp_path / "one.tsv")
     about = summarize_rows(tmp_path / "one.tsv")
-    assert (about["acr"], about["standard_error"], about["p_lower_quartiles"]) == (0.0, None, None)
+    assert (about["acr"], about["standard_error"]) == (0.0, None)
     assert "±" not in summary_text(about)
 
 
@@ -290,7 +287,6 @@ def test_rows_that_stopped_early_say_their_rule(tmp_path):
     rows = frame(1, mode=f"acr-error:0.1:{N}")
     text = summary_text(summarize_rows(written(tmp_path / "early.tsv", rows)))
     assert f"  stopped early       acr-error:0.1:{N}" in text
-    assert "of fewer draws than n where an image stopped early" in text
     assert "stopped early" not in summary_text(summarize_rows(written(tmp_path / "all.tsv", frame(1))))
 
 
