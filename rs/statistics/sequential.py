@@ -228,7 +228,7 @@ class ExpectedRadius(_Run):
     >>> while draws := run.next_draws():
     ...     run.update(successes=draws * 9 // 10, draws=draws)
     >>> run.draws, round(run.radius, 3)
-    (9000, 0.603)
+    (4800, 0.586)
     """
 
     def __init__(

@@ -250,7 +250,7 @@ BAD = {
     ),
     "two questions": (
         ["photos", "--at-radius", "0.5", "--acr-error", "0.1"],
-        "one of at_radius, tolerance, acr_error must be given, and no two",
+        "one of at_radius, acr_error must be given, and no two",
     ),
     "parameters alone": (
         ["photos", "--classes", "names.txt", "--params", "a.yaml"],

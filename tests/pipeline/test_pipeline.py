@@ -204,7 +204,7 @@ def block(beginning: str) -> str:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.trust_only
 def test_the_commands_of_a_dry_run_make_the_same_without_dvc(studied: Path, tmp_path: Path) -> None:
     project, elsewhere = small_project(tmp_path / "copy"), tmp_path / "elsewhere"
     run(project, "bash", "-c", block("dvc repro --dry"))

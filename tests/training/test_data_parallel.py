@@ -104,7 +104,7 @@ def epsilon(method):
     return {"epsilon": 0.2} if method == "advmacer" else {}
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.trust_only)])
 def found(request, tmp_path_factory):
     """What each of 2 and of 4 processes found."""
     folder = tmp_path_factory.mktemp("processes")
