@@ -7,43 +7,65 @@ writes ``benchmarks/results/own-network.md`` and ``own-network.svg``. Runs witho
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.finetune import DENOISER_SIZE, DENOISERS, RUNS, START_EPOCHS, Run
+from benchmarks.finetune import DENOISER_SIZE, DENOISERS, RUNS, SCRATCH_EPOCHS, START_EPOCHS, Run
 from benchmarks.other_networks import NETWORKS
 from rs.reporting.figures import COLOURS
 from rs.reporting.logs import read_alone
 from rs.reporting.report import svg
-from rs.reporting.results import Group, Result
-from rs.reporting.tables.formatting import with_errors
+from rs.reporting.results import Group
+from rs.reporting.tables.formatting import with_errors, with_verdict
 from rs.storage import files
 
 ROWS, PAGE = Path("reports/rows/finetune"), Path("benchmarks/results/own-network.md")
 
+PAIRS = [
+    (Run(0, "advmacer", 1), Run(0, "gaussian", 4)),
+    (Run(0, "advmacer", 1), Run(0, "consistency", 2)),
+    (Run(0, "advmacer", 1), Run(0, "smoothadv", 1)),
+    (Run(0, "advmacer", 2), Run(0, "smoothadv", 2)),
+    *[(Run(0, method, 2), Run(0, method, epochs, "random")) for method, epochs in SCRATCH_EPOCHS.items()],
+]
+"""Trainings that take about as long, at any noise level; from random weights as long as the start and two epochs."""
+
 OTHER_ROWS = Path("reports/rows/other-networks")
 
-RULE = "|---:|---|---|---:|---:|---:|---:|---:|"
-HEADER = "| sigma | start | method | epochs | CPU seconds | ACR | accuracy under noise | accuracy without noise |"
+RULE = "|---:|---|---|---:|---:|---:|---:|---:|---:|"
+HEADER = (
+    "| sigma | start | method | epochs | seeds | CPU seconds | ACR | accuracy under noise | accuracy without noise |"
+)
 
 TEXT = """\
 # What training with noise gives a network that has never seen noise
 
 `resnet8` of CIFAR-10, trained without noise for {start_epochs} epochs ({start_seconds:,.0f} CPU seconds), then the
-recipe `finetune` from these weights (clean) or from random ones. {seeds} of start and training.
-ACR ± its standard error over the first {images} test images{seed_error}. n = {n:,}, alpha = {alpha:g}. Most images went
-through JPEG. Denoisers have {depth} convolutions of {width} channels; the published ones have 17 of 64, for fifteen
-times the cost.
+recipe `finetune` from these weights (clean) or from random ones. A seed is one of start and training.
+ACR ± its standard error over the first {images} test images [over images and seeds]. n = {n:,}, alpha = {alpha:g}.
+Most images went through JPEG. Denoisers have {depth} convolutions of {width} channels; the published ones have 17 of
+64, for fifteen times the cost.
 
 {table}
 
 ![ACR by CPU seconds of training](own-network.svg)
 
 Accuracy under noise is that of the smoothed classifier. Accuracy without noise is that of the network alone, on all
-test images. CPU seconds are of one thread of a busy machine, without the first {start_epochs} epochs. The rows are in
-`reports/rows/finetune`; `python -m benchmarks.finetune` makes them, `python -m benchmarks.own_network` this page.
+test images. CPU seconds are the epochs times the median of an epoch of the method, in one thread of one machine, and
+without the first {start_epochs} epochs. Trainings from random weights take about as long as these and two epochs more.
+
+## Differences at about equal cost
+
+Over the seeds that both have.
+
+{differences}
+
+The rows are in `reports/rows/finetune`; `python -m benchmarks.finetune` makes them, `python -m benchmarks.own_network`
+this page.
 """
 
 OTHERS_TEXT = """
@@ -60,19 +82,36 @@ The rows are in `reports/rows/other-networks`; `python -m benchmarks.other_netwo
 
 def read_groups(folder: Path) -> dict[Run, Group]:
     """Return the results of each run over its seeds, in the order of :data:`RUNS`, by noise level."""
-    seconds = pd.read_csv(folder / "seconds.csv").groupby("run")["cpu_seconds"].sum()
-    groups = {}
+    seconds, groups = epoch_seconds(folder), {}
     for run in sorted(RUNS, key=lambda run: run.sigma):
-        paths = sorted(folder.glob(f"{run.name}-[0-9]*.tsv"))
-        results = [_result(path, run, seconds) for path in paths if path.stem.removeprefix(f"{run.name}-").isdigit()]
+        results = [
+            replace(
+                read_alone(path)[0],
+                name=run.name,
+                seed=int(path.stem.rpartition("-")[2]),
+                training_seconds=run.epochs * seconds[run.method] if run.method else 0.0,
+            )
+            for path in sorted(folder.glob(f"{run.name}-[0-9].tsv"))
+        ]
         if results:
             groups[run] = Group(tuple(results))
     return groups
 
 
-def _result(path: Path, run: Run, seconds: pd.Series[float]) -> Result:
-    spent = 0.0 if run.method is None else float(seconds[path.stem])
-    return replace(read_alone(path)[0], name=run.name, seed=int(path.stem.rpartition("-")[2]), training_seconds=spent)
+def epoch_seconds(folder: Path) -> dict[str, float]:
+    """Return the median CPU seconds of an epoch of each method."""
+    runs = {run.name: run for run in RUNS}
+    timed = [(runs.get(name.rpartition("-")[0]), seconds) for name, seconds in read_seconds(folder).items()]
+    lists: dict[str, list[float]] = {}
+    for run, seconds in timed:
+        if run is not None and run.method is not None:
+            lists.setdefault(run.method, []).append(seconds / run.epochs)
+    return {method: median(seconds) for method, seconds in lists.items()}
+
+
+def read_seconds(folder: Path) -> dict[str, float]:
+    """Return the CPU seconds of each training of ``seconds.csv``; those of one that was continued are added."""
+    return pd.read_csv(folder / "seconds.csv").groupby("run")["cpu_seconds"].sum().to_dict()
 
 
 def table_rows(groups: dict[Run, Group], accuracies: dict[str, float]) -> list[str]:
@@ -85,12 +124,26 @@ def table_rows(groups: dict[Run, Group], accuracies: dict[str, float]) -> list[s
             run.start,
             run.method or "nothing",
             str(run.epochs or ""),
+            str(len(group.results)),
             f"{group.training_seconds:,.0f}",
             with_errors(group.acr),
             f"{group.accuracy(0.0):.1%}",
             "–" if None in alone else f"{sum(filter(None, alone)) / len(alone):.1%}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def differences(groups: dict[Run, Group]) -> list[str]:
+    """Return the table of the pairs of :data:`PAIRS` that have rows, as Markdown."""
+    lines = ["| sigma | training | less | seeds | difference of ACR |", "|---:|---|---|---:|---:|"]
+    for sigma, (first, second) in product(sorted({run.sigma for run in groups}), PAIRS):
+        pair = replace(first, sigma=sigma), replace(second, sigma=sigma)
+        if groups.keys() >= {*pair}:
+            seeds = set.intersection(*({result.seed for result in groups[run].results} for run in pair))
+            a, b = (Group(tuple(one for one in groups[run].results if one.seed in seeds)) for run in pair)
+            names = (f"{run.method}, {run.epochs} epochs, {run.start}" for run in pair)
+            lines.append(f"| {sigma:g} | {' | '.join(names)} | {len(seeds)} | {with_verdict(a.difference_to(b))} |")
     return lines
 
 
@@ -124,20 +177,18 @@ def draw(groups: dict[Run, Group]) -> Figure:
 def page(folder: Path) -> str:
     """Return the page from the files in ``folder``."""
     groups = read_groups(folder)
-    seconds = pd.read_csv(folder / "seconds.csv").set_index("run")["cpu_seconds"]
+    starts = [seconds for name, seconds in read_seconds(folder).items() if name.startswith("start-")]
     first = next(iter(groups.values())).first
-    seeds = {result.seed for group in groups.values() for result in group.results}
     budget = first.rows.iloc[0]
     return TEXT.format(
         start_epochs=START_EPOCHS,
-        start_seconds=seconds[seconds.index.str.startswith("start-")].mean(),
-        seeds="One seed" if len(seeds) == 1 else f"Up to {len(seeds)} seeds",
-        seed_error="; another seed may differ by more" if len(seeds) == 1 else "",
+        start_seconds=median(starts),
         images=len(first.rows),
         n=int(budget["n"]),
         alpha=budget["alpha"],
         **DENOISER_SIZE,
         table="\n".join([HEADER, RULE, *table_rows(groups, read_accuracies(folder))]),
+        differences="\n".join(differences(groups)),
     )
 
 

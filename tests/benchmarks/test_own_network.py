@@ -3,7 +3,7 @@
 import csv
 import re
 from math import sqrt
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 from benchmarks.finetune import METHODS
 from benchmarks.other_networks import NETWORKS
@@ -30,20 +30,24 @@ def cells(lines):
     return [line.strip("| ").split(" | ") for line in lines]
 
 
-def check_run(folder, sigma, start, method, epochs, spent, acr, accuracy, _):
-    """Hold a line of a table against the rows and the seconds of its run."""
-    name = f"{sigma}-{start}-{method}-{epochs.strip() or 0}-0"
-    (scores, right), (value, error) = radii(name, folder), map(float, acr.split(" ± "))
+def check_run(folder, sigma, start, method, epochs, seeds, spent, acr, accuracy, _):
+    """Hold a line of a table against the rows of its run and the seconds of its method."""
+    name = f"{sigma}-{start}-{method}-{epochs.strip() or 0}"
+    of_seeds = [radii(f"{name}-{seed}", folder) for seed in range(int(seeds))]
+    assert not (folder / f"{name}-{seeds}.tsv").exists()
+    scores, right = ([fmean(image) for image in zip(*parts, strict=True)] for parts in zip(*of_seeds, strict=True))
+    value, error = map(float, re.match(r"(\S+) ± (\S+)", acr).groups())
     assert abs(value - fmean(scores)) < 6e-5
     assert abs(error - stdev(scores) / sqrt(len(scores))) < 6e-5
     assert accuracy == f"{fmean(right):.1%}"
     with (folder / "seconds.csv").open() as lines:
-        seconds = {row["run"]: float(row["cpu_seconds"]) for row in csv.DictReader(lines)}
-    assert spent == f"{seconds.get(name, 0):,.0f}"
+        trainings = [(row["run"].split("-"), float(row["cpu_seconds"])) for row in csv.DictReader(lines)]
+    an_epoch = [seconds / int(words[-2]) for words, seconds in trainings if "-".join(words[2:-2]) == method]
+    assert spent == f"{int(epochs.strip() or 0) * median(an_epoch or [0]):,.0f}"
 
 
 def test_the_tables_have_acr_error_accuracy_and_seconds_of_each_run():
-    runs = cells(line for line in page(FOLDER).splitlines() if re.match(r"\| [\d.]+ \|", line))
+    runs = cells(line for line in page(FOLDER).splitlines() if re.match(r"\| [\d.]+ \| \w+ \|", line))
     assert len(runs) == len(read_groups(FOLDER)) > 2
     for run in runs:
         check_run(FOLDER, *run)
