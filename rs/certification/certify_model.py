@@ -27,7 +27,7 @@ from rs.runtime import arithmetic, code_fingerprint, processes
 from rs.runtime.device import limit_threads
 from rs.runtime.progress import duration
 from rs.runtime.streams import Stream
-from rs.smoothing import STOPPING_RULES, option_of
+from rs.smoothing import STOPPING_RULES
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.determinism import watched
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions, Stop
@@ -64,7 +64,7 @@ def certification_settings(
     chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
     merged, origins = merged | chosen, origins | {key: f"--{key}" for key in chosen}
     if merged.get("stop") is not None:
-        options = {rule: option_of(rule) for rule in STOPPING_RULES} if "stop" in chosen else {}
+        options = {rule: f"--{rule.replace('_', '-')}" for rule in STOPPING_RULES if "stop" in chosen}
         merged["stop"] = params.validate(Stop, merged["stop"], f"{where}.stop", options)
     settings = params.validate(CertificationSettings, merged, where, origins)
     subset_name(settings.subset)

@@ -91,7 +91,9 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     origins = {}
     for path, (result, sidecar) in zip(paths, read_several_alone(paths), strict=True):
         if not (has_votes(result) and metrics.has_labels(result.rows)):
-            raise InputError(f"{path} must have labels and all votes to be reported, but it lacks them")
+            mode = metrics.mode_of(result.rows)
+            got = "lacks them" if mode == "certify" else f"is of mode {mode}; rs show reads it"
+            raise InputError(f"{path} must have labels and all votes of one classifier to be reported, but it {got}")
         groups.setdefault(result.sigma, {})[result.name] = Group((result,))
         origins[_key(result)] = (sidecar, {"file": str(path), "command": f"rs show {path}", "parameters": {}})
     for methods in groups.values():

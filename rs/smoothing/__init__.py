@@ -13,15 +13,6 @@ STOPPING_RULES = {
 """The rules that end a certificate before all draws, each with its help: settings of ``certify.stop``, and options."""
 
 
-def option_of(rule: str) -> str:
-    """Return the option of ``rs certify`` for a stopping rule.
-
-    >>> option_of("at_radius")
-    '--at-radius'
-    """
-    return f"--{rule.replace('_', '-')}"
-
-
 def __getattr__(name: str) -> Any:
     """Import ``SmoothedClassifier`` when it is asked for: torch takes seconds to load."""
     if name != "SmoothedClassifier":

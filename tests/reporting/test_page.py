@@ -284,8 +284,12 @@ def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_pa
     with pytest.raises(InputError, match="same images"):
         page.rows_page([path, tmp_path / "fewer.tsv"])
     monkeypatch.setattr(page, "has_votes", lambda result: False)
-    with pytest.raises(InputError, match="must have labels and all votes to be reported"):
+    with pytest.raises(
+        InputError, match="must have labels and all votes of one classifier to be reported, but it lacks them"
+    ):
         page.rows_page([path])
+    with pytest.raises(InputError, match=r"but it is of mode router:0\.25,0\.5,1; rs show reads it"):
+        page.rows_page([ROOT / "reports/rows/router/router.tsv"])
 
 
 def close(found, wanted):

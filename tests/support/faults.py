@@ -278,15 +278,20 @@ def copied(base, trial):
     return shutil.copytree(base, trial)
 
 
+EVERY = {"tables": 3}
+"""Of stages that take long: one of so many points is struck. Each file passes five, so all five kinds are met."""
+
+
 def faults(base, trial, stage):
     """Yield the name of each fault, the exit codes that it may end with besides 0, and what prepares the process."""
     counts = (Points(only_changes=only) for only in (False, True))
     every, changes = (run_apart(copied(base, trial), stage, points.watch)[2] for points in counts)
+    apart = EVERY.get(stage, 1)
     for name, number in SIGNALS.items():
-        for at in range(0, every, 1 if name == "kill" else 6):
+        for at in range(0, every, apart if name == "kill" else 6 * apart):
             yield f"{name} at {at}", [-number if name != "int" else 130], _watching(at, _signal(number))
     for number, error in enumerate(ERRORS):
-        for at in range(number, changes, len(ERRORS)):
+        for at in range(number * apart, changes, len(ERRORS) * apart):
             yield f"{errno.errorcode[error]} at {at}", [2], _watching(at, _failure(error), only_changes=True)
     for limit in LIMITS:
         yield f"files of {limit} bytes", [2], _limit(limit)
