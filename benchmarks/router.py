@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.router MODELS ROUTER DATA --out ROWS``: MODELS has an expert SIGMA/METHOD/SEED for each class of
 ROUTER, DATA is a prepared CIFAR-10. An expert alone takes n0 + n draws of an image; the router and the expert that it
-chooses take half of both each. ROWS gets one row file each, the router's file and ``router.md``. One thread; what is
-there is not made again, and a run that was killed continues.
+chooses take half of both each. ROWS gets one row file each, the router's file, ``router.md`` and its picture. One
+thread; what is there is not made again, and a run that was killed continues.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import typer
 from rs.storage import files
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 HINDSIGHT = "best level in hindsight, not a sound classifier"
@@ -26,7 +29,7 @@ def main(
     models: Annotated[Path, typer.Argument(file_okay=False, help="Folder of experts, SIGMA/METHOD/SEED.")],
     router: Annotated[Path, typer.Argument(file_okay=False, help="Folder of the router.")],
     data: Annotated[Path, typer.Argument(file_okay=False, help="Prepared data set.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for rows and router.md.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for rows, router.md and router.svg.")],
     method: Annotated[str, typer.Option(help="Training method of the experts.")] = "advmacer",
     seed: Annotated[int, typer.Option(help="Training seed of the experts.")] = 0,
     images: Annotated[int, typer.Option(min=2, help="First images to certify.")] = 2000,
@@ -37,6 +40,7 @@ def main(
     """Certify what is not there yet, and write the table."""
     import torch
 
+    from rs.reporting.report import svg
     from rs.storage.certificate_rows import read_rows
 
     torch.set_num_threads(1)
@@ -51,9 +55,10 @@ def main(
         certify(folder, data, split, path, images, n0, n)
     rows["router"] = out / "router.tsv"
     certify(spec, data, split, rows["router"], images, n0 // 2, n // 2)
-    page = table({name: read_rows(path) for name, path in rows.items()})
-    files.write_text(out / "router.md", page)
-    print(page)
+    frames = {name: read_rows(path) for name, path in rows.items()}
+    files.write_text(out / "router.md", table(frames))
+    files.write_bytes(out / "router.svg", svg(draw(frames)))
+    print(table(frames))
 
 
 def expert_folders(models: Path, router: Path, method: str, seed: int) -> dict[float, Path]:
@@ -79,8 +84,8 @@ def certify(model: Path, data: Path, split: str, rows: Path, images: int, n0: in
     certify_model(load(model, chosen.meta), chosen, settings, options, out=rows)
 
 
-def table(rows: dict[str, pd.DataFrame]) -> str:
-    """Return certified accuracies and ACRs, and the share of images that each level gets, as Markdown."""
+def scores_of(rows: dict[str, pd.DataFrame]) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.bool_]]]:
+    """Return radius times correct of each image, and whether it is right, by classifier; hindsight last."""
     import numpy as np
 
     scores = {name: (frame["radius"] * frame["correct"]).to_numpy() for name, frame in rows.items()}
@@ -88,6 +93,33 @@ def table(rows: dict[str, pd.DataFrame]) -> str:
     levels = [name for name in rows if name != "router"]
     scores[HINDSIGHT] = np.max([scores[name] for name in levels], axis=0)
     right[HINDSIGHT] = np.any([right[name] for name in levels], axis=0)
+    return scores, right
+
+
+def draw(rows: dict[str, pd.DataFrame]) -> Figure:
+    """Draw the certified accuracy by radius of each level alone, of the router and of hindsight."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axis, (scores, right) = figure.subplots(), scores_of(rows)
+    styles = {"router": ("#000000", "-"), HINDSIGHT: ("#888888", ":")}
+    for (name, values), colour in zip(scores.items(), ("#56b4e9", "#0072b2", "#e69f00", "", ""), strict=True):
+        radii = np.linspace(0, max(map(np.max, scores.values())), 500)
+        shares = [(right[name] & (values >= radius)).mean() for radius in radii]
+        shade, line = styles.get(name, (colour, "-"))
+        axis.plot(radii, shares, color=shade, linestyle=line, label=name)
+    axis.set(xlabel="l2 radius", ylabel="certified accuracy", ylim=(0, None), xlim=(0, None))
+    axis.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def table(rows: dict[str, pd.DataFrame]) -> str:
+    """Return certified accuracies and ACRs, and the share of images that each level gets, as Markdown."""
+    import numpy as np
+
+    scores, right = scores_of(rows)
+    levels = [name for name in rows if name != "router"]
     lines = [
         "| | ACR | " + " | ".join(f"{radius:g}" for radius in RADII) + " |",
         "|---|---:|" + "---:|" * len(RADII),

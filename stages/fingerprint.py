@@ -18,7 +18,7 @@ def main(
         Path,
         typer.Option(
             file_okay=False,
-            help="Folder to write: STAGE, methods/METHOD, versions, raw/DATASET, parameters/DATASET/..., as *.json.",
+            help="Folder to write: code/STAGE, code/methods/METHOD, versions, raw/DATASET, ... as *.json.",
         ),
     ],
     params: ParamsFile = Path("params.yaml"),
