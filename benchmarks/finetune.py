@@ -91,23 +91,25 @@ def main(
 
 
 def write_accuracies(data: Path, work: Path, out: Path, seed: int, network_name: str = NETWORK) -> None:
-    """Write ``accuracy.csv``: the accuracy on all test images without noise of each run that has rows."""
+    """Add to ``accuracy.csv`` the accuracy on all test images without noise of each run that has rows and a model."""
+    import pandas as pd
     import torch
 
     from rs.data.images import load_images
 
     test = load_images(data, "test")
     images = torch.stack([test.pixels(index) for index in range(len(test))])
-    labels, lines = torch.as_tensor(test.labels), []
+    labels, path = torch.as_tensor(test.labels), out / "accuracy.csv"
+    accuracies = pd.read_csv(path).set_index("run")["accuracy"].to_dict() if path.exists() else {}
     for run in RUNS:
         name = f"{run.name}-{seed}"
-        if (out / f"{name}.tsv").exists():
+        if (out / f"{name}.tsv").exists() and (run.method is None or (work / name).exists()):
             start = work / f"start-{seed}.safetensors"
             network = trained_network(run, data, start, work / name, seed, out, network_name).eval()
             with torch.inference_mode():
                 predicted = torch.cat([network(part).argmax(1) for part in images.split(500)])
-            lines.append({"run": name, "accuracy": float((predicted == labels).float().mean())})
-    files.write_csv(out / "accuracy.csv", ("run", "accuracy"), lines)
+            accuracies[name] = float((predicted == labels).float().mean())
+    files.write_csv(path, ("run", "accuracy"), [{"run": name, "accuracy": value} for name, value in accuracies.items()])
 
 
 def train_start(

@@ -143,7 +143,7 @@ def differences(groups: dict[Run, Group]) -> list[str]:
         if groups.keys() >= {*pair}:
             seeds = set.intersection(*({result.seed for result in groups[run].results} for run in pair))
             a, b = (Group(tuple(one for one in groups[run].results if one.seed in seeds)) for run in pair)
-            names = (f"{run.method}, {run.epochs} epochs, {run.start}" for run in pair)
+            names = (f"{run.method}, {run.epochs} epoch{'s' * (run.epochs > 1)}, {run.start}" for run in pair)
             lines.append(f"| {sigma:g} | {' | '.join(names)} | {len(seeds)} | {with_verdict(a.difference_to(b))} |")
     return lines
 
