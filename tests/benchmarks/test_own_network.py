@@ -64,3 +64,10 @@ def test_no_method_has_a_larger_acr_than_the_default_after_one_epoch():
             scores, _ = radii(f"{sigma}-clean-{method}-1-0")
             gains = [a - b for a, b in zip(best, scores, strict=True)]
             assert method == DEFAULT_METHOD or fmean(gains) > -stdev(gains) / sqrt(len(gains))
+
+
+def test_no_training_of_about_the_same_cost_beats_the_default():
+    first = f"| {DEFAULT_METHOD}, 1 epoch, clean |"
+    differences = [line.strip("| ").split(" | ")[-1] for line in page(FOLDER).splitlines() if first in line]
+    assert len(differences) == 6
+    assert all(difference.startswith("+") or "tie" in difference for difference in differences)
