@@ -161,11 +161,11 @@ def draw(groups: dict[Run, Group]) -> Figure:
             points = [(group.training_seconds, group.acr.value, group.acr.error_images) for group in line]
             seconds, acrs, errors = zip(*sorted(points), strict=True)
             colour, name = COLOURS.get(method or "", "#000000"), method or "nothing"
-            marker = "s" if method in DENOISERS else "o"
+            marker = dict(zip(DENOISERS, "sD", strict=True)).get(method or "", "o")
             filled, label = (colour, name) if start == "clean" else ("white", f"{name}, from scratch")
             axis.errorbar(seconds, acrs, errors, color=colour, marker=marker, mfc=filled, capsize=2, label=label)
         axis.set_title(f"σ = {sigma:g}")
-        axis.set_xlabel("CPU seconds of training")
+        axis.set_xlabel("CPU seconds, without the clean start")
         axis.set_ylabel("ACR")
         axis.set_ylim(bottom=0)
     handles = {
