@@ -92,15 +92,13 @@ def main(
 
 def write_accuracies(data: Path, work: Path, out: Path, seed: int, network_name: str = NETWORK) -> None:
     """Add to ``accuracy.csv`` the accuracy on all test images without noise of each run that has rows and a model."""
-    import pandas as pd
     import torch
 
     from rs.data.images import load_images
 
     test = load_images(data, "test")
     images = torch.stack([test.pixels(index) for index in range(len(test))])
-    labels, path = torch.as_tensor(test.labels), out / "accuracy.csv"
-    accuracies = pd.read_csv(path).set_index("run")["accuracy"].to_dict() if path.exists() else {}
+    labels, accuracies = torch.as_tensor(test.labels), read_accuracies(out)
     for run in RUNS:
         name = f"{run.name}-{seed}"
         if (out / f"{name}.tsv").exists() and (run.method is None or (work / name).exists()):
@@ -109,7 +107,16 @@ def write_accuracies(data: Path, work: Path, out: Path, seed: int, network_name:
             with torch.inference_mode():
                 predicted = torch.cat([network(part).argmax(1) for part in images.split(500)])
             accuracies[name] = float((predicted == labels).float().mean())
-    files.write_csv(path, ("run", "accuracy"), [{"run": name, "accuracy": value} for name, value in accuracies.items()])
+    lines = [{"run": name, "accuracy": value} for name, value in accuracies.items()]
+    files.write_csv(out / "accuracy.csv", ("run", "accuracy"), lines)
+
+
+def read_accuracies(folder: Path) -> dict[str, float]:
+    """Return the accuracy without noise of each run, as far as it was measured."""
+    import pandas as pd
+
+    path = folder / "accuracy.csv"
+    return pd.read_csv(path).set_index("run")["accuracy"].to_dict() if path.exists() else {}
 
 
 def train_start(

@@ -6,6 +6,7 @@ writes ``benchmarks/results/own-network.md`` and ``own-network.svg``. Runs witho
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -14,7 +15,7 @@ from statistics import median
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.finetune import DENOISER_SIZE, DENOISERS, RUNS, SCRATCH_EPOCHS, START_EPOCHS, Run
+from benchmarks.finetune import DENOISER_SIZE, DENOISERS, RUNS, SCRATCH_EPOCHS, START_EPOCHS, Run, read_accuracies
 from benchmarks.other_networks import NETWORKS
 from rs.reporting.figures import COLOURS
 from rs.reporting.logs import read_alone
@@ -85,14 +86,16 @@ def read_groups(folder: Path) -> dict[Run, Group]:
     """Return the results of each run over its seeds, in the order of :data:`RUNS`, by noise level."""
     seconds, groups = epoch_seconds(folder), {}
     for run in sorted(RUNS, key=lambda run: run.sigma):
+        seeds = {path: path.stem.removeprefix(f"{run.name}-") for path in sorted(folder.glob(f"{run.name}-*.tsv"))}
         results = [
             replace(
                 read_alone(path)[0],
                 name=run.name,
-                seed=int(path.stem.rpartition("-")[2]),
+                seed=int(seed),
                 training_seconds=run.epochs * seconds[run.method] if run.method else 0.0,
             )
-            for path in sorted(folder.glob(f"{run.name}-[0-9].tsv"))
+            for path, seed in seeds.items()
+            if seed.isdigit()
         ]
         if results:
             groups[run] = Group(tuple(results))
@@ -101,13 +104,11 @@ def read_groups(folder: Path) -> dict[Run, Group]:
 
 def epoch_seconds(folder: Path) -> dict[str, float]:
     """Return the median CPU seconds of an epoch of each method."""
-    runs = {run.name: run for run in RUNS}
-    timed = [(runs.get(name.rpartition("-")[0]), seconds) for name, seconds in read_seconds(folder).items()]
-    lists: dict[str, list[float]] = {}
-    for run, seconds in timed:
-        if run is not None and run.method is not None:
-            lists.setdefault(run.method, []).append(seconds / run.epochs)
-    return {method: median(seconds) for method, seconds in lists.items()}
+    runs, an_epoch = {run.name: run for run in RUNS if run.method}, defaultdict[str, list[float]](list)
+    for name, seconds in read_seconds(folder).items():
+        if run := runs.get(name.rpartition("-")[0]):  # else the seconds are of a start
+            an_epoch[str(run.method)].append(seconds / run.epochs)
+    return {method: median(seconds) for method, seconds in an_epoch.items()}
 
 
 def read_seconds(folder: Path) -> dict[str, float]:
@@ -204,12 +205,6 @@ def others(folder: Path) -> str:
     trained = ", ".join(f"{network.images:,} for {network.function}" for network in NETWORKS.values())
     table = "\n".join([f"| network {HEADER}", f"|---{RULE}", *rows])
     return OTHERS_TEXT.format(images=images, n=n, trained=trained, table=table)
-
-
-def read_accuracies(folder: Path) -> dict[str, float]:
-    """Return the accuracy without noise of each run, as far as it was measured."""
-    path = folder / "accuracy.csv"
-    return pd.read_csv(path).set_index("run")["accuracy"].to_dict() if path.exists() else {}
 
 
 def main() -> None:

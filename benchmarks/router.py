@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+LEVEL_COLOURS = ("#56b4e9", "#0072b2", "#e69f00")
 HINDSIGHT = "best level in hindsight, not a sound classifier"
 
 
@@ -56,9 +57,10 @@ def main(
     rows["router"] = out / "router.tsv"
     certify(spec, data, split, rows["router"], images, n0 // 2, n // 2)
     frames = {name: read_rows(path) for name, path in rows.items()}
-    files.write_text(out / "router.md", table(frames))
+    page = table(frames)
+    files.write_text(out / "router.md", page)
     files.write_bytes(out / "router.svg", svg(draw(frames)))
-    print(table(frames))
+    print(page)
 
 
 def expert_folders(models: Path, router: Path, method: str, seed: int) -> dict[float, Path]:
@@ -103,12 +105,11 @@ def draw(rows: dict[str, pd.DataFrame]) -> Figure:
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axis, (scores, right) = figure.subplots(), scores_of(rows)
-    styles = {"router": ("#000000", "-"), HINDSIGHT: ("#888888", ":")}
-    for (name, values), colour in zip(scores.items(), ("#56b4e9", "#0072b2", "#e69f00", "", ""), strict=True):
-        radii = np.linspace(0, max(map(np.max, scores.values())), 500)
+    colours = dict(zip(rows, LEVEL_COLOURS, strict=False)) | {"router": "#000000", HINDSIGHT: "#888888"}
+    radii = np.linspace(0, max(map(np.max, scores.values())), 500)
+    for name, values in scores.items():
         shares = [(right[name] & (values >= radius)).mean() for radius in radii]
-        shade, line = styles.get(name, (colour, "-"))
-        axis.plot(radii, shares, color=shade, linestyle=line, label=name)
+        axis.plot(radii, shares, color=colours.get(name), linestyle=":" if name == HINDSIGHT else "-", label=name)
     axis.set(xlabel="l2 radius", ylabel="certified accuracy", ylim=(0, None), xlim=(0, None))
     axis.legend(frameon=False, fontsize=8)
     return figure
