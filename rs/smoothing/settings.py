@@ -58,7 +58,8 @@ class Stop:
 
     beta: Annotated[float, Field(gt=0, lt=1)]  # probability of giving up although the radius holds
     step: Annotated[Count, Field(multiple_of=BLOCK)]  # minimum number of draws between two looks
-    at_radius: Annotated[list[NonNegative], Field(min_length=1), BeforeValidator(_listed)] | None = None  # increasing
+    # increasing, pixels of [0, 1]
+    at_radius: Annotated[list[NonNegative], Field(min_length=1), BeforeValidator(_listed)] | None = None
     acr_error: Positive | None = None  # what the average radius may fall short of that of all draws, pixels of [0, 1]
 
     def __post_init__(self) -> None:
