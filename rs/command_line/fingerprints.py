@@ -44,8 +44,9 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     source = sources.settings(section(values, where), where)
     parameters = stage_parameters(values, dataset)
     for name, sections in parameters.items():
-        if network := sections.get("model", {}).get("network"):
-            parameters[name] |= {"network": _network_files(network, sections["model"].get("weights"))}
+        network, weights = (sections.get("model", {}).get(key) for key in ("network", "weights"))
+        if network or weights:
+            parameters[name] |= {"network": _network_files(network, weights)}
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
     try:
         texts = {out / f"{name}.json": json.dumps(content, allow_nan=False) for name, content in contents.items()}
@@ -56,12 +57,14 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     return contents | {f"raw/{dataset}": sources.raw_fingerprint(source, prepared)}
 
 
-def _network_files(network: str, weights: str | None) -> dict[str, str]:
+def _network_files(network: str | None, weights: str | None) -> dict[str, str]:
     """Return the SHA-256 of the source files of a user's network, by module, and of the weights that it starts from."""
     from rs.models.fingerprint import sources as source_files  # which imports torch
+    from rs.training.start import weights_file
 
-    hashes = {name: sha256(content).hexdigest() for name, content in source_files([network.partition(":")[0]]).items()}
-    return hashes if weights is None else hashes | {weights: files.sha256(Path(weights))}
+    modules = [] if network is None else [network.partition(":")[0]]
+    hashes = {name: sha256(content).hexdigest() for name, content in source_files(modules).items()}
+    return hashes if weights is None else hashes | {weights: files.sha256(weights_file(weights))}
 
 
 def check_recipe(values: dict[str, Any], dataset: str) -> None:

@@ -20,7 +20,9 @@ class NetworkOptions:
     """A network of your own."""
 
     network: shell.Network = None
-    weights: Annotated[Path | None, typer.Option(dir_okay=False, help="Weights to start from, *.safetensors.")] = None
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights to start from: *.safetensors of the network, or a model folder.")
+    ] = None
     from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Start from random weights.")] = False
     trainable: Annotated[
         str, typer.Option(help="all, head (the last linear layer), or a regular expression of parameters' names.")
@@ -83,17 +85,18 @@ def main(
         values = for_sigma(values, sigma, recipe_name, nearest=True)
     if base.network is not None:
         register_network(base.network)
-        model = {"network": base.network, "weights": base.weights and str(base.weights)}
-        values = replace_in_recipe(values, recipe_name, "model", model)
-    elif base.weights is not None or base.from_scratch:
-        raise InputError("--weights and --from-scratch are for --network; networks of this project start from random")
+        values = replace_in_recipe(values, recipe_name, "model", {"network": base.network, "weights": None})
+    elif base.from_scratch:
+        raise InputError("--from-scratch is for --network; networks of this project start from random weights anyhow")
+    if base.weights is not None:
+        values = replace_in_recipe(values, recipe_name, "model", {"weights": str(base.weights)})
     length = {"epochs": epochs, "batch": batch}
     length = {name: value for name, value in length.items() if value is not None}
     values = replace_in_recipe(values, recipe_name, f"{method}.training", length)
     recipe = training_recipe(values, recipe_name, method, sigma)
     shell.launch(values)
     is_first = rank_and_world_size()[0] == 0
-    if is_first and base.network is not None:
+    if is_first and (base.network is not None or base.weights is not None):
         start = "random weights" if base.from_scratch else base.weights or f"the weights that {base.network} returns"
         say(f"training starts from {start}")
     options = RunOptions(

@@ -26,7 +26,7 @@ class Model:
 
     architecture: str
     network: str | None = None  # package.module:function of the user's own, in place of an architecture
-    weights: str | None = None  # safetensors file that its training starts from; null: the weights that it returns
+    weights: str | None = None  # safetensors file or model folder that training starts from; null: as it is built
 
 
 @validated
@@ -65,7 +65,7 @@ class Recipe:
     method: Method
     hyperparameters: dict[str, Any]  # of the method, as the parameters hold them
     training: Training
-    weights: str | None = None  # safetensors file that the training starts from
+    weights: str | None = None  # safetensors file or model folder that the training starts from
 
 
 def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: float) -> Recipe:

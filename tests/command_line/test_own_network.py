@@ -198,6 +198,9 @@ def test_a_training_starts_from_the_weights_of_the_network_or_of_a_file_or_from_
     save_file(other, "start.safetensors")
     given = load_file(Path(trained(*small, "--weights", "start.safetensors", out="given"), "model.safetensors"))
     assert torch.equal(given["network.fc.weight"], other["fc.weight"])
+    again = load_file(Path(trained(*small, "--weights", "given", out="again"), "model.safetensors"))
+    changed = {name for name in given if not torch.equal(again[name], given[name])}
+    assert changed == {"network.fc.bias"}
     drawn = [
         load_file(Path(trained(*small, "--from-scratch", "--seed", seed, out=f"s{seed}"), "model.safetensors"))
         for seed in (0, 1)

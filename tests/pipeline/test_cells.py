@@ -2,15 +2,18 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
+from rs.command_line.fingerprints import _network_files
 from rs.data import images
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime.streams import Stream, derived_seed
+from rs.storage.files import sha256
 from rs.training.history import HISTORY, TIMING
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
@@ -81,6 +84,17 @@ def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(tmp
     trained, card = checkpoint.load_model(tmp_path / "model")
     assert torch.equal(trained.network.fc.weight, card.build(derived_seed(7, Stream.INITIAL)).network.fc.weight)
     assert json.loads((tmp_path / "log" / "provenance.json").read_text())["git_commit"] is None
+
+
+def test_a_training_continues_from_a_model_and_its_card_and_fingerprint_say_of_which(tmp_path, tiny, trained):
+    start, still = trained / "out" / "model", tiny_params(training={**TRAINING, "learning_rate": 1e-30})
+    recipe = replace(training_recipe(still, "tiny", "gaussian", 0.25), weights=str(start))
+    train_model(recipe, tiny, RunOptions(sigma=0.25, seed=7, device=CPU), out=tmp_path / "model", log=tmp_path / "log")
+    (model, card), (first, _) = (checkpoint.load_model(folder) for folder in (tmp_path / "model", start))
+    assert torch.equal(model.network.fc.weight, first.network.fc.weight)
+    file = start / "model.safetensors"
+    assert card.training["start"] == f"sha256 {sha256(file)}"
+    assert _network_files(None, str(start)) == {str(start): sha256(file)}
 
 
 MODULE = "from tests.support.helpers import Linear\n\ndef make():\n    return Linear()\n"
