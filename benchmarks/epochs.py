@@ -30,7 +30,9 @@ def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe.")],
     data: Annotated[Path, typer.Option(file_okay=False, help="Prepared data set.")],
     out: Annotated[Path, typer.Option(dir_okay=False, help="CSV of seconds an epoch by method.")],
-    methods: Annotated[str | None, typer.Option(help="Methods, with commas; default: all.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, with commas; default: all but those of targets or image weights.")
+    ] = None,
     sigma: Annotated[float, typer.Option(help="Noise level.")] = 0.5,
     batches: Annotated[int, typer.Option(min=1, help="Batches of a turn.")] = 16,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each, of which the median is taken.")] = 5,
@@ -42,14 +44,16 @@ def main(
     import torch
 
     from rs.data import images
-    from rs.methods import METHODS
+    from rs.methods import METHODS, method_class
     from rs.params import read_params
     from rs.runtime.device import device_named
 
     device_named("cpu")  # keeps memory, as the stages do
     torch.set_num_threads(threads)
     values, train = read_params(params), images.load_images(data, "train")
-    names = methods.split(",") if methods else list(METHODS)
+    more = ("needs_targets", "image_weights")  # such a training has more than its epochs
+    alike = [name for name in METHODS if not any(hasattr(method_class(name), attribute) for attribute in more)]
+    names = methods.split(",") if methods else alike
     turns, scales = {}, {}
     for name in names:
         turns[name], scales[name] = turn(values, dataset, name, sigma, train, batches)
