@@ -21,9 +21,7 @@ CLASSES, SIGMA, N0, ALPHA = 10, 0.25, 100, 0.001
 ROUNDS = 3
 """Of which the median is taken, unless a measurement is asked for others."""
 
-ENGINES = [(e, p) for p in ("float32", "bfloat16") for e in ("plain", "folded", "compiled")] + [
-    ("quantized", "int8"),
-]
+ENGINES = [(e, p) for p in ("float32", "bfloat16") for e in ("plain", "folded", "compiled")] + [("quantized", "int8")]
 
 
 def engines_on(device: torch.device) -> list[tuple[str, str]]:

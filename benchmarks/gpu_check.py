@@ -42,9 +42,7 @@ def check(what: str, *functions: str) -> Callable[[Check], Check]:
     return registered
 
 
-def main(
-    device: Annotated[str, typer.Option(help="cuda or cuda:N.")] = "cuda",
-) -> None:
+def main(device: Annotated[str, typer.Option(help="cuda or cuda:N.")] = "cuda") -> None:
     """Check on a GPU what only a GPU can show; print a table and a verdict."""
     import torch
 
@@ -102,8 +100,7 @@ def noise(device: torch.device) -> str:
 
 
 @check(
-    "a network compiled with CUDA graphs is the network, in full and in padded batches",
-    "rs.models.backend.compiled",
+    "a network compiled with CUDA graphs is the network, in full and in padded batches", "rs.models.backend.compiled"
 )
 def inference(device: torch.device) -> str:
     """Compare a compiled network with the folded one, on batches one after the other."""

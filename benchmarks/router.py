@@ -121,10 +121,7 @@ def table(rows: dict[str, pd.DataFrame]) -> str:
 
     scores, right = scores_of(rows)
     levels = [name for name in rows if name != "router"]
-    lines = [
-        "| | ACR | " + " | ".join(f"{radius:g}" for radius in RADII) + " |",
-        "|---|---:|" + "---:|" * len(RADII),
-    ]
+    lines = ["| | ACR | " + " | ".join(f"{radius:g}" for radius in RADII) + " |", "|---|---:|" + "---:|" * len(RADII)]
     for name, values in scores.items():
         error = values.std(ddof=1) / len(values) ** 0.5
         shares = [(right[name] & (values >= radius)).mean() for radius in RADII]

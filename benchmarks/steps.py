@@ -162,13 +162,7 @@ def field_steps(model: nn.Module, method: Method, data: PackedImages, device: to
 
 
 def own_trainer(
-    model: nn.Module,
-    method: Method,
-    data: PackedImages,
-    device: torch.device,
-    engine: str,
-    precision: str,
-    batch: int,
+    model: nn.Module, method: Method, data: PackedImages, device: torch.device, engine: str, precision: str, batch: int
 ) -> Trainer:
     """A training of a copy of the model."""
     from rs.params import read_params

@@ -11,8 +11,7 @@ from rs.command_line.shell import ParamsFile, run
 def main(
     dataset: Annotated[str, typer.Option(help="Data set: a key of datasets and recipes in the parameters.")],
     prepared: Annotated[
-        Path,
-        typer.Option(file_okay=False, help="Folder of the prepared data set, used where raw data are absent."),
+        Path, typer.Option(file_okay=False, help="Folder of the prepared data set, used where raw data are absent.")
     ],
     out: Annotated[
         Path,

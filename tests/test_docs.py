@@ -116,15 +116,7 @@ NOT_RUN = {
 }
 """Why a block of commands is not run as it stands, and where what it does is tested; its commands are parsed."""
 
-RUN = {
-    "start.md",
-    "certify.md",
-    "published.md",
-    "vary.md",
-    "remote.md",
-    "scaling.md",
-    "CONTRIBUTING.md",
-}
+RUN = {"start.md", "certify.md", "published.md", "vary.md", "remote.md", "scaling.md", "CONTRIBUTING.md"}
 """Pages with blocks that tests/pipeline/test_pages.py or test_contributing.py runs."""
 
 

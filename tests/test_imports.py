@@ -128,11 +128,7 @@ PURE = (
 
 @pytest.mark.parametrize(
     ("modules", "absent"),
-    [
-        (["rs"], {"torch", "numpy"}),
-        (["rs.reporting.settings"], {"torch", "pandas", "matplotlib"}),
-        (PURE, {"torch"}),
-    ],
+    [(["rs"], {"torch", "numpy"}), (["rs.reporting.settings"], {"torch", "pandas", "matplotlib"}), (PURE, {"torch"})],
     ids=["package", "check of a study", "pure modules"],
 )
 def test_an_import_does_not_load_what_it_does_not_need(modules: list[str], absent: set[str]) -> None:

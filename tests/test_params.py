@@ -236,14 +236,7 @@ def test_every_key_at_fault_is_named_at_once():
 
 @pytest.mark.parametrize(
     ("key", "wrong"),
-    [
-        ("draws", 0),
-        ("lam", math.nan),
-        ("lam", {0.25: 1.0}),
-        ("mode", "quick"),
-        ("flag", 1),
-        ("milestones", [1, "2"]),
-    ],
+    [("draws", 0), ("lam", math.nan), ("lam", {0.25: 1.0}), ("mode", "quick"), ("flag", 1), ("milestones", [1, "2"])],
 )
 def test_a_wrong_value_is_refused_with_its_key_and_what_came(key, wrong):
     said = message(params.validate, Settings, GOOD | {key: wrong}, "where")

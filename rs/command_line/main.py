@@ -6,19 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import (
-    certify,
-    doctor,
-    exchange,
-    predict,
-    prepare,
-    quantize,
-    share,
-    show,
-    targets,
-    train,
-    transfer,
-)
+from rs.command_line import certify, doctor, exchange, predict, prepare, quantize, share, show, targets, train, transfer
 from rs.command_line.shell import add, application, run
 from rs.errors import DISTRIBUTION
 

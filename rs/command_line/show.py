@@ -53,8 +53,7 @@ def show_files(
     radii: Radii = None,
     logs: LogOptions,
     picture: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, help="Write certified accuracy by radius to *.png or *.svg."),
+        Path | None, typer.Option(dir_okay=False, help="Write certified accuracy by radius to *.png or *.svg.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -89,10 +89,7 @@ def split_validation(raw: Raw, share: float) -> Raw:
             f"validation_share must leave some of {len(labels)} train images on each side, got {share}, which keeps "
             f"back {held_out.sum()}"
         )
-    parts = {
-        "train": (images[~held_out], labels[~held_out]),
-        "validation": (images[held_out], labels[held_out]),
-    }
+    parts = {"train": (images[~held_out], labels[~held_out]), "validation": (images[held_out], labels[held_out])}
     source = f"{raw.source}; validation: {share} of each class of the train split"
     return Raw({**raw.splits, **parts}, raw.classes, source)
 

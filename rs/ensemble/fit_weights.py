@@ -151,11 +151,7 @@ def _fit_radius(outputs: MemberOutputs, specs: Specs, images: Images, split: str
         draws, budget = disputed.of_members(outputs.member_ids(spec)), spec.combination.chosen
         weights, shrinkage = radius_weights(draws) if budget is None else chosen_weights(draws, budget)
         fitted[slug] = FittedWeights(
-            weights=list(weights),
-            split=split,
-            images=draws.images,
-            used_share=draws.used_share,
-            shrinkage=shrinkage,
+            weights=list(weights), split=split, images=draws.images, used_share=draws.used_share, shrinkage=shrinkage
         )
     return fitted
 

@@ -138,11 +138,7 @@ class MemberOutputs:
         )
 
     def select(
-        self,
-        images: Images,
-        indices: list[int],
-        entries: Mapping[str, PoolEntry],
-        certification: CertificationSettings,
+        self, images: Images, indices: list[int], entries: Mapping[str, PoolEntry], certification: CertificationSettings
     ) -> dict[str, NDArray[np.int64]]:
         """Return the class that the n0 draws of a certificate select, by entry; (B,)."""
         classifier = SmoothedClassifier(

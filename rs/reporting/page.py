@@ -117,12 +117,7 @@ def _page(groups: Groups, about: Record, reference: str, origins: Origins, pictu
 
 
 def _data(
-    groups: Groups,
-    about: Record,
-    default_reference: str,
-    origins: Origins,
-    pictures: Pictures | None,
-    images: int,
+    groups: Groups, about: Record, default_reference: str, origins: Origins, pictures: Pictures | None, images: int
 ) -> Record:
     results = results_of(groups)
     n0, n, alpha = (metrics.common_budget([result.terms for result in results], name) for name in ("n0", "n", "alpha"))
@@ -169,12 +164,7 @@ def _check_images(provenances: Sequence[Record], pictures: Pictures) -> None:
 
 
 def _level(
-    methods: Mapping[str, Group],
-    combination: str,
-    origins: Origins,
-    provenances: list[Record],
-    images: int,
-    draws: int,
+    methods: Mapping[str, Group], combination: str, origins: Origins, provenances: list[Record], images: int, draws: int
 ) -> Record:
     """Return the results and groups of a noise level."""
     results = [result for group in methods.values() for result in group.results]

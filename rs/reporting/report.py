@@ -77,12 +77,7 @@ def make_report(
 
 
 def report_times(
-    values: dict[str, Any],
-    dataset: str,
-    results: Path,
-    weights: Path,
-    logs: Path,
-    epoch_seconds: Path | None = None,
+    values: dict[str, Any], dataset: str, results: Path, weights: Path, logs: Path, epoch_seconds: Path | None = None
 ) -> Files:
     """Read the times of a study and make its claims, tables and picture of them, of what was measured here.
 
@@ -138,10 +133,7 @@ def _of_methods(groups: Groups, study: StudyFiles) -> Files:
 def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
     """Return the tables of ensembles, and of their theory."""
     spreads, bounds = study.read_theory("spreads"), study.read_theory("bounds")
-    tables = {
-        "theory": variance_tables.theory_table(spreads),
-        "bounds": variance_tables.bounds_table(bounds, groups),
-    }
+    tables = {"theory": variance_tables.theory_table(spreads), "bounds": variance_tables.bounds_table(bounds, groups)}
     for sigma in study.sigmas:
         tables[f"ensembles-{float(sigma)}"] = ensemble_tables.ensembles_table(groups, float(sigma), study.combination)
     by_members, by_cost = (

@@ -17,14 +17,7 @@ from rs.reporting.results import UNROUNDED, Result
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import numbers, signed
 from rs.statistics import metrics
-from rs.statistics.certificate import (
-    ABSTAIN,
-    UNLABELLED,
-    draws_at_most,
-    draws_compared,
-    radii_asked,
-    radius_text,
-)
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, draws_compared, radii_asked, radius_text
 from rs.statistics.comparison import estimate, sample
 
 STEP = 0.25

@@ -163,13 +163,7 @@ class SmoothedClassifier:
         return certificate_of_votes(first, second, alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
 
     def certify_many(
-        self,
-        images: Iterable[ImageLike],
-        n0: int = 100,
-        n: int = 1_000,
-        alpha: float = 0.001,
-        *,
-        seed: int = 0,
+        self, images: Iterable[ImageLike], n0: int = 100, n: int = 1_000, alpha: float = 0.001, *, seed: int = 0
     ) -> list[Certificate]:
         """Certify images one after the other: ``[certify(x, ..., index=i) for i, x in enumerate(images)]``.
 

@@ -15,16 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rs.errors import InputError
-from rs.statistics.certificate import (
-    MIN_ALPHA,
-    MODES,
-    ROUTED,
-    SCOPES,
-    format_counts,
-    is_mode,
-    parse_counts,
-    votes_of,
-)
+from rs.statistics.certificate import MIN_ALPHA, MODES, ROUTED, SCOPES, format_counts, is_mode, parse_counts, votes_of
 from rs.statistics.log_budget import impossible
 from rs.storage import files, tsv
 from rs.storage.row_checks import as_arrays, by_mode, check_columns, check_routed, check_votes
@@ -158,12 +149,7 @@ def read_rows(path: Path) -> pd.DataFrame:
 
 
 def read_field_log(
-    path: Path,
-    *,
-    sigma: float | None = None,
-    n0: int | None = None,
-    n: int | None = None,
-    alpha: float | None = None,
+    path: Path, *, sigma: float | None = None, n0: int | None = None, n: int | None = None, alpha: float | None = None
 ) -> pd.DataFrame:
     """Read a log in the field's six columns ``idx label predict radius correct time``.
 

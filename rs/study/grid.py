@@ -59,12 +59,7 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     further = [pair for pair in product(members, seeds) if pair not in first]
     grid = [
         GridCell(
-            dataset,
-            method,
-            sigma,
-            seed,
-            is_member_seed=(method, seed) in further,
-            needs_targets=method in with_targets,
+            dataset, method, sigma, seed, is_member_seed=(method, seed) in further, needs_targets=method in with_targets
         )
         for sigma in sigmas
         for method, seed in first + further

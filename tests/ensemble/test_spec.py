@@ -91,10 +91,7 @@ BAD = [
         {"fitted": THREE | {"weights": [0.5, 0.5, 0.5]}, "combination": GLOBAL},
         "weights must be at least 0 and sum to 1",
     ),
-    (
-        {"combination": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}},
-        "at most the number of members, 3",
-    ),
+    ({"combination": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}}, "at most the number of members, 3"),
     ({"combination": {"rule": "softmax", "low": 0.4, "high": 0.6, "scope": "set"}}, "leave room for 3 weights"),
 ]
 

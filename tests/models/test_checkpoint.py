@@ -177,11 +177,7 @@ def test_the_values_of_a_card_must_be_of_their_kind(folder, changes, said):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        lambda card: {**card, "extra": 1},
-        without_epochs,
-        lambda card: {**card, "hyperparameters": ["checkpoint"]},
-    ],
+    [lambda card: {**card, "extra": 1}, without_epochs, lambda card: {**card, "hyperparameters": ["checkpoint"]}],
     ids=["new", "old", "damaged"],
 )
 def test_a_model_whose_card_is_of_another_version_or_damaged_can_be_made_again_in_its_folder(folder, trained, change):

@@ -15,10 +15,7 @@ from rs.storage import certificate_rows
 from rs.study.ensembles import declared
 from tests.support.tiny_study import CLASSES, ENSEMBLES, IMAGES, SIGMAS, N, ensemble_rows, make_study, write_rows
 
-COMMANDS = {
-    "rows": "dvc repro certify_ensembles@tiny-0.5",
-    "weights": "dvc repro weights@tiny-0.5",
-}
+COMMANDS = {"rows": "dvc repro certify_ensembles@tiny-0.5", "weights": "dvc repro weights@tiny-0.5"}
 
 
 @pytest.fixture

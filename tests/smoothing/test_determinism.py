@@ -170,8 +170,7 @@ def test_each_member_of_an_ensemble_is_watched(rule, tmp_path, work):
 
 
 @pytest.mark.parametrize(
-    ("name", "precision"),
-    [("smallnet", "bfloat16"), *((name, "float32") for name in GOOD if name != "resnet8")],
+    ("name", "precision"), [("smallnet", "bfloat16"), *((name, "float32") for name in GOOD if name != "resnet8")]
 )
 def test_a_run_of_what_is_one_function_is_not_refused(name, precision, tmp_path, work):
     model = GOOD[name]()

@@ -186,10 +186,7 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
     [
         ({"combinations": ["magic"]}, "ensembles.a.combinations must be among average, mme, printed, set; got 'magic'"),
         ({"members": {"macer": [1, 1]}}, "ensembles.a.members must name each seed once, got {'macer': [1, 1]}"),
-        (
-            {"members": {"macer": 1, "gaussian": [0]}},
-            "ensembles.a.members.macer: Input should be a valid list, got 1",
-        ),
+        ({"members": {"macer": 1, "gaussian": [0]}}, "ensembles.a.members.macer: Input should be a valid list, got 1"),
         ({"members": {"macer": 1}}, "ensembles.a.members must leave each member a seed of its own"),
         (
             {"combinations": ["average", "printed"]},

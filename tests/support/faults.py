@@ -65,9 +65,7 @@ WORDS = {
     "quantize": "models/macer/0 --data data --images 4 --force",
 }
 """What is struck: words of the stage or command that is the first word of the key."""
-WITH_THREADS = {
-    "quantize": ("nncf.torch", "openvino.frontend.pytorch.fx_decoder", "torch._functorch.aot_autograd"),
-}
+WITH_THREADS = {"quantize": ("nncf.torch", "openvino.frontend.pytorch.fx_decoder", "torch._functorch.aot_autograd")}
 """Commands whose libraries keep threads, which a fork has not: none runs in the process that forks. And what takes long
 to import."""
 

@@ -163,13 +163,7 @@ def slow_probabilities(who, member, images, index, perturbed=True, repeat=0, noi
 
 
 def solve(
-    out="weights",
-    ensembles="ensembles",
-    folder="data",
-    settings=SETTINGS,
-    certification=FEW,
-    batch=BATCH,
-    device=CPU,
+    out="weights", ensembles="ensembles", folder="data", settings=SETTINGS, certification=FEW, batch=BATCH, device=CPU
 ):
     """Weights of the ensembles, in the current folder."""
     fit_weights(

@@ -73,10 +73,7 @@ def there_and_back(module, x):
     return logits.detach(), torch.autograd.grad(logits.square().sum(), x)[0]
 
 
-@pytest.mark.parametrize(
-    ("make", "shape"),
-    [(tiny, SHAPE), (unusual, SHAPE), ("resnet20", (3, 32, 32))],
-)
+@pytest.mark.parametrize(("make", "shape"), [(tiny, SHAPE), (unusual, SHAPE), ("resnet20", (3, 32, 32))])
 def test_the_frozen_network_is_that_of_eval_mode_and_runs_no_batch_norm(make, shape, ran, capsys):
     model = built(make, shape).double().train() if isinstance(make, str) else seeded(make).double().train()
     x, before = images(4, shape).double(), weights(model)
