@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 
 from rs.certification import certify_model
+from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.smoothing.classifier import SmoothedClassifier
-from stages.predict import main as predict
 from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, exit_code, smallnet
 from tests.support.untrained import save_model
 

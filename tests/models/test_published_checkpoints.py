@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from rs.command_line.exchange import import_model as main
 from rs.data.prepared import read_meta, save_images
 from rs.errors import InputError
 from rs.models import architectures, checkpoint
 from rs.models.published_checkpoints import import_checkpoint, read_network
-from stages.import_ import main
 from tests.support.helpers import exit_code
 
 LAYOUTS = {

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from rs.command_line.main import COMMANDS
 from rs.models import checkpoint
 from rs.storage import certificate_rows
-from stages import certify, certify_ensembles, ensemble, export, fingerprint, import_, prepare, tables, train, weights
+from stages import certify, certify_ensembles, ensemble, fingerprint, prepare, tables, train, weights
 from tests.support.folders import contents
 from tests.support.helpers import (
     METHOD_PARAMETERS,
@@ -39,6 +40,7 @@ RECIPE = {
     "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "draws": 2, "images": 4, "seed": 0},
     "pool": {"timed": 0},
 }
+export, import_ = (type(name, (), {"main": staticmethod(COMMANDS[name])}) for name in ("export", "import"))
 MODEL = "--dataset tiny --data data --params params.yaml --device cpu"
 WORDS = {
     export: "rows.tsv --out new.tsv",

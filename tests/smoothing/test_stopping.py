@@ -8,6 +8,7 @@ import torch
 from scipy.special import ndtr
 
 from rs.certification.certify_model import certification_settings, certify_images
+from rs.command_line.exchange import export_rows as export
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
@@ -16,7 +17,6 @@ from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.sequential import Decider, ExpectedRadius
 from rs.storage import certificate_rows
-from stages.export import main as export
 from tests.support.helpers import CERTIFY, Linear, exit_code, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01

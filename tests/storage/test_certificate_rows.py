@@ -7,13 +7,13 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
+from rs.command_line.exchange import export_rows as export
 from rs.errors import InputError
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics.certificate import ABSTAIN, Certificate, votes_for, votes_of
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.sequential import Decider, ExpectedRadius
 from rs.storage import certificate_rows, row_checks, tsv
-from stages.export import main as export
 from tests.support.helpers import exit_code, write_row_file
 
 SIGMA, N, ALPHA = 0.5, 1000, 0.001

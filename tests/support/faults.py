@@ -41,7 +41,7 @@ TRIED = [{}, {"training": {"learning_rate": 0.01}}]
 WORDS = {
     "prepare": "digits --params params.yaml --out new",
     "train": f"gaussian --dataset tiny {OPTIONS} --sigma 0.25 --seed 0 --out new --log log",
-    "import_": "c.pth --architecture smallnet --sigma 0.25 --normalisation none --data data --out new --force",
+    "import": "c.pth --architecture smallnet --sigma 0.25 --normalisation none --data data --out new --force",
     "certify": f"models/macer/0 --dataset tiny {OPTIONS} --out new.tsv",
     "certify router": f"router.json --dataset tiny {OPTIONS} --out new.tsv",
     "ensemble": "tiny --sigma 0.25 --models models --params params.yaml --out new",
