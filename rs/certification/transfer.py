@@ -73,8 +73,8 @@ def transfer_rows(
     smoothed = source.smooth(**vars(options) | stated)
     _check_sidecar(path, sidecar, source, smoothed, images, device.type)
     other = target.smooth(**vars(options))
-    of_source = quantized_identity([smoothed.base])
-    identity = {name: value for name, value in sidecar.items() if name not in of_source}
+    replaced = quantized_identity([smoothed.base])
+    identity = {name: value for name, value in sidecar.items() if name not in replaced}
     identity |= {
         "model": target.name,
         "classifier": model_fingerprint(target.module),
@@ -89,8 +89,8 @@ def transfer_rows(
     }
     indices, by_image = rows["idx"].to_numpy(), rows.set_index("idx", drop=False)
     with write_rows({out: identity}, certificate_rows.seconds_of(out), indices, {out: (LOSSES,)}) as writer:
-        members = [*members_of(smoothed.base), *members_of(other.base)]
-        for index in watched(writer.remaining, members, other.precision):
+        of_source = watched(writer.remaining, members_of(smoothed.base), smoothed.precision)
+        for index in watched(of_source, members_of(other.base), other.precision):
             row = by_image.loc[index]
             losses = _losses(row, smoothed, other, images.pixels(index).to(device), draws, sidecar.get("seed", 0))
             writer.write(index, {out: _transferred(row, losses, draws, target.scope)})

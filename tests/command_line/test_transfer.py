@@ -88,6 +88,16 @@ def test_the_sidecar_names_what_the_rows_rest_on(rows, capfd):
     assert f"transferred         votes of another model; {DRAWS} draws compared the two" in capfd.readouterr().out
 
 
+def test_each_network_is_watched_in_its_own_precision(rows, monkeypatch):
+    sidecar, precisions = sidecar_of(Path("rows.tsv")), []
+    sidecar.write_text(sidecar.read_text().replace('"precision": "float32"', '"precision": "bfloat16"'))
+    monkeypatch.setattr(
+        "rs.certification.transfer.watched", lambda items, _, precision: precisions.append(precision) or items
+    )
+    assert transferred() == 0
+    assert precisions == ["bfloat16", "float32"]
+
+
 def test_the_arithmetic_is_that_of_the_rows(capfd):
     """A command of its own chooses it before the libraries are loaded, as they are here."""
     sidecar = sidecar_of(Path("rows.tsv"))
