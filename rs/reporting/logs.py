@@ -78,11 +78,12 @@ def read_alone(path: Path, **known: float | None) -> tuple[Result, dict[str, Any
 def read_several_alone(paths: Sequence[Path], **stated: float | None) -> list[tuple[Result, dict[str, Any]]]:
     """Read row files that belong to no study, as :func:`read_alone`.
 
-    Each is named after its file, and the folders below the one that all share.
+    Each is named after its file, and the folders below the one that all share; ``.tsv`` is left out.
     """
     shared = os.path.commonpath([path.absolute().parent for path in paths])
-    read = ((path.absolute().relative_to(shared), read_alone(path, **stated)) for path in paths)
-    return [(replace(result, name=str(name.with_suffix(""))), sidecar) for name, (result, sidecar) in read]
+    names = [str(path.absolute().relative_to(shared)).removesuffix(".tsv") for path in paths]
+    read = zip(names, (read_alone(path, **stated) for path in paths), strict=True)
+    return [(replace(result, name=name), sidecar) for name, (result, sidecar) in read]
 
 
 def check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from rs.errors import InputError
+from rs.reporting.logs import read_several_alone
 from rs.reporting.summaries import compare_rows, comparison_text, radii_shown, summarize_rows, summary_text
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics import metrics
@@ -213,6 +214,12 @@ def logs(tmp_path):
         paths[name] = tmp_path / f"{name}.log"
         certificate_rows.write_field_log(rows, paths[name])
     return paths
+
+
+def test_logs_are_named_by_all_of_their_names(logs, tmp_path):
+    names = ["lam_0.1.log", "lam_0.5.log"]
+    paths = [path.rename(tmp_path / name) for path, name in zip(logs.values(), names, strict=True)]
+    assert [result.name for result, _ in read_several_alone(paths, **STATED)] == names
 
 
 STATED = {"sigma": 0.5, "n0": 100, "n": 10_000, "alpha": 0.001}
