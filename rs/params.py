@@ -393,11 +393,13 @@ def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = Fals
     ``sigma`` nothing is replaced. With ``nearest`` the nearest level by ratio counts where ``sigma`` has no value.
 
     Raises:
-        InputError: If such a mapping has no value for ``sigma``.
+        InputError: If ``sigma`` is not positive and finite, or such a mapping has no value for it.
 
     >>> for_sigma({"epsilon": {0.25: 1.0, 0.5: 2.0}, "draws": 4}, 0.5, "advmacer")
     {'epsilon': 2.0, 'draws': 4}
     """
+    if sigma is not None and not 0 < sigma < math.inf:
+        raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
     if not isinstance(values, dict) or sigma is None:
         return values
     if not _by_sigma(values):

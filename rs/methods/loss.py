@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,6 @@ import torch
 from torch import Generator, Tensor, nn
 
 from rs import params
-from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method, NeedsTargets, Step
 from rs.smoothing.inputs import LogitsOnly
@@ -68,8 +66,6 @@ def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:
     >>> step.loss.backward()
     """
     kind = method_class(method)
-    if not 0 < sigma < math.inf:
-        raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
     preset = dict(params.section(params.packaged(), f"defaults.{method}"))
     preset.pop("training", None)
     values = params.for_sigma(preset, sigma, f"defaults.{method}", nearest=True) | hyperparameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,14 +81,14 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
         InputError: If a section, a key, the architecture or the method is unknown, missing or out of range.
     """
     kind = method_class(method)
-    if not 0 < sigma < math.inf:
-        raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
     where, sections = f"recipes.{dataset}", params.merge_recipe(values, dataset, method, sigma)
     (network, network_origins), (hyperparameters, origins), (training, training_origins) = sections.values()
     model = params.validate(Model, network, f"{where}.model", network_origins)
     architecture = model.network or model.architecture
     architectures.check_architecture(architecture)
-    not_measured = {"eval_every": 0} if method in ROUTERS else {}  # the labels of images are no classes of a router
+    # the classes of a router are not those of images; of a user's images all have targets, so none can be held out
+    unmeasured = method in ROUTERS or (model.network is not None and hasattr(kind, "needs_targets"))
+    not_measured = {"eval_every": 0} if unmeasured else {}
     return Recipe(
         architecture=architecture,
         name=method,

@@ -84,6 +84,9 @@ def train(
     to_train: Images = _packed((pixels, numbers), names)
     if isinstance(validation, tuple):
         to_validate: Images = _packed(_arrays(*validation), names)
+        shapes = to_train.meta.shape, to_validate.meta.shape
+        if shapes[0] != shapes[1]:
+            raise InputError(f"validation images must have the shape of the others, {shapes[0]}, got {shapes[1]}")
     else:
         to_train, to_validate = split_images(to_train, validation)
     build = (lambda: copy.deepcopy(network)) if isinstance(network, nn.Module) else network

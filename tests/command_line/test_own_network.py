@@ -418,6 +418,12 @@ def test_arrays_that_do_not_fit_are_refused(change, message):
 
 def test_a_share_and_a_function_that_do_not_fit_are_refused():
     module, settings = importlib.import_module("own_networks"), {"sigma": 0.25}
+    for sigma in (0, -1.0):
+        with pytest.raises(InputError, match=f"sigma must be positive and finite, got {sigma}"):
+            rs.train(module.build, *data(), sigma=sigma)
+    images, labels = data()
+    with pytest.raises(InputError, match=r"validation images must have the shape of the others, .*, got"):
+        rs.train(module.build, images, labels, **settings, validation=(images[:, :, 1:], labels))
     for share in (0, 1, 1.5):
         with pytest.raises(InputError, match=f"or a share between 0 and 1, got {share}"):
             rs.train(module.build, *data(), **settings, validation=share)

@@ -3,6 +3,7 @@ import pytest
 from rs import params
 from rs.errors import InputError
 from rs.methods import METHODS, method_class
+from rs.smoothing.user_networks import register_network
 from rs.training.recipe import training_recipe
 from tests.support.helpers import METHOD_PARAMETERS, TRAINING, tiny_params
 
@@ -22,6 +23,17 @@ def test_every_method_gets_its_own_section(method):
     assert made.hyperparameters == params.for_sigma(METHOD_PARAMETERS[method], 0.25, method)
     assert {name: getattr(made.method, name) for name in made.hyperparameters} == made.hyperparameters
     assert {name: getattr(made.training, name) for name in TRAINING} == TRAINING
+
+
+def test_no_images_of_a_users_network_are_left_out_of_those_that_have_targets():
+    theirs = {"architecture": "smallnet", "network": register_network("tests.support.helpers:Linear")}
+    training = {**TRAINING, "eval_every": 1}
+    every = {
+        (method, bool(model)): recipe(method, training=training, **model).training.eval_every
+        for method in ("gaussian", "cat-rs")
+        for model in ({}, {"model": theirs})
+    }
+    assert every == {("gaussian", False): 1, ("gaussian", True): 1, ("cat-rs", False): 1, ("cat-rs", True): 0}
 
 
 def test_a_method_without_hyperparameters_may_have_an_empty_section():
