@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rs.command_line.shell import DataFolder, Device, ParamsFile, parameters, run
-from rs.params import Count, NonNegativeCount, load_section, merge, validate, validated
+from rs.params import Count, NonNegativeCount, load_section, replace_in_recipe, validated
 
 if TYPE_CHECKING:  # half a second to import
     import pandas as pd
-
-    from rs.data.prepared import Meta
-    from rs.training.recipe import Recipe, RunOptions
 
 COLUMNS = ("method", "sigma", "setting", "epochs", "images", "n", "acr", "error", "accuracy")
 
@@ -55,7 +50,7 @@ def main(
     from rs.smoothing.settings import SmoothingOptions
     from rs.storage import certificate_rows, files
     from rs.training.recipe import RunOptions, training_recipe
-    from rs.training.run import is_unfinished, train_model
+    from rs.training.run import is_finished, train_model
 
     tuning = load_section(values, f"recipes.{dataset}.tuning", Tuning)
     if method not in tuning.settings:
@@ -66,11 +61,12 @@ def main(
     replaceable = out.is_file() and out.read_bytes().startswith(",".join(COLUMNS).encode())
     files.check_output(out, "a table of tuning", replaceable)
     tried = [changed(values, dataset, method, setting, tuning.epochs) for setting in tuning.settings[method]]
-    for one in tried:
-        arithmetic.recipe_arithmetic(one, dataset)
-    recipes = [training_recipe(one, dataset, method, sigma) for one in tried]  # all are checked before any is trained
-    place = device_named(device)
-    options = RunOptions(sigma=sigma, seed=tuning.seed, device=place, targets=targets)
+    for recipe_values in tried:
+        arithmetic.recipe_arithmetic(recipe_values, dataset)
+    # all are checked before any is trained
+    recipes = [training_recipe(recipe_values, dataset, method, sigma) for recipe_values in tried]
+    torch_device = device_named(device)
+    options = RunOptions(sigma=sigma, seed=tuning.seed, device=torch_device, targets=targets)
     images = load_images(data, "validation")
     budget = {"n0": tuning.n0, "n": tuning.n, "subset": {"first": tuning.images}}
     certification = certification_settings(values, dataset, budget)
@@ -78,43 +74,16 @@ def main(
     for number, (setting, recipe) in enumerate(zip(tuning.settings[method], recipes, strict=True)):
         folder = work / method / str(sigma) / str(number)
         rows = folder / "rows.tsv"
-        trained = is_trained(folder / "model", recipe, images.meta, options) and not is_unfinished(
-            recipe, data, options
-        )
+        trained = is_finished(recipe, data, options, out=folder / "model")
         if not (trained and is_of_this_code(rows)):
             for of_another in folder.glob("rows.*"):
                 of_another.unlink()
         if not trained:
             train_model(recipe, data, options, out=folder / "model", log=folder / "log")
-        smoothing = SmoothingOptions(device=place, calibration=data)
+        smoothing = SmoothingOptions(device=torch_device, calibration=data)
         certify_model(load(folder / "model", images.meta), images, certification, smoothing, out=rows)
         table.append(row(method, sigma, setting, tuning, certificate_rows.read_rows(rows)))
         files.write_csv(out, COLUMNS, table)
-
-
-def is_trained(folder: Path, recipe: Recipe, meta: Meta, options: RunOptions) -> bool:
-    """Return whether a model is that of a recipe, all settings alike.
-
-    Raises:
-        InputError: If it is that of another data set or seed, which would be lost.
-    """
-    from rs.errors import InputError
-    from rs.models.checkpoint import CARD, WEIGHTS, read_card
-    from rs.training.start import differences
-
-    if not all((folder / name).is_file() for name in (CARD, WEIGHTS)):
-        return False
-    card = read_card(folder)
-    if (card.dataset, card.seed) != (meta.name, options.seed):
-        raise InputError(
-            f"{folder} must be of {meta.name} and seed {options.seed}, or new, got {card.dataset} and {card.seed}; "
-            "name another --work, or remove it"
-        )
-    images = (card.shape, card.classes, card.mean, card.std)
-    return images == tuple(map(list, (meta.shape, meta.classes, meta.mean, meta.std))) and (
-        (card.architecture, card.hyperparameters, card.training)
-        == (recipe.architecture, recipe.hyperparameters, asdict(recipe.training) | differences(recipe.weights, options))
-    )
 
 
 def is_of_this_code(rows: Path) -> bool:
@@ -134,12 +103,9 @@ def changed(values: dict[str, Any], dataset: str, method: str, setting: dict[str
     >>> changed(values, "digits", "macer", {"lam": 4.0, "training": {"clip_norm": 1.0}}, 3)["recipes"]["digits"]
     {'macer': {'lam': 4.0, 'training': {'batch': 64, 'clip_norm': 1.0, 'epochs': 3, 'eval_every': 0}}}
     """
-    values = copy.deepcopy(values)
-    where = f"recipes.{dataset}.{method}"
-    (own, _), (trained, _) = (merge(values, key, optional=True) for key in (where, f"{where}.training"))
-    training = {**trained, **validate(dict[str, Any], setting.get("training", {}), "training")}
-    values["recipes"][dataset][method] = {**own, **setting, "training": {**training, "epochs": epochs, "eval_every": 0}}
-    return values
+    own = {name: value for name, value in setting.items() if name != "training"}
+    training = {**setting.get("training", {}), "epochs": epochs, "eval_every": 0}
+    return replace_in_recipe(replace_in_recipe(values, dataset, method, own), dataset, f"{method}.training", training)
 
 
 def row(method: str, sigma: float, setting: dict[str, Any], tuning: Tuning, rows: pd.DataFrame) -> dict[str, Any]:

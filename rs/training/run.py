@@ -78,13 +78,18 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
             _write_logs(log, card, model_fingerprint(trainer.trained), progress, options.device)
 
 
-def is_unfinished(recipe: Recipe, folder: Path, options: RunOptions) -> bool:
-    """Return whether a training was stopped before its end, which :func:`train_model` with these arguments finishes.
+def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path) -> bool:
+    """Return whether :func:`train_model` with these arguments has made the model in ``out``, and its logs.
 
-    Its model may be there already, and its logs not.
+    Raises:
+        InputError: If the folder holds something that a training would not replace.
     """
     train, _ = _splits(recipe, folder)
-    return scratch.has_scratch_folder(_identity(_card(recipe, train, options), train, options))
+    card = _card(recipe, train, options)
+    checkpoint.check_model_folder(out, card)
+    is_there = all((out / name).is_file() for name in (checkpoint.CARD, checkpoint.WEIGHTS))
+    same = is_there and checkpoint.read_card(out) == card
+    return same and not scratch.has_scratch_folder(_identity(card, train, options))
 
 
 def _targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | None:

@@ -99,7 +99,7 @@ def test_models_of_another_seed_are_not_taken_for_those_of_this_one_nor_lost(tmp
     before = (model / "model" / "model.json").read_bytes(), (model / "rows.tsv").read_bytes()
     write_params(tmp_path / "params.yaml", tuning={**TUNING, "seed": 8})
     assert tune(tmp_path, folder) == 2
-    assert "must be of tiny and seed 8, or new, got tiny and 7; name another --work" in capfd.readouterr().err
+    assert "the model macer of tiny, sigma 0.25, seed 8" in capfd.readouterr().err
     assert before == ((model / "model" / "model.json").read_bytes(), (model / "rows.tsv").read_bytes())
 
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from rs.data.images import PackedImages
+from rs.data.images import PackedImages, load_images
 from rs.errors import InputError
 from rs.methods import METHODS
 from rs.methods.base import WeightsImages
 from rs.models.architectures import Logits, Normalize
-from rs.runtime import processes
-from rs.training import attack_backend
+from rs.runtime import processes, scratch
+from rs.training import attack_backend, run
 from rs.training.recipe import RunOptions, training_recipe
-from rs.training.run import is_unfinished, train_model
+from rs.training.run import train_model
 from rs.training.trainer import Trainer
 from tests.support.helpers import python, tiny_images, tiny_params, trainer, write_tiny
 
@@ -223,9 +223,11 @@ def test_a_checkpoint_is_not_continued_by_another_number_of_processes(tmp_path, 
     options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"))
     with pytest.raises(KeyboardInterrupt):
         train_model(recipe, folder, options, out=tmp_path / "out", log=tmp_path / "log")
-    assert is_unfinished(recipe, folder, options)
+    train = load_images(folder, "train")
+    card = run._card(recipe, train, options)
+    assert scratch.has_scratch_folder(run._identity(card, train, options))
     monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, 2))
-    assert not is_unfinished(recipe, folder, options)
+    assert not scratch.has_scratch_folder(run._identity(card, train, options))
 
 
 if __name__ == "__main__":
