@@ -159,7 +159,7 @@ def _sequential(p: NDArray[np.float64], radius: float, sigma: float, rng: np.ran
     open_, k = np.arange(len(p)), np.zeros(len(p), dtype=np.int64)  # images undecided, and their successes
     for check, new in enumerate(np.diff(times, prepend=0)):
         k += rng.binomial(new, p[open_])
-        yes, no = bounds.above(k, check, p0), bounds.below(k, check, required_share)
+        yes, no = bounds.lower(k, check) >= p0, bounds.upper(k, check) < required_share
         certified[open_[yes]] = True
         draws[open_[yes | no]] = N0 + times[check]
         open_, k = open_[~yes & ~no], k[~yes & ~no]

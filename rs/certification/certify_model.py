@@ -32,7 +32,7 @@ from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.determinism import watched
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions, Stop
 from rs.statistics.certificate import ROUTED, UNLABELLED
-from rs.statistics.radius import votes_needed
+from rs.statistics.radius import lower_bound
 from rs.storage import certificate_rows
 from rs.storage.row_writer import SHARE, write_rows
 from rs.study.subset import select, share_of, subset_name
@@ -227,8 +227,8 @@ def row_identity(
 
 def warn_if_n_too_small(n: int, alpha: float) -> None:
     """Warn on stderr if ``n`` draws can never certify anything at ``alpha``."""
-    if votes_needed(n, alpha) is None:
-        least = next(more for more in count(n + 1) if votes_needed(more, alpha) is not None)
+    if lower_bound(n, n, alpha) < 0.5:
+        least = next(more for more in count(n + 1) if lower_bound(more, more, alpha) >= 0.5)
         print(
             f"warning: n = {n} draws can never certify at alpha = {alpha}: even a unanimous vote abstains; "
             f"give n of at least {least}",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, ndtr
+from scipy.special import ndtr
+
+from rs.statistics.radius import fewest_votes, lower_bound
 
 
 def impossible(radii: ArrayLike, sigma: float, n: int, alpha: float) -> NDArray[np.bool_]:
@@ -32,30 +34,15 @@ def impossible(radii: ArrayLike, sigma: float, n: int, alpha: float) -> NDArray[
     values, number_of_value = np.unique(np.asarray(radii, dtype=np.float64), return_inverse=True)
     slack = _rounding(values) + 1e-9 * sigma
     low, high = (ndtr(np.maximum(values + sign * slack, 0) / sigma) for sign in (-1, 1))
-    fewest = _fewest_votes(low, n, alpha)
-    possible = (fewest <= n) & (_level(fewest, n, high) >= alpha)
+    fewest = fewest_votes(low, n, alpha)
+    possible = (fewest <= n) & (lower_bound(np.minimum(fewest, n), n, alpha) <= high)
     return (~possible & (values > 0))[number_of_value]
-
-
-def _fewest_votes(p: NDArray[np.float64], n: int, alpha: float) -> NDArray[np.int64]:
-    """Return the fewest votes whose lower bound is at least p, or n + 1; by bisection."""
-    below, reaching = np.zeros(p.shape, np.int64), np.full(p.shape, n + 1)
-    while (reaching - below > 1).any():
-        middle = (below + reaching) // 2
-        reaches = _level(middle, n, p) <= alpha
-        below, reaching = np.where(reaches, below, middle), np.where(reaches, middle, reaching)
-    return reaching
-
-
-def _level(votes: NDArray[np.int64], n: int, p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the probability of at least so many votes, 1 to n, of n draws where each is one with probability p."""
-    return betainc(votes, np.maximum(n - votes + 1, 1), p)
 
 
 DIGITS = range(1, 13)
 """Decimals, or significant digits, that a log may be written with; with more it counts as unrounded."""
 
-OF_LOG = 0.9
+MIN_SHARE_OF_RADII = 0.9
 """Share of the radii of a log that tells how many digits it is written with; a few may differ."""
 
 
@@ -70,6 +57,6 @@ def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
     for exponent in [*(magnitude - digits + 1 for digits in DIGITS), *(np.full_like(values, -d) for d in DIGITS)]:
         unit = 10.0**exponent
         fits = np.isclose(values, np.round(values / unit) * unit, rtol=1e-12, atol=0)
-        if positive.any() and fits[positive].mean() >= OF_LOG:
+        if positive.any() and fits[positive].mean() >= MIN_SHARE_OF_RADII:
             half = np.maximum(half, unit / 2)
     return half

@@ -7,7 +7,6 @@ unit of ``sigma``. Every function takes scalars or arrays and broadcasts; a scal
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from typing import Any
 
 import numpy as np
@@ -239,15 +238,19 @@ def cap(n: int, alpha: float, sigma: float) -> float:
     return float(radius(lower_bound(n, n, alpha), sigma))
 
 
-def votes_needed(n: int, alpha: float) -> int | None:
-    """Return the fewest of ``n`` votes whose lower bound reaches 1/2, or ``None`` if even ``n`` do not.
+def fewest_votes(p: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
+    """Return the fewest of ``n`` votes whose lower bound is at least p, or n + 1 where even n votes have less.
 
-    >>> votes_needed(100_000, 0.001), votes_needed(9, 0.001)
-    (50490, None)
+    >>> fewest_votes([0.5, 0.9999, 1.0], 100_000, 0.001)
+    array([ 50490, 100000, 100001])
     """
-    if lower_bound(n, n, alpha) < 0.5:
-        return None
-    return bisect_left(range(n + 1), 0.5, key=lambda k: float(lower_bound(k, n, alpha)))
+    target = np.asarray(p, dtype=np.float64)
+    below, reaching = np.full(target.shape, -1), np.full(target.shape, n + 1)
+    while (reaching - below > 1).any():
+        middle = np.maximum((below + reaching) // 2, 0)
+        reaches = lower_bound(middle, n, alpha) >= target
+        below, reaching = np.where(reaches, below, middle), np.where(reaches, middle, reaching)
+    return reaching
 
 
 def _votes(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -27,7 +27,7 @@ from scipy.special import ndtr, ndtri
 
 from rs.errors import InputError
 from rs.statistics.certificate import MIN_ALPHA, round_down
-from rs.statistics.radius import cap, lower_bound, radius, upper_bound
+from rs.statistics.radius import cap, fewest_votes, lower_bound, radius, upper_bound
 
 RANGE = f"strictly between 0 and 1, at least {MIN_ALPHA}"
 STEP = 100  # draws between looks, at least: a block of certification noise
@@ -98,14 +98,6 @@ class Cumulative:
         """Return upper bounds of p, likewise."""
         return upper_bound(successes, self.times[check], self.beta / len(self.times))
 
-    def above(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.bool_]:
-        """Return whether look ``check`` establishes p >= ``p0``, shape (...)."""
-        return self.lower(successes, check) >= np.asarray(p0)
-
-    def below(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.bool_]:
-        """Return whether look ``check`` establishes p < ``p0``, shape (...)."""
-        return self.upper(successes, check) < np.asarray(p0)
-
 
 @lru_cache  # runs of all images have the same rule
 def _rule(budget: int, step: int, alpha: float, beta: float) -> Cumulative:
@@ -115,13 +107,8 @@ def _rule(budget: int, step: int, alpha: float, beta: float) -> Cumulative:
 @lru_cache
 def required_share(rule: Cumulative, p0: tuple[float, ...]) -> NDArray[np.float64]:
     """Return the smallest share of successes with which the last look establishes each ``p0``; above 1 for never."""
-    last, budget = len(rule.times) - 1, int(rule.times[-1])
-    low, high = np.full(len(p0), -1), np.full(len(p0), budget + 1)  # "no" at low, "yes" at high
-    while (high - low > 1).any():
-        middle = np.maximum((low + high) // 2, 0)
-        yes = rule.above(middle, last, p0)
-        low, high = np.where(yes, low, middle), np.where(yes, middle, high)
-    return high / budget
+    budget = int(rule.times[-1])
+    return fewest_votes(p0, budget, rule.alpha * alpha_spending(rule.times)[-1]) / budget
 
 
 class _Run:
@@ -202,8 +189,8 @@ class Decider(_Run):
     def update(self, successes: int, draws: int) -> None:
         """Count as :meth:`ExpectedRadius.update` does."""
         check = self._look(successes, draws)
-        held = np.logical_and.accumulate(self.rule.above(self.successes, check, self.p0))
-        given_up = self.rule.below(self.successes, check, self.required_share[: self.open_to])
+        held = np.logical_and.accumulate(self.rule.lower(self.successes, check) >= self.p0)
+        given_up = self.rule.upper(self.successes, check) < self.required_share[: self.open_to]
         self.open_to -= int(given_up.sum())  # the last ones, as shares of larger radii are larger
         self.established = max(self.established, int(held.sum()))
         self.stopped |= self.established >= self.open_to

@@ -27,7 +27,7 @@ def mean_draws(radius, p):
         mean += new * law.sum()
         law = np.convolve(law, stats.binom.pmf(np.arange(new + 1), new, p))
         k = np.arange(len(law))
-        law[run.rule.above(k, look, run.p0[0]) | run.rule.below(k, look, run.required_share[0])] = 0
+        law[(run.rule.lower(k, look) >= run.p0[0]) | (run.rule.upper(k, look) < run.required_share[0])] = 0
     return mean
 
 

@@ -12,7 +12,7 @@ from rs.certification.certify_model import certify_images, warn_if_n_too_small
 from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
-from rs.statistics.radius import votes_needed
+from rs.statistics.radius import fewest_votes
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from tests.support.helpers import CERTIFY, SHAPE, Constant, smallnet, tiny_images
@@ -198,4 +198,4 @@ def test_the_warning_names_the_least_number_that_is_not_too_small(capsys, alpha)
     warn_if_n_too_small(1, alpha)
     least = int(capsys.readouterr().err.split("at least ")[1])
     assert 0.5**least <= alpha < 0.5 ** (least - 1)
-    assert votes_needed(least, alpha) == least
+    assert fewest_votes(0.5, least, alpha) == least

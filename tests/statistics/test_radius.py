@@ -11,14 +11,14 @@ from rs.statistics.certificate import MIN_ALPHA
 from rs.statistics.radius import (
     PREDICTED_SHARE,
     cap,
+    fewest_votes,
     lower_bound,
     radius,
     transferred_bound,
     two_sided_radius,
     upper_bound,
-    votes_needed,
 )
-from rs.storage.row_checks import SAME
+from rs.storage.row_checks import TOLERANCE
 
 alphas = st.sampled_from([1e-4, 1e-3, 0.01, 0.05, 0.3])
 sigmas = st.floats(0.05, 4.0)
@@ -94,10 +94,10 @@ def test_no_outcome_is_certified_beyond_the_cap(n, alpha, sigma):
 
 
 @given(n=st.integers(1, 5000), alpha=alphas)
-def test_votes_needed_is_the_first_count_whose_binomial_tail_is_small(n, alpha):
+def test_the_fewest_votes_are_the_first_count_whose_binomial_tail_is_small(n, alpha):
     """The bound of k reaches 1/2 exactly when P(Binomial(n, 1/2) >= k) <= alpha."""
-    k = votes_needed(n, alpha)
-    if k is None:
+    k = int(fewest_votes(0.5, n, alpha))
+    if k > n:
         assert 0.5**n > alpha
     else:
         assert stats.binom.sf(k - 1, n, 0.5) <= alpha * (1 + 1e-9)
@@ -124,7 +124,7 @@ def test_at_the_least_level_the_tail_of_the_bound_is_alpha(failures):
         return total
 
     with localcontext(prec=60):
-        assert tail(p * (1 - SAME)) < Decimal(alpha) < tail(p * (1 + SAME))
+        assert tail(p * (1 - TOLERANCE)) < Decimal(alpha) < tail(p * (1 + TOLERANCE))
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,10 @@ def test_the_parts_of_alpha_sum_to_one(budget, growth):
 def test_looks_ever_say_yes_at_p0_with_probability_at_most_alpha(alpha, budget, p0):
     """Even one that would go on after a "no". Likewise "no", with beta, here and where p is anything larger."""
     made = Cumulative(look_schedule(budget, Cumulative.growth), alpha, alpha)
-    for p, side in ((p0, made.above), (p0 - 0.02, made.above), (p0, made.below), (p0 + 0.001, made.below)):
-        assert crossing_probability(lambda k, check, side=side: side(k, check, p0), made.times, p) <= alpha
+    for p in (p0, p0 - 0.02):
+        assert crossing_probability(lambda k, check: made.lower(k, check) >= p0, made.times, p) <= alpha
+    for p in (p0, p0 + 0.001):
+        assert crossing_probability(lambda k, check: made.upper(k, check) < p0, made.times, p) <= alpha
 
 
 @pytest.mark.parametrize("p0", [0.5, 0.6, 0.84, 0.99])
@@ -158,7 +160,7 @@ def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_m
 def test_the_worth_of_a_radius_is_the_fewest_successes_that_certify_it(budget, alpha, p0):
     rule = Cumulative(look_schedule(budget, Cumulative.growth, 5), alpha, 0.1)
     k, last = np.arange(budget + 1), len(rule.times) - 1
-    expected = [next((int(count) for count in k[rule.above(k, last, p)]), budget + 1) / budget for p in p0]
+    expected = [next((int(count) for count in k[rule.lower(k, last) >= p]), budget + 1) / budget for p in p0]
     assert required_share(rule, tuple(p0)).tolist() == expected
 
 
