@@ -50,18 +50,7 @@ MODULES = {
     "loss": "rs.methods.loss",
     "train": "rs.training.train",
 }
-__all__ = [
-    "ABSTAIN",
-    "Certificate",
-    "Denoised",
-    "DiffusionDenoiser",
-    "InputError",
-    "SmoothedClassifier",
-    "__version__",
-    "load",
-    "loss",
-    "train",
-]
+__all__ = ["__version__", *MODULES]
 
 
 def __getattr__(name: str) -> Any:

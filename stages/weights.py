@@ -30,8 +30,8 @@ def main(
 
     settings = load_section(values, f"recipes.{dataset}.weights", WeightSettings)
     certification = certification_settings(values, dataset)
-    place = device_named(device)
-    fit_weights(ensembles, data, settings, certification, device=place, batch=batch, out=out, seconds=seconds)
+    torch_device = device_named(device)
+    fit_weights(ensembles, data, settings, certification, device=torch_device, batch=batch, out=out, seconds=seconds)
 
 
 if __name__ == "__main__":

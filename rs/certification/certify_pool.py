@@ -31,16 +31,17 @@ from rs.runtime.code_fingerprint import RULES
 from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.determinism import watched
 from rs.smoothing.noise import BLOCK
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import files
 from rs.storage.certificate_rows import EVALUATIONS
 from rs.storage.row_writer import write_rows
-from rs.study.layout import ALONE, model_name
+from rs.study.layout import ALONE_FILE, model_name
 from rs.study.subset import select
 
 MODULE = "rs/certification/certify_pool.py"
-TIMED = 16
+TIMED_IMAGES = 16
 """Images whose certificates a cascade is timed on."""
 
 
@@ -77,7 +78,7 @@ def certify_pool(
     Raises:
         InputError: If an input is missing or does not fit the others, or something else would be overwritten.
     """
-    alone, device = times / ALONE, options.device or torch.device("cpu")
+    alone, device = times / ALONE_FILE, options.device or torch.device("cpu")
     files.check_output(alone, "a file", option="--times")
     pool, specs = read_pool(ensembles, weights)
     images = data.load_images(folder, "test")
@@ -116,7 +117,7 @@ def certify_pool(
     cascades = [out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)]
     members = _with_base(together, MemberLogits(networks))
     with write_rows(outs, times / "images.csv", indices, dict.fromkeys(cascades, (EVALUATIONS,))) as writer:
-        for index in writer.remaining:
+        for index in watched(writer.remaining, networks, together.precision):
             x, label = images.pixels(index).to(device), int(images.labels[index])
             noisy = NoisyPool(members, x, certification.draws, index)
             certificates = noisy.certify(entries, label if certification.shortcut else None)
@@ -154,10 +155,10 @@ def _seconds_alone(
     """Estimate the seconds of a certificate of one classifier alone, from the time of ``draws`` draws.
 
     A cascade takes another time on each image, and on a part of the draws: it is the mean of whole certificates of
-    :data:`TIMED` images, evenly spread.
+    :data:`TIMED_IMAGES` images, evenly spread.
     """
     is_cascade = getattr(classifier.base, "lazy", False)
-    numbers = [int(index) for index in indices[:: -(-len(indices) // TIMED) if is_cascade else len(indices)]]
+    numbers = [int(index) for index in indices[:: -(-len(indices) // TIMED_IMAGES) if is_cascade else len(indices)]]
     pixels = {index: images.pixels(index).to(device) for index in numbers}
     draws = max(draws, classifier.batch or 0)  # a compiled network pads a smaller batch
     classifier.votes(pixels[numbers[0]], min(draws, BLOCK), certification.seed, Stream.ESTIMATE, numbers[0])

@@ -82,12 +82,12 @@ class _Trial:
         self.labels = torch.as_tensor(images.labels)[chosen].to(device)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Logits (N, K) of images (N, C, H, W)."""
+        """Return the logits (N, K) of images (N, C, H, W)."""
         with user_code("the classifier must take the images"):
             return torch.cat([logits_of(self.module(part)).float() for part in x.split(BATCH)])
 
     def right(self, x: Tensor) -> Tensor:
-        """Whether each image is classified as its label."""
+        """Return whether each image is classified as its label."""
         return self.logits(x).argmax(1) == self.labels
 
 

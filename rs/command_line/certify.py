@@ -12,7 +12,7 @@ from rs.errors import InputError
 from rs.runtime.progress import say
 from rs.smoothing import STOPPING_RULES
 
-NO_DATASET = "finetune"
+DEFAULT_RECIPE = "finetune"
 """Recipe of the package that is followed where none is named."""
 
 DEFAULT_PARAMS = Path("params.yaml")
@@ -115,7 +115,7 @@ def main(
     from rs.smoothing.settings import SmoothingOptions
 
     chosen = {"stop": stop.rule()} | overrides.values()
-    settings = certify_model.certification_settings(values or parameters.packaged(), dataset or NO_DATASET, chosen)
+    settings = certify_model.certification_settings(values or parameters.packaged(), dataset or DEFAULT_RECIPE, chosen)
     shell.launch(values)
     if data is not None:
         images = load_images(data, "test")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -250,16 +250,6 @@ class _Augmented(Dataset[tuple[Tensor, int]]):
         return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        with _global_generator(stream(self.seed, Stream.AUGMENT, self.epoch, index)):
+        with torch.random.fork_rng(devices=[]):  # torchvision draws from torch's global generator
+            torch.set_rng_state(stream(self.seed, Stream.AUGMENT, self.epoch, index).get_state())
             return self.transform(self.images.image(index)), int(self.images.labels[index])
-
-
-@contextmanager
-def _global_generator(rng: torch.Generator) -> Iterator[None]:
-    """Replace the state of torch's global generator, from which torchvision draws, by that of ``rng``."""
-    state = torch.get_rng_state()
-    torch.set_rng_state(rng.get_state())
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import lzma
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -54,7 +52,7 @@ def verify(bundle: bytes, name: str) -> list[str]:
     Raises:
         InputError: If the bundle is damaged or contradicts itself.
     """
-    with _named(name):
+    try:
         lines = check.check_bundle(bundle)
         content = check.unpack(bundle)
         values = params.parse(content[check.PARAMETERS].decode(), check.PARAMETERS)
@@ -64,6 +62,11 @@ def verify(bundle: bytes, name: str) -> list[str]:
         check.demand(same, f"{check.STUDY} must say what {check.PARAMETERS} says, but does not")
         _check_members(study, content)
         _check_prose(study, content[f"reports/{study['dataset']}/claims.md"].decode())
+    except (check.BundleError, *check.FAULTS) as error:
+        reason = str(error) or type(error).__name__
+        raise InputError(
+            f"{name} must be a bundle that agrees with itself, but: {reason}; do not believe it"
+        ) from error
     return lines
 
 
@@ -91,18 +94,6 @@ def _check_members(study: dict[str, Any], content: dict[str, bytes]) -> None:
         members = [models[sigma, method, seed] for method, seed in classifier["members"]]
         same = all(member in members for member in side.get("members", ()))
         check.demand(same, f"{path} must be of the members that {check.STUDY} says, with their sidecars")
-
-
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Turn what the checker raises into an error of the user's input."""
-    try:
-        yield
-    except (check.BundleError, *check.FAULTS) as error:
-        reason = str(error) or type(error).__name__
-        raise InputError(
-            f"{name} must be a bundle that agrees with itself, but: {reason}; do not believe it"
-        ) from error
 
 
 def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:

@@ -503,7 +503,7 @@ def tables(groups: Groups, study: Values) -> dict[str, list[Values]]:
 
 
 def agree(text: str, value: Any) -> bool:
-    """Whether the text of a cell says a value."""
+    """Return whether the text of a cell says a value."""
     if isinstance(value, float):
         return text == repr(float(text)) and math.isclose(float(text), value, rel_tol=CLOSE, abs_tol=1e-13)
     fraction = [f"{value}.0"] * (type(value) is int)  # pandas makes numbers with gaps between them fractions

@@ -214,7 +214,7 @@ def findings(evidence: Evidence) -> Iterator[JudgedClaim]:
 
 
 def _under_attack(evidence: Evidence, sigma: Any) -> Iterator[JudgedClaim]:
-    """Whether the certified class keeps half of the votes where weights are solved anew at an attacked point."""
+    """Judge whether the certified class keeps half of the votes where weights are solved anew at an attacked point."""
     claim, rows = "weights chosen by the image keep the guarantee", evidence.attacked(sigma)
     for row in rows:
         below, outvoted, attacked = row["below_half"], row["outvoted"], row["attacked"]

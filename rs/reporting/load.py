@@ -24,14 +24,15 @@ from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
 from rs.study.grid import cells
-from rs.study.layout import ALONE, GridCell, pool_file, pool_rows, pool_target
+from rs.study.layout import ALONE_FILE, GridCell, pool_file, pool_rows, pool_target
 
 
 @dataclass(frozen=True)
 class StudyFiles:
     """What the parameters declare for a data set, and the folders that hold it.
 
-    Every method raises :class:`~rs.errors.InputError` if a file is missing or damaged, with the command that makes it.
+    Methods raise :class:`~rs.errors.InputError` if a file is damaged, or missing, but for times, with the command that
+    makes it.
     """
 
     values: dict[str, Any]  # the parameters
@@ -71,7 +72,7 @@ class StudyFiles:
         return ensemble.label(self.combination)
 
     def ensemble_rows(self, ensemble: EnsembleDeclaration, sigma: Any) -> Path:
-        """Path of the certificate rows of an ensemble."""
+        """Return the path of the certificate rows of an ensemble."""
         return pool_rows(self.results, sigma, ensemble.slug)
 
     def read_models(self) -> list[Result]:
@@ -199,7 +200,7 @@ class StudyFiles:
             By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member; those that are known.
         """
         seconds, solving = {}, math.nan
-        for row in self._measured(sigma, ALONE, "certify_ensembles"):
+        for row in self._measured(sigma, ALONE_FILE, "certify_ensembles"):
             sidecar = sidecar_of(pool_rows(self.results, sigma, row["classifier"]))
             if sidecar.is_file() and files.sha256(sidecar) == row["sidecar"]:
                 seconds[row["classifier"]] = row["seconds"]
@@ -240,7 +241,7 @@ class StudyFiles:
         return None if timing is None else timing["seconds"].diff().fillna(timing["seconds"].iloc[0])
 
     def _timing(self, cell: GridCell) -> pd.DataFrame | None:
-        """Training seconds up to the end of each epoch, if there are those of the model whose rows there are."""
+        """Return the training seconds up to the end of each epoch, if they are of the model whose rows there are."""
         path = self.logs and cell.log(self.logs, "provenance.json")
         if self.logs is None or path is None or not path.is_file():
             return None

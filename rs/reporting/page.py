@@ -24,7 +24,7 @@ from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
 from rs.reporting.page_data import Pictures, has_votes, packed, vote_columns
 from rs.reporting.results import Group, Groups, Result, filter_groups, results_of
-from rs.reporting.tables.ensemble_tables import families, models_by_member
+from rs.reporting.tables.ensemble_tables import families, models_by_member, with_combination
 from rs.statistics import metrics
 from rs.storage import files
 from rs.storage.certificate_rows import sidecar_of
@@ -209,12 +209,7 @@ def _group(
         return [] if None in results else [numbers[id(result)] for result in results]
 
     first = group.first
-    plain = {
-        result.members: result
-        for other in methods.values()
-        if other.first.combination == combination != first.combination
-        for result in other.results
-    }
+    same = with_combination(group, methods, combination)
     teams = [[singles.get(member) for member in result.members] for result in group.results]
     return {
         "name": first.name,
@@ -228,7 +223,7 @@ def _group(
         "cost": "evaluations" in first.rows and group in families(methods, str(first.combination)),
         "results": numbers_of(group.results),
         "members": [numbers_of(team) for team in teams] if first.members else None,
-        "beside": numbers_of([plain.get(result.members) for result in group.results]) or None,
+        "beside": same and numbers_of(same.results),
     }
 
 

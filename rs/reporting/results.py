@@ -43,7 +43,7 @@ class Provenance:
     torch: str | None = None  # the minor series, like 2.9
     numpy: str | None = None
     noise: str | None = "gaussian"  # rows from before there was another one do not say it
-    outputs: str | None = UNROUNDED  # of the members of a pool, else what kept ones were rounded to (``cache``)
+    outputs: str | None = UNROUNDED  # of the members of a pool; old rows may say what these were rounded to
 
     @classmethod
     def of(cls, sidecar: Mapping[str, Any]) -> Provenance:
@@ -164,7 +164,7 @@ class Group:
         return sum(seconds) / len(seconds) if len(seconds) == len(self.results) else None
 
     def accuracy(self, radius: float) -> float:
-        """Certified accuracy at ``radius``, mean over the seeds."""
+        """Return the certified accuracy at ``radius``, mean over the seeds."""
         return fmean(float(metrics.certified_accuracy(rows, radius)) for rows in self.rows)
 
     @cached_property

@@ -23,7 +23,7 @@ from rs.statistics.comparison import estimate, sample
 STEP = 0.25
 """Between the radii that are shown, in pixels of [0, 1]; the paper's."""
 
-MOST_RADII = 20
+MAX_RADII = 20
 """Columns of a table; the largest radius of 1,000,000 draws is 4.53 at sigma 1."""
 
 SKIPPED = (
@@ -129,7 +129,7 @@ def radii_shown(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = No
     Args:
         rows: Comparable rows.
         asked: Those that are wanted; ``None`` for 0, :data:`STEP`, ... up to the largest radius of a correct image,
-            with twice the step, and so on, where there were more than :data:`MOST_RADII`.
+            with twice the step, and so on, where there were more than :data:`MAX_RADII`.
     Raises:
         InputError: If one is negative or not finite, or the rows hold only whether others are certified.
     """
@@ -147,7 +147,7 @@ def radii_shown(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = No
         float((frame["radius"] * (frame["correct"] | (frame["label"] == UNLABELLED))).max()) for frame in rows
     )
     step = STEP
-    while largest / step >= MOST_RADII:
+    while largest / step >= MAX_RADII:
         step *= 2
     return [k * step for k in range(int(largest / step) + 1)]
 

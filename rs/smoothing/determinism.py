@@ -19,7 +19,7 @@ from rs.smoothing.inputs import logits_of, user_code
 
 T = TypeVar("T")
 
-ALONE = 4
+LONE_IMAGES = 4
 """Images of a batch that are also evaluated alone."""
 
 MIN_REPEATED = 8
@@ -84,9 +84,9 @@ def rounding(module: nn.Module, logits: Tensor, precision: Precision = "float32"
 def watched(items: Iterable[T], modules: Sequence[nn.Module], precision: Precision = "float32") -> Iterator[T]:
     """Yield what is to be certified, and check that networks stay one function of each image all the while.
 
-    Whenever a batch is larger than all before it, :data:`ALONE` of its images are evaluated alone. After the last item,
-    images of the largest batch are evaluated again: as many as take less than 1 % of the evaluations with those alone,
-    at least :data:`MIN_REPEATED`. Differences count as rounding as in :func:`check_deterministic`.
+    Whenever a batch is larger than all before it, :data:`LONE_IMAGES` of its images are evaluated alone. After the last
+    item, images of the largest batch are evaluated again: as many as take less than 1 % of the evaluations with those
+    alone, at least :data:`MIN_REPEATED`. Differences count as rounding as in :func:`check_deterministic`.
 
     Args:
         items: Anything, such as images.
@@ -120,7 +120,7 @@ class _Watch:
         if len(images) <= len(self.batch) or logits.shape[:1] != images.shape[:1]:  # the second is refused elsewhere
             return
         self.batch, self.logits = images, logits.clone()
-        rows = self._spread(ALONE)
+        rows = self._spread(LONE_IMAGES)
         self.lone += len(rows)
         self._compare(rows, 1, f"between a batch of {len(self.batch)} and its images alone")
 

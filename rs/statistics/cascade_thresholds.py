@@ -35,10 +35,13 @@ def fit_thresholds(leads: NDArray[np.float64], differs: NDArray[np.bool_], share
         differs: Whether that class is another one than that of all members, shape (L - 1, N).
         share: Of draws, in [0, 1).
     """
-    draws = leads.shape[1]
+    stages, draws = leads.shape
     budget = int(share * draws)
     thresholds = _search(leads, differs, budget, step=max(1, -(-budget // MAX_SHARES)))[1]
-    return _fit(leads, differs, thresholds)
+    decided = np.vstack([leads >= np.reshape(thresholds, (stages, 1)), np.ones((1, draws), dtype=bool)])
+    stage = decided.argmax(axis=0)  # the first
+    other = np.vstack([differs, np.zeros((1, draws), dtype=bool)])[stage, np.arange(draws)]
+    return CascadeFit(thresholds, float(other.mean()), float(stage.mean() + 1))
 
 
 def _search(
@@ -58,11 +61,3 @@ def _search(
         further, later = _search(leads[1:, left], differs[1:, left], budget - taken, step)
         choices.append((int(left.sum()) + further, (threshold, *later)))
     return min(choices)
-
-
-def _fit(leads: NDArray[np.float64], differs: NDArray[np.bool_], thresholds: tuple[float, ...]) -> CascadeFit:
-    stages, draws = leads.shape
-    decided = np.vstack([leads >= np.reshape(thresholds, (stages, 1)), np.ones((1, draws), dtype=bool)])
-    stage = decided.argmax(axis=0)  # the first
-    other = np.vstack([differs, np.zeros((1, draws), dtype=bool)])[stage, np.arange(draws)]
-    return CascadeFit(thresholds, float(other.mean()), float(stage.mean() + 1))

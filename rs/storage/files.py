@@ -127,7 +127,7 @@ def is_made(folder: Path, marker: str) -> bool:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether it is a folder with nothing in it, but for what processes that were killed may have left."""
+    """Return whether it is a folder with nothing in it, but for what processes that were killed may have left."""
     return folder.is_dir() and all(_TEMPORARY.fullmatch(child.name) for child in folder.iterdir())
 
 

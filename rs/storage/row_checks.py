@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 IMPROBABLE = 1e-12
 """Probability of votes below which a bound that they contradict is refused."""
-SAME = 1e-9
+TOLERANCE = 1e-9
 """Relative difference below which numbers are equal: other versions of SciPy round otherwise."""
 
 Columns = dict[str, NDArray[Any]]
@@ -82,13 +82,13 @@ def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
             ~is_selected & (rows["predict"] != ABSTAIN),
             "predict must be the class with the most votes of counts0, or -1",
         ),
-        (~np.isclose(rows["p_lower"], p_lower, rtol=SAME, atol=0), "p_lower must be the lower bound of the votes"),
+        (~np.isclose(rows["p_lower"], p_lower, rtol=TOLERANCE, atol=0), "p_lower must be the lower bound of the votes"),
         (
             (rows["mode"] != "shortcut") & (is_selected != (p_lower >= 0.5)),
             "predict must be the class iff p_lower is at least 1/2, else -1",
         ),
         (
-            ~np.isclose(rows["radius"], expected_radius, rtol=SAME, atol=SAME),
+            ~np.isclose(rows["radius"], expected_radius, rtol=TOLERANCE, atol=TOLERANCE),
             "radius must be that of p_lower and sigma",
         ),
         ((rows["mode"] == "shortcut") & (rows["radius"] + rows["p_lower"] > 0), "a shortcut must have the radius 0"),
@@ -134,7 +134,7 @@ def check_routed(path: Path, rows: Columns, votes: dict[str, Votes]) -> None:
         "radius": routed_radius(p_router, rows["sigma"], p_class, scale),
     }
     for name, values in expected.items():
-        differs = ~np.isclose(rows[name], values, rtol=SAME, atol=SAME)
+        differs = ~np.isclose(rows[name], values, rtol=TOLERANCE, atol=TOLERANCE)
         tsv.refuse(path, differs, f"{name} must be what the votes of router and expert give")
 
 
@@ -186,14 +186,14 @@ def _check_early(
         (early & (rows["n"] == 0) & ~none, "n must be at least 1 where n0 draws selected a class"),
         (certified & ~listed, "radius must be one of those of the mode"),
         (
-            asked & ~np.isclose(rows["p_lower"], p_radius, rtol=SAME, atol=0),
+            asked & ~np.isclose(rows["p_lower"], p_radius, rtol=TOLERANCE, atol=0),
             "p_lower must be Phi(radius / sigma) where a radius of the mode is certified, else 0",
         ),
         (
-            rows["p_lower"] > high * (1 + SAME),
+            rows["p_lower"] > high * (1 + TOLERANCE),
             "p_lower must be at most alpha^(1 / k), k its votes of counts, and probable by all n votes",
         ),
-        (rows["p_lower"] < low * (1 - SAME), "p_lower must be at least the bound of the last look"),
+        (rows["p_lower"] < low * (1 - TOLERANCE), "p_lower must be at least the bound of the last look"),
     ):
         tsv.refuse(path, bad, rule)
 

@@ -25,7 +25,7 @@ GRID_SECTIONS = (
 )  # fmt: skip
 """Sections that say which models and ensembles there are."""
 
-NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool", "tuning", "targets")
+RECIPE_SECTIONS = ("arithmetic", "model", "training", "certify", "weights", "pool", "tuning", "targets")
 """Sections of a recipe that are no methods."""
 
 TARGETS_FROM = "gaussian"
@@ -96,7 +96,7 @@ def check_names(values: dict[str, Any], dataset: str, methods: Collection[str]) 
     sections = {recipe: section(values, recipe) or {}, "defaults": values.get("defaults") or {}}
     _refuse_unknown("sections of the parameters", values, KEYS)
     for where, entries in sections.items():
-        _refuse_unknown(f"sections of {where}", validate(dict[str, Any], entries, where), [*NO_METHODS, *methods])
+        _refuse_unknown(f"sections of {where}", validate(dict[str, Any], entries, where), [*RECIPE_SECTIONS, *methods])
     _refuse_unknown("methods and members", {cell.method for cell in cells(values, dataset)}, methods)
     if "tables" in values:
         _refuse_unknown("tables.reference", [load_section(values, "tables.reference", str)], methods)

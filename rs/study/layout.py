@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ALONE = "alone.csv"
+ALONE_FILE = "alone.csv"
 """Seconds of a certificate of each classifier of a pool alone."""
 
 
@@ -70,7 +70,7 @@ class GridCell:
 
 
 def model_name(method: str, seed: int | None) -> str:
-    """Return the name of a model in file names, and in :data:`ALONE`."""
+    """Return the name of a model in file names, and in :data:`ALONE_FILE`."""
     return f"{method}-{seed}"
 
 

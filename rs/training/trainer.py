@@ -37,7 +37,7 @@ from rs.training.history import Progress, quick_acr, report
 from rs.training.image_votes import vote_shares
 from rs.training.recipe import RunOptions, Training
 
-ALONE = "Expected more than 1 value per channel when training"
+ONE_IMAGE_ERROR = "Expected more than 1 value per channel when training"
 """What torch's batch norm says of one image with one pixel a channel."""
 
 
@@ -239,7 +239,7 @@ class Trainer:
             with autocast(self.device, self.settings.precision):
                 result = self.step_loss(x, y, sigma=self.options.sigma, rng=rng, epoch=key[0], **targets)
         except ValueError as error:
-            if ALONE not in str(error):
+            if ONE_IMAGE_ERROR not in str(error):
                 raise
             raise InputError(
                 "training.batch must leave no step of one image to a network that ends in maps of one pixel, which "

@@ -16,7 +16,7 @@ from rs.runtime import processes
 MAX_IMBALANCE = 3
 """Ratio of the images of two classes above which a training warns."""
 
-NORMAL_QUANTILE = 2.326
+QUANTILE_99 = 2.326
 """Quantile of the standard normal distribution at 99 %."""
 
 
@@ -49,7 +49,7 @@ def warn_of_copies(train: Images, evaluation: Images) -> None:
 def warn_of_chance(accuracy: float, labels: NDArray[np.int64]) -> None:
     """Write to stderr what to change where the accuracy is not above chance, by a one-sided test of level 1 %."""
     share = float(np.bincount(labels).max() / len(labels))  # of the largest class
-    if accuracy <= share + NORMAL_QUANTILE * math.sqrt(share * (1 - share) / len(labels)):
+    if accuracy <= share + QUANTILE_99 * math.sqrt(share * (1 - share) / len(labels)):
         print(
             f"warning: in the first epoch the accuracy under noise, {accuracy:.1%}, is not clearly above chance, "
             f"{share:.1%}; train more epochs, begin with the method gaussian, or change learning_rate; rs doctor "

@@ -115,6 +115,16 @@ def test_there_are_rows_and_a_sidecar_for_every_classifier_and_nothing_else():
     assert len(set(table("unbroken").values())) > len(SCOPES) / 2  # the classifiers differ
 
 
+def test_every_member_is_watched(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "rs.certification.certify_pool.watched",
+        lambda items, modules, precision: seen.append((len(modules), precision)) or items,
+    )
+    pool()
+    assert seen == [(len(MEMBERS), "float32")]
+
+
 def check_each_alone(models, together_in, settings):
     """Hold rows and sidecars of a pool against those of each classifier certified by itself."""
     for name, model in models.items():

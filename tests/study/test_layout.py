@@ -24,7 +24,7 @@ MODELS, LOGS, RESULTS, WEIGHTS, ENSEMBLES = (
 )
 TIMES = {
     "weights": f"--seconds {layout.pool_file(LOGS, 0.5, 'weights.csv').as_posix()}",
-    "certify_ensembles": f"--times {layout.pool_file(LOGS, 0.5, layout.ALONE).parent.as_posix()}",
+    "certify_ensembles": f"--times {layout.pool_file(LOGS, 0.5, layout.ALONE_FILE).parent.as_posix()}",
     "train": f"--log {CELL.log(LOGS, 'timing.csv').parent.as_posix()}",
 }
 """Where stages write wall times, which are no outputs."""

@@ -46,7 +46,7 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
     ensembles = _ensembles(groups[sigma])
     of_members = cache(lambda teams: samples_of_members(teams, groups[sigma]))
     rows = [
-        row | _differences(group, _reference(group, ensembles, reference), of_members)
+        row | _differences(group, with_combination(group, ensembles, reference), of_members)
         for row, group in zip(_rows(ensembles), ensembles.values(), strict=True)
     ]
     columns = {
@@ -258,12 +258,12 @@ def _ensembles(methods: Mapping[str, Group]) -> dict[str, Group]:
     return {name: group for name, group in methods.items() if group.first.ensemble is not None}
 
 
-def _reference(group: Group, ensembles: Mapping[str, Group], combination: str) -> Group | None:
+def with_combination(group: Group, methods: Mapping[str, Group], combination: str) -> Group | None:
     """Return the same members with another combination; ``None`` if it is the same, or some have no result."""
     if group.first.combination == combination:
         return None
     teams = tuple(result.members for result in group.results)
-    others = [other for other in ensembles.values() if other.first.combination == combination]
+    others = [other for other in methods.values() if other.first.combination == combination]
     for other in others:
         if tuple(result.members for result in other.results) == teams:
             return other
