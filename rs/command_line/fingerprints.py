@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,9 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     for name, sections in parameters.items():
         network, weights = (sections.get("model", {}).get(key) for key in ("network", "weights"))
         if network or weights:
-            parameters[name] |= {"network": _network_files(network, weights)}
+            parameters[name] |= {
+                "network": _network_files(network, weights, {cell.seed for cell in cells(values, dataset)})
+            }
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
     try:
         texts = {out / f"{name}.json": json.dumps(content, allow_nan=False) for name, content in contents.items()}
@@ -57,14 +60,15 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     return contents | {f"raw/{dataset}": sources.raw_fingerprint(source, prepared)}
 
 
-def _network_files(network: str | None, weights: str | None) -> dict[str, str]:
-    """Return the SHA-256 of the source files of a user's network, by module, and of the weights that it starts from."""
+def _network_files(network: str | None, weights: str | None, seeds: Iterable[int]) -> dict[str, str]:
+    """Return the SHA-256 of the source files of a user's network, by module, and the weights of its starts."""
     from rs.models.fingerprint import sources as source_files  # which imports torch
     from rs.training.start import weights_file
 
     modules = [] if network is None else [network.partition(":")[0]]
     hashes = {name: sha256(content).hexdigest() for name, content in source_files(modules).items()}
-    return hashes if weights is None else hashes | {weights: files.sha256(weights_file(weights))}
+    starts = {weights_file(weights, seed) for seed in seeds} if weights is not None else set()
+    return hashes | {str(path): files.sha256(path) for path in sorted(starts)}
 
 
 def check_recipe(values: dict[str, Any], dataset: str) -> None:

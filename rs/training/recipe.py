@@ -25,7 +25,7 @@ class Model:
 
     architecture: str
     network: str | None = None  # package.module:function of the user's own, in place of an architecture
-    weights: str | None = None  # safetensors file or model folder that training starts from; null: as it is built
+    weights: str | None = None  # file or model folder that training starts from, with {seed} for its own; null: none
 
 
 @validated

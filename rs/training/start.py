@@ -26,7 +26,7 @@ from rs.training.recipe import Recipe, RunOptions
 
 def differences(weights: str | None, options: RunOptions) -> dict[str, Any]:
     """Return what a card says of a run beyond its recipe, by name: another start, the targets and what is trained."""
-    start = {"start": f"sha256 {files.sha256(weights_file(weights))}"} if weights is not None else {}
+    start = {} if weights is None else {"start": f"sha256 {files.sha256(weights_file(weights, options.seed))}"}
     if options.from_scratch:
         start = {"start": "random"}
     if options.targets is not None:
@@ -34,9 +34,9 @@ def differences(weights: str | None, options: RunOptions) -> dict[str, Any]:
     return start | ({} if options.trainable == "all" else {"trainable": options.trainable})
 
 
-def weights_file(weights: str) -> Path:
-    """Return the file of weights: itself, or that of a model folder."""
-    path = Path(weights)
+def weights_file(weights: str, seed: int) -> Path:
+    """Return the file of weights: itself, or that of a model folder; ``{seed}`` in its name stands for ``seed``."""
+    path = Path(weights.replace("{seed}", str(seed)))
     return path / checkpoint.WEIGHTS if path.is_dir() else path
 
 
@@ -45,8 +45,8 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
 
     Args:
         card: Of the model to train.
-        weights: A safetensors file of the network's ``state_dict``, or the folder of a model that ``rs train`` made;
-            ``None`` for the weights that it is built with.
+        weights: A safetensors file of the network's ``state_dict``, or the folder of a model that ``rs train`` made,
+            as for :func:`weights_file`; ``None`` for the weights that it is built with.
         options: ``seed`` of random weights, ``from_scratch`` and ``trainable``.
     Raises:
         InputError: If the file does not fit, weights cannot be drawn anew, nothing is left to train, or a network of
@@ -58,11 +58,12 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         raise InputError(f"--from-scratch would train {card.method} for a classifier of random weights; leave it out")
     model = card.build(derived_seed(options.seed, Stream.INITIAL))
     if weights is not None:
-        network: Any = model if Path(weights).is_dir() else model.network
-        if network is not model:
-            network = network.network if card.method in DENOISER_METHODS else network
+        path = weights_file(weights, options.seed)
+        network: Any = model
+        if not (path.parent / checkpoint.CARD).is_file():  # else it is all of a model
+            network = network.network.network if card.method in DENOISER_METHODS else network.network
             network = network.network if isinstance(network, LogitsOnly) else network
-        checkpoint.fill(network, checkpoint.read_state(weights_file(weights)), weights, card.architecture)
+        checkpoint.fill(network, checkpoint.read_state(path), str(path), card.architecture)
     if options.from_scratch:
         _draw_anew(model, derived_seed(options.seed, Stream.INITIAL))
     trainable = _trainable(model, options.trainable)

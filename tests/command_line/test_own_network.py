@@ -386,7 +386,7 @@ def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
     sources = {}
     for text in (MODULE, MODULE.replace("Small()", "Small( )"), MODULE):
         Path("own_networks.py").write_text(text)
-        sources[text] = _network_files("own_networks:pretrained", None)
+        sources[text] = _network_files("own_networks:pretrained", None, [0])
     assert len({files["own_networks"] for files in sources.values()}) == 2
     images, labels = data()
     save_images(Path("data"), "shapes", {"train": (images, labels), "test": (images, labels)}, CLASSES)

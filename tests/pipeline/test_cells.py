@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -87,14 +88,19 @@ def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(tmp
 
 
 def test_a_training_continues_from_a_model_and_its_card_and_fingerprint_say_of_which(tmp_path, tiny, trained):
-    start, still = trained / "out" / "model", tiny_params(training={**TRAINING, "learning_rate": 1e-30})
-    recipe = replace(training_recipe(still, "tiny", "gaussian", 0.25), weights=str(start))
+    """``{seed}`` in the name of the model is that of the training."""
+    start, still = tmp_path / "start-7", tiny_params(training={**TRAINING, "learning_rate": 1e-30})
+    shutil.copytree(trained / "out" / "model", start)
+    weights = str(tmp_path / "start-{seed}")
+    recipe = replace(training_recipe(still, "tiny", "gaussian", 0.25), weights=weights)
     train_model(recipe, tiny, RunOptions(sigma=0.25, seed=7, device=CPU), out=tmp_path / "model", log=tmp_path / "log")
     (model, card), (first, _) = (checkpoint.load_model(folder) for folder in (tmp_path / "model", start))
     assert torch.equal(model.network.fc.weight, first.network.fc.weight)
     file = start / "model.safetensors"
     assert card.training["start"] == f"sha256 {sha256(file)}"
-    assert _network_files(None, str(start)) == {str(start): sha256(file)}
+    assert _network_files(None, weights, [7]) == {str(file): sha256(file)}
+    with pytest.raises(InputError, match=r"start-8 must be a file, but there is none"):
+        _network_files(None, weights, [7, 8])
 
 
 MODULE = "from tests.support.helpers import Linear\n\ndef make():\n    return Linear()\n"
