@@ -55,9 +55,10 @@ class Weighted:
 
 @dataclass(frozen=True)
 class Confident:
-    """AdvMacer's cross-entropy of the K_i easiest draws, and its radius term of the images whose draws are all used.
+    """Cross-entropy of the K_i easiest draws, and AdvMacer's radius term of the images whose draws are all used.
 
-    K_i is that of CAT-RS: Binomial(M, share of the noisy copies of the image itself that are right), 1 at least.
+    K_i is that of CAT-RS: Binomial(M, share of the noisy copies of the image itself that are right), 1 at least. The
+    cross-entropy is a mean of logs, as draws are chosen by theirs; AdvMacer's is the log of a mean.
     """
 
     advmacer: AdvMacer

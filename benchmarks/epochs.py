@@ -31,7 +31,10 @@ def main(
     data: Annotated[Path, typer.Option(file_okay=False, help="Prepared data set.")],
     out: Annotated[Path, typer.Option(dir_okay=False, help="CSV of seconds an epoch by method.")],
     methods: Annotated[
-        str | None, typer.Option(help="Methods, with commas; default: all but those of targets or image weights.")
+        str | None,
+        typer.Option(
+            help="Methods, with commas; default: all but cat-rs and hard-drop, whose lines are added by hand."
+        ),
     ] = None,
     sigma: Annotated[float, typer.Option(help="Noise level.")] = 0.5,
     batches: Annotated[int, typer.Option(min=1, help="Batches of a turn.")] = 16,

@@ -243,7 +243,7 @@ def replace_in_recipe(values: dict[str, Any], dataset: str, key: str, changes: d
     changed = copy.deepcopy(values)
     section = changed["recipes"][dataset]
     for name in key.split("."):
-        section[name] = dict(section.get(name) or {})
+        section[name] = validate(dict[str, Any], section.get(name) or {}, f"recipes.{dataset}.{key}")
         section = section[name]
     section.update(changes)
     return changed

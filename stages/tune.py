@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rs.command_line.shell import DataFolder, Device, ParamsFile, parameters, run
-from rs.params import Count, NonNegativeCount, load_section, replace_in_recipe, validated
+from rs.params import Count, NonNegativeCount, load_section, replace_in_recipe, validate, validated
 
 if TYPE_CHECKING:  # half a second to import
     import pandas as pd
@@ -104,7 +104,8 @@ def changed(values: dict[str, Any], dataset: str, method: str, setting: dict[str
     {'macer': {'lam': 4.0, 'training': {'batch': 64, 'clip_norm': 1.0, 'epochs': 3, 'eval_every': 0}}}
     """
     own = {name: value for name, value in setting.items() if name != "training"}
-    training = {**setting.get("training", {}), "epochs": epochs, "eval_every": 0}
+    training = validate(dict[str, Any], setting.get("training", {}), "training")
+    training |= {"epochs": epochs, "eval_every": 0}
     return replace_in_recipe(replace_in_recipe(values, dataset, method, own), dataset, f"{method}.training", training)
 
 

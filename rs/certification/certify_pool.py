@@ -77,6 +77,7 @@ def certify_pool(
             certificate of each classifier alone, with the SHA-256 of the sidecar of its rows.
     Raises:
         InputError: If an input is missing or does not fit the others, or something else would be overwritten.
+        NotDeterministicError: If a member is no one function of each image.
     """
     alone, device = times / ALONE_FILE, options.device or torch.device("cpu")
     files.check_output(alone, "a file", option="--times")

@@ -61,7 +61,7 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
 
 
 def _network_files(network: str | None, weights: str | None, seeds: Iterable[int]) -> dict[str, str]:
-    """Return the SHA-256 of the source files of a user's network, by module, and the weights of its starts."""
+    """Return the SHA-256 of the source files of a user's network, by module, and of the weights of its starts."""
     from rs.models.fingerprint import sources as source_files  # which imports torch
     from rs.training.start import weights_file
 

@@ -31,8 +31,8 @@ from rs.study.layout import ALONE_FILE, GridCell, pool_file, pool_rows, pool_tar
 class StudyFiles:
     """What the parameters declare for a data set, and the folders that hold it.
 
-    Methods raise :class:`~rs.errors.InputError` if a file is damaged, or missing, but for times, with the command that
-    makes it.
+    Methods raise :class:`~rs.errors.InputError` if a file is damaged or, times excepted, missing; the message names
+    the command that makes it.
     """
 
     values: dict[str, Any]  # the parameters
@@ -254,7 +254,7 @@ class StudyFiles:
         return timing.assign(seconds=timing["epoch"] * self._measured_seconds(self.epoch_seconds)[cell.method])
 
     def _measured_seconds(self, path: Path) -> dict[str, float]:
-        """Read seconds an epoch of every method of the grid."""
+        """Read the seconds of an epoch of every method of the grid."""
         command = "python -m benchmarks.epochs"
         table = read_table(path, ["method", "seconds"], command)
         seconds = dict(zip(table["method"], table["seconds"].astype(float), strict=True))

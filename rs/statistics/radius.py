@@ -250,7 +250,7 @@ def fewest_votes(p: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
         middle = np.maximum((below + reaching) // 2, 0)
         reaches = lower_bound(middle, n, alpha) >= target
         below, reaching = np.where(reaches, below, middle), np.where(reaches, middle, reaching)
-    return reaching
+    return reaching[()]
 
 
 def _votes(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -79,7 +79,9 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
 
 
 def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path) -> bool:
-    """Return whether :func:`train_model` with these arguments has made the model in ``out``, and its logs.
+    """Return whether :func:`train_model` with these arguments would make the model in ``out`` again.
+
+    The device, the arithmetic and the versions of libraries do not count.
 
     Raises:
         InputError: If the folder holds something that a training would not replace.
@@ -87,8 +89,9 @@ def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path)
     train, _ = _splits(recipe, folder)
     card = _card(recipe, train, options)
     checkpoint.check_model_folder(out, card)
-    is_there = all((out / name).is_file() for name in (checkpoint.CARD, checkpoint.WEIGHTS))
-    same = is_there and checkpoint.read_card(out) == card
+    saved = files.json_values(out / checkpoint.CARD) if (out / checkpoint.WEIGHTS).is_file() else {}
+    counted = {name: value for name, value in asdict(card).items() if name not in ("device", "arithmetic", "versions")}
+    same = all(saved.get(name, {}) == value for name, value in counted.items())
     return same and not scratch.has_scratch_folder(_identity(card, train, options))
 
 

@@ -60,7 +60,7 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
     if weights is not None:
         path = weights_file(weights, options.seed)
         network: Any = model
-        if not (path.parent / checkpoint.CARD).is_file():  # else it is all of a model
+        if not (path.name == checkpoint.WEIGHTS and (path.parent / checkpoint.CARD).is_file()):  # else all of a model
             network = network.network.network if card.method in DENOISER_METHODS else network.network
             network = network.network if isinstance(network, LogitsOnly) else network
         checkpoint.fill(network, checkpoint.read_state(path), str(path), card.architecture)
