@@ -242,7 +242,7 @@ def fewest_votes(p: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
     """Return the fewest of ``n`` votes whose lower bound is at least p, or n + 1 where even n votes have less.
 
     >>> fewest_votes([0.5, 0.9999, 1.0], 100_000, 0.001)
-    array([ 50490, 100000, 100001])
+    array([ 50490,  99999, 100001])
     """
     target = np.asarray(p, dtype=np.float64)
     below, reaching = np.full(target.shape, -1), np.full(target.shape, n + 1)
