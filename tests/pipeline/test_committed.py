@@ -462,9 +462,7 @@ def test_cat_rs_and_hard_drop_lose_to_advmacer_in_its_seconds_as_the_page_says()
         lowest = sorted(STUDIED, key=lambda name: accuracies[name]["clean_accuracy"])[:2]
         assert lowest.index("hard-drop") == (1 if level == "1.0" else 0)
     assert lowest[0] == "stability"
-    longer = {
-        name: epochs * seconds[name] / seconds["advmacer"] / 6 for name, epochs in (("cat-rs", 4), ("hard-drop", 5))
-    }
+    longer = {name: epochs[name] * seconds[name] / seconds["advmacer"] / 6 for name in epochs}
     text = words_of("docs/cifar10-cpu.md")
     assert f"CAT-RS with four epochs takes {100 * longer['cat-rs']:.0f} % of AdvMacer's seconds" in text
     assert f"not counted, and hard-drop with five {100 * longer['hard-drop']:.0f} %." in text
