@@ -1,13 +1,16 @@
 """AdvMacer's loss with the images of CAT-RS."""
 
+import tarfile
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from benchmarks.complementary import Confident, table
+from benchmarks.complementary import PARENTS, Confident, table
 from rs.methods.advmacer import AdvMacer
-from tests.support.helpers import METHOD_PARAMETERS
+from rs.storage.certificate_rows import read_rows
+from tests.support.helpers import METHOD_PARAMETERS, ROOT
 
 ADVMACER = AdvMacer(**METHOD_PARAMETERS["advmacer"] | {"epsilon": 0.5, "cross_entropy": "mean-of-logs", "draws": 4})
 
@@ -48,3 +51,15 @@ def test_new_methods_are_compared_with_both_parents():
     scores = {"advmacer": np.array([0.0, 1.0]), "cat-rs": np.array([0.5, 0.5])}
     line = table(scores | {"advmacer, images of cat-rs": np.array([0.5, 1.5])}).splitlines()[-1]
     assert line.endswith("| 1.0000 ± 0.5000 | +0.5000 ± 0.0000 | +0.5000 ± 0.5000 |")
+
+
+def test_the_committed_page_is_that_of_the_committed_rows(tmp_path):
+    with tarfile.open(ROOT / "reports/rows/complementary/rows.tar.xz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    scores = {}
+    for name in ("advmacer", "cat-rs", "hard-drop", *PARENTS):
+        rows = read_rows(tmp_path / f"{name.replace(', ', '-').replace(' ', '-')}-0.tsv")
+        scores[name] = (rows["radius"] * rows["correct"]).to_numpy()
+    page = (ROOT / "benchmarks/results/complementary.md").read_text()
+    assert table(scores) in page
+    assert all((scores[name] - scores["advmacer"]).mean() < 0 for name in PARENTS)
