@@ -8,7 +8,7 @@ continues.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,7 @@ from benchmarks.transfer_page import with_error
 from rs.methods.advmacer import AdvMacer
 from rs.methods.base import Accuracies, Method, Step, accuracy, warmed_up
 from rs.methods.hard_drop import HardDrop
+from rs.params import validated
 from rs.storage import files
 
 if TYPE_CHECKING:
@@ -32,69 +33,56 @@ PARENTS = {
 }
 
 
-@dataclass(frozen=True)
-class Weighted:
-    """AdvMacer's loss on the images that hard-drop leaves, drawn by its weights."""
+@validated
+class Weighted(AdvMacer):
+    """AdvMacer on the images that hard-drop leaves, drawn by its weights."""
 
-    advmacer: AdvMacer
     hard_drop: HardDrop
-
-    @property
-    def steps_per_batch(self) -> int:
-        """See :class:`AdvMacer`."""
-        return self.advmacer.steps_per_batch
-
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
-        """See :class:`AdvMacer`."""
-        return self.advmacer.loss(model, x, y, sigma=sigma, rng=rng, epoch=epoch)
 
     def image_weights(self, epoch: int, weights: Tensor, accuracies: Accuracies) -> Tensor | None:
         """See :class:`HardDrop`."""
         return self.hard_drop.image_weights(epoch, weights, accuracies)
 
 
-@dataclass(frozen=True)
-class Confident:
+@validated
+class Confident(AdvMacer):
     """Cross-entropy of the K_i easiest draws, and AdvMacer's radius term of the images whose draws are all used.
 
     K_i is that of CAT-RS: Binomial(M, share of the noisy copies of the image itself that are right), 1 at least. The
     cross-entropy is a mean of logs, as draws are chosen by theirs; AdvMacer's is the log of a mean.
     """
 
-    advmacer: AdvMacer
-
-    @property
-    def steps_per_batch(self) -> int:
-        """See :class:`AdvMacer`."""
-        return self.advmacer.steps_per_batch
-
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :class:`AdvMacer`."""
         import torch
-        import torch.nn.functional as F
 
-        from rs.methods.cat_rs import used_draws
+        from rs.methods.cat_rs import easiest_cross_entropy, used_draws
         from rs.smoothing.attack import evaluating, forward, pgd
         from rs.smoothing.noise import draw
         from rs.smoothing.soft import radius_hinge
 
-        own = self.advmacer
-        noise = draw(x, own.draws, sigma, rng)
+        noise = draw(x, self.draws, sigma, rng)
         with evaluating(model), torch.no_grad():
             right = (forward(model, x, noise).argmax(dim=-1) == y.unsqueeze(1)).float().mean(dim=1)
-        used = used_draws(right, own.draws, rng)
-        epsilon = warmed_up(own.epsilon, epoch, own.warmup)
-        logits = forward(model, pgd(model, x, y, noise, own.steps, epsilon, rng=rng), noise)
-        losses = F.cross_entropy(logits.float().flatten(0, 1), y.repeat_interleave(own.draws), reduction="none")
-        ascending = losses.unflatten(0, noise.shape[:2]).sort(dim=1).values
-        is_used = torch.arange(own.draws, device=x.device) < used.unsqueeze(1)
-        cross_entropy = torch.where(is_used, ascending, 0.0).mean()
-        sure = used == own.draws
+        used = used_draws(right, self.draws, rng)
+        epsilon = warmed_up(self.epsilon, epoch, self.warmup)
+        logits = forward(model, pgd(model, x, y, noise, self.steps, epsilon, rng=rng), noise)
+        cross_entropy = easiest_cross_entropy(logits, y, used)
+        sure = used == self.draws
         hinge = logits.sum() * 0
         if sure.any():
-            hinge = radius_hinge(logits[sure], y[sure], sigma, own.gamma, own.beta)[0] * sure.float().mean()
-        robustness = own.lam * hinge
+            hinge = radius_hinge(logits[sure], y[sure], sigma, self.gamma, self.beta)[0] * sure.float().mean()
+        robustness = self.lam * hinge
         return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))
+
+
+def file_name(name: str) -> str:
+    """Return the name of a method in paths.
+
+    >>> file_name("advmacer, images of cat-rs")
+    'advmacer-images-of-cat-rs'
+    """
+    return name.replace(", ", "-").replace(" ", "-")
 
 
 def main(
@@ -115,31 +103,28 @@ def main(
     from rs.smoothing.settings import SmoothingOptions
     from rs.storage.certificate_rows import read_rows
     from rs.training.recipe import RunOptions, training_recipe
-    from rs.training.run import train_model
+    from rs.training.run import is_finished, train_model
 
     torch.set_num_threads(1)
     values, cpu = packaged(), torch.device("cpu")
     recipe, dropping = (training_recipe(values, RECIPE, method, sigma) for method in ("advmacer", "hard-drop"))
-    assert isinstance(recipe.method, AdvMacer)
-    assert isinstance(dropping.method, HardDrop)
     new: dict[str, tuple[Method, int]] = {
-        "advmacer, images of cat-rs": (Confident(recipe.method), 5),
-        "advmacer, weights of hard-drop": (Weighted(recipe.method, dropping.method), 4),
+        "advmacer, images of cat-rs": (Confident(**recipe.hyperparameters), 5),
+        "advmacer, weights of hard-drop": (Weighted(**recipe.hyperparameters, hard_drop=dropping.method), 4),
     }
+    options = RunOptions(sigma=sigma, seed=seed, device=cpu)
     folders = {method: models / method / str(seed) for method in ("advmacer", "cat-rs", "hard-drop")}
     for name, (method, epochs) in new.items():
-        folder = folders[name] = out / name.replace(", ", "-").replace(" ", "-") / str(seed)
-        if not (folder / "log" / "provenance.json").is_file():
-            training = replace(recipe.training, epochs=epochs)
-            told = recipe.hyperparameters | {"with": name}
-            changed = replace(recipe, method=method, training=training, hyperparameters=told)
-            options = RunOptions(sigma=sigma, seed=seed, device=cpu)
-            train_model(changed, data, options, out=folder / "model", log=folder / "log")
+        folder, training = out / file_name(name) / str(seed), replace(recipe.training, epochs=epochs)
+        stated = recipe.hyperparameters | {"with": name}
+        changed = replace(recipe, method=method, training=training, hyperparameters=stated)
         folders[name] = folder / "model"
+        if not is_finished(changed, data, options, out=folders[name]):
+            train_model(changed, data, options, out=folders[name], log=folder / "log")
     chosen, frames = load_images(data, "validation"), {}
     settings = certification_settings(values, RECIPE, {"subset": {"first": images}})
     for name, folder in folders.items():
-        rows = out / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}.tsv"
+        rows = out / f"{file_name(name)}-{seed}.tsv"
         certify_model(load(folder, chosen.meta), chosen, settings, SmoothingOptions(device=cpu), out=rows)
         frames[name] = read_rows(rows)
     page = table({name: (frame["radius"] * frame["correct"]).to_numpy() for name, frame in frames.items()})

@@ -57,10 +57,7 @@ class CatRs(SeveralDraws):
         right = (logits.detach().argmax(dim=-1) == y.unsqueeze(1)).float().mean(dim=1)
         confidence = right if self.confidence == "votes" else targets.gather(1, y.unsqueeze(1)).squeeze(1)
         used = used_draws(confidence, self.draws, rng)
-        losses = F.cross_entropy(to_float32(logits).flatten(0, 1), y.repeat_interleave(self.draws), reduction="none")
-        ascending = losses.unflatten(0, noise.shape[:2]).sort(dim=1).values
-        is_used = torch.arange(self.draws, device=x.device) < used.unsqueeze(1)
-        cross_entropy = torch.where(is_used, ascending, 0.0).mean()
+        cross_entropy = easiest_cross_entropy(logits, y, used)
         worst = kl_divergence(targets.unsqueeze(1), attacked).max(dim=1).values
         robustness = self.lam * torch.where(used == self.draws, worst, 0.0).mean()
         return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))
@@ -70,6 +67,15 @@ def used_draws(confidence: Tensor, draws: int, rng: Generator) -> Tensor:
     """Draw K_i ~ Binomial(draws, confidence_i), 1 at least, shape (B,); confidence 1 gives all draws."""
     uniform = torch.rand((len(confidence), draws), generator=rng, device=confidence.device)
     return (uniform < confidence.unsqueeze(1)).sum(dim=1).clamp_min(1)
+
+
+def easiest_cross_entropy(logits: Tensor, y: Tensor, used: Tensor) -> Tensor:
+    """Return 1/(BM) sum_i (the K_i smallest of the M cross-entropies): (B, M, K), (B,) and K_i (B,) -> scalar."""
+    draws = logits.shape[1]
+    losses = F.cross_entropy(to_float32(logits).flatten(0, 1), y.repeat_interleave(draws), reduction="none")
+    ascending = losses.unflatten(0, (-1, draws)).sort(dim=1).values
+    is_used = torch.arange(draws, device=logits.device) < used.unsqueeze(1)
+    return torch.where(is_used, ascending, 0.0).mean()
 
 
 def kl_attack(model: nn.Module, x: Tensor, noise: Tensor, targets: Tensor, steps: int, epsilon: float) -> Tensor:

@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.complementary import PARENTS, Confident, table
+from benchmarks.complementary import PARENTS, Confident, file_name, table
 from rs.methods.advmacer import AdvMacer
 from rs.storage.certificate_rows import read_rows
 from tests.support.helpers import METHOD_PARAMETERS, ROOT
 
-ADVMACER = AdvMacer(**METHOD_PARAMETERS["advmacer"] | {"epsilon": 0.5, "cross_entropy": "mean-of-logs", "draws": 4})
+SETTINGS = METHOD_PARAMETERS["advmacer"] | {"epsilon": 0.5, "cross_entropy": "mean-of-logs", "draws": 4}
+ADVMACER = AdvMacer(**SETTINGS)
 
 
 class Constant(nn.Module):
@@ -29,7 +30,7 @@ class Constant(nn.Module):
 def steps(y):
     """AdvMacer's step, and the other's."""
     x, settings = torch.rand(len(y), 1, 2, 2), {"sigma": 0.5, "epoch": 9}
-    for method in (ADVMACER, Confident(ADVMACER)):
+    for method in (ADVMACER, Confident(**SETTINGS)):
         yield method.loss(Constant(), x, y, rng=torch.Generator().manual_seed(0), **settings)
 
 
@@ -58,7 +59,7 @@ def test_the_committed_page_is_that_of_the_committed_rows(tmp_path):
         packed.extractall(tmp_path, filter="data")
     scores = {}
     for name in ("advmacer", "cat-rs", "hard-drop", *PARENTS):
-        rows = read_rows(tmp_path / f"{name.replace(', ', '-').replace(' ', '-')}-0.tsv")
+        rows = read_rows(tmp_path / f"{file_name(name)}-0.tsv")
         scores[name] = (rows["radius"] * rows["correct"]).to_numpy()
     page = (ROOT / "benchmarks/results/complementary.md").read_text()
     assert table(scores) in page
