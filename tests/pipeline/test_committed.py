@@ -349,6 +349,31 @@ def sample_of(name, folder):
     return sample(*rows_of(name, folder))
 
 
+def test_advmacer_with_cat_rs_or_hard_drop_gains_what_the_page_says(results):
+    def mixture(level, *stems):
+        paths = (results("cifar10-cpu-mixtures", level) / "pool" / f"{stem}.tsv" for stem in stems)
+        return sample([certificate_rows.read_rows(path) for path in paths], [[0]] * len(stems))
+
+    titles, rows = table("docs/cifar10-cpu.md", "ensemble of two or three", "weights")
+    assert titles == [title for level in LEVELS for title in (f"σ = {level}", "to AdvMacer")]
+    below = {}
+    for name, combination, *cells in rows:
+        members, expected = [f"{method}-0" for method in name.split(" + ")], []
+        for level in LEVELS:
+            made = mixture(level, "+".join(members) + f".{combination}")
+            gain, to_mean = (estimate(made, mixture(level, *stems)) for stems in (["advmacer-0"], members))
+            assert gain.tie or gain.value < 0
+            assert not gain.tie or combination != "average"
+            expected += [f"{estimate(made).value:.3f}", estimated_gain(gain)]
+            if combination == "average" and to_mean.value < 0 and not to_mean.tie:
+                below[members[-1], level] = estimated_gain(to_mean)
+        assert cells == expected
+    said = "with hard-drop at 0.5, {}, and at 1.0, {}; with CAT-RS at 1.0, {}."
+    places = [("hard-drop-0", "0.5"), ("hard-drop-0", "1.0"), ("cat-rs-0", "1.0")]
+    assert {*below} == {*places}
+    assert said.format(*(below[place] for place in places)) in words_of("docs/cifar10-cpu.md")
+
+
 def estimated_gain(gain):
     """An estimated difference with its errors, and whether it is a tie."""
     return with_errors(gain.value, gain.error_images, gain.error, 4, "+") + " tie" * (gain.p_value > LEVEL)
@@ -421,25 +446,38 @@ def test_the_seconds_of_trainings_that_the_page_compares_are_those_of_the_commit
     assert f"**Consistency costs {share} of AdvMacer's seconds" in text
 
 
-def test_macer_with_more_time_than_advmacer_is_what_the_page_says(results):
+def test_every_method_in_the_seconds_of_advmacer_has_the_acr_that_the_page_says(results, unpacked):
     seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", index_col="method")["seconds"]
+    titles, rows = table("docs/cifar10-cpu.md", "method", "epochs", "time")
+    assert titles == [title for level in LEVELS for title in (f"σ = {level}", "to advmacer")]
+    assert [method for method, *_ in rows] == STUDIED
+    longer, shown_acrs = results("cifar10-cpu-equal-seconds", LEVELS[0]), {}
+    for method, epochs, time, *cells in rows:
+        assert time == f"{100 * int(epochs) * seconds[method] / seconds['advmacer'] / 6:.0f} %"
+        study = "cifar10-cpu-equal-seconds" if (longer / f"{method}-0.tsv").exists() else "cifar10-cpu"
+        for level, acr_shown, gain_shown in zip(LEVELS, cells[::2], cells[1::2], strict=True):
+            history = unpacked[study] / "logs/cifar10-cpu" / level / method / "0" / "history.csv"
+            assert len(pd.read_csv(history)) == int(epochs)
+            frames, seeds = rows_of(method, results(study, level))
+            trained = sample(frames, seeds)
+            shown_acrs.setdefault(method, []).append(acr_shown)
+            assert acr_shown == f"{estimate(trained).value:.3f}"
+            ahead, known = rows_of("advmacer", results("cifar10-cpu", level))
+            same = len(seeds) if len(seeds) > 1 else len(known)
+            gain = estimate(trained, sample(ahead[:same], known[:same]))
+            assert gain_shown == ("–" if method == "advmacer" else estimated_gain(gain))
+    said = "Consistency has 15 epochs and an ACR of {}, {} and {}: ahead at 0.25, a tie at 0.5, behind at 1.0"
+    assert said.format(*shown_acrs["consistency"]) in words_of("README.md")
+
+
+def test_the_verdicts_on_macer_in_the_seconds_of_advmacer_are_those_of_the_claims(results):
     text = words_of("docs/cifar10-cpu.md")
-    more = 8 * seconds["macer"] / (6 * seconds["advmacer"]) - 1
-    assert f"MACER with eight epochs, {100 * more:.0f} % more time than AdvMacer's six" in text
-    for level in LEVELS:
-        usual = results("cifar10-cpu", level)
-        frames, seeds = rows_of("macer", results("cifar10-cpu-macer-8-epochs", level))
-        eight = sample(frames, seeds)
-        others = [rows_of(method, usual) for method in ("macer", "advmacer")]
-        assert all(trained[: len(seeds)] == seeds for _, trained in others)
-        seven, ahead = (sample(found[: len(seeds)], seeds) for found, _ in others)
-        whole, lead = estimate(eight), estimate(ahead, eight)
-        acr_shown = with_errors(whole.value, whole.error_images, whole.error, 3)
-        cells = [acr_shown, estimated_gain(estimate(eight, seven)), estimated_gain(lead)]
-        assert f"| {level} | {len(seeds)} | {' | '.join(cells)} |" in text
-    two = estimate(*(sample(found[:2], seeds[:2]) for found in (others[1][0], frames)))  # at 1.0, the last level
+    others, eight = (
+        rows_of(name, results(study, "1.0"))[0][:2]
+        for name, study in (("advmacer", "cifar10-cpu"), ("macer", "cifar10-cpu-equal-seconds"))
+    )
+    two = estimate(sample(others, [[0], [1]]), sample(eight, [[0], [1]]))
     assert f"uncertain: {estimated_gain(two).removesuffix(' tie')}, p = {two.p_value:.2f}." in text
-    assert f"the p-value of three, {lead.p_value:.3f}, counts in no verdict" in text
     verdicts = re.findall(
         r"\| AdvMacer beats MACER.*\| (\S+) \| means over seeds 0, 1 \|.*\| (\S+) \|", report("claims.md")
     )
@@ -447,25 +485,11 @@ def test_macer_with_more_time_than_advmacer_is_what_the_page_says(results):
     assert "the claim holds at 0.25 and 0.5, and is a tie at 1.0" in text
 
 
-def test_cat_rs_and_hard_drop_lose_to_advmacer_in_its_seconds_as_the_page_says():
-    seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", index_col="method")["seconds"]
-    epochs = {name: STUDY["recipes"]["cifar10-cpu"][name]["training"]["epochs"] for name in ("cat-rs", "hard-drop")}
-    titles, rows = table("docs/cifar10-cpu.md", "sigma", "CAT-RS to AdvMacer")
-    assert (titles, [level for level, *_ in rows]) == (["hard-drop to AdvMacer"], LEVELS)
-    for level, *cells in rows:
-        for method, cell in zip(("cat-rs", "hard-drop"), cells, strict=True):
-            row = committed("differences", "cifar10-cpu", method=method, sigma=float(level), reference="advmacer")
-            assert cell == shown(row, "")
-            assert row["difference"] < 0
-            assert not row["tie"]
-        accuracies = {name: committed("main", "cifar10-cpu", method=name, sigma=float(level)) for name in STUDIED}
-        lowest = sorted(STUDIED, key=lambda name: accuracies[name]["clean_accuracy"])[:2]
-        assert lowest.index("hard-drop") == (1 if level == "1.0" else 0)
-    assert lowest[0] == "stability"
-    longer = {name: epochs[name] * seconds[name] / seconds["advmacer"] / 6 for name in epochs}
-    text = words_of("docs/cifar10-cpu.md")
-    assert f"CAT-RS with four epochs takes {100 * longer['cat-rs']:.0f} % of AdvMacer's seconds" in text
-    assert f"not counted, and hard-drop with five {100 * longer['hard-drop']:.0f} %." in text
+def test_hard_drop_and_stability_have_the_lowest_clean_accuracy_where_the_page_says_so():
+    for level in LEVELS:
+        rows = [committed("main", "cifar10-cpu", method=name, sigma=float(level)) for name in STUDIED]
+        lowest = min(rows, key=lambda row: row["clean_accuracy"])["method"]
+        assert lowest == ("stability" if level == "1.0" else "hard-drop")
 
 
 def report(name):
