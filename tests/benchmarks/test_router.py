@@ -1,7 +1,7 @@
 """The page on the gain of a router says what its committed rows say, and what came out of the search."""
 
 import csv
-import tarfile
+import shutil
 from statistics import fmean
 
 import pytest
@@ -17,8 +17,9 @@ NAMES = {"sigma 0.25": "0.25", "sigma 0.5": "0.5", "sigma 1": "1", "router": "ro
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    with tarfile.open(ROOT / "reports/rows/router/rows.tar.xz") as packed:
-        packed.extractall(root := tmp_path_factory.mktemp("rows"), filter="data")
+    shutil.unpack_archive(
+        ROOT / "reports/rows/router/rows.tar.xz", root := tmp_path_factory.mktemp("rows"), filter="data"
+    )
     return root
 
 
