@@ -142,7 +142,10 @@ def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
         ("no_such_module:make", "got 'no_such_module:make', but: No module named 'no_such_module'"),
         ("rs.modls.hub:make", r"No module named 'rs\.modls'; correct its name"),
         ("{}:mke", r"has no function mke; did you mean 'make'\?"),
-        ("no/such/folder", r"got 'no/such/folder', which has no model.json; .* the function too, as"),
+        (
+            "no/such/folder",
+            r"got 'no/such/folder', which has no model.json; .* the function too, as package\.module:build",
+        ),
         ("{}.py:make", r"; leave out \.py: [^.]*:make$"),
         ("no/such.json", r"no/such\.json must be a file, but there is none"),
     ],

@@ -214,7 +214,11 @@ def test_what_a_router_is_not_made_for_is_refused_in_one_line(capfd):
             "targets",
         ),
         ("targets", [EXPERTS[0]["path"], EXPERTS[0]["path"], *OPTIONS, "--out", "u.safetensors"], "increasing"),
-        ("targets", [EXPERTS[0]["path"], *OPTIONS, "--images", "3", "--out", "u.safetensors"], "images must be left"),
+        (
+            "targets",
+            [EXPERTS[0]["path"], *OPTIONS, "--images", "3", "--out", "u.safetensors"],
+            "images must be left out",
+        ),
     ):
         assert exit_code(COMMANDS[command], *words) == 2
         assert rule in capfd.readouterr().err.splitlines()[-1]

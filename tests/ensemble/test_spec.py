@@ -83,8 +83,14 @@ BAD = [
     ({"sigma": 0.0}, "sigma.* greater than 0"),
     ({"fitted": THREE}, UNFIT),
     ({"fitted": THREE, "combination": PER_IMAGE}, UNFIT),
-    ({"fitted": THREE | {"weights": [0.5, 0.5]}, "combination": GLOBAL}, "there must be one weight for each of 3"),
-    ({"fitted": THREE | {"weights": [0.5, 0.5, 0.5]}, "combination": GLOBAL}, "weights must be at least 0 and sum"),
+    (
+        {"fitted": THREE | {"weights": [0.5, 0.5]}, "combination": GLOBAL},
+        "there must be one weight for each of 3 members",
+    ),
+    (
+        {"fitted": THREE | {"weights": [0.5, 0.5, 0.5]}, "combination": GLOBAL},
+        "weights must be at least 0 and sum to 1",
+    ),
     ({"combination": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}}, "at most the number of members, 3"),
     ({"combination": {"rule": "softmax", "low": 0.4, "high": 0.6, "scope": "set"}}, "leave room for 3 weights"),
 ]
@@ -120,7 +126,10 @@ def combination_in(values):
     [
         (lambda values: values.pop("declaration"), "declaration is missing"),
         (lambda values: values["members"][1].pop("seed"), "members.1.seed is missing"),
-        (lambda values: combination_in(values).update(colour="red"), "declaration.combination.colour is not a known"),
+        (
+            lambda values: combination_in(values).update(colour="red"),
+            "declaration.combination.colour is not a known key",
+        ),
         (
             lambda values: combination_in(values).update(scope="set"),
             "weights must be left out for the rule softmax of scope set",

@@ -166,8 +166,18 @@ MEMBER = {"method": "advmacer", "seed": 0, "classifier": "b" * 64}
             "read_ensembles",
             "names model aaaaaaaaaaaa and not b",
         ),
-        (f"weights/0.5/{ENSEMBLES[1]}.json", {"members": [MEMBER]}, "read_ensembles", "names model aaaaaaaaaaaa and"),
-        (f"weights/0.5/{ENSEMBLES[1]}.tsv", {}, "read_ensembles", "must be the weights that the rows of"),
+        (
+            f"weights/0.5/{ENSEMBLES[1]}.json",
+            {"members": [MEMBER]},
+            "read_ensembles",
+            "names model aaaaaaaaaaaa and not b",
+        ),
+        (
+            f"weights/0.5/{ENSEMBLES[1]}.tsv",
+            {},
+            "read_ensembles",
+            "must be the weights that the rows of advmacer-0-1.per",
+        ),
     ],
 )
 def test_rows_and_weights_of_different_trainings_are_refused(tiny, values, path, content, read, word):

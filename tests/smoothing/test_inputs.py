@@ -88,7 +88,10 @@ def changed(value):
 
 
 BAD_IMAGES = {
-    "a batch": (TENSOR[None], r"one image of shape \(C, H, W\), got shape \(1, 3, 6, 5\); give several to"),
+    "a batch": (
+        TENSOR[None],
+        r"one image of shape \(C, H, W\), got shape \(1, 3, 6, 5\); give several to certify_many",
+    ),
     "two axes": (RGB[..., 0], r"one image .* got shape \(6, 5\); give a grey image as x\[None\]"),
     "no pixels": (torch.zeros(3, 0, 5), r"one image .* got shape \(3, 0, 5\)"),
     "a path": ("photo.png", r"tensor, a NumPy array or a Pillow image, got str; open a file with PIL\.Image\.open"),

@@ -188,7 +188,10 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
         ({"members": {"macer": [1, 1]}}, "ensembles.a.members must name each seed once, got {'macer': [1, 1]}"),
         ({"members": {"macer": 1, "gaussian": [0]}}, "ensembles.a.members.macer: Input should be a valid list, got 1"),
         ({"members": {"macer": 1}}, "ensembles.a.members must leave each member a seed of its own"),
-        ({"combinations": ["average", "printed"]}, "ensembles.a, combination printed: the printed weights must be"),
+        (
+            {"combinations": ["average", "printed"]},
+            "ensembles.a, combination printed: the printed weights must be of 2",
+        ),
         ({"combinations": ["set"]}, "ensembles.a, combination set: low and high must leave room for 1 weights"),
     ],
 )
