@@ -1,6 +1,6 @@
 """AdvMacer's loss with the images of CAT-RS."""
 
-import tarfile
+import shutil
 
 import numpy as np
 import pytest
@@ -55,8 +55,7 @@ def test_new_methods_are_compared_with_both_parents():
 
 
 def test_the_committed_page_is_that_of_the_committed_rows(tmp_path):
-    with tarfile.open(ROOT / "reports/rows/complementary/rows.tar.xz") as packed:
-        packed.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(ROOT / "reports/rows/complementary/rows.tar.xz", tmp_path, filter="data")
     scores = {}
     for name in ("advmacer", "cat-rs", "hard-drop", *PARENTS):
         rows = read_rows(tmp_path / f"{file_name(name)}-0.tsv")
