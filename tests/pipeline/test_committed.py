@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import re
-import tarfile
+import shutil
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -291,8 +291,7 @@ def unpacked(tmp_path_factory):
     root, folders = tmp_path_factory.mktemp("rows"), {}
     for path in (ROOT / "reports" / "rows").glob("*/*.tar.xz"):
         folder = folders.setdefault(path.parent.name, root / path.parent.name)
-        with tarfile.open(path) as packed:
-            packed.extractall(folder, filter="data")
+        shutil.unpack_archive(path, folder, filter="data")
     return folders
 
 
