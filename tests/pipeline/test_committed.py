@@ -282,7 +282,7 @@ def test_the_ensembles_of_the_page_on_cifar10_are_those_of_the_committed_report(
         for level in LEVELS
     }
     assert [key for key, row in fitted.items() if row["reference_difference"]] == [("advmacer x3", "0.5")]
-    assert "are the equal ones but for AdvMacer at 0.5." in page
+    assert "are equal, except for AdvMacer at 0.5." in page
 
 
 @pytest.fixture(scope="module")
