@@ -7,10 +7,10 @@ DISTRIBUTION = "randomized-smoothing"
 """Name of this project for installers; on the public package index, `rs` is a stranger's."""
 
 
-def install(extra: str) -> str:
+def install_command(extra: str) -> str:
     """Return the command that installs an extra of this project.
 
-    >>> install("int8")
+    >>> install_command("int8")
     "pip install 'randomized-smoothing[int8]'"
     """
     return f"pip install '{DISTRIBUTION}[{extra}]'"
@@ -28,7 +28,7 @@ class NotDeterministicError(InputError):
 
 
 def printable(line: str) -> str:
-    r"""Return a line for a terminal: what is no printable character of it is escaped, so that no name forges a line.
+    r"""Escape the unprintable characters of a line for a terminal, so that no name forges a line.
 
     >>> print(printable("bird\x1b[2J.png\ncat.png: dog"))
     bird\x1b[2J.png\ncat.png: dog
@@ -51,10 +51,10 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a question that ends a message about an unknown name; empty if no known one is close to it.
 
-    >>> nearest("modl", ["model", "train"]), nearest("x", ["model"])
+    >>> did_you_mean("modl", ["model", "train"]), did_you_mean("x", ["model"])
     ("; did you mean 'model'?", '')
     """
     close = get_close_matches(word, known, n=1)

@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 
 import rs
 from rs.certification.certify_model import certification_settings
-from rs.errors import DISTRIBUTION, install
+from rs.errors import DISTRIBUTION, install_command
 from rs.params import section
 from rs.smoothing.settings import SmoothingOptions
 from tests.support.cells import certify_folder
@@ -197,7 +197,7 @@ def test_a_small_installation_certifies_predicts_shows_and_compares(tmp_path, mo
     ends = {"doctor": 1, "prepare": 2}  # the model is not trained, and digits are scikit-learn's
     assert codes == [f"{words[0]} {ends.get(words[0], 0)}" for words in commands], done.stderr
     last = done.stderr.splitlines()[-1]
-    assert last == f"error: this needs sklearn, which a small installation has not; {install('study')}"
+    assert last == f"error: this needs sklearn, which a small installation has not; {install_command('study')}"
 
 
 def pip(*words):

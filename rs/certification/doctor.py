@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rs.certification.load import Classifier
+from rs.certification.load import NO_ROUTER, Classifier
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.smoothing.attack import evaluating
@@ -39,13 +39,12 @@ def diagnose(
     """Look for common mistakes in a classifier, most of them with labelled images.
 
     Its accuracy is compared with those in what it may have been made for instead: pixels of 0 to 255, normalised ones,
-    other channels. The best of them is reported if it is larger by 4 standard errors of the paired difference, also
-    than if all were guessed to be of the most frequent class; what is wrong after it follows from it and is not looked
-    for.
+    other channels. The best is reported if it exceeds both its accuracy and that of guessing the most frequent class
+    by 4 standard errors of the paired difference; later faults follow from it and are not searched.
 
     Args:
         classifier: What is to be certified.
-        images: Images of its classes and shape, or ``None``; what needs labels is not looked for without, and said.
+        images: Images of its classes and shape, or ``None``; without it, checks that need labels are skipped.
         sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the training.
         device: Where it runs.
         count: Images that are looked at, spread over the split.
@@ -54,6 +53,8 @@ def diagnose(
     Raises:
         InputError: If the classes and the shape of the images are unknown.
     """
+    if classifier.parts:
+        raise InputError(NO_ROUTER.format(classifier.name))
     if not classifier.shape:
         raise InputError(
             f"the classes and the shape of the images must be known, but {classifier.name} names none; "
@@ -135,7 +136,7 @@ def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Diagnosis | N
 
 
 def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
-    """Return, by what it seems to want instead of pixels of [0, 1] in RGB order, which images are then right."""
+    """Return which images are right with other pixels than RGB in [0, 1], by what the model seems to want."""
     x = trial.x
     mean, std = (torch.tensor(values).view(-1, 1, 1).to(x) for values in (images.meta.mean, images.meta.std))
     if torch.equal(mean, torch.zeros_like(mean)):  # a folder of pictures has no numbers of its own

@@ -31,10 +31,12 @@ from rs.smoothing.user_networks import MODEL_KINDS, import_network, is_importabl
 from rs.statistics.certificate import radius_text
 from rs.storage import files
 
+NO_ROUTER = "MODEL must be a model folder or an ensemble *.json, got the router {}; give its parts"
+
 
 @dataclass(frozen=True)
 class Classifier:
-    """A base classifier and its metadata, of which a model of the user's has none."""
+    """A base classifier and its metadata; a user's own model has no metadata."""
 
     name: str  # path or name that it was loaded by; the type of what was given as an object
     module: nn.Module = field(repr=False)  # images (N, C, H, W) -> logits (N, K); from disk: in eval mode, on the CPU
@@ -193,7 +195,7 @@ def check_has_folder(model: str | Path) -> None:
     if is_importable(str(model)):
         raise InputError(f"MODEL must be a model folder or an ensemble *.json, got {model}; a function has no folder")
     if _is_router(Path(model)):
-        raise InputError(f"MODEL must be a model folder or an ensemble *.json, got the router {model}; give its parts")
+        raise InputError(NO_ROUTER.format(model))
 
 
 def _from_disk(name: str) -> Classifier:

@@ -38,7 +38,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rs.data.images import load_images
 from rs.data.prepared import Images
-from rs.errors import InputError, install
+from rs.errors import InputError, install_command
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.params import Count, Positive, validated
@@ -72,22 +72,22 @@ class SerializedNetwork(NamedTuple):
 
 @cache
 def library(name: str) -> Any:
-    """Import a library of the extra, without the part that reports its use to its maker."""
+    """Import a library of the extra ``int8``, without its telemetry."""
     modules: dict[str, Any] = sys.modules
     modules.setdefault("openvino_telemetry", None)
     try:
         return import_module(name)
     except ImportError as error:
-        raise InputError(f"engine quantized needs OpenVINO and NNCF ({error}); {install('int8')}") from error
+        raise InputError(f"engine quantized needs OpenVINO and NNCF ({error}); {install_command('int8')}") from error
 
 
 @cache
 def runtime() -> Any:
     """Return OpenVINO's runtime, the one of this process, which lives as long as the process does.
 
-    A runtime gives the thread an alternate stack for signals, and when it is destroyed brings back the one before. If
-    that was of a runtime that is gone too, so is its memory, and the next signal with a handler ends the process. The
-    first one is kept, so that whatever comes and goes after it, NNCF's own too, has something to bring back.
+    A runtime installs an alternate signal stack, and restores the previous one when it is destroyed. If that belonged
+    to a destroyed runtime, its memory is freed, and the next signal with a handler ends the process. So the first
+    runtime is kept: whatever comes after it, NNCF's own too, restores a valid stack.
     """
     core = library("openvino").Core()
     core.get_versions("CPU")  # loads the part that does so
@@ -194,7 +194,7 @@ class Quantized(NamedTuple):
 class QuantizedNetwork(nn.Module):
     """A network in int8, with logits in float32; ``fingerprint`` says all that is known of it."""
 
-    __slots__ = ("_logits",)  # what runs it is no attribute, so that a description of the module passes over it
+    __slots__ = ("_logits",)  # not in __dict__, so that fingerprints do not describe it
 
     def __init__(self, quantized: Quantized) -> None:
         super().__init__()

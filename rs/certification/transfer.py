@@ -10,7 +10,7 @@ import pandas as pd
 from torch import Tensor
 
 from rs.certification.inference import members_of
-from rs.certification.load import Classifier
+from rs.certification.load import NO_ROUTER, Classifier
 from rs.certification.quantize import quantized_identity
 from rs.data.prepared import Images
 from rs.errors import InputError
@@ -27,11 +27,11 @@ from rs.statistics.certificate import ABSTAIN, parse_counts
 from rs.statistics.metrics import budget, mode_of
 from rs.statistics.radius import radius, transferred_bound
 from rs.storage import certificate_rows, files
-from rs.storage.certificate_rows import LOSSES, sidecar_of
+from rs.storage.certificate_rows import EVALUATIONS, LOSSES, sidecar_of
 from rs.storage.row_writer import write_rows
 
 MODULE = "rs/certification/transfer.py"
-"""Whose code rows depend on."""
+"""Code that rows depend on."""
 
 
 def transfer_rows(
@@ -63,7 +63,13 @@ def transfer_rows(
             ``source`` votes otherwise than its rows say.
     """
     limit_threads(images.meta.shape)
+    for classifier in (source, target):
+        if classifier.parts:
+            raise InputError(NO_ROUTER.format(classifier.name))
+    if source.scope == "set":
+        raise InputError(f"{source.name} must vote for a class at every draw, but has scope set; certify without rows")
     rows, sidecar = certificate_rows.read_rows(path), files.json_values(sidecar_of(path))
+    rows = rows.drop(columns=EVALUATIONS, errors="ignore")  # of a cascade
     _check_draws(path, rows, draws)
     device = options.device or device_of(target.module)
     options = replace(options, device=device, sigma=budget(rows, "sigma"), noise=sidecar.get("noise"))
@@ -99,7 +105,7 @@ def transfer_rows(
 def _losses(
     row: pd.Series[Any], source: SmoothedClassifier, target: SmoothedClassifier, x: Tensor, draws: int, seed: int
 ) -> int:
-    """Return on how many draws ``source`` votes for the class of its row and ``target`` does not; all, of no class."""
+    """Count the draws on which ``source`` votes for its row's class and ``target`` does not; all without a class."""
     selected, votes = row["predict"], _votes(row)
     if selected == ABSTAIN or row["mode"] == "shortcut":
         return draws

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TextIO, get_type_hints
 
 import typer
 
-from rs.errors import InputError, install, printable, raised
+from rs.errors import InputError, install_command, printable, raised
 from rs.smoothing import Noise
 
 # A thread that waits for the others of its operation spins for a few milliseconds by default. Where another process
@@ -99,7 +99,7 @@ def radii_named(text: str | None, option: str = "--radii") -> list[float] | None
 HELP = {"help_option_names": ["-h", "--help"]}
 
 DEBUG = "--debug"
-"""A word of every command line: what went wrong is shown with its traceback too."""
+"""Option of every command: show the traceback of an error too."""
 
 MAX_MESSAGE = 2000
 """Characters of an error message; it may quote a whole file."""
@@ -227,7 +227,7 @@ def _mendable(error: Exception) -> str:
     """Return in one line what the user or the machine has to change; raise any other error."""
     text = " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError):
-        return f"this needs {error.name}, which a small installation has not; {install('study')}"
+        return f"this needs {error.name}, which a small installation has not; {install_command('study')}"
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(text)):
         text = (
             f"there must be enough memory, but: {text or 'there is none left'}; lower --batch (in a recipe "
@@ -243,7 +243,7 @@ def _mendable(error: Exception) -> str:
 
 @contextmanager
 def answers_alone() -> Iterator[TextIO]:
-    """Send to stderr whatever a user's code prints, by any way, and yield the stream for the answers."""
+    """Redirect to stderr whatever a user's code prints, and yield the stream for the answers."""
     answers = sys.stdout
     with os.fdopen(os.dup(1), "w", encoding=answers.encoding, errors=answers.errors) as saved:
         answers.flush()

@@ -106,7 +106,7 @@ def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
     The card is first: where the weights do not follow, nothing loads it, and :func:`check_model_folder` knows
     whose it is.
     """
-    state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    state = {key: value.detach().cpu().contiguous().clone() for key, value in model.state_dict().items()}  # none shared
     content = safetensors.torch.save(state)
     (folder / WEIGHTS).unlink(missing_ok=True)
     files.write_json(folder / CARD, {key: value for key, value in asdict(card).items() if key != "sources" or value})

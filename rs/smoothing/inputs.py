@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral, Real
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -153,15 +155,15 @@ class Function(nn.Module):
         Raises:
             InputError: If it calls a network that is in training mode.
         """
-        hook = register_module_forward_pre_hook(_check_mode)
+        hook = register_module_forward_pre_hook(partial(_check_mode, get_ident()))
         try:
             return self.function(x)
         finally:
             hook.remove()
 
 
-def _check_mode(module: nn.Module, _: Any) -> None:
-    if module.training:
+def _check_mode(thread: int, module: nn.Module, _: Any) -> None:
+    if module.training and get_ident() == thread:  # another thread may train
         raise InputError(
             f"a plain function must call networks in eval mode, but {type(module).__name__} is in training mode; give "
             "the nn.Module itself, or call its .eval()"
@@ -226,7 +228,7 @@ class LogitsOnly(nn.Module):
 def user_code(must: str) -> Iterator[None]:
     """Turn what a user's code raises, ``SystemExit`` too, into an error that begins with ``must``.
 
-    Ctrl-C and too little memory of a GPU stay what they are.
+    Ctrl-C and a GPU out of memory pass unchanged.
 
     Args:
         must: What the code must do.
@@ -248,7 +250,7 @@ def user_code(must: str) -> Iterator[None]:
 def evaluate(base: nn.Module, x: Tensor) -> Tensor:
     """Return the logits of images.
 
-    What a module raises stays what it is; it need not be a mistake of the user's.
+    Errors of a module pass unchanged; they need not be the user's mistake.
 
     Raises:
         InputError: If ``base`` returns no logits, or from what a plain function raises, too little memory apart.

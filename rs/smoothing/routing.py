@@ -12,6 +12,7 @@ from torch import Tensor
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.inputs import ImageLike
 from rs.statistics.certificate import ABSTAIN, Certificate, RoutedCertificate, router_mode
 from rs.statistics.radius import routed_radius
 
@@ -42,6 +43,14 @@ class RoutedClassifier(SmoothedClassifier):
         self.streams = (Stream.ROUTE_SELECT, Stream.ROUTE_ESTIMATE)
         self.bases = [router.base, *(expert.base for expert in experts)]
 
+    def _checked(
+        self, x: ImageLike, alpha: float, seed: int, index: int, label: int | None = None, **draws: int
+    ) -> Tensor:
+        """See :class:`SmoothedClassifier`; a label, which would skip draws, is refused."""
+        if label is not None:
+            raise InputError("label must be left out: a router and its experts take all draws")
+        return super()._checked(x, alpha, seed, index, **draws)
+
     def _draw(self, x: Tensor, n0: int, n: int, alpha: float, seed: int, index: int, label: int | None) -> Certificate:
         """Return the certificate of the router and the expert that it chooses, with half of alpha each.
 
@@ -49,8 +58,6 @@ class RoutedClassifier(SmoothedClassifier):
         of the expert alone. :func:`rs.statistics.radius.routed_radius` has the
         proof. A router that abstains certifies nothing: no expert may stand in, so none draws.
         """
-        if label is not None:
-            raise InputError("label must be left out: a router and its experts take all draws")
         route = super()._draw(x, n0, n, alpha / 2, seed, index, None)
         if route.predict == ABSTAIN:
             no_votes = np.zeros(self.experts[0].num_classes or 0, dtype=np.int64)

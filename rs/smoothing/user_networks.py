@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from rs.errors import InputError, nearest
+from rs.errors import InputError, did_you_mean
 from rs.models import architectures
 from rs.models.fingerprint import sources
 from rs.smoothing.inputs import LogitsOnly, user_code
@@ -54,7 +54,7 @@ def own_modules(function_module: str, network: nn.Module) -> set[str]:
 def _with_plain_logits(network: nn.Module, name: str, shape: Sequence[int]) -> nn.Module:
     """Return the network itself where its output is a tensor, which can be traced, and otherwise with one."""
     with user_code(f"{name} must take images of shape {tuple(shape)}"), torch.no_grad():
-        output = network.eval()(torch.zeros(1, *shape, dtype=torch.float32, device="cpu"))
+        output = network.cpu().eval()(torch.zeros(1, *shape, dtype=torch.float32, device="cpu"))
     return LogitsOnly(network) if hasattr(output, "logits") else network
 
 
@@ -87,7 +87,7 @@ def import_network(name: str) -> nn.Module:
         return build
     if not callable(build):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise InputError(f"{must}, but {module_name} has no function {function}{nearest(function, functions)}")
+        raise InputError(f"{must}, but {module_name} has no function {function}{did_you_mean(function, functions)}")
     return _built(build, name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +77,8 @@ def write_rows(
                 _publish(outs, seconds, parts | {seconds: [folder / SECONDS for folder in folders]}, len(indices))
             wait_for_all()
     except NotDeterministicError:
-        scratch.discard(shares[rank])  # rows that no later run may continue with
+        for share in shares:  # rows that no later run may continue with, those of other processes too
+            shutil.rmtree(scratch.root() / scratch.key(share), ignore_errors=True)
         raise
 
 

@@ -16,10 +16,10 @@ from rs.runtime.streams import Stream, derived_seed
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.recipe import RunOptions, Training
 
-HISTORY = (
-    "epoch", "updates", "learning_rate", "loss", "cross_entropy", "robustness", "accuracy", "gradient_norm",
-    "hinge_share", "acr",
-)  # fmt: skip
+STEP_NUMBERS = ("loss", "cross_entropy", "robustness", "accuracy", "gradient_norm", "hinge_share")
+"""Numbers of one step."""
+
+HISTORY = ("epoch", "updates", "learning_rate", *STEP_NUMBERS, "acr")
 """Columns of ``history.csv``: means over the steps of an epoch, empty where a method or an epoch has no such number."""
 
 TIMING = ("epoch", "seconds")
@@ -37,8 +37,8 @@ class Progress:
     timing: list[dict[str, Any]] = field(default_factory=list)
 
 
-def report(result: Step, norm: Tensor) -> Tensor:
-    """Return the numbers of one step, shape (6,): the columns of the history that are averaged over an epoch."""
+def step_numbers(result: Step, norm: Tensor) -> Tensor:
+    """Return the numbers of one step, shape (6,): :data:`STEP_NUMBERS`."""
     hinge = torch.full_like(result.loss, math.nan) if result.hinge_share is None else result.hinge_share
     values = (result.loss, result.cross_entropy, result.robustness, result.accuracy, norm, hinge)
     return torch.stack([value.detach().float() for value in values])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rs.data import images
 from rs.data.prepared import Images
@@ -66,9 +66,10 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
         raise InputError(f"--log must be another folder than --out, got {log} for both; name another --log")
     _check_logs(log, card)
     first = processes.rank_and_world_size()[0] == 0
-    work = scratch.scratch_folder(_identity(card, train, options)) if first else nullcontext()
+    model = start.initial(card, recipe.weights, options)
+    work = scratch.scratch_folder(_identity(card, train, options, model)) if first else nullcontext()
     with work as unfinished, processes.process_group("nccl" if options.device.type == "cuda" else "gloo"):
-        model = start.initial(card, recipe.weights, options).to(options.device)
+        model = model.to(options.device)
         if recipe.architecture in architectures.USER_NETWORKS:
             start.check_trainable(model, recipe, train.meta.shape, options, targets)
         trainer = Trainer(model, recipe.method, train, evaluation, recipe.training, options, targets)
@@ -91,8 +92,10 @@ def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path)
     checkpoint.check_model_folder(out, card)
     saved = files.json_values(out / checkpoint.CARD) if (out / checkpoint.WEIGHTS).is_file() else {}
     counted = {name: value for name, value in asdict(card).items() if name not in ("device", "arithmetic", "versions")}
-    same = all(saved.get(name, {}) == value for name, value in counted.items())
-    return same and not scratch.has_scratch_folder(_identity(card, train, options))
+    if any(saved.get(name, {}) != value for name, value in counted.items()):
+        return False
+    model = start.initial(card, recipe.weights, options)
+    return not scratch.has_scratch_folder(_identity(card, train, options, model))
 
 
 def _targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | None:
@@ -119,13 +122,14 @@ def _splits(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
     return train, images.load_images(folder, "test")  # curves of a study, by which nothing is chosen
 
 
-def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, Any]:
-    """Return what names unfinished work: other images, settings, code or numbers of processes do not continue it."""
+def _identity(card: ModelCard, train: Images, options: RunOptions, model: nn.Module) -> dict[str, Any]:
+    """Return what names unfinished work: another start, images, settings, code or processes do not continue it."""
     code = code_fingerprint.code_hash("rs/training/run.py", method=EVERY_METHOD[card.method])
     limit = {} if options.seconds is None else {"seconds": options.seconds}
     _, world_size = processes.rank_and_world_size()
     several = {"processes": world_size} if world_size > 1 else {}
-    return {"train": asdict(card), "images": train.fingerprint, "code": code, **limit, **several}
+    network = {"start": model_fingerprint(model)} if card.architecture in architectures.USER_NETWORKS else {}
+    return {"train": asdict(card), "images": train.fingerprint, "code": code, **limit, **several, **network}
 
 
 def _write_logs(log: Path, card: ModelCard, classifier: str, progress: Progress, device: torch.device) -> None:
@@ -158,7 +162,7 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
         method=recipe.name,
         hyperparameters=recipe.hyperparameters,
         training=asdict(recipe.training)
-        | start.differences(recipe.weights, options)
+        | start.run_details(recipe.weights, options)
         | ({"kept": "last epoch"} if is_own else {}),
         sigma=options.sigma,
         seed=options.seed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from rs.storage import files
 from rs.training.recipe import Recipe, RunOptions
 
 
-def differences(weights: str | None, options: RunOptions) -> dict[str, Any]:
+def run_details(weights: str | None, options: RunOptions) -> dict[str, Any]:
     """Return what a card says of a run beyond its recipe, by name: another start, the targets and what is trained."""
     start = {} if weights is None else {"start": f"sha256 {files.sha256(weights_file(weights, options.seed))}"}
     if options.from_scratch:
@@ -121,7 +121,8 @@ def _trainable(model: nn.Module, pattern: str) -> set[str]:
     if pattern == "all":
         return set(names)
     if pattern == "head":
-        return set(_head(model))
+        linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+        return {name for name in names if linear and name.startswith(f"{linear[-1]}.")}
     try:
         return {name for name in names if re.search(pattern, name)}
     except re.error as error:
@@ -129,10 +130,3 @@ def _trainable(model: nn.Module, pattern: str) -> set[str]:
             f"--trainable must be all, head, or a regular expression of parameters' names, got {pattern!r}: {error}; "
             f"names here are like {names[0]}"
         ) from error
-
-
-def _head(model: nn.Module) -> Iterator[str]:
-    """Yield the names of the parameters of the last linear layer."""
-    linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    for name, module in linear[-1:]:
-        yield from (f"{name}.{parameter}" for parameter, _ in module.named_parameters())

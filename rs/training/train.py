@@ -107,10 +107,14 @@ def train(
         on_epoch=on_epoch,
     )
     recipe = training_recipe(values, RECIPE, method, sigma)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "model" if out is None else Path(out)
-        train_on(recipe, to_train, to_validate, options, out=folder, log=Path(temporary) / "log")
-        return load(folder)
+    threads = torch.get_num_threads()
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "model" if out is None else Path(out)
+            train_on(recipe, to_train, to_validate, options, out=folder, log=Path(temporary) / "log")
+            return load(folder)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _arrays(images: Any, labels: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -120,6 +124,8 @@ def _arrays(images: Any, labels: Any) -> tuple[NDArray[np.uint8], NDArray[np.int
         InputError: If they are of another kind or shape.
     """
     if labels is None:
+        if isinstance(images, (Tensor, np.ndarray)):
+            raise InputError("labels must be given with an array of images, got none; a data set of torch has its own")
         pairs = [images[index] for index in range(len(images))]
         images, labels = [as_image(x) for x, _ in pairs], [y for _, y in pairs]
         if len({image.shape for image in images}) > 1:
@@ -150,6 +156,10 @@ def _arrays(images: Any, labels: Any) -> tuple[NDArray[np.uint8], NDArray[np.int
 
 def _packed(arrays: tuple[NDArray[np.uint8], NDArray[np.int64]], classes: tuple[str, ...]) -> PackedImages:
     images, labels = arrays
+    if labels.max() >= len(classes):
+        raise InputError(
+            f"labels must lie in 0..{len(classes) - 1}, one for each class, got {labels.max()}; correct them or classes"
+        )
     channels = images.shape[1]
     meta = make_meta(
         name="images",

@@ -33,7 +33,7 @@ from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.classifier import autocast
 from rs.storage import files
 from rs.training import attack_backend, warnings
-from rs.training.history import Progress, quick_acr, report
+from rs.training.history import STEP_NUMBERS, Progress, quick_acr, step_numbers
 from rs.training.image_votes import vote_shares
 from rs.training.recipe import RunOptions, Training
 
@@ -147,7 +147,7 @@ class Trainer:
                 f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']} and a gradient of norm "
                 f"{means['gradient_norm']}; lower learning_rate or lam, or set clip_norm"
             )
-        if epoch == 0 and self.rank == 0:
+        if epoch == 0 and self.rank == 0 and self.targets is None:  # the accuracy of a router is not about classes
             warnings.warn_of_chance(means["accuracy"], self.images.labels)
         now = self.progress
         now.epoch, now.seconds = epoch + 1, now.seconds + time.perf_counter() - start
@@ -253,7 +253,7 @@ class Trainer:
         if self.average is not None:
             self.average.update_parameters(self.model)
         self.progress.updates += 1
-        return report(result, norm)
+        return step_numbers(result, norm)
 
     def _loss(self, x: Tensor, y: Tensor, **step: Any) -> Step:
         return self.method.loss(self.network, x, y, **step)
@@ -291,10 +291,9 @@ class Trainer:
         if self.world_size > 1:
             dist.all_reduce(total)
         means = (total / self.world_size).tolist()
-        names = ("loss", "cross_entropy", "robustness", "accuracy", "gradient_norm", "hinge_share")
         return {
             name: None if name == "hinge_share" and math.isnan(mean) else mean
-            for name, mean in zip(names, means, strict=True)
+            for name, mean in zip(STEP_NUMBERS, means, strict=True)
         }
 
     def _quick_acr(self) -> float | None:

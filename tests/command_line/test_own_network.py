@@ -1,5 +1,6 @@
 """The way of a user with a network and pictures of their own: doctor, train, certify, predict; in Python too."""
 
+import copy
 import importlib
 import json
 import os
@@ -333,6 +334,38 @@ def test_python_trains_arrays_tensors_and_data_sets_alike():
         assert all(map(torch.equal, robust.module.state_dict().values(), other.module.state_dict().values()))
 
 
+def test_a_stopped_training_goes_on_from_its_own_network_alone():
+    network, epochs = importlib.import_module("own_networks").pretrained(), []
+
+    def stop(row):
+        if row["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    settings = {"sigma": 0.3, "method": "gaussian", "epochs": 2}
+    with pytest.raises(KeyboardInterrupt):
+        rs.train(network, *data(), **settings, on_epoch=stop)
+    other = copy.deepcopy(network)
+    torch.nn.init.zeros_(other.fc.bias)
+    for trained_network in (other, network):
+        rs.train(trained_network, *data(), **settings, on_epoch=lambda row: epochs.append(row["epoch"]))
+    assert epochs == [1, 2, 2]
+
+
+def test_layers_may_share_weights_and_the_threads_of_torch_stay():
+    network, (images, labels) = importlib.import_module("own_networks").pretrained(), data()
+    network.same = network.fc
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        small = images[:, :, ::2, ::2]  # which one thread trains on
+        robust = rs.train(network, small, labels, sigma=0.3, method="gaussian", epochs=1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    weights = robust.module.state_dict()
+    assert torch.equal(*(value for name, value in weights.items() if name.endswith(("fc.weight", "same.weight"))))
+
+
 @pytest.mark.parametrize("has_validation", [True, False])
 def test_the_quick_acr_of_a_prepared_data_set_is_never_of_test_images(monkeypatch, has_validation):
     """Of its validation split, else of a tenth of each class, which is left out of the training."""
@@ -403,6 +436,7 @@ def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
     [
         (lambda x, y: (x[0], y), r"images must have the shape \(N, C, H, W\)"),
         (lambda x, y: (x, y[:-1]), "labels of shape"),
+        (lambda x, y: (x, None), "labels must be given"),
         (lambda x, y: (x, y + 0.5), "float64"),
         (lambda x, y: (x.astype(np.float32), y), r"multiples of 1/255 in \[0, 1\], got float32 from . to 25"),
         (lambda x, y: (x.astype(np.float32) / 255 + 0.001, y), "multiples of 1/255"),
@@ -424,6 +458,8 @@ def test_a_share_and_a_function_that_do_not_fit_are_refused():
     images, labels = data()
     with pytest.raises(InputError, match=r"validation images must have the shape of the others, .*, got"):
         rs.train(module.build, images, labels, **settings, validation=(images[:, :, 1:], labels))
+    with pytest.raises(InputError, match=r"labels must lie in 0\.\.1, one for each class, got 2"):
+        rs.train(module.build, images, labels, **settings, classes=("circle", "square"))
     for share in (0, 1, 1.5):
         with pytest.raises(InputError, match=f"or a share between 0 and 1, got {share}"):
             rs.train(module.build, *data(), **settings, validation=share)

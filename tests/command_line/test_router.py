@@ -26,6 +26,7 @@ LEVELS = (0.25, 0.5)
 EXPERTS = [{"path": f"models/gaussian-{sigma}", "sigma": sigma} for sigma in LEVELS]
 SPEC = {"rule": "router", "router": {"path": "models/router", "sigma": 0.5}, "experts": EXPERTS}
 OPTIONS = ["--dataset", "tiny", "--data", "data", "--params", "params.yaml", "--device", "cpu"]
+TRANSFER = ["--data", "data", "--device", "cpu", "--n", "100", "--out", "transferred.tsv"]
 CERTIFY = ["spec.json", *OPTIONS, "--n", "300", "--n0", "50"]
 
 
@@ -106,12 +107,27 @@ def test_an_interrupted_certification_continues_to_the_same_bytes(made, monkeypa
     assert Path("again.tsv").read_bytes() == Path("rows.tsv").read_bytes()
 
 
-def test_an_expert_can_be_a_cascade():
-    """Of one model three times, whose votes are those of the model."""
+def ensemble(name):
+    """Write an ensemble of one model three times into NAME.json."""
     path = EXPERTS[0]["path"]
     member = Member(path=path, method="gaussian", seed=0, classifier=model_fingerprint(network(path)))
-    combination, fitted, _ = MADE["cascade"]
-    written(spec([member] * 3, fitted, **combination), "cascade.json")
+    combination, fitted, _ = MADE[name]
+    written(spec([member] * 3, fitted, **combination), f"{name}.json")
+
+
+def test_rows_of_a_cascade_can_be_transferred():
+    ensemble("cascade")
+    assert exit_code(COMMANDS["certify"], "cascade.json", *CERTIFY[1:], "--out", "source.tsv") == 0
+    words = ["source.tsv", "--from", "cascade.json", "--to", "cascade.json", *TRANSFER]
+    assert exit_code(COMMANDS["transfer"], *words) == 0
+    source, rows = read_rows(Path("source.tsv")), read_rows(Path("transferred.tsv"))
+    assert rows.loc[rows["predict"] >= 0, "losses"].eq(0).all()
+    assert rows["counts"].equals(source["counts"])
+
+
+def test_an_expert_can_be_a_cascade():
+    """Of one model three times, whose votes are those of the model."""
+    ensemble("cascade")
     experts = [{"path": "cascade.json", "sigma": LEVELS[0]}, EXPERTS[1]]
     Path("with-cascade.json").write_text(json.dumps(SPEC | {"experts": experts}))
     assert exit_code(COMMANDS["certify"], "with-cascade.json", *CERTIFY[1:], "--out", "of-cascade.tsv") == 0
@@ -204,10 +220,14 @@ def test_a_file_that_is_no_router_is_refused_in_one_line(capfd, values, rule):
 
 
 def test_what_a_router_is_not_made_for_is_refused_in_one_line(capfd):
+    ensemble("set")
     for command, words, rule in (
         ("certify", [*CERTIFY, "--out", "b.tsv", "--at-radius", "0.1"], "must be certified with all n draws"),
         ("certify", [*CERTIFY, "--out", "b.tsv", "--sigma", "0.5"], "sigma must be left out"),
         ("quantize", ["spec.json", "--data", "data"], "give its parts"),
+        ("doctor", ["spec.json", "--data", "data"], "give its parts"),
+        ("transfer", ["rows.tsv", "--from", "spec.json", "--to", "spec.json", *TRANSFER], "give its parts"),
+        ("transfer", ["rows.tsv", "--from", "set.json", "--to", "set.json", *TRANSFER], "has scope set"),
         (
             "train",
             ["cat-rs", *OPTIONS, "--sigma", 0.5, "--targets", "t.safetensors", "--out", "c", "--log", "l"],

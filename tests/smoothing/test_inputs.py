@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -173,6 +174,25 @@ def test_a_network_in_eval_mode_may_be_called_by_a_function_until_it_trains_agai
     network.train()
     with pytest.raises(InputError, match="must call networks in eval mode"):
         classifier.certify(x)
+
+
+def test_another_thread_may_train_while_a_plain_function_is_certified():
+    training, errors = nn.Linear(2, 2).train(), []
+
+    def train():
+        try:
+            training(torch.zeros(1, 2))
+        except InputError as error:
+            errors.append(error)
+
+    def base(x):
+        thread = Thread(target=train)
+        thread.start()
+        thread.join()
+        return linear(x)
+
+    assert smoothed(base).certify(TENSOR).n > 0
+    assert errors == []
 
 
 def broken(x):

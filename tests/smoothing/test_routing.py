@@ -135,6 +135,7 @@ def test_what_a_router_cannot_do_is_refused():
         (lambda: system.predict(X), "must be asked by certify"),
         (lambda: system.certify_until(X, 10, None), "with all n draws"),
         (lambda: system.certify(X, label=1), "label must be left out"),
+        (lambda: system.certify(X, label=7), "label must be left out"),
         (lambda: system.certify(X, alpha=1.5), "alpha must lie in"),
         (lambda: RoutedClassifier(system, [system.experts[1], system.experts[0]]), "increasing noise levels"),
         (lambda: RoutedClassifier(system, [system.experts[0]] * 2), "increasing noise levels"),

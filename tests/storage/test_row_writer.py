@@ -1,11 +1,12 @@
 """Publishing row files where another run has published its own: ``rs.storage.row_writer``."""
 
-from contextlib import contextmanager
+import os
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
 
-from rs.errors import InputError
+from rs.errors import InputError, NotDeterministicError
 from rs.runtime import scratch
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.storage import certificate_rows, row_writer
@@ -55,6 +56,15 @@ def interrupt_lock(monkeypatch, action):
             yield
 
     monkeypatch.setattr(row_writer.scratch, "locked", late)
+
+
+def test_rows_that_one_process_refuses_are_discarded_by_all(out, work, monkeypatch):
+    monkeypatch.setattr(row_writer.processes, "barrier", lambda: nullcontext(lambda: None))
+    for rank, error in ((1, KeyboardInterrupt), (0, NotDeterministicError)):
+        monkeypatch.setattr(row_writer.processes, "rank_and_world_size", lambda rank=rank: (rank, 2))
+        with pytest.raises(error), write_rows({out: {"classifier": "a"}}, seconds_of(out), IMAGES):
+            raise error
+        assert len(os.listdir(work)) == rank
 
 
 def test_rows_of_other_draws_that_another_run_has_published_meanwhile_are_refused_and_left_alone(out):

@@ -13,7 +13,7 @@ from rs.methods import METHODS
 from rs.methods.base import WeightsImages
 from rs.models.architectures import Logits, Normalize
 from rs.runtime import processes, scratch
-from rs.training import attack_backend, run
+from rs.training import attack_backend, run, start
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from rs.training.trainer import Trainer
@@ -225,9 +225,10 @@ def test_a_checkpoint_is_not_continued_by_another_number_of_processes(tmp_path, 
         train_model(recipe, folder, options, out=tmp_path / "out", log=tmp_path / "log")
     train = load_images(folder, "train")
     card = run._card(recipe, train, options)
-    assert scratch.has_scratch_folder(run._identity(card, train, options))
+    model = start.initial(card, None, options)
+    assert scratch.has_scratch_folder(run._identity(card, train, options, model))
     monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, 2))
-    assert not scratch.has_scratch_folder(run._identity(card, train, options))
+    assert not scratch.has_scratch_folder(run._identity(card, train, options, model))
 
 
 if __name__ == "__main__":
