@@ -44,7 +44,7 @@ MAX_UNTIMED_BATCHES = 20
 """Batches up to which a certification does not measure itself: that would take a tenth of its time or more."""
 
 MODULE = "rs/certification/certify_model.py"
-"""Whose code rows depend on."""
+"""Code that rows depend on."""
 
 
 def certification_settings(

@@ -59,14 +59,10 @@ class Prediction:
 
     def json(self) -> str:
         """Return one JSON object on one line, with all votes and digits; ``class`` is null for an abstention."""
-        certificate = self.certificate
-        prediction = {"file": self.file, "predict": certificate.predict, "class": self.name}
-        values = {
-            name: getattr(certificate, name) for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma", "noise")
-        }
-        votes = {name: getattr(certificate, name).tolist() for name in ("counts0", "counts")}
-        if isinstance(certificate, RoutedCertificate):
-            votes |= {name: value for name, value in certificate.to_dict().items() if name in ROUTED}
+        certificate = self.certificate.to_dict()
+        prediction = {"file": self.file, "predict": certificate["predict"], "class": self.name}
+        values = {name: certificate[name] for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma", "noise")}
+        votes = {name: certificate[name] for name in ("counts0", "counts", *ROUTED) if name in certificate}
         said = {**self.provenance, **({"notes": self.notes} if self.notes else {})}
         return json.dumps({**prediction, **values, "seed": self.seed, **votes, **said}, allow_nan=False)
 

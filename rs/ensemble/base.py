@@ -75,7 +75,7 @@ class _Average(Rule):
         return cls(solution)
 
     def for_members(self, member_count: int) -> tuple[float, ...]:
-        """Return the weights of so many members."""
+        """Return weights of that many members."""
         return tuple(self.weights) if self.weights else (1 / member_count,) * member_count
 
 

@@ -1,4 +1,4 @@
-"""Cascades: members asked in turn, each about the draws alone that the members before it left undecided.
+"""Cascades: members evaluated in turn, each only on draws that the members before it left undecided.
 
 The running sum S_j = sum_{l <= j} softmax(F^l) / L decides a draw as soon as the average of the first j members,
 S_j L / j, has a largest class that leads the second by a threshold.
@@ -42,7 +42,7 @@ def top_two_gap(total: Tensor, asked: int, member_count: int) -> Tensor:
 def evaluate_cascade(
     members: Sequence[nn.Module], thresholds: Sequence[float], batches: Iterable[Tensor]
 ) -> Iterator[CascadeOutput]:
-    """Evaluate each member on the images alone that it is needed for, gathered into batches as large as the first one.
+    """Evaluate each member only on the images that need it, gathered into batches as large as the first one.
 
     Args:
         members: L classifiers, images (N, C, H, W) -> logits (N, K).

@@ -142,7 +142,7 @@ class NoisyPool:
 
 @dataclass(frozen=True)
 class _Averages:
-    """The softmax averages of a pool that have equally many members, which are evaluated together."""
+    """The softmax averages of a pool with equally many members, evaluated together."""
 
     rows: Tensor  # of the classifiers in the counter, (E,)
     positions: Tensor  # of their members among those needed, (E, L)

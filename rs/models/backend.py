@@ -88,7 +88,7 @@ def compiled(module: nn.Module, device: torch.device, *, frozen: bool = False) -
 
 
 def _is_not_about_cuda(record: logging.LogRecord) -> bool:
-    """Pass over that CUDA is installed on a machine without a GPU, which the compiler of CPU code finds."""
+    """Drop the compiler's warning that CUDA is installed on a machine without a GPU."""
     return not str(record.msg).startswith("No CUDA runtime is found")
 
 

@@ -22,7 +22,7 @@ from rs.reporting.logs import read_alone
 from rs.reporting.results import Group, Result, best, grouped
 from rs.reporting.tables import formatting, notes
 from rs.reporting.tables.formatting import Row, Table, plain
-from rs.statistics.radius import lower_bound, radius
+from rs.statistics.radius import cap
 from rs.storage import certificate_rows, files
 
 LIST = "board.yaml"
@@ -97,7 +97,7 @@ def _read(path: Path, entry: BoardEntry, n0: int) -> Result:
     stated = {"sigma": entry.sigma, "n": entry.n, "alpha": entry.alpha}
     result, _ = read_alone(path, n0=entry.n0 or n0, **stated)
     images, radii = result.terms.images, result.rows["radius"]
-    largest = float(radius(lower_bound(entry.n, entry.n, entry.alpha), entry.sigma))
+    largest = cap(entry.n, entry.alpha, entry.sigma)
     is_piled = (radii == radii.max()).sum() >= MIN_SHARING and 0 < radii.max() < 0.95 * largest
     if stated.items() - result.terms.budget.items() or (is_piled and certificate_rows.is_field_log(path)):
         said = ", ".join(f"{name} = {value:g}" for name, value in stated.items())

@@ -35,7 +35,7 @@ JUST_INSIDE = "0.99"
 """Distance of attacked points, in certified radii."""
 
 SPARE = 1.1
-"""Times as long as it may take at most where a claim is about time."""
+"""Tolerance factor of claims about training time."""
 
 HEAD = """\
 # The claims of the paper on {dataset}

@@ -213,20 +213,16 @@ def _rendered(tables: Mapping[str, Table | None], study: StudyFiles) -> Files:
 
 def _picture(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
     """Return data as CSV, and the picture of it, if there are any."""
-    return {f"{name}.csv": _csv(data)} | _drawn(name, data, draw)
+    table: Files = {f"{name}.csv": _csv(data)}
+    if data.empty:
+        return table
+    figure = draw(data)
+    _freeze_layout(figure)
+    return table | {f"{name}.png": png(figure), f"{name}.svg": svg(figure)}
 
 
 def _csv(data: pd.DataFrame) -> bytes:
     return data.to_csv(index=False, lineterminator="\n").encode()
-
-
-def _drawn(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
-    """Return the picture of data, if there are any."""
-    if data.empty:
-        return {}
-    figure = draw(data)
-    _freeze_layout(figure)
-    return {f"{name}.png": png(figure), f"{name}.svg": svg(figure)}
 
 
 def _freeze_layout(figure: Figure) -> None:

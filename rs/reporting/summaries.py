@@ -118,7 +118,7 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
 
 
 def _holds_clean(mode: str) -> bool:
-    """Whether rows of this mode say what is certified at radius 0."""
+    """Return whether rows of this mode say what holds at radius 0."""
     asked = radii_asked(mode)
     return asked is None or 0.0 in asked
 

@@ -20,7 +20,7 @@ from typing import Any
 from rs.errors import InputError
 
 NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What a file system says that locks no folder; the first is what NFS says."""
+"""Error codes of file systems that cannot lock a folder (EBADF: NFS)."""
 
 
 def root() -> Path:
@@ -36,7 +36,7 @@ def root() -> Path:
 
 
 def in_the_way_of(folder: Path) -> Path | None:
-    """Return the nearest part of a path that is there, if it is no folder; a link that leads nowhere is none."""
+    """Return the nearest existing part of a path if it is no folder, such as a broken link; else ``None``."""
     nearest = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
     return None if nearest.is_dir() else nearest
 
@@ -83,7 +83,7 @@ def scratch_folder(identity: dict[str, Any]) -> Iterator[Path]:
 def has_scratch_folder(identity: dict[str, Any]) -> bool:
     """Return whether there is a scratch folder for ``identity``: work that goes on, or was stopped before its end.
 
-    Its end is that of its removal, in which it has another name.
+    While it is removed it has another name, and counts too.
     """
     path = root() / key(identity)
     return path.is_dir() or _done(path).is_dir()

@@ -48,7 +48,7 @@ class Run(Protocol):
 
 
 class Cascading(Protocol):
-    """A base classifier whose images differ in what they need; one that has the attribute ``lazy``, and it is true."""
+    """A base classifier that evaluates more members on some images than on others; its attribute ``lazy`` is true."""
 
     def evaluate_cascade(self, batches: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
         """Yield the scores of all images, in any order, and the evaluations of members that they took."""
@@ -72,10 +72,10 @@ class SmoothedClassifier:
             compute theirs in float32, and yours should too (``rs.models.architectures.Logits``).
         batch: Noisy images evaluated at once, rounded down to blocks of ``rs.smoothing.noise.BLOCK``; if ``None``,
             chosen by the size of an image and the kind of device. It does not change the noise.
-        noise: ``gaussian``, or ``grid``: rounded to multiples of 1/255, which 8-bit images alone are. With it the
+        noise: ``gaussian``, or ``grid``: rounded to multiples of 1/255, for 8-bit images only. With it the
             certificate holds as the theorem says it, whatever rounding does (``rs.smoothing.noise``). ``None`` is
             ``grid`` for an image whose pixels are multiples of 1/255, of whatever type, and ``gaussian`` for any other.
-            A certificate says its noise, and holds for the classifier with that one: name it to classify images near.
+            A certificate holds for the classifier with its noise: pass that noise to classify nearby images.
         undecided: ``base`` returns K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
             counts against every class: if the ``n0`` draws select it, the classifier abstains. A ``base`` with an
             attribute ``undecided`` that is true, such as an ensemble, says so itself.
@@ -333,7 +333,7 @@ class SmoothedClassifier:
 
     @contextmanager
     def _ready(self, x: Tensor) -> Iterator[None]:
-        """Set what ``base`` is evaluated under."""
+        """Set the modes that ``base`` runs in."""
         with torch.inference_mode(), evaluating(self.base), autocast(x.device, self.precision):
             yield
 

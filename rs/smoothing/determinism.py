@@ -114,7 +114,7 @@ class _Watch:
         self.hook = module.register_forward_hook(self._see)
 
     def _see(self, module: nn.Module, inputs: tuple[Tensor], output: Any) -> None:
-        """Look at a call, in which a call with one image calls this again and goes no further."""
+        """Check a call; the calls with one image that this makes are only counted."""
         images, logits = inputs[0], logits_of(output)
         self.evaluated += len(images)
         if len(images) <= len(self.batch) or logits.shape[:1] != images.shape[:1]:  # the second is refused elsewhere

@@ -1,4 +1,4 @@
-"""Noise: the one place where that of training, calibration, checks and certificates is drawn.
+"""Noise of training, calibration, checks and certificates: all of it is drawn here.
 
 Noise of certificates depends on its key alone. It is Gaussian in float32, or on the grid of 8-bit pixels, with which
 the theorem holds in floating-point arithmetic as it stands. A sum x + eps of floating-point numbers is rounded, in a
@@ -92,10 +92,10 @@ def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:
 def block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int, device: torch.device | str) -> Tensor:
     """Draw block ``index`` of the certification noise of one image: :data:`BLOCK` draws of N(0, sigma^2 I).
 
-    It depends only on ``(seed, *key, index)``: not on how many blocks are evaluated together, on the other images, or
-    on the number of draws, of which fewer are a prefix of more. On a CPU the numbers are NumPy's, because torch's CPU
-    generator keeps 32 bits of a seed: of the thousand blocks of an image two would be the same once in ten thousand
-    images, and the draws of a certificate must be independent.
+    It depends only on ``(seed, *key, index)``, not on the batch, the other images or the number of draws: fewer draws
+    are a prefix of more. On a CPU the numbers are NumPy's, because torch's CPU generator keeps 32 bits of a seed:
+    among the thousand blocks of an image, two would be equal once in ten thousand images, and the draws of a
+    certificate must be independent.
 
     Args:
         index: Number of the block, from 0.

@@ -64,7 +64,7 @@ class VoteCounter:
         """Return the votes per class of each classifier, shape (its width,).
 
         Raises:
-            InputError: If a largest score was not a finite number; -inf is a score among others.
+            InputError: If a largest score was not a finite number; other scores may be -inf.
         """
         if self.broken.any():
             raise InputError(

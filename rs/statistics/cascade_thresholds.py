@@ -21,10 +21,10 @@ class CascadeFit:
 
 
 def fit_thresholds(leads: NDArray[np.float64], differs: NDArray[np.bool_], share: float) -> CascadeFit:
-    """Return the thresholds tau of the fewest evaluations, of those that decide at most ``share`` of draws otherwise.
+    """Return the thresholds tau of the fewest evaluations that change the class of at most ``share`` of the draws.
 
-    A draw is decided by the first j members for the first j with ``leads[j] >= tau[j]``, else by all L, and takes so
-    many evaluations. With b = floor(share N) draws that may be decided otherwise, the search is over all ways to let
+    A draw is decided by the first j members for the first j with ``leads[j] >= tau[j]``, else by all L, and takes j
+    or L evaluations. With b = floor(share N) draws that may be decided otherwise, the search is over all ways to let
     the first members take k_1 of them, the first two k_2 of the rest, and so on, in steps of
     ceil(b / :data:`MAX_SHARES`); the last stage may take what is left. Given k_j the least threshold is best: it leaves
     fewer draws to the members that follow, and fewer that they could decide otherwise. So for L = 2, and with at most

@@ -30,7 +30,7 @@ MAX_DRAWS = 10**9
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
 
-There are four more, with their numbers: ``at-radius:R,...:N`` and ``acr-error:E:N``, where draws came until the
+There are four more, with their numbers: ``at-radius:R,...:N`` and ``acr-error:E:N``, where draws ended once the
 answer was sure, N at most; ``transfer:N``, where N draws compared another classifier with the one whose votes the
 row has (:func:`rs.statistics.radius.transferred_bound`); and ``router:SIGMA,SIGMA,...``, where a
 router chose one of these levels for each image (:func:`rs.statistics.radius.routed_radius`).

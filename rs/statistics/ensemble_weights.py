@@ -46,7 +46,7 @@ def other_classes(y: ArrayLike, classes: int) -> NDArray[np.bool_]:
 
 
 def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:
-    """Return a_i = min_l(mean margin of member l against class i)^-2, and 0 for the class y itself.
+    """Return a_i = (min_l mean margin of member l against class i)^-2, and 0 for the class y itself.
 
     Chebyshev's step needs positive mean margins: where the smallest one is not positive, the bound on that class says
     nothing, and neither does its a_i. It is infinite then, which :func:`optimal_weights` answers with equal weights.

@@ -208,8 +208,8 @@ class ExpectedRadius(_Run):
     The radius is that of ``p_lower``, and exceeds the true one with probability at most alpha (:class:`Cumulative`).
 
     Args:
-        error: What the average radius may lose, in the unit of ``sigma``; not below what the looks cost at most if all
-            draws succeed, which no stopping can save. For the others see :class:`Decider`.
+        error: What the average radius may lose, in the unit of ``sigma``; at least what the looks cost if all draws
+            succeed, which stopping cannot save. For the others see :class:`Decider`.
 
     >>> run = ExpectedRadius(sigma=0.5, error=0.05, alpha=0.001, budget=100_000)
     >>> while draws := run.next_draws():

@@ -55,7 +55,7 @@ EVALUATIONS = "evaluations"
 LOSSES = "losses"
 """A further column of the rows of a transfer: draws that the class lost."""
 FURTHER = ((EVALUATIONS,), (LOSSES,), ROUTED)
-"""Columns of which a file of rows may have one group, after all others."""
+"""Groups of extra columns; a row file has one at most, at the end."""
 _FURTHER_KINDS: dict[str, tsv.Kind] = dict.fromkeys((EVALUATIONS, LOSSES), tsv.whole)
 _FURTHER_KINDS |= {name: _counts if name.startswith("counts") else tsv.finite for name in ROUTED}
 FIELD_COLUMNS = tuple(_FIELD_KINDS)

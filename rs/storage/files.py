@@ -58,7 +58,7 @@ def _machine() -> str:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove the temporaries of ``path`` that processes of this machine have left, which are no more."""
+    """Remove the temporaries of ``path`` that dead processes of this machine have left."""
     for name in os.listdir(path.parent):
         match = _TEMPORARY.fullmatch(name) if name.startswith(f".{path.name}.") else None
         if match and match[1] == path.name and match[2] == _machine() and not _is_another(int(match[3])):
@@ -66,7 +66,7 @@ def _remove_stale(path: Path) -> None:
 
 
 def _is_another(process: int) -> bool:
-    """Return whether another process than this one runs under a number."""
+    """Return whether another process has this number."""
     if process == os.getpid():
         return False
     try:
@@ -127,7 +127,7 @@ def is_made(folder: Path, marker: str) -> bool:
 
 
 def is_empty(folder: Path) -> bool:
-    """Return whether it is a folder with nothing in it, but for what processes that were killed may have left."""
+    """Return whether it is an empty folder, apart from what killed processes may have left."""
     return folder.is_dir() and all(_TEMPORARY.fullmatch(child.name) for child in folder.iterdir())
 
 

@@ -161,7 +161,7 @@ class FoldedConv(nn.Module):
         self.conv, self.norm = conv, norm
 
     def forward(self, x: Tensor) -> Tensor:
-        """BN(W * x + c) = (s W) * x + s (c - mean) + b, with s = gamma / sqrt(var + eps)."""
+        """Return (s W) * x + s (c - mean) + b, with s = gamma / sqrt(var + eps)."""
         conv, norm, mean, variance = self.conv, self.norm, self.norm.running_mean, self.norm.running_var
         if mean is None or variance is None:
             raise ValueError("a batch norm must have running statistics to be an affine map, but it has none")
