@@ -31,14 +31,14 @@ def made(tmp_path_factory):
 
 def tiny_report(root, drawn=False, **options):
     folders = [root / name for name in ("results", "weights")]
-    with nullcontext() if drawn else patch("rs.reporting.report._drawn", undrawn):
+    with nullcontext() if drawn else patch("rs.reporting.report._picture", undrawn):
         return report.make_report(read_params(root / "params.yaml"), "tiny", *folders, **options)
 
 
 def times_of(root, **options):
     """The report of times."""
     folders = [root / name for name in ("results", "weights", "logs")]
-    with patch("rs.reporting.report._drawn", undrawn):
+    with patch("rs.reporting.report._picture", undrawn):
         return report.report_times(read_params(root / "params.yaml"), "tiny", *folders, **options)
 
 
@@ -50,7 +50,7 @@ def markdown(content):
 def command(root, *more):
     """Run the stage; its exit code."""
     paths = [f"--{name}={root / name}" for name in ("results", "weights", "out")]
-    with patch("rs.reporting.report._drawn", undrawn):
+    with patch("rs.reporting.report._picture", undrawn):
         return exit_code(main, "tiny", *paths, f"--params={root / 'params.yaml'}", *more)
 
 

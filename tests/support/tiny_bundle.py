@@ -34,7 +34,7 @@ def make_bundled_study(root: Path) -> Path:
         _complete(root, path)
     values = params.read_params(root / "params.yaml")
     folders = [root / name / "tiny" for name in ("results", "weights")]
-    with patch("rs.reporting.report._drawn", undrawn):
+    with patch("rs.reporting.report._picture", undrawn):
         report.write_report(root / "reports" / "tiny", report.make_report(values, "tiny", *folders))
     return root
 

@@ -193,4 +193,5 @@ def result(name, radii, correct=None, sigma=0.5, seed=0, **changes):
 
 def undrawn(name, data, draw):
     """In the place of pictures, which take most of the time of a report and are the same in most tests: their names."""
-    return {} if data.empty else {f"{name}.png": b"", f"{name}.svg": b""}
+    table = {f"{name}.csv": data.to_csv(index=False, lineterminator="\n").encode()}
+    return table if data.empty else table | {f"{name}.png": b"", f"{name}.svg": b""}
