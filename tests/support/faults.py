@@ -180,16 +180,9 @@ def make_study(root, bundled=False):
         router = {"rule": "router", "router": {"path": "router", "sigma": 1.0}, "experts": experts}
         Path("router.json").write_text(json.dumps(router))
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("rows.tsv"))
-        entry = {
-            "name": "a",
-            "dataset": "b",
-            "network": "c",
-            "sigma": 0.25,
-            "n": tiny_study.N,
-            "alpha": tiny_study.ALPHA,
-        }
+        entry = {"name": "a", "dataset": "b", "network": "c", "source": "d", "licence": "e", "file": "rows.tsv"}
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("listed/rows.tsv"))
-        listed = [entry | {"source": "d", "licence": "e", "file": "rows.tsv"}]
+        listed = [entry | {"sigma": 0.25, "n": tiny_study.N, "alpha": tiny_study.ALPHA}]
         Path("listed/board.yaml").write_text(json.dumps(listed))
         shares = {f"share-{number}.tsv": f" --share {number}/2" for number in (1, 2)}
         for name, share in {"certified.tsv": "", **shares}.items():

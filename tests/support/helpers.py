@@ -1,10 +1,12 @@
 """A tiny data set, base classifiers with known answers, and parameters, shared by several test modules."""
 
+import csv
 import json
 import os
 import platform
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from rs.command_line.shell import run
 from rs.data import prepared
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta, images_fingerprint
+from rs.errors import InputError
 from rs.methods import METHODS, method_class
 from rs.methods.base import NeedsTargets
 from rs.runtime.arithmetic import PORTABLE
@@ -73,6 +76,11 @@ METHOD_PARAMETERS = {
 METHOD_PARAMETERS["cat-rs"]["lam"] = 0.5  # with 2, three steps an epoch learn for twelve epochs
 METHOD_PARAMETERS["hard-drop"] |= {"defer": 1, "threshold": 0.3, "discard_draws": 10, "every": 1}
 METHOD_PARAMETERS["advmacer"]["epsilon"] = {0.25: 0.1, 0.5: 0.2}
+SECTIONS = {
+    "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "draws": 2, "images": 4, "seed": 0},
+    "pool": {"timed": 0},
+}
+"""Of a recipe, for the weights of ensembles and for their pool."""
 CERTIFY = {
     "n0": 10,
     "n": 50,
@@ -246,6 +254,25 @@ def refusal(capfd, command, *words):
     (line,) = err.splitlines()
     assert line.startswith("error: ")
     return line
+
+
+@contextmanager
+def refuses(message=None):
+    """Expect an InputError whose message is one line, in which the pattern ``message`` is found if there is one."""
+    with pytest.raises(InputError, match=message) as caught:
+        yield caught
+    assert "\n" not in str(caught.value)
+
+
+def read_csv(path, delimiter=","):
+    """The lines of a table with a header, as dicts."""
+    with path.open(newline="") as lines:
+        return list(csv.DictReader(lines, delimiter=delimiter))
+
+
+def update_json(path, **changes):
+    """Set keys in a file of JSON."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def write_row_file(rows, path):

@@ -104,9 +104,7 @@ def arguments():
 def main():
     """Write the file."""
     rows = {kind: [[list(one), MAKERS[kind](*one)] for one in asked] for kind, asked in arguments()}
-    lines = [
-        f"{json.dumps(kind)}: [\n" + ",\n".join(map(json.dumps, of_kind)) + "\n]" for kind, of_kind in rows.items()
-    ]
+    lines = [f"{json.dumps(kind)}: [\n" + ",\n".join(map(json.dumps, cases)) + "\n]" for kind, cases in rows.items()]
     VECTORS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

@@ -13,6 +13,7 @@ from rs.storage import certificate_rows, files
 from tests.support.helpers import write_row_file
 
 N0, N, ALPHA, IMAGES, CLASSES = 10, 200, 0.01, 12, 3
+BUDGET = {"n0": N0, "n": N, "alpha": ALPHA}
 PARAMS = """\
 sigmas: [0.25, 0.5]
 methods: [gaussian, advmacer]
@@ -73,9 +74,7 @@ def make_rows(sigma: float, seed: int, **changes) -> pd.DataFrame:
         "radius": radius(p_lower, sigma),
         "correct": (sure & (label == 0)).astype(int),
         "p_lower": p_lower,
-        "n0": N0,
-        "n": N,
-        "alpha": ALPHA,
+        **BUDGET,
         "sigma": sigma,
         "counts0": certificate_rows.format_counts([N0]),
         "counts": [certificate_rows.format_counts([v, N - v]) for v in votes],
@@ -100,19 +99,11 @@ def write_rows(frame: pd.DataFrame, out: Path) -> None:
     """Write rows and their sidecar."""
     write_row_file(frame, out)
     method, _, seed = out.stem.rpartition("-")
-    folder = f"tiny/{frame['sigma'][0]}"
+    scope, sigma = frame["scope"][0], frame["sigma"][0]
+    folder = f"tiny/{sigma}"
     single = method.isalpha() and seed.isdecimal()
     model = f"models/{folder}/{method}/{seed}" if single else f"ensembles/{folder}/{out.stem}.json"
-    side = {
-        "model": model,
-        "scope": frame["scope"][0],
-        "subset": "first-12",
-        "n0": N0,
-        "n": N,
-        "alpha": ALPHA,
-        "sigma": frame["sigma"][0],
-        "classes": CLASSES,
-    }
+    side = {"model": model, "scope": scope, "subset": "first-12", **BUDGET, "sigma": sigma, "classes": CLASSES}
     files.write_json(out.with_suffix(".json"), side)
 
 
@@ -155,25 +146,21 @@ def make_study(root: Path) -> Path:
     """Write parameters, rows, sidecars, logs and the theory of the study; return ``root``."""
     files.write_text(root / "params.yaml", PARAMS)
     for sigma in SIGMAS:
-        results, weights = root / "results" / str(sigma), root / "weights"
+        results, bounds = root / "results" / str(sigma), root / "weights" / str(sigma) / "bounds.csv"
         for slug in ENSEMBLES:
             write_rows(ensemble_rows(slug, sigma), results / "pool" / f"{slug}.tsv")
-        files.write_text(weights / str(sigma) / "spreads.csv", SPREADS)
-        files.write_text(weights / str(sigma) / "bounds.csv", BOUNDS)
+        files.write_text(bounds.with_name("spreads.csv"), SPREADS)
+        files.write_text(bounds, BOUNDS)
         times = root / "logs" / str(sigma)
-        files.write_text(
-            times / "weights.csv", f"seconds,bounds\n0.25,{files.sha256(weights / str(sigma) / 'bounds.csv')}\n"
-        )
+        files.write_text(times / "weights.csv", f"seconds,bounds\n0.25,{files.sha256(bounds)}\n")
         for k, (method, seed) in enumerate(CELLS):
             for folder in (results / "pool",) if seed else (results, results / "pool"):
                 write_rows(cell_rows(method, sigma, seed), folder / f"{method}-{seed}.tsv")
-            log = root / "logs" / str(sigma) / method / str(seed)
+            log = times / method / str(seed)
             files.write_text(log / "history.csv", "epoch,loss,acr\n1,0.5,\n2,0.4,0.2\n3,0.3,\n4,0.2,0.1\n")
             lines = [f"{epoch},{(k + 1) * epoch * 1.5}\n" for epoch in (1, 2, 3, 4)]
-            files.write_text(times / method / str(seed) / "timing.csv", "epoch,seconds\n" + "".join(lines))
-            files.write_json(
-                times / method / str(seed) / "provenance.json", {"device": "cpu", "training_seconds": 60.0}
-            )
+            files.write_text(log / "timing.csv", "epoch,seconds\n" + "".join(lines))
+            files.write_json(log / "provenance.json", {"device": "cpu", "training_seconds": 60.0})
         names = ["advmacer-0", "advmacer-1", "gaussian-0", *ENSEMBLES]
         sidecars = [files.sha256(results / "pool" / f"{name}.json") for name in names]
         alone = [f"{name},{1 + k}.5,{sidecar}\n" for k, (name, sidecar) in enumerate(zip(names, sidecars, strict=True))]
@@ -185,7 +172,7 @@ def result(name, radii, correct=None, sigma=0.5, seed=0, **changes):
     """A result whose rows have these radii; ``changes`` of n, subset and so on."""
     size = len(radii)
     correct = [1] * size if correct is None else correct
-    budget = {name: changes.pop(name, value) for name, value in (("n0", N0), ("n", N), ("alpha", ALPHA))}
+    budget = {name: changes.pop(name, value) for name, value in BUDGET.items()}
     frame = pd.DataFrame({"idx": range(size), "label": 0, "radius": radii, "correct": correct} | budget)
     made = {"subset": "all", "training_seconds": 60.0} | changes
     return Result(name=name, sigma=sigma, seed=seed, rows=frame.assign(sigma=sigma), **made)
