@@ -60,6 +60,5 @@ def test_the_committed_page_is_that_of_the_committed_rows(tmp_path):
     for name in ("advmacer", "cat-rs", "hard-drop", *PARENTS):
         rows = read_rows(tmp_path / f"{file_name(name)}-0.tsv")
         scores[name] = (rows["radius"] * rows["correct"]).to_numpy()
-    page = (ROOT / "benchmarks/results/complementary.md").read_text()
-    assert table(scores) in page
+    assert table(scores) in (ROOT / "benchmarks/results/complementary.md").read_text()
     assert all((scores[name] - scores["advmacer"]).mean() < 0 for name in PARENTS)

@@ -69,12 +69,10 @@ def test_a_certificate_that_reaches_beyond_the_boundary_is_found_and_a_true_one_
         x = (x * 255).round() / 255
         attacked = Fixed(SmoothedClassifier(attacked.smoothed.base, 2, SIGMA, noise=noise), attacked.surrogate)
     false, true = ([Certified(0, x, claimed(radius))] for radius in (1.3, 1.0))
-    verdicts = {one.distance: one.verdict for one in falsify.falsify(attacked, false, 0)}
-    assert {distance: verdict[1:] for distance, verdict in verdicts.items()} == dict.fromkeys(
-        (0.9, 0.99, 2.5), (True, True, True)
-    )
-    inside = [one.verdict for one in falsify.falsify(attacked, true, 0) if one.distance < 1]
-    assert [verdict[1:] for verdict in inside] == [(False, False, False)] * 2
+    verdicts = {one.distance: one.verdict[1:] for one in falsify.falsify(attacked, false, 0)}
+    assert verdicts == dict.fromkeys((0.9, 0.99, 2.5), (True, True, True))
+    inside = [one.verdict[1:] for one in falsify.falsify(attacked, true, 0) if one.distance < 1]
+    assert inside == [(False, False, False)] * 2
 
 
 # --- Weights that are solved for each image

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import gpu_check
 from benchmarks.common import Architecture
-from tests.support.helpers import ROOT, exit_code
+from tests.support.helpers import ROOT, ended
 from tests.support.simulated_gpu import simulated_gpu
 
 pytestmark = pytest.mark.trust_only
@@ -45,15 +45,9 @@ def test_the_page_lists_these_functions_and_no_others():
     assert set(re.findall(r"`(rs\.[\w.]+)`", section())) == CHECKED
 
 
-def said(capfd):
-    code = exit_code(gpu_check.main)
-    out, err = capfd.readouterr()
-    return code, out, err
-
-
 def test_without_a_gpu_it_says_so(monkeypatch, capfd):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    code, out, err = said(capfd)
+    code, out, err = ended(capfd, gpu_check.main)
     assert (code, out) == (2, "")
     assert "no CUDA device" in err
 
@@ -69,6 +63,6 @@ def alone(monkeypatch):
 
 def test_where_all_is_well_the_verdict_says_it(alone, capfd):
     with simulated_gpu():
-        code, out, _ = said(capfd)
+        code, out, _ = ended(capfd, gpu_check.main)
     assert code == 0, out
     assert out.splitlines()[-1] == f"verdict: all {len(gpu_check.CHECKS)} checks passed"

@@ -1,6 +1,5 @@
 """The page on training a network of one's own says what its committed rows say."""
 
-import csv
 import re
 from math import sqrt
 from statistics import fmean, median, stdev
@@ -9,15 +8,14 @@ from benchmarks.finetune import METHODS
 from benchmarks.other_networks import NETWORKS
 from benchmarks.own_network import OTHER_ROWS, PAGE, ROWS, others, page, read_groups
 from rs.methods import DEFAULT_METHOD
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, read_csv
 
 FOLDER = ROOT / ROWS
 
 
 def radii(name, folder=FOLDER):
     """The radius of each image that is certified rightly, 0 of the others, and whether it is classified rightly."""
-    with (folder / f"{name}.tsv").open() as lines:
-        rows = list(csv.DictReader(lines, delimiter="\t"))
+    rows = read_csv(folder / f"{name}.tsv", "\t")
     return [float(row["radius"]) * int(row["correct"]) for row in rows], [int(row["correct"]) for row in rows]
 
 
@@ -40,8 +38,7 @@ def check_run(folder, sigma, start, method, epochs, seeds, spent, acr, accuracy,
     assert abs(value - fmean(scores)) < 6e-5
     assert abs(error - stdev(scores) / sqrt(len(scores))) < 6e-5
     assert accuracy == f"{fmean(right):.1%}"
-    with (folder / "seconds.csv").open() as lines:
-        trainings = [(row["run"].split("-"), float(row["cpu_seconds"])) for row in csv.DictReader(lines)]
+    trainings = [(row["run"].split("-"), float(row["cpu_seconds"])) for row in read_csv(folder / "seconds.csv")]
     an_epoch = [seconds / int(words[-2]) for words, seconds in trainings if "-".join(words[2:-2]) == method]
     assert spent == f"{int(epochs.strip() or 0) * median(an_epoch or [0]):,.0f}"
 

@@ -1,6 +1,5 @@
 """The page on the gain of a router says what its committed rows say, and what came out of the search."""
 
-import csv
 import shutil
 from statistics import fmean
 
@@ -8,7 +7,7 @@ import pytest
 
 from benchmarks.router import table
 from rs.storage.certificate_rows import read_rows
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, read_csv
 
 PAGE = (ROOT / "benchmarks/results/router.md").read_text()
 CELLS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
@@ -17,9 +16,8 @@ NAMES = {"sigma 0.25": "0.25", "sigma 0.5": "0.5", "sigma 1": "1", "router": "ro
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    shutil.unpack_archive(
-        ROOT / "reports/rows/router/rows.tar.xz", root := tmp_path_factory.mktemp("rows"), filter="data"
-    )
+    root = tmp_path_factory.mktemp("rows")
+    shutil.unpack_archive(ROOT / "reports/rows/router/rows.tar.xz", root, filter="data")
     return root
 
 
@@ -30,15 +28,11 @@ def test_the_table_is_that_of_the_committed_rows(folder):
 def test_the_acrs_are_means_of_radius_times_correct(folder):
     printed = {row[0]: float(row[1].split(" ± ")[0]) for row in CELLS if " ± " in row[1]}
     for name, stem in NAMES.items():
-        with (folder / f"{stem}.tsv").open() as lines:
-            rows = list(csv.DictReader(lines, delimiter="\t"))
+        rows = read_csv(folder / f"{stem}.tsv", "\t")
         assert abs(printed[name] - fmean(float(row["radius"]) * int(row["correct"]) for row in rows)) < 6e-5
 
 
 def test_the_settings_are_those_of_the_search():
-    with (ROOT / "docs/tuning/router.csv").open() as lines:
-        searched = [[*row.values()] for row in csv.DictReader(lines)]
-    shown = [
-        [*row[:3], *(f"{float(v):.1%}" for v in row[3:6]), *(f"{float(v):.3f}" for v in row[6:])] for row in searched
-    ]
+    rows = [[*row.values()] for row in read_csv(ROOT / "docs/tuning/router.csv")]
+    shown = [[*row[:3], *(f"{float(v):.1%}" for v in row[3:6]), *(f"{float(v):.3f}" for v in row[6:])] for row in rows]
     assert [row for row in CELLS if len(row) == 8 and row[0].isdigit()] == shown

@@ -1,13 +1,12 @@
 """The page on certificates by transfer says what its committed votes say."""
 
-import csv
 from statistics import fmean
 
 import pytest
 from scipy.stats import beta, norm
 
 from benchmarks.transfer_page import PAGE, ROWS, page
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, read_csv
 
 FOLDER, ALPHA, COUNT = ROOT / ROWS, 0.001, 1000
 FILES = sorted(FOLDER.glob("*.csv"))
@@ -35,8 +34,7 @@ def test_the_page_is_that_of_the_committed_votes():
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_the_acrs_are_those_of_the_votes(path):
-    with path.open() as lines:
-        rows = list(csv.DictReader(lines))
+    rows = read_csv(path)
     about = f"| {float(rows[0]['sigma']):g} | {rows[0]['form']} |"
     cells = [line.split(" | ") for line in page(FOLDER).splitlines() if line.startswith(about)]
     printed = {cell[2]: float(cell[4].split(" ± ")[0]) for cell in cells if cell[3] == f"{COUNT:,}"}

@@ -28,11 +28,8 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(("architecture", "shape"), [("smallnet", SHAPE), ("resnet20", (3, 32, 32))])
 def test_folding_is_exact_in_float64_but_for_rounding(architecture, shape):
     channels = shape[0]
-    model = (
-        lived_in(architectures.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0), shape)
-        .double()
-        .eval()
-    )
+    network = architectures.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0)
+    model = lived_in(network, shape).double().eval()
     x = images(4, shape).double()
     folded = fold(model, torch.float64, shape)
     assert not [module for module in folded.modules() if isinstance(module, nn.BatchNorm2d)]
@@ -54,8 +51,7 @@ def test_logits_come_back_in_float32_and_noise_is_normalised_before_it_is_rounde
     made = optimize_for_inference(model, "folded", "bfloat16", SHAPE, CPU).module
     assert made(x).dtype == torch.float32
     rounded = model.normalize(x).bfloat16().float() * model.normalize.std + model.normalize.mean
-    near = (made(x) - model(x)).abs().max()
-    assert 0 < near < 0.1 * model(x).abs().max()  # bfloat16 has 8 bits
+    assert 0 < (made(x) - model(x)).abs().max() < 0.1 * model(x).abs().max()  # bfloat16 has 8 bits
     assert torch.allclose(made(rounded), made(x), atol=1e-6)
 
 
@@ -167,8 +163,7 @@ def test_members_of_an_ensemble_are_optimized_one_by_one_and_its_rule_stays():
 
 def test_a_plain_engine_changes_nothing():
     model = smallnet()
-    made = optimize_for_inference(model, "plain", "bfloat16", SHAPE, CPU, 300)
-    assert made == (model, "bfloat16", 300, "plain")
+    assert optimize_for_inference(model, "plain", "bfloat16", SHAPE, CPU, 300) == (model, "bfloat16", 300, "plain")
 
 
 @pytest.mark.parametrize("engine", ["folded", "compiled", "quantized"])

@@ -87,8 +87,7 @@ def test_a_model_folder_is_the_model_in_it(meta, known):
 
 @pytest.mark.parametrize("named", MADE)
 def test_the_file_of_an_ensemble_is_a_classifier_of_the_scope_of_its_weights(meta, named):
-    path = written(made(named))
-    loaded = load(str(path), meta)
+    loaded = load(str(written(made(named))), meta)
     assert isinstance(loaded.module, Ensemble)
     assert (loaded.name, loaded.dataset, loaded.sigma) == ("ensemble.json", "tiny", 0.25)
     assert (loaded.classes, loaded.shape, loaded.scope) == (CLASSES, SHAPE, MADE[named][0]["scope"])

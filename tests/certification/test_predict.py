@@ -15,7 +15,7 @@ from rs.certification import certify_model
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.smoothing.classifier import SmoothedClassifier
-from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, exit_code, smallnet
+from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, ended, smallnet
 from tests.support.untrained import save_model
 
 LINEAR = "tests.support.helpers:Linear"  # class 1, "right", where the first pixel exceeds 0.5
@@ -48,8 +48,7 @@ def words(files, model, **options):
 
 def command(capfd, *arguments):
     """Run the command in this process: exit code, and the lines on stdout and on stderr, except the next command."""
-    code = exit_code(predict, *arguments)
-    out, err = capfd.readouterr()
+    code, out, err = ended(capfd, predict, *arguments)
     return code, out.splitlines(), [line for line in err.splitlines() if not line.startswith("next: ")]
 
 

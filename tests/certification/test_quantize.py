@@ -5,6 +5,7 @@ import shutil
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,16 +16,6 @@ from torch import nn
 from rs.certification import quantize as int8
 from rs.certification.inference import optimize_for_inference
 from rs.certification.load import Classifier, load
-from rs.certification.quantize import (
-    QuantizedNetwork,
-    SerializedNetwork,
-    calibration_images,
-    convert,
-    library,
-    quantized_identity,
-    quantized_members,
-    runtime,
-)
 from rs.command_line import main as rs
 from rs.data import images as data
 from rs.ensemble.base import Ensemble, SoftmaxAverage
@@ -42,8 +33,10 @@ from tests.support.helpers import (
     exit_code,
     needs_x86,
     python,
+    refuses,
     smallnet,
     tiny_images,
+    update_json,
     write_tiny,
 )
 from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two
@@ -103,7 +96,7 @@ def test_logits_are_equal_bit_for_bit_with_one_thread_and_two():
 def test_weights_have_seven_bits_so_that_no_processor_saturates():
     """Pairs of products of 8-bit activations and weights are added in 16 bits without VNNI: 2 * 255 * 64 < 2^15."""
     made = int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
-    operations = runtime().read_model(*made.content).get_ops()
+    operations = int8.runtime().read_model(*made.content).get_ops()
     held = [one.data for one in operations if one.get_type_name() == "Constant" and one.data.dtype == np.int8]
     assert len(held) == sum(isinstance(one, nn.Conv2d | nn.Linear) for one in residual().modules())
     assert 32 < max(int(np.abs(one.astype(int)).max()) for one in held) <= 64
@@ -152,18 +145,13 @@ def test_a_process_with_portable_arithmetic_runs_what_all_have_and_survives_a_si
 def test_logits_are_those_of_the_formula_of_quantisation():
     """q(x) of FakeQuantize in OpenVINO's specification, then whole numbers times scales, in float64."""
     made = int8.quantize(Affine().eval(), tiny_images(COUNT), SIGMA, COUNT)
-    operations = runtime().read_model(*made.content).get_ops()
+    operations = int8.runtime().read_model(*made.content).get_ops()
     (fake,) = (one for one in operations if one.get_type_name() == "FakeQuantize")
     low, high, out_low, out_high = (fake.input_value(k).get_node().data.astype(float).item() for k in range(1, 5))
     levels = fake.get_attributes()["levels"]
-    weights, scales, bias = (
-        next(one.data for one in operations if one.get_type_name() == "Constant" and fits(one.data)).astype(float)
-        for fits in (
-            lambda value: value.dtype == np.int8,
-            lambda value: value.shape == (3, 1),
-            lambda value: value.shape == (1, 3),
-        )
-    )
+    held = [one.data for one in operations if one.get_type_name() == "Constant"]
+    weights = next(values for values in held if values.dtype == np.int8).astype(float)
+    scales, bias = (next(values for values in held if values.shape == of).astype(float) for of in ((3, 1), (1, 3)))
     x = images(50, SHAPE) * 3 - 1
     steps = np.rint((x.flatten(1).double().numpy().clip(low, high) - low) / (high - low) * (levels - 1))
     rounded = steps / (levels - 1) * (out_high - out_low) + out_low
@@ -177,11 +165,11 @@ def test_logits_are_those_of_the_formula_of_quantisation():
 
 def test_calibration_images_are_training_images_with_noise_of_their_own_key():
     split = tiny_images(24)
-    noisy = calibration_images(split, 0.5, 7)
+    noisy = int8.calibration_images(split, 0.5, 7)
     expected = torch.stack([split.pixels(index) for index in (0, 4, 8, 12, 15, 19, 23)])
     noise = block(0, torch.Size(SHAPE), 0.5, 0, Stream.CALIBRATE, device="cpu")
     assert torch.equal(noisy, expected + noise[:7])
-    assert len(calibration_images(split, 0.5, 1000)) == 24
+    assert len(int8.calibration_images(split, 0.5, 1000)) == 24
 
 
 def test_the_same_network_is_made_again_and_another_of_other_images_or_noise():
@@ -200,10 +188,9 @@ def test_what_lies_beside_the_model_is_what_runs(tiny):
     assert card.classifier == model_fingerprint(loaded.module)
     assert (card.sigma, card.calibration) == (loaded.sigma, COUNT)
     assert card.versions.keys() == {"python", "numpy", "torch", "openvino", "nncf"}
-    found = quantized_identity([loaded.smooth(engine="quantized").base])
+    found = int8.quantized_identity([loaded.smooth(engine="quantized").base])
     assert (found["precision"], found["quantized"], found["calibration"]) == ("int8", card.network, COUNT)
-    fresh = int8.quantize(loaded.module, data.load_images(tiny / "data", "train"), loaded.sigma, COUNT)
-    assert fresh.card == card
+    assert int8.quantize(loaded.module, data.load_images(tiny / "data", "train"), loaded.sigma, COUNT).card == card
 
 
 @pytest.mark.parametrize("name", [int8.GRAPH, int8.WEIGHTS])
@@ -222,17 +209,14 @@ def test_a_damaged_network_is_refused(tiny, tmp_path, name):
 def test_the_network_of_another_model_is_refused(tiny):
     folder = [str(tiny / "model")]
     with pytest.raises(InputError, match="must be of the model beside it"):
-        quantized_members([smallnet(5).eval()], folder, None, SIGMA, SHAPE)
+        int8.quantized_members([smallnet(5).eval()], folder, None, SIGMA, SHAPE)
 
 
 def test_a_network_of_other_noise_than_the_training_s_is_refused(tiny, tmp_path):
     """As where the card of an imported model was corrected afterwards, which leaves its weights as they are."""
     shutil.copytree(tiny / "model", tmp_path / "model")
-    card = tmp_path / "model" / "model.json"
-    card.write_text(json.dumps(json.loads(card.read_text()) | {"sigma": 0.5}))
-    with pytest.raises(
-        InputError, match=r"must be of noise 0\.5, that of the training, but is of 0\.25; run rs quantize"
-    ):
+    update_json(tmp_path / "model" / "model.json", sigma=0.5)
+    with refuses(r"must be of noise 0\.5, that of the training, but is of 0\.25; run rs quantize"):
         load(tmp_path / "model").smooth(engine="quantized")
 
 
@@ -265,10 +249,10 @@ def test_without_images_and_without_a_network_it_says_what_to_do():
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):
-    library.cache_clear()
+    int8.library.cache_clear()
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(InputError, match=r"pip install 'randomized-smoothing\[int8\]'"):
-        library("openvino")
+        int8.library("openvino")
 
 
 @pytest.mark.parametrize(("precision", "device"), [("bfloat16", CPU), ("float32", torch.device("meta"))])
@@ -327,11 +311,12 @@ class Checks(nn.Module):
 
 
 def test_a_network_whose_path_depends_on_the_shape_is_accepted():
-    convert(Checks().eval(), images(1, SHAPE))
+    int8.convert(Checks().eval(), images(1, SHAPE))
 
 
 def test_the_fingerprint_of_a_network_tells_its_graph_from_its_weights():
-    assert len({SerializedNetwork(*parts).fingerprint for parts in ((b"ab", b"c"), (b"a", b"bc"), (b"", b"abc"))}) == 3
+    prints = {int8.SerializedNetwork(*parts).fingerprint for parts in ((b"ab", b"c"), (b"a", b"bc"), (b"", b"abc"))}
+    assert len(prints) == 3
 
 
 # ------------------------------------------------------------------------------------------ commands
@@ -339,15 +324,15 @@ def test_the_fingerprint_of_a_network_tells_its_graph_from_its_weights():
 
 def test_members_of_an_ensemble_are_quantised_each(tiny):
     members = [smallnet(seed).eval() for seed in (0, 1)]
-    both = quantized_members(members, [], tiny / "data", SIGMA, SHAPE)
+    both = int8.quantized_members(members, [], tiny / "data", SIGMA, SHAPE)
     rule = SoftmaxAverage([0.25, 0.75])
     made = optimize_for_inference(Ensemble(members, rule), "quantized", "float32", SHAPE, CPU, quantized=both)
     x = images(20, SHAPE)
     expected = 0.25 * both[0](x).double().softmax(1) + 0.75 * both[1](x).double().softmax(1)
     torch.testing.assert_close(made.module(x).double(), expected, rtol=1e-5, atol=1e-6)
-    prints = {quantized_identity(one)["quantized"] for one in ([made.module], both[:1], both[1:])}
+    prints = {int8.quantized_identity(one)["quantized"] for one in ([made.module], both[:1], both[1:])}
     assert len(prints) == 3
-    assert len([one for one in made.module.modules() if isinstance(one, QuantizedNetwork)]) == 2
+    assert len([one for one in made.module.modules() if isinstance(one, int8.QuantizedNetwork)]) == 2
 
 
 def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_path, work):
@@ -370,16 +355,12 @@ def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say
     tmp_path, work, monkeypatch, capfd
 ):
     monkeypatch.setattr(int8, "CALIBRATION", 7)
-    write_tiny(tmp_path / "data")
-    save_model(tmp_path / "model")
-    certify_folder(
-        str(tmp_path / "model"), tmp_path / "data", SETTINGS, SmoothingOptions(device=CPU), out=tmp_path / "rows.tsv"
-    )
-    side = json.loads((tmp_path / "rows.json").read_text())
-    Image.fromarray(np.full(SHAPE[1:], 99, np.uint8)).save(tmp_path / "grey.png")
-    finished(
-        "predict", tmp_path / "grey.png", "--model", tmp_path / "model", "--data", tmp_path / "data",
-        "--device", "cpu", "--engine", "quantized",
-    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    write_tiny(Path("data"))
+    save_model(Path("model"))
+    certify_folder("model", Path("data"), SETTINGS, SmoothingOptions(device=CPU), out=Path("rows.tsv"))
+    side = json.loads(Path("rows.json").read_text())
+    Image.fromarray(np.full(SHAPE[1:], 99, np.uint8)).save("grey.png")
+    finished("predict", "grey.png", "--model", "model", "--data", "data", "--device", "cpu", "--engine", "quantized")
     assert f"network {side['quantized']}, 7 calibration images\n" in capfd.readouterr().err
     assert side["calibration"] == 7
