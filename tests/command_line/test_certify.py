@@ -38,13 +38,13 @@ from tests.support.untrained import save_model
 
 LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
 IMAGES, LABELS = arrays(6, 3)
-NAMES = "left\nright\n"
+NAMED = ("--classes", "names.txt")
 
 
 @pytest.fixture(autouse=True)
 def project(tmp_path, work, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("names.txt").write_text(NAMES)
+    Path("names.txt").write_text("left\nright\n")
 
 
 def save(folder, number, pixels):
@@ -90,7 +90,7 @@ def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
     found = [(one.noise, format_counts(one.counts.tolist())) for one in made]
 
     numbers = [f"--{name}={CERTIFY[name]}" for name in ("n0", "n", "alpha")]
-    assert certified(capfd, "photos", "pictures.tsv", "--classes", "names.txt", *numbers)[0] == 0
+    assert certified(capfd, "photos", "pictures.tsv", *NAMED, *numbers)[0] == 0
     words = ["--data", "data", "--dataset", "tiny", "--sigma", "0.5", "--device", "cpu"]
     assert ended(capfd, certify, LINEAR, *words, "--out", "prepared.tsv")[0] == 0
     for path in map(Path, ("pictures.tsv", "prepared.tsv")):
@@ -127,7 +127,7 @@ def test_subfolders_are_labels(capfd, labelled):
 def test_the_order_of_the_classes_is_said_where_nothing_but_names_gives_it(capfd, labelled):
     said = "classes in the order of the subfolders' names: 0 left, 1 right; --classes FILE gives the model's order"
     assert said in certified(capfd, "labelled", "rows.tsv")[2].splitlines()
-    assert "classes in" not in certified(capfd, "labelled", "other.tsv", "--classes", "names.txt")[2]
+    assert "classes in" not in certified(capfd, "labelled", "other.tsv", *NAMED)[2]
     save_model(Path("model"))
     words = ("model", "--images", "labelled", "--out", "third.tsv", "--device", "cpu")
     assert "classes in" not in ended(capfd, certify, *words)[2]
@@ -141,20 +141,17 @@ def test_a_data_set_needs_a_recipe(capfd):
 def test_the_list_of_classes_orders_the_labels(capfd, labelled):
     Path("names.txt").write_text("right\nleft\nmiddle\n")
     certified(capfd, "labelled", "rows.tsv")
-    message = certified(capfd, "labelled", "other.tsv", "--classes", "names.txt")[2]
-    assert (
-        "must give 3 logits an image, one for each class, got 2; correct the model, or the classes: --classes"
-        in message
-    )
+    said = "must give 3 logits an image, one for each class, got 2; correct the model, or the classes: --classes"
+    assert said in certified(capfd, "labelled", "other.tsv", *NAMED)[2]
     Path("names.txt").write_text("right\nleft\n")
-    assert certified(capfd, "labelled", "other.tsv", "--classes", "names.txt")[0] == 0
+    assert certified(capfd, "labelled", "other.tsv", *NAMED)[0] == 0
     rows, other = (certificate_rows.read_rows(Path(name)) for name in ("rows.tsv", "other.tsv"))
     assert (rows["label"] + other["label"] == 1).all()
     assert rows["predict"].tolist() == other["predict"].tolist()
 
 
 def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
-    code, out, _ = certified(capfd, "photos", "rows.tsv", "--classes", "names.txt")
+    code, out, _ = certified(capfd, "photos", "rows.tsv", *NAMED)
     rows = certificate_rows.read_rows(Path("rows.tsv"))
     assert (code, rows["label"].unique().tolist(), rows["correct"].sum()) == (0, [-2], 0)
     assert out.startswith("rows in rows.tsv; next: rs show rows.tsv")
@@ -164,13 +161,10 @@ def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
     shares = [float(((rows["predict"] >= 0) & (rows["radius"] >= float(r))).mean()) for r in about["certified_share"]]
     assert [*about["certified_share"].values()] == shares
     assert len(shares) > 1
-    text = ended(capfd, show, "rows.tsv")[1]
-    assert "accurac" not in text.replace("so neither accuracies nor an ACR", "")
+    assert "accurac" not in ended(capfd, show, "rows.tsv")[1].replace("so neither accuracies nor an ACR", "")
     lines = Path("rows.tsv").read_text().split("\n")
-    fields = lines[1].split("\t")
-    Path("mixed.tsv").write_text(
-        "\n".join([lines[0], "\t".join([fields[0], "0", "-1", "0.0", "0", *fields[5:]]), *lines[2:]])
-    )
+    lines[1] = "\t".join([lines[1].split("\t")[0], "0", "-1", "0.0", "0", *lines[1].split("\t")[5:]])
+    Path("mixed.tsv").write_text("\n".join(lines))
     with pytest.raises(InputError, match="label must be known of all or none"):
         certificate_rows.read_rows(Path("mixed.tsv"))
     for command, words in ((compare, ["rows.tsv", "rows.tsv"]), (export, ["rows.tsv", "--out", "log.tsv"])):
@@ -181,7 +175,7 @@ def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
 
 def test_the_sidecar_names_the_content_of_the_folder(capfd, flat):
     def certified_as(out, *more):
-        assert certified(capfd, "photos", out, "--classes", "names.txt", *more)[0] == 0
+        assert certified(capfd, "photos", out, *NAMED, *more)[0] == 0
         return json.loads(sidecar_of(Path(out)).read_text())
 
     first, again = certified_as("a.tsv"), certified_as("b.tsv")
@@ -190,8 +184,7 @@ def test_the_sidecar_names_the_content_of_the_folder(capfd, flat):
     assert (first["dataset"], first["classes"], first["rows"], first["sigma"]) == ("photos", 2, 6, 0.5)
     Image.fromarray(255 - IMAGES[0, 0]).save("photos/0.png")
     assert certified_as("c.tsv")["images"] != first["images"]
-    converted = certified_as("d.tsv", "--resize", "4", "--convert")
-    assert converted["dataset"] == "photos (shorter side 4, converted)"
+    assert certified_as("d.tsv", "--resize", "4", "--convert")["dataset"] == "photos (shorter side 4, converted)"
 
 
 def test_rows_of_pictures_are_compared_with_those_of_the_same_pictures_prepared(capfd, labelled):
@@ -199,7 +192,7 @@ def test_rows_of_pictures_are_compared_with_those_of_the_same_pictures_prepared(
     splits = {"train": arrays(4, 0), "test": (IMAGES[order], LABELS[order])}
     prepared.save_images(Path("data"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
     write_params(Path("params.yaml"))
-    assert certified(capfd, "labelled", "a.tsv", "--classes", "names.txt")[0] == 0
+    assert certified(capfd, "labelled", "a.tsv", *NAMED)[0] == 0
     words = (LINEAR, "--dataset", "tiny", "--data", "data", "--sigma", "0.5", "--out", "b.tsv", "--device", "cpu")
     assert ended(capfd, certify, *words, "--n0", "100", "--n", "1000", "--alpha", "0.001")[0] == 0
     code, out, err = ended(capfd, compare, "a.tsv", "b.tsv")
@@ -208,14 +201,14 @@ def test_rows_of_pictures_are_compared_with_those_of_the_same_pictures_prepared(
 
 def test_a_link_that_leads_nowhere_is_not_left_out(capfd, flat):
     Path("photos/9.png").symlink_to("nowhere.png")
-    code, _, err = certified(capfd, "photos", "rows.tsv", "--classes", "names.txt")
+    code, _, err = certified(capfd, "photos", "rows.tsv", *NAMED)
     assert (code, "photos/9.png must be a file, but there is none" in err.splitlines()[-1]) == (2, True)
 
 
 def test_a_picture_that_a_conversion_makes_too_large_is_refused(capfd):
     save("photos", 0, np.zeros((1, 60_000), np.uint8))
     save("photos", 1, np.zeros((300, 300), np.uint8))
-    line = refused(capfd, "photos", "--resize", "256", "--crop", "224", "--classes", "names.txt")
+    line = refused(capfd, "photos", "--resize", "256", "--crop", "224", *NAMED)
     assert "must have at most 67,108,864 pixels after --resize 256, got 15360000 x 256; crop the file" in line
 
 
@@ -223,10 +216,10 @@ def test_a_conversion_makes_images_of_one_shape(capfd):
     rng = np.random.default_rng(0)
     for number, shape in enumerate([(9, 12, 3), (7, 5, 3), (6, 6)]):
         save("photos", number, rng.integers(0, 256, shape, dtype=np.uint8))
-    code, _, err = certified(capfd, "photos", "rows.tsv", "--classes", "names.txt")
+    code, _, err = certified(capfd, "photos", "rows.tsv", *NAMED)
     (line,) = err.splitlines()
     assert (code, "must be 8-bit RGB of 9x12" in line) == (2, True)
-    how = ("--resize", "5", "--crop", "4", "--convert", "--classes", "names.txt")
+    how = ("--resize", "5", "--crop", "4", "--convert", *NAMED)
     assert certified(capfd, "photos", "rows.tsv", *how)[0] == 0
     assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 3
 
@@ -244,19 +237,13 @@ BAD = {
     "no list": (["photos", "--classes", "nowhere.txt"], "nowhere.txt must be a file, but there is none"),
     "a list without end": (["photos", "--classes", "/dev/zero"], "/dev/zero must be a file, but there is none"),
     "an empty line": (["photos", "--classes", "gap.txt"], "line 2 is empty"),
-    "no image": (
-        ["broken", "--classes", "names.txt"],
-        "broken/0.png or another file must be a picture that can be read",
-    ),
+    "no image": (["broken", *NAMED], "broken/0.png or another file must be a picture that can be read"),
     "two questions": (
         ["photos", "--at-radius", "0.5", "--acr-error", "0.1"],
         "one of at_radius, acr_error must be given, and no two",
     ),
-    "parameters alone": (
-        ["photos", "--classes", "names.txt", "--params", "a.yaml"],
-        "--params a.yaml is for --dataset",
-    ),
-    "no such subset": (["photos", "--classes", "names.txt", "--subset", "{first:5}"], "a subset must be"),
+    "parameters alone": (["photos", *NAMED, "--params", "a.yaml"], "--params a.yaml is for --dataset"),
+    "no such subset": (["photos", *NAMED, "--subset", "{first:5}"], "a subset must be"),
 }
 
 
@@ -269,12 +256,8 @@ def test_a_mistake_is_one_line(capfd, flat, labelled, words, message):
     save("lonely/left", 0, IMAGES[0, 0])
     Path("broken").mkdir()
     Path("broken/0.png").write_text("no image")
-    for name, text in {
-        "other": "left\nmiddle\n",
-        "one": "left\n",
-        "twice": "left\nleft\n",
-        "gap": "left\n\nright\n",
-    }.items():
+    lists = {"other": "left\nmiddle\n", "one": "left\n", "twice": "left\nleft\n", "gap": "left\n\nright\n"}
+    for name, text in lists.items():
         Path(f"{name}.txt").write_text(text)
     assert message in refused(capfd, *words)
 
@@ -293,4 +276,4 @@ def test_a_noise_in_255ths_is_refused(capfd):
 
 def test_a_shortcut_needs_labels(capfd, flat):
     Path("params.yaml").write_text(json.dumps(tiny_params(certify=CERTIFY | {"shortcut": True})))
-    assert "shortcut must be false" in refused(capfd, "photos", "--classes", "names.txt", "--dataset", "tiny")
+    assert "shortcut must be false" in refused(capfd, "photos", *NAMED, "--dataset", "tiny")

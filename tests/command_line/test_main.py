@@ -108,8 +108,7 @@ def test_every_architecture_that_the_help_names_is_built():
 
 def test_options_of_a_group_stand_together_where_the_command_has_them():
     options = re.findall(r"^  (--\S+)", said("certify", "--help")[1], re.MULTILINE)
-    group = options[options.index("--at-radius") :][:2]
-    assert group == ["--at-radius", "--acr-error"]
+    assert options[options.index("--at-radius") :][:2] == ["--at-radius", "--acr-error"]
 
 
 def test_the_help_of_train_lists_the_methods():

@@ -133,6 +133,10 @@ def trained(*words, network="pretrained", method="gaussian", out="model"):
     return out
 
 
+def weights_in(folder):
+    return load_file(Path(folder, "model.safetensors"))
+
+
 def forget():
     """Forget the networks that were registered, as a new process has."""
     for name in [*architectures.USER_NETWORKS]:
@@ -168,14 +172,10 @@ def test_a_folder_never_imports_a_network_by_itself(capsys):
     with pytest.raises(InputError, match=need):
         rs.load(folder)
     module = importlib.import_module("own_networks")
-    by_name, by_function = (
-        rs.load(folder, network="own_networks:pretrained"),
-        rs.load(folder, network=module.pretrained),
-    )
+    by_name, by_function = (rs.load(folder, network=form) for form in ("own_networks:pretrained", module.pretrained))
     x = torch.rand(2, 3, 24, 24)
     assert torch.equal(by_name.module(x), by_function.module(x))
-    assert by_name.sigma == 0.25
-    assert by_name.classes == CLASSES
+    assert (by_name.sigma, by_name.classes) == (0.25, CLASSES)
 
 
 def test_changed_source_files_are_refused_by_name(capsys):
@@ -190,36 +190,30 @@ def test_changed_source_files_are_refused_by_name(capsys):
 
 def test_a_training_starts_from_the_weights_of_the_network_or_of_a_file_or_from_scratch():
     small = ["--epochs", 1, "--trainable", "fc.bias"]  # all others stay what they were at the start
-    own = load_file(Path(trained(*small), "model.safetensors"))
-    module = importlib.import_module("own_networks")
-    expected = module.pretrained().state_dict()
+    own = weights_in(trained(*small))
+    expected = importlib.import_module("own_networks").pretrained().state_dict()
     assert torch.equal(own["network.fc.weight"], expected["fc.weight"])
     assert not torch.equal(own["network.fc.bias"], expected["fc.bias"])
     other = {name: value + 0.5 if value.is_floating_point() else value for name, value in expected.items()}
     save_file(other, "start.safetensors")
-    given = load_file(Path(trained(*small, "--weights", "start.safetensors", out="given"), "model.safetensors"))
+    given = weights_in(trained(*small, "--weights", "start.safetensors", out="given"))
     assert torch.equal(given["network.fc.weight"], other["fc.weight"])
-    again = load_file(Path(trained(*small, "--weights", "given", out="again"), "model.safetensors"))
-    changed = {name for name in given if not torch.equal(again[name], given[name])}
-    assert changed == {"network.fc.bias"}
-    drawn = [
-        load_file(Path(trained(*small, "--from-scratch", "--seed", seed, out=f"s{seed}"), "model.safetensors"))
-        for seed in (0, 1)
-    ]
+    again = weights_in(trained(*small, "--weights", "given", out="again"))
+    assert {name for name in given if not torch.equal(again[name], given[name])} == {"network.fc.bias"}
+    drawn = [weights_in(trained(*small, "--from-scratch", "--seed", seed, out=f"s{seed}")) for seed in (0, 1)]
     weights = [state["network.fc.weight"] for state in (own, *drawn)]
     assert not any(torch.equal(a, b) for a, b in [weights[:2], weights[1:], weights[::2]])
 
 
 def test_the_head_alone_can_be_trained():
     start = importlib.import_module("own_networks").pretrained().state_dict()
-    state = load_file(Path(trained("--epochs", 1, "--trainable", "head"), "model.safetensors"))
+    state = weights_in(trained("--epochs", 1, "--trainable", "head"))
     changed = {name for name, value in start.items() if not torch.equal(value, state[f"network.{name}"])}
     assert changed == {"fc.weight", "fc.bias"}  # and no statistics of batch norm
 
 
 def test_a_network_may_return_its_logits_as_an_attribute():
-    named = load_file(Path(trained("--epochs", 1, network="Named"), "model.safetensors"))
-    assert "network.network.fc.weight" in named
+    assert "network.network.fc.weight" in weights_in(trained("--epochs", 1, network="Named"))
     forget()
     assert rs.load("model", network="own_networks:Named").smooth().certify(np.zeros((3, 24, 24), np.uint8), n=20)
 
@@ -231,7 +225,7 @@ def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(method):
     Path("small.yaml").write_text(text.replace("depth: 17", "depth: 3").replace("width: 64", "width: 8"))
     recipe = ["--params", "small.yaml", "--dataset", "finetune"]
     folder = trained("--epochs", 1, *recipe, method=method)
-    state = load_file(Path(folder, "model.safetensors"))
+    state = weights_in(folder)
     assert all(torch.equal(value, state[f"network.network.{name}"]) for name, value in start.items())
     assert any(name.startswith("network.denoise.") for name in state)
     forget()
@@ -280,10 +274,8 @@ def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
     ],
 )
 def test_what_cannot_be_trained_is_one_line(capsys, network, words, message):
-    save_file(
-        {name: torch.zeros(1) for name in importlib.import_module("own_networks").build().state_dict()},
-        "other.safetensors",
-    )
+    names = importlib.import_module("own_networks").build().state_dict()
+    save_file({name: torch.zeros(1) for name in names}, "other.safetensors")
     os.mkfifo("pipe")  # which has no end
     line = refusal(capsys, train, "gaussian", "--network", f"own_networks:{network}", "--images", "photos",
                    "--sigma", 0.25, "--out", "model", "--log", "log", *words)  # fmt: skip
@@ -319,18 +311,13 @@ def test_python_trains_arrays_tensors_and_data_sets_alike():
     rows, settings = [], {"sigma": 0.3, "method": "advmacer", "epochs": 1}
     robust = rs.train(build, images, labels, **settings, on_epoch=rows.append, classes=CLASSES)
     assert [row["epoch"] for row in rows] == [1]
-    assert robust.classes == CLASSES
-    assert robust.sigma == 0.3
+    assert (robust.sigma, robust.classes) == (0.3, CLASSES)
     assert robust.smooth().certify(images[0], n0=10, n=50).n == 50
     tensors = torch.from_numpy(images).float() / 255
     pairs = [(x, int(y)) for x, y in zip(tensors, labels, strict=True)]
     pictures = [(Image.fromarray(x.transpose(1, 2, 0)), int(y)) for x, y in zip(images, labels, strict=True)]
-    others = [
-        rs.train(build, pictures, **settings),
-        rs.train(build(), tensors, torch.from_numpy(labels), **settings),
-        rs.train(build, pairs, **settings),
-    ]
-    for other in others:
+    for network, *examples in ((build, pictures), (build(), tensors, torch.from_numpy(labels)), (build, pairs)):
+        other = rs.train(network, *examples, **settings)
         assert all(map(torch.equal, robust.module.state_dict().values(), other.module.state_dict().values()))
 
 

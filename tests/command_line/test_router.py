@@ -23,9 +23,11 @@ from tests.support.ensemble_specs import MADE, network, spec, written
 from tests.support.helpers import exit_code, method_parameters, write_params, write_tiny
 
 LEVELS = (0.25, 0.5)
+TARGETS = ["--targets", "t.safetensors"]
 EXPERTS = [{"path": f"models/gaussian-{sigma}", "sigma": sigma} for sigma in LEVELS]
 SPEC = {"rule": "router", "router": {"path": "models/router", "sigma": 0.5}, "experts": EXPERTS}
 OPTIONS = ["--dataset", "tiny", "--data", "data", "--params", "params.yaml", "--device", "cpu"]
+FIRST = EXPERTS[0]["path"]
 TRANSFER = ["--data", "data", "--device", "cpu", "--n", "100", "--out", "transferred.tsv"]
 CERTIFY = ["spec.json", *OPTIONS, "--n", "300", "--n0", "50"]
 
@@ -43,7 +45,7 @@ def made(tmp_path_factory):
         for expert in EXPERTS:
             train("gaussian", expert["sigma"], Path(expert["path"]).name)
         assert exit_code(COMMANDS["targets"], *[e["path"] for e in EXPERTS], *OPTIONS, "--out", "t.safetensors") == 0
-        train("router", 0.5, "router", "--targets", "t.safetensors")
+        train("router", 0.5, "router", *TARGETS)
         Path("spec.json").write_text(json.dumps(SPEC))
         assert exit_code(COMMANDS["certify"], *CERTIFY, "--out", "rows.tsv") == 0
     return folder
@@ -109,8 +111,7 @@ def test_an_interrupted_certification_continues_to_the_same_bytes(made, monkeypa
 
 def ensemble(name):
     """Write an ensemble of one model three times into NAME.json."""
-    path = EXPERTS[0]["path"]
-    member = Member(path=path, method="gaussian", seed=0, classifier=model_fingerprint(network(path)))
+    member = Member(path=FIRST, method="gaussian", seed=0, classifier=model_fingerprint(network(FIRST)))
     combination, fitted, _ = MADE[name]
     written(spec([member] * 3, fitted, **combination), f"{name}.json")
 
@@ -186,7 +187,7 @@ def test_rows_of_a_router_without_its_votes_are_refused():
         read_any(Path("cut.tsv"))
 
 
-def with_classes(path, classes):
+def of_classes(path, classes):
     """Copy the model folder of the router, or of an expert, with other names or another number of classes."""
     card = replace(checkpoint.read_card(Path(path)), classes=classes)
     checkpoint.save(Path("models/other"), card.build(0), card)
@@ -201,19 +202,15 @@ def with_classes(path, classes):
         (lambda: SPEC | {"experts": EXPERTS[:1]}, "experts"),
         (lambda: SPEC | {"default": 0.5}, "default"),
         (lambda: SPEC | {"experts": [EXPERTS[0] | {"sigma": 0.3}, EXPERTS[1]]}, "must be of sigma 0.3"),
-        (lambda: SPEC | {"router": with_classes("models/router", ["0.25", "0.5", "1"])}, "but has 0.25, 0.5, 1"),
-        (
-            lambda: SPEC | {"experts": [EXPERTS[0], with_classes(EXPERTS[1]["path"], ["a", "b"])]},
-            "must be a classifier",
-        ),
+        (lambda: SPEC | {"router": of_classes("models/router", ["0.25", "0.5", "1"])}, "but has 0.25, 0.5, 1"),
+        (lambda: SPEC | {"experts": [EXPERTS[0], of_classes(EXPERTS[1]["path"], ["a", "b"])]}, "must be a classifier"),
         (lambda: SPEC | {"router": {"path": "bad.json", "sigma": 0.5}}, "got the router bad.json"),
         (lambda: SPEC | {"router": {"path": "none", "sigma": 0.5}}, "none"),
     ],
 )
 def test_a_file_that_is_no_router_is_refused_in_one_line(capfd, values, rule):
     Path("bad.json").write_text(json.dumps(values()))
-    words = ["bad.json", *CERTIFY[1:], "--out", "bad.tsv"]
-    assert exit_code(COMMANDS["certify"], *words) == 2
+    assert exit_code(COMMANDS["certify"], "bad.json", *CERTIFY[1:], "--out", "bad.tsv") == 2
     (line,) = [text for text in capfd.readouterr().err.splitlines() if text.startswith("error: ")]
     assert rule in line
     assert not Path("bad.tsv").exists()
@@ -228,17 +225,9 @@ def test_what_a_router_is_not_made_for_is_refused_in_one_line(capfd):
         ("doctor", ["spec.json", "--data", "data"], "give its parts"),
         ("transfer", ["rows.tsv", "--from", "spec.json", "--to", "spec.json", *TRANSFER], "give its parts"),
         ("transfer", ["rows.tsv", "--from", "set.json", "--to", "set.json", *TRANSFER], "has scope set"),
-        (
-            "train",
-            ["cat-rs", *OPTIONS, "--sigma", 0.5, "--targets", "t.safetensors", "--out", "c", "--log", "l"],
-            "targets",
-        ),
-        ("targets", [EXPERTS[0]["path"], EXPERTS[0]["path"], *OPTIONS, "--out", "u.safetensors"], "increasing"),
-        (
-            "targets",
-            [EXPERTS[0]["path"], *OPTIONS, "--images", "3", "--out", "u.safetensors"],
-            "images must be left out",
-        ),
+        ("train", ["cat-rs", *OPTIONS, "--sigma", 0.5, *TARGETS, "--out", "c", "--log", "l"], "targets"),
+        ("targets", [FIRST, FIRST, *OPTIONS, "--out", "u.safetensors"], "increasing"),
+        ("targets", [FIRST, *OPTIONS, "--images", "3", "--out", "u.safetensors"], "images must be left out"),
     ):
         assert exit_code(COMMANDS[command], *words) == 2
         assert rule in capfd.readouterr().err.splitlines()[-1]

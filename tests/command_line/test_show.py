@@ -56,10 +56,9 @@ def test_files_are_drawn(files, tmp_path, name, beginning):
 
 def test_a_picture_of_another_kind_or_of_no_radii_is_refused(files, tmp_path):
     assert "must be a file *.png or *.svg, got curves.gif" in said("show", files[0], "--picture", "curves.gif")[2]
-    rows = certificate_rows.read_rows(files[0]).assign(label=UNLABELLED, correct=0)
-    write_rows(rows, tmp_path / "unlabelled.tsv")
-    refused = said("show", tmp_path / "unlabelled.tsv", "--picture", tmp_path / "curves.png")[2]
-    assert "must have labels and radii to be drawn" in refused
+    write_rows(certificate_rows.read_rows(files[0]).assign(label=UNLABELLED, correct=0), tmp_path / "unlabelled.tsv")
+    words = ("show", tmp_path / "unlabelled.tsv", "--picture", tmp_path / "curves.png")
+    assert "must have labels and radii to be drawn" in said(*words)[2]
     assert not (tmp_path / "curves.png").exists()
 
 

@@ -16,7 +16,7 @@ from rs.runtime.streams import Stream
 from rs.smoothing.inputs import as_image
 from rs.statistics.radius import lower_bound, upper_bound
 from rs.storage.certificate_rows import read_rows, sidecar_of
-from tests.support.helpers import Linear, exit_code
+from tests.support.helpers import Linear, exit_code, update_json
 
 SOURCE = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
 LEVELS = (0, 60, 110, 140, 200, 255)
@@ -56,9 +56,8 @@ def test_rows_have_the_bound_of_the_votes_less_that_of_the_losses(rows, capfd):
     for row, transferred_row in zip(rows.itertuples(), table.itertuples(), strict=True):
         x = as_image(np.full((1, 4, 4), LEVELS[row.idx], dtype=np.uint8))
         first, second = (model.votes_by_draw(x, DRAWS, 0, Stream.ESTIMATE, row.idx) for model in models)
-        assert (
-            np.bincount(first, minlength=2).tolist() == models[0].votes(x, DRAWS, 0, Stream.ESTIMATE, row.idx).tolist()
-        )
+        drawn = models[0].votes(x, DRAWS, 0, Stream.ESTIMATE, row.idx)
+        assert np.bincount(first, minlength=2).tolist() == drawn.tolist()
         selected = max(range(2), key=models[0].votes(x, 100, 0, Stream.SELECT, row.idx).tolist().__getitem__)
         losses = int(((first == selected) & (second != selected)).sum()) if row.predict >= 0 else DRAWS
         votes = int((models[0].votes(x, 1000, 0, Stream.ESTIMATE, row.idx))[selected])
@@ -142,10 +141,8 @@ def test_what_the_rows_are_not_of_is_refused_in_one_line(capfd, words, rule):
 
 def test_votes_that_a_row_rules_out_are_refused(capfd):
     """As where the sidecar is of a run with another seed."""
-    path = Path("rows.tsv")
     capfd.readouterr()
-    sidecar = json.loads(sidecar_of(path).read_text())
-    sidecar_of(path).write_text(json.dumps(sidecar | {"noise": "gaussian", "seed": 1}))
+    update_json(sidecar_of(Path("rows.tsv")), noise="gaussian", seed=1)
     assert transferred(target=SOURCE, draws=1000) == 2
     assert "must vote as its rows say" in capfd.readouterr().err
 

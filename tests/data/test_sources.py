@@ -7,6 +7,7 @@ import pytest
 
 from rs.data import images, pictures, readers, sources
 from rs.errors import InputError
+from tests.support.helpers import refuses
 from tests.support.raw_images import image_bytes, pixels, write_parquet
 
 
@@ -24,9 +25,8 @@ from tests.support.raw_images import image_bytes, pixels, write_parquet
     ],
 )
 def test_wrong_settings_are_one_line_that_names_the_key(tmp_path, name, values, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with refuses(message):
         sources.settings(values, f"datasets.{name}").prepare(name, tmp_path / "set")
-    assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -46,12 +46,11 @@ def test_what_an_option_says_is_named_by_the_option(source, root, message):
 
 
 def test_another_source_replaces_the_section_but_for_its_constants():
-    section = {"source": "torchvision", "root": "a", "download": False, "mean": [0.5], "std": [0.2]}
-    section |= {"validation_share": 0.1}
-    other = sources.settings(section, "datasets.x", source="parquet", root=Path("b"))
-    assert other == sources.Parquet(source="parquet", root="b", mean=[0.5], std=[0.2], validation_share=0.1)
-    same = sources.settings(section, "datasets.x", source="torchvision", root=Path("b"))
     own = {"mean": [0.5], "std": [0.2], "validation_share": 0.1}
+    section = own | {"source": "torchvision", "root": "a", "download": False}
+    other = sources.settings(section, "datasets.x", source="parquet", root=Path("b"))
+    assert other == sources.Parquet(source="parquet", root="b", **own)
+    same = sources.settings(section, "datasets.x", source="torchvision", root=Path("b"))
     assert same == sources.Torchvision(source="torchvision", root="b", download=False, **own)
 
 
