@@ -155,8 +155,7 @@ def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evalua
         made = smoothed(members, [1.1, 1.1]).certify(image(), 100, 300, 0.01, **how)
         assert made.evaluations == sum(member.images for member in members) == 3 * (100 + made.n)
     members = [Counting(member) for member in three()]
-    run = Decider([0.1 * SIGMA], SIGMA, 0.01, 1000)
-    made = smoothed(members, [1.1, 1.1]).certify_until(image(), 100, run)
+    made = smoothed(members, [1.1, 1.1]).certify_until(image(), 100, Decider([0.1 * SIGMA], SIGMA, 0.01, 1000))
     assert made.evaluations == sum(member.images for member in members) == 3 * (100 + made.n)
     assert smoothed(three(), [0.5, 0.5]).certify(image(), 100, 300, 0.01).row(0, 0)["evaluations"] >= 400
 
@@ -177,8 +176,7 @@ def test_a_member_that_is_not_a_number_where_no_draw_asks_it_changes_nothing():
     """Alone it is not evaluated there; in a pool it is, for others."""
     members = [Pixel(0, 50.0), NanAbove(Pixel(1, 3.0), 0.9)]  # from .9 on, the first member is clear
     entry = PoolEntry((0, 1), Cascade([0.9]))
-    sound = [members[0], Pixel(1, 3.0)]
-    expected = as_bytes(pool(sound, {"cascade": entry})["cascade"])
+    expected = as_bytes(pool([members[0], Pixel(1, 3.0)], {"cascade": entry})["cascade"])
     assert as_bytes(pool(members, {"cascade": entry})["cascade"]) == expected
     assert as_bytes(smoothed(members, [0.9]).certify(image(), 30, 330, 0.01, seed=1)) == expected
     with pytest.raises(InputError, match="numbers, got NaN"):

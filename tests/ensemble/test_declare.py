@@ -12,24 +12,13 @@ from rs.ensemble.spec import EnsembleSpec, read
 from rs.errors import InputError
 from rs.study.ensembles import Combination, EnsembleDeclaration
 from stages.ensemble import main
+from tests.support import tiny_pool
 from tests.support.combinations import named
 from tests.support.ensemble_specs import member
 from tests.support.folders import contents
-from tests.support.helpers import exit_code, refusal, tiny_params
+from tests.support.helpers import exit_code, refusal, tiny_params, update_json
 
-GRID = {
-    "sigmas": [0.25, 0.5],
-    "methods": ["gaussian", "macer"],
-    "seeds": [0],
-    "members": ["macer"],
-    "member_seeds": [2, 1],
-}
-HOW = {
-    "average": {"rule": "softmax", "weights": "equal", "scope": "global"},
-    "mme": {"rule": "mme", "scope": "noisy-input"},
-    "optimal": {"rule": "softmax", "weights": "optimal", "scope": "global"},
-    "printed": {"rule": "softmax", "weights": "printed", "scope": "per-image", "target": "label"},
-}
+GRID = tiny_pool.GRID | {"sigmas": [0.25, 0.5], "member_seeds": [2, 1]}
 MIXED = {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["mme", "printed"]}
 THREE = {"members": {"macer": [0, 1, 2]}, "combinations": ["average", "optimal"]}
 SLUGS = ["macer-1+gaussian-0.mme", "macer-1+gaussian-0.printed", "macer-0-1-2.average", "macer-0-1-2.optimal"]
@@ -44,7 +33,8 @@ def project(models_here):
 
 def values(*entries, **changes):
     ensembles = named(*entries) or named(MIXED, THREE)
-    return {"recipes": tiny_params()["recipes"], **GRID, "combinations": HOW, "ensembles": ensembles, **changes}
+    section = {"recipes": tiny_params()["recipes"], "combinations": tiny_pool.COMBINATIONS, "ensembles": ensembles}
+    return GRID | section | changes
 
 
 def make(*entries, out=OUT, dataset="tiny", **changes):
@@ -149,9 +139,8 @@ def test_a_pool_that_is_none_is_refused(change, message):
 
 def test_a_file_that_is_not_the_ensemble_of_its_name_is_refused():
     """Rows take the name of the file: as macer-0 they would take the place of those of a member."""
-    pool = json.loads((make() / POOL).read_text())
-    (OUT / f"{SLUGS[0]}.json").rename(OUT / "macer-0.json")
-    (OUT / POOL).write_text(json.dumps(pool | {"ensembles": ["macer-0", *SLUGS[1:]]}))
+    (make() / f"{SLUGS[0]}.json").rename(OUT / "macer-0.json")
+    update_json(OUT / POOL, ensembles=["macer-0", *SLUGS[1:]])
     with pytest.raises(InputError, match=r"macer-0\.json must be the ensemble macer-0, got macer-1\+gaussian-0\.mme;"):
         read_pool(OUT)
 

@@ -74,14 +74,9 @@ def slow(solved_pool):
         patch.chdir(solved_pool)
         train, test = data.load_images(Path("data"), "train"), data.load_images(Path("data"), "test")
         named = list(zip(POOL, pool_members(), strict=True))
-        rng = stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)
-        chosen = sorted(torch.randperm(24, generator=rng).tolist()[:20])
-        found = {}
-        for name, images, indices, repeat in (
-            ("train", train, chosen, 0),
-            ("test", test, range(10), 0),
-            ("fresh", test, range(10), 1),
-        ):
+        chosen = sorted(torch.randperm(24, generator=stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)).tolist()[:20])
+        found, draws = {}, {"train": (train, chosen, 0), "test": (test, range(10), 0), "fresh": (test, range(10), 1)}
+        for name, (images, indices, repeat) in draws.items():
             outputs = [[slow_probabilities(*member, images, i, repeat=repeat) for member in named] for i in indices]
             found[name] = np.array(outputs), np.array([i % 3 for i in indices])
         plain = [[slow_probabilities(*member, test, i, perturbed=False) for member in named] for i in range(10)]
@@ -247,9 +242,9 @@ def test_spreads_are_means_of_covariances_made_by_hand(slow, source):
     probabilities, labels = slow["plain" if source == "trained" else "test"]
     for name, (own, methods, trained) in GROUPS.items():
         line = table[(table["ensemble"] == name) & (table["source"] == source)]
+        z = [margins(probabilities[[i]][:, own], [y])[0] for i, y in enumerate(labels)]
         each = [
-            spread_by_hand(margins(probabilities[[i]][:, own], [y])[0], y, methods, source == "trained")
-            for i, y in enumerate(labels)
+            spread_by_hand(of_image, y, methods, source == "trained") for of_image, y in zip(z, labels, strict=True)
         ]
         np.testing.assert_allclose(line[list(SPREADS[4:])].to_numpy()[0], np.mean(each, axis=0), rtol=0, atol=SUMS)
         assert (line["images"].tolist(), line["members"].tolist()) == ([10], [trained])
@@ -291,10 +286,8 @@ def test_bounds_are_means_of_bounds_made_by_hand(slow):
     for name, slug, combination in shown:
         own, _, trained = GROUPS[name]
         weights = weights_of(f"{slug}.{combination}", len(own))
-        each = [
-            bound_by_hand(margins(probabilities[[i]][:, own], [y])[0], y, w)
-            for i, (y, w) in enumerate(zip(labels, weights, strict=True))
-        ]
+        z = [margins(probabilities[[i]][:, own], [y])[0] for i, y in enumerate(labels)]
+        each = [bound_by_hand(*of_image) for of_image in zip(z, labels, weights, strict=True)]
         line = table.loc[(name, combination)]
         found = line[["bound", "bound_minimum", "measured"]].to_numpy(float)
         np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=0, atol=1e-8)

@@ -16,18 +16,8 @@ from rs.ensemble.pool import PoolEntry
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime.streams import Stream, seed_sequence
+from tests.support import tiny_pool
 from tests.support.helpers import SHAPE
-from tests.support.tiny_pool import (
-    BLIND,
-    CERTIFICATION,
-    CPU,
-    POOL,
-    SETTINGS,
-    logits_of,
-    make_ensembles,
-    pool_members,
-    slow_probabilities,
-)
 
 pytestmark = pytest.mark.usefixtures("pool_here")
 
@@ -37,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("pool_here")
 def load(ensembles="ensembles", folder="data", batch=1):
     pool, _ = read_pool(Path(ensembles))
     meta = data.load_images(Path(folder), "test").meta
-    return MemberOutputs.load(pool, Path(ensembles, "pool.json"), meta, SETTINGS, CPU, batch)
+    return MemberOutputs.load(pool, Path(ensembles, "pool.json"), meta, tiny_pool.SETTINGS, tiny_pool.CPU, batch)
 
 
 @pytest.fixture
@@ -48,10 +38,10 @@ def images():
 def test_members_are_the_functions_that_they_are_said_to_be():
     """Float32 numbers of at most 8 in a network of four layers; batch norms divide by the root of 1 + 1e-5."""
     x = torch.rand(50, *SHAPE, generator=torch.Generator().manual_seed(0))
-    for who in BLIND:
+    for who in tiny_pool.BLIND:
         with torch.no_grad():
             found = checkpoint.load_model(Path("models", who[0], str(who[1])))[0](x)
-        torch.testing.assert_close(found, logits_of(who, x), rtol=0, atol=2e-4)
+        torch.testing.assert_close(found, tiny_pool.logits_of(who, x), rtol=0, atol=2e-4)
 
 
 @pytest.mark.parametrize(("perturbed", "repeat"), [(True, 0), (False, 0), (True, 1), (True, 2), (False, 1)])
@@ -59,15 +49,16 @@ def test_outputs_are_those_of_a_slow_loop(images, perturbed, repeat):
     """Noisy images are evaluated one by one in both, so the bytes are equal."""
     found = load().probabilities(images, [7, 2], perturbed, repeat)
     for row, index in zip(found, (7, 2), strict=True):
-        members = zip(POOL, pool_members(), strict=True)
-        expected = [slow_probabilities(*member, images, index, perturbed, repeat) for member in members]
+        members = zip(tiny_pool.POOL, tiny_pool.pool_members(), strict=True)
+        expected = [tiny_pool.slow_probabilities(*member, images, index, perturbed, repeat) for member in members]
         np.testing.assert_array_equal(row, expected)
     assert found.shape == (2, 3, 16 if perturbed else 8, 3)
 
 
 def test_outputs_of_a_member_do_not_depend_on_its_company(images):
     """``alone`` holds the third member and another; neither stands where it stood."""
-    make_ensembles("alone", [{"members": {"macer": [2, 1]}, "combinations": ["average"]}], member_seeds=[2, 1])
+    pair = {"members": {"macer": [2, 1]}, "combinations": ["average"]}
+    tiny_pool.make_ensembles("alone", [pair], member_seeds=[2, 1])
     some, alone = load(), load("alone")
     assert [(one.method, one.seed) for one in alone.members] == [("macer", 2), ("macer", 1)]
     here, there = (outputs.probabilities(images, [3]) for outputs in (some, alone))
@@ -111,7 +102,7 @@ def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
     monkeypatch.setattr("rs.smoothing.noise.seed_sequence", watched)
     outputs = load()
     outputs.probabilities(images, [0])
-    outputs.select(images, [0], ENTRIES, CERTIFICATION)
+    outputs.select(images, [0], ENTRIES, tiny_pool.CERTIFICATION)
     assert phases == {Stream.WEIGHTS, Stream.SELECT}
 
 
@@ -122,4 +113,4 @@ def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
 )  # fmt: skip
 def test_settings_out_of_range_are_refused_by_their_name(change):
     with pytest.raises(InputError, match=rf"weights\.{next(iter(change))}"):
-        params.validate(WeightSettings, vars(SETTINGS) | change, "weights")
+        params.validate(WeightSettings, vars(tiny_pool.SETTINGS) | change, "weights")

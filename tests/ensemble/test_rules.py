@@ -21,12 +21,11 @@ from rs.statistics.certificate import ABSTAIN, SCOPES, UNSOUND
 from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
 from rs.study.ensembles import BOUND_WEIGHTS, Combination, declared
 from tests.support.combinations import GOOD, THRESHOLDS, WEIGHTS, fitting, rule_of, solution
-from tests.support.helpers import ROOT, Constant, smallnet, tiny_images
+from tests.support.helpers import ROOT, Constant, generator, smallnet, tiny_images
 
 
 def logits(members=3, draws=200, classes=4, seed=0, dtype=torch.float32):
-    rng = torch.Generator().manual_seed(seed)
-    return (3 * torch.randn((members, draws, classes), generator=rng)).to(dtype)
+    return (3 * torch.randn((members, draws, classes), generator=generator(seed))).to(dtype)
 
 
 def softmax(values):
@@ -232,19 +231,16 @@ def test_a_rule_of_a_scope_that_it_cannot_have_is_refused(name):
 
 
 UNBOXED = [name for name in GOOD if name.startswith("per-image") and "low" not in GOOD[name]]
-EITHER = {(name, part) for name in UNBOXED for part in ("low", "high")}
+EITHER = {*itertools.product(UNBOXED, ("low", "high"))}
 """Parts that may be given together or not at all."""
 
 
-@pytest.mark.parametrize(
-    ("name", "part"), [(name, part) for name in GOOD for part in PARTS if (name, part) not in EITHER]
-)
+@pytest.mark.parametrize(("name", "part"), [pair for pair in itertools.product(GOOD, PARTS) if pair not in EITHER])
 def test_a_part_that_is_needed_must_be_given_and_any_other_left_out(name, part):
     good = GOOD[name]
     left = {key: value for key, value in good.items() if key != part}
     must = "be given" if part in good else "be left out"
-    what = rf"{part} must {must} for the rule {good['rule']} of scope {good['scope']}"
-    with pytest.raises(ValueError, match=what):
+    with pytest.raises(ValueError, match=rf"{part} must {must} for the rule {good['rule']} of scope {good['scope']}"):
         combination(**left if part in good else good | {part: PARTS_GIVEN[part]})
 
 
@@ -440,12 +436,7 @@ def test_weights_clipped_into_a_polytope_are_certified_and_never_past_their_flip
     low, high = [0.55, 0.0], [1.0, 0.45]
     ensemble = Ensemble(WAVES, Polytope(box_vertices(low, high, 2)))
     made = SmoothedClassifier(ensemble, 2, 1.0, undecided=True).certify(at(HERE), 100, 10_000, 0.001)
-    distances = np.arange(0, 5, 0.02)
-    flips = [
-        distance
-        for distance in distances
-        for u in (HERE - distance, HERE + distance)
-        if share_of_a(u, clip_to_box(recomputed(u), low, high)) < 0.5
-    ]
+    walked = [(distance, u) for distance in np.arange(0, 5, 0.02) for u in (HERE - distance, HERE + distance)]
+    flips = [distance for distance, u in walked if share_of_a(u, clip_to_box(recomputed(u), low, high)) < 0.5]
     assert made.predict == 0
     assert 0.4 < made.radius < min(flips) < 4

@@ -17,7 +17,7 @@ from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.study.ensembles import Combination
 from tests.support.ensemble_specs import GLOBAL, MADE, PER_IMAGE, fitted, made, member, network, spec, written
-from tests.support.helpers import CLASSES, SHAPE, smallnet, write_tiny
+from tests.support.helpers import CLASSES, SHAPE, refuses, smallnet, write_tiny
 
 pytestmark = pytest.mark.usefixtures("models_here")
 # ------------------------------------------------------------------------------------------------- the file
@@ -48,8 +48,7 @@ def test_rule_weights_and_order_of_members_are_part_of_what_a_classifier_is():
     some = [made(named) for named in MADE]
     some += [made("consensus", agree=1), made("set", low=0.1), spec(fitted=fitted(0.75, 0.25, 0.0), **GLOBAL)]
     some += [spec(members=[member(seed=seed) for seed in (2, 1, 0)])]
-    prints = {model_fingerprint(load(written(one))[0]) for one in some}
-    assert len(prints) == len(some)
+    assert len({model_fingerprint(load(written(one))[0]) for one in some}) == len(some)
 
 
 CHOICE = {"rule": "softmax", "weights": {"choose": 3}, "scope": "global"}
@@ -75,6 +74,12 @@ def test_all_members_vote_whose_weights_are_not_a_choice_or_not_yet_made():
 # ------------------------------------------------------------------------------------------------- parts that fit
 
 THREE = {"weights": [0.2, 0.3, 0.5], "split": "train", "images": 20, "used_share": 0.75, "shrinkage": 0.0}
+
+
+def weighted(*weights):
+    return {"fitted": THREE | {"weights": list(weights)}, "combination": GLOBAL}
+
+
 UNFIT = "fitted weights must come with weights that are solved for, of scope global"
 
 
@@ -83,14 +88,8 @@ BAD = [
     ({"sigma": 0.0}, "sigma.* greater than 0"),
     ({"fitted": THREE}, UNFIT),
     ({"fitted": THREE, "combination": PER_IMAGE}, UNFIT),
-    (
-        {"fitted": THREE | {"weights": [0.5, 0.5]}, "combination": GLOBAL},
-        "there must be one weight for each of 3 members",
-    ),
-    (
-        {"fitted": THREE | {"weights": [0.5, 0.5, 0.5]}, "combination": GLOBAL},
-        "weights must be at least 0 and sum to 1",
-    ),
+    (weighted(0.5, 0.5), "there must be one weight for each of 3 members"),
+    (weighted(0.5, 0.5, 0.5), "weights must be at least 0 and sum to 1"),
     ({"combination": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}}, "at most the number of members, 3"),
     ({"combination": {"rule": "softmax", "low": 0.4, "high": 0.6, "scope": "set"}}, "leave room for 3 weights"),
 ]
@@ -117,8 +116,8 @@ def test_members_are_those_that_are_declared():
             replace(spec(), members=members)
 
 
-def combination_in(values):
-    return values["declaration"]["combination"]
+def combined(**parts):
+    return lambda values: values["declaration"]["combination"].update(parts)
 
 
 @pytest.mark.parametrize(
@@ -126,14 +125,8 @@ def combination_in(values):
     [
         (lambda values: values.pop("declaration"), "declaration is missing"),
         (lambda values: values["members"][1].pop("seed"), "members.1.seed is missing"),
-        (
-            lambda values: combination_in(values).update(colour="red"),
-            "declaration.combination.colour is not a known key",
-        ),
-        (
-            lambda values: combination_in(values).update(scope="set"),
-            "weights must be left out for the rule softmax of scope set",
-        ),
+        (combined(colour="red"), "declaration.combination.colour is not a known key"),
+        (combined(scope="set"), "weights must be left out for the rule softmax of scope set"),
         (lambda values: values.update(fitted={"weights": [1.0]}), "images is missing"),
     ],
 )
@@ -166,9 +159,7 @@ def test_fitted_weights_off_the_simplex_by_rounding_is_put_on_it():
 def test_a_member_that_changed_is_refused():
     path = written(spec())
     checkpoint.save(Path("models/macer/1"), smallnet(99), checkpoint.read_card(Path("models/macer/1")))
-    with pytest.raises(
-        InputError, match=r"models/macer/1 must be the model .* but it changed; make ensemble\.json again"
-    ):
+    with refuses(r"models/macer/1 must be the model .* but it changed; make ensemble\.json again"):
         load(path)
 
 
@@ -197,7 +188,5 @@ def test_members_come_in_their_order_and_must_be_classifiers_of_the_images():
     assert [model_fingerprint(model) for model in models] == [one.classifier for one in members]
     assert [own.seed for own in cards] == [2, 0]
     for change, came in (({"classes": ("right", "left")}, "2 classes"), ({"shape": (1, 4, 3)}, r"shape \[1, 4, 4\]")):
-        with pytest.raises(
-            InputError, match=rf"pool\.json must be of classifiers of tiny .*but they are of tiny .*{came}"
-        ):
+        with refuses(rf"pool\.json must be of classifiers of tiny .*but they are of tiny .*{came}"):
             load_members(members, "tiny", 0.25, Path("pool.json"), replace(meta, **change))

@@ -58,8 +58,7 @@ def test_without_new_weights_the_kept_images_are_equally_likely():
 
 
 def test_threshold_0_without_weights_is_plain_sampling_with_replacement():
-    found = method(threshold=0.0, every=0).image_weights(2, EQUAL, measured)
-    assert torch.equal(found, EQUAL)
+    assert torch.equal(method(threshold=0.0, every=0).image_weights(2, EQUAL, measured), EQUAL)
     order = epoch_order(5000, Epoch(seed=0, number=0, size=10, weights=torch.full((5000,), 1 / 5000).double()))
     assert len(order) == 5000
     distinct = 1 - (1 - 1 / 5000) ** 5000  # of the images, expected
@@ -74,8 +73,7 @@ def test_a_threshold_that_leaves_no_image_is_one_line():
 def test_an_epoch_names_no_discarded_image_and_the_others_by_their_weights():
     shares = torch.tensor([0.0, 0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
     order = epoch_order(5, Epoch(seed=3, number=7, size=2, weights=shares))
-    again = epoch_order(5, Epoch(seed=3, number=7, size=2, weights=shares))
-    assert torch.equal(order, again)
+    assert torch.equal(order, epoch_order(5, Epoch(seed=3, number=7, size=2, weights=shares)))
     counts = torch.zeros(5)
     for number in range(400):
         counts += epoch_order(5, Epoch(seed=3, number=number, size=2, weights=shares)).bincount(minlength=5)

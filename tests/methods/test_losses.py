@@ -160,9 +160,8 @@ def slow_kl_attack(frozen, image, start, target, steps, epsilon, draws):
     for _ in range(steps):
         point = d.clone().requires_grad_()
         with torch.enable_grad():
-            divergence = torch.special.xlogy(target, target).sum() - target @ frozen((image + point)[None])[
-                0
-            ].log_softmax(0)
+            logits = frozen((image + point)[None])[0]
+            divergence = torch.special.xlogy(target, target).sum() - target @ logits.log_softmax(0)
             (g,) = torch.autograd.grad(divergence / draws, point)
         change = d + 2 * epsilon / steps * g / (g.norm() + 1e-8) - start
         d = start + change * min(1.0, epsilon / change.norm().item())
@@ -202,6 +201,7 @@ SMOOTHMIX = {"draws": 3, "steps": 4, "step_size": 0.2, "eta": 5.0, "one_step": F
 ADVMACER = HINGE | {"steps": 2, "epsilon": 0.4, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
 ADVMACER |= {"fresh_draws": False, "cross_entropy": "log-of-mean"}
 MEAN_OF_LOGS = ADVMACER | {"cross_entropy": "mean-of-logs"}
+HOTTER = MEAN_OF_LOGS | {"beta_cross_entropy": 4.0}
 CAT_RS = {"draws": 3, "steps": 3, "epsilon": 0.5, "lam": 2.0, "confidence": "votes"}
 HARD_DROP = {"draws": 3, "steps": 3, "step_size": 0.3, "defer": 2, "threshold": 0.5, "discard_draws": 5, "every": 1}
 TARGETS = torch.tensor([[0, 3, 7], [10, 0, 0], [1, 8, 1], [0, 0, 10], [6, 4, 0], [2, 3, 5]], dtype=torch.float64) / 10
@@ -228,11 +228,7 @@ CASES = {
     "advmacer with fresh draws": (slow_advmacer, ADVMACER | {"fresh_draws": True}, 20),
     "advmacer of one temperature": (slow_advmacer, ADVMACER | {"beta_cross_entropy": 4.0, "beta_attack": 4.0}, 20),
     "advmacer with the mean of logs": (slow_advmacer, MEAN_OF_LOGS, 20),
-    "advmacer with the mean of logs at another temperature": (
-        slow_advmacer,
-        MEAN_OF_LOGS | {"beta_cross_entropy": 4.0},
-        20,
-    ),
+    "advmacer with the mean of logs at another temperature": (slow_advmacer, HOTTER, 20),
     "advmacer before the end of its deferral": (slow_advmacer, ADVMACER | {"defer": 21}, 20),
     "advmacer after the end of its deferral": (slow_advmacer, ADVMACER | {"defer": 20}, 20),
     "cat-rs": (slow_cat_rs, CAT_RS, 0),

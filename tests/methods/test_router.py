@@ -11,16 +11,15 @@ from rs.errors import InputError
 from rs.methods.router import Router
 from rs.smoothing.noise import draw
 from rs.training.image_votes import router_targets
-from tests.support.helpers import method_parameters
+from tests.support.helpers import generator, method_parameters
 
 RADII = torch.tensor([[0.6, 0.0, 0.2], [0.0, 0.0, 0.0], [0.1, 0.9, 0.4], [0.5, 0.1, 0.1]], dtype=torch.float64)
 
 
 def step(network, images, **changes):
     method = params.validate(Router, method_parameters("router") | changes, "router")
-    rng = torch.Generator().manual_seed(3)
     labels = torch.zeros(len(images), dtype=torch.int64)
-    return method.loss(network, images, labels, sigma=1.0, rng=rng, epoch=0, targets=router_targets(RADII))
+    return method.loss(network, images, labels, sigma=1.0, rng=generator(3), epoch=0, targets=router_targets(RADII))
 
 
 def test_the_loss_is_that_of_a_slow_form():
@@ -29,7 +28,7 @@ def test_the_loss_is_that_of_a_slow_form():
         network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).double()
         images = torch.rand(4, 1, 2, 2, dtype=torch.float64)
     result = step(network, images, draws=3, lam=7.0, eta=0.25, temperature=0.5)
-    noise = draw(images, 3, 1.0, torch.Generator().manual_seed(3))
+    noise = draw(images, 3, 1.0, generator(3))
     classification = consistency = right = 0.0
     for i, w in ((0, 3 / 2), (2, 3), (3, 3 / 2)):  # 1 / q: two of three images have their best radius at level 0
         exponentials = [math.exp(r / 0.5) for r in RADII[i].tolist()]

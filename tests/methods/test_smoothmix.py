@@ -6,6 +6,7 @@ from scipy import stats
 from torch import nn
 
 from rs.methods import method_class
+from tests.support.helpers import generator
 
 VALUES = {"draws": 3, "steps": 2, "step_size": 0.1, "eta": 5.0, "one_step": False, "warmup": 10, "mix_limit": 0.5}
 B, SIGMA = 400, 0.25
@@ -29,11 +30,8 @@ def displacements(epoch=0, **changes):
     """How far along the attack the two training passes lie, in pixels: the clean side and the mix, each (B, M)."""
     x, y = torch.full((B, 1, 2, 2), 0.5, dtype=torch.float64), torch.ones(B, dtype=torch.long)
     model, values = Recorder().train(), VALUES | changes
-    method_class("smoothmix")(**values).loss(
-        model, x, y, sigma=SIGMA, rng=torch.Generator().manual_seed(3), epoch=epoch
-    )
-    rng = torch.Generator().manual_seed(3)
-    noise = SIGMA * torch.randn((B, 3, 1, 2, 2), generator=rng, dtype=torch.float64)
+    method_class("smoothmix")(**values).loss(model, x, y, sigma=SIGMA, rng=generator(3), epoch=epoch)
+    noise = SIGMA * torch.randn((B, 3, 1, 2, 2), generator=generator(3), dtype=torch.float64)
     moves = [seen.unflatten(0, (B, 3)) - noise - x[:, None] for seen in model.trained_on]
     return [move.flatten(2).sum(dim=2) / 2 for move in moves]
 

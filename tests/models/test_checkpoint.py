@@ -160,10 +160,7 @@ def test_a_card_must_have_exactly_its_keys(folder, change, said):
         ({"classes": []}, "classes: List should have at least 1 item"),
         ({"shape": [1, -4, 4]}, "shape.1: Input should be greater than or equal to 1"),
         ({"shape": [1, 4, 10**30]}, "shape.2: Input should be less than or equal to 16384"),
-        (
-            {"mean": [0.5, 0.5]},
-            "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and 1",
-        ),
+        ({"mean": [0.5] * 2}, "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and 1"),
         ({"std": [0.0]}, "std.0: Input should be greater than 0"),
         ({"arithmetic": "exact"}, "arithmetic: Input should be 'portable' or 'native'"),
         ({"classes": [""] * 100_001}, "classes: List should have at most 100000 items"),

@@ -23,7 +23,7 @@ from rs.certification import inference
 from rs.errors import InputError
 from rs.models import architectures
 from rs.models.fingerprint import describe, model_fingerprint, sources
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, smallnet
 
 Pair = namedtuple("Pair", "left right")
 
@@ -107,9 +107,8 @@ def test_a_description_says_all_of_a_value_and_a_copy_has_the_same(value, data):
 
 
 def test_the_mode_gradients_and_the_place_in_memory_do_not_show():
-    model = architectures.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed=0)
-    before = model_fingerprint(model)
-    other = architectures.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed=0).eval().requires_grad_(False)
+    before = model_fingerprint(smallnet())
+    other = smallnet().eval().requires_grad_(False)
     assert model_fingerprint(other.to(memory_format=torch.contiguous_format)) == before
     assert describe(torch.arange(6).view(2, 3).T) == describe(torch.tensor([[0, 3], [1, 4], [2, 5]]))
     assert describe(np.arange(6).reshape(2, 3).T) == describe(np.array([[0, 3], [1, 4], [2, 5]]))
@@ -162,20 +161,16 @@ def test_every_architecture_and_its_folded_network_have_fingerprints_that_see_th
     prints = [model_fingerprint(model) for model in (one, other)]
     folded = [model_fingerprint(inference.fold(model, torch.float32, shape)) for model in (one, other)]
     assert len({*prints, *folded}) == 4
-    assert [model_fingerprint(same), model_fingerprint(inference.fold(same, torch.float32, shape))] == [
-        prints[0],
-        folded[0],
-    ]
+    again = [model_fingerprint(same), model_fingerprint(inference.fold(same, torch.float32, shape))]
+    assert again == [prints[0], folded[0]]
 
 
 def test_torchvision_s_and_torch_s_own_networks_have_fingerprints():
     from torchvision.models import resnet18
 
     some = [resnet18(num_classes=2), nn.LSTM(2, 2), nn.MultiheadAttention(2, 1), nn.TransformerEncoderLayer(8, 2)]
-    some += [
-        nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2)),
-        nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
-    ]
+    norms = nn.utils.parametrizations
+    some += [norms.spectral_norm(nn.Linear(2, 2)), norms.weight_norm(nn.Linear(2, 2))]
     assert len({model_fingerprint(model) for model in some}) == len(some)
 
 
