@@ -1,6 +1,5 @@
 """Training and certifying a cell: ``rs.training.run`` and ``rs.certification.certify_model``."""
 
-import csv
 import json
 import shutil
 from dataclasses import replace
@@ -20,10 +19,11 @@ from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from tests.support.cells import certify_tiny, train_tiny
 from tests.support.folders import contents
-from tests.support.helpers import TRAINING, tiny_params, write_tiny
+from tests.support.helpers import TRAINING, read_csv, tiny_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
 CPU = torch.device("cpu")
+STILL = TRAINING | {"learning_rate": 1e-30}
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +36,9 @@ def trained(tmp_path_factory):
     return root
 
 
-def table(path):
-    with path.open() as file:
-        return list(csv.DictReader(file))
-
-
 def test_a_training_leaves_a_model_and_its_log_and_no_unfinished_work(trained):
-    assert sorted(contents(trained / "out")) == [
-        "log/history.csv",
-        "log/provenance.json",
-        "log/timing.csv",
-        "model/model.json",
-        "model/model.safetensors",
-    ]
+    names = ["log/history.csv", "log/provenance.json", "log/timing.csv", "model/model.json", "model/model.safetensors"]
+    assert sorted(contents(trained / "out")) == names
     assert list((trained / "work").iterdir()) == []
 
 
@@ -64,7 +54,7 @@ def test_the_card_says_how_the_model_came_to_be(trained):
 
 def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(trained):
     log = trained / "out" / "log"
-    history, timing = table(log / "history.csv"), table(log / "timing.csv")
+    history, timing = (read_csv(log / name) for name in ("history.csv", "timing.csv"))
     assert (tuple(history[0]), tuple(timing[0])) == (HISTORY, TIMING)
     assert [row["epoch"] for row in history] == [row["epoch"] for row in timing] == list("123456")
     assert [row["epoch"] for row in history if row["acr"]] == ["2", "4", "6"]
@@ -79,8 +69,7 @@ def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(trained
 def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(tmp_path, tiny, monkeypatch):
     """A learning rate of 1e-30 leaves float32 weights where they were."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    still = tiny_params(training={**TRAINING, "learning_rate": 1e-30})
-    recipe = training_recipe(still, "tiny", "gaussian", 0.25)
+    recipe = training_recipe(tiny_params(training=STILL), "tiny", "gaussian", 0.25)
     train_model(recipe, tiny, RunOptions(sigma=0.25, seed=7, device=CPU), out=tmp_path / "model", log=tmp_path / "log")
     trained, card = checkpoint.load_model(tmp_path / "model")
     assert torch.equal(trained.network.fc.weight, card.build(derived_seed(7, Stream.INITIAL)).network.fc.weight)
@@ -89,7 +78,7 @@ def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(tmp
 
 def test_a_training_continues_from_a_model_and_its_card_and_fingerprint_say_of_which(tmp_path, tiny, trained):
     """``{seed}`` in the name of the model is that of the training."""
-    start, still = tmp_path / "start-7", tiny_params(training={**TRAINING, "learning_rate": 1e-30})
+    start, still = tmp_path / "start-7", tiny_params(training=STILL)
     shutil.copytree(trained / "out" / "model", start)
     weights = str(tmp_path / "start-{seed}")
     recipe = replace(training_recipe(still, "tiny", "gaussian", 0.25), weights=weights)

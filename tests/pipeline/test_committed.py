@@ -177,11 +177,9 @@ def test_the_members_that_are_chosen_are_those_of_the_committed_report():
     assert titles == ["`best-3`", "to the mean of the nine", "to the best of the nine", "`radius`, all nine"]
     more = []
     for sigma, _, *cells in rows:
-        best, every = (
-            committed(f"ensembles-{sigma}", ensemble="all nine", combination=c) for c in ("best-3", "radius")
-        )
+        best, nine = (committed(f"ensembles-{sigma}", ensemble="all nine", combination=c) for c in ("best-3", "radius"))
         gains = [shown(best, prefix) for prefix in ("members_", "best_member_")]
-        assert cells == [f"{best['acr']:.3f}", *gains, f"{every['acr']:.3f}"]
+        assert cells == [f"{best['acr']:.3f}", *gains, f"{nine['acr']:.3f}"]
         three = committed(f"ensembles-{sigma}", ensemble="smoothadv x3", combination="average")
         more.append(three["acr"] - best["acr"])
     said = r"three of SmoothAdv have (\S+) ± \S+ and (\S+) ± \S+ more"
@@ -206,13 +204,10 @@ def test_the_two_sided_acrs_beyond_the_paper_are_those_of_the_committed_report()
 
 
 def test_the_acrs_at_equal_cost_beyond_the_paper_are_those_of_the_committed_report():
-    losses, gains = {}, []
+    losses, gains, names = {}, [], ("advmacer", "advmacer x2", "advmacer x3")
     for sigma in (0.25, 0.5):
-        acr_of = {
-            name: committed("equal-cost", method=name, sigma=sigma, evaluations=1100)["acr"]
-            for name in ("advmacer", "advmacer x2", "advmacer x3")
-        }
-        for name in ("advmacer x2", "advmacer x3"):
+        acr_of = {name: committed("equal-cost", method=name, sigma=sigma, evaluations=1100)["acr"] for name in names}
+        for name in names[1:]:
             losses.setdefault(name, []).append(f"{acr_of['advmacer'] - acr_of[name]:.4f}")
             gains.append(committed("differences", method=name, sigma=sigma, reference="advmacer")["difference"])
     said = r"two AdvMacers are worse than one by (\S+) ± \S+ at sigma 0\.25 and (\S+) ± \S+ at 0\.5"
@@ -264,10 +259,8 @@ def test_the_ensembles_of_the_page_on_cifar10_are_those_of_the_committed_report(
     assert len(rows) == 13
     evaluated, gains = [], []
     for ensemble, combination, *cells in rows:
-        made = [
-            committed(f"ensembles-{level}", "cifar10-cpu", ensemble=ensemble, combination=combination)
-            for level in LEVELS
-        ]
+        where = {"ensemble": ensemble, "combination": combination}
+        made = [committed(f"ensembles-{level}", "cifar10-cpu", **where) for level in LEVELS]
         assert cells == [cell for row in made for cell in (f"{row['acr']:.3f}", shown(row, "members_"))]
         if combination == "cascade":
             evaluated += [row["members_per_draw"] for row in made]
@@ -290,8 +283,7 @@ def unpacked(tmp_path_factory):
     """The folder of the committed rows of each study, unpacked."""
     root, folders = tmp_path_factory.mktemp("rows"), {}
     for path in (ROOT / "reports" / "rows").glob("*/*.tar.xz"):
-        folder = folders.setdefault(path.parent.name, root / path.parent.name)
-        shutil.unpack_archive(path, folder, filter="data")
+        shutil.unpack_archive(path, folders.setdefault(path.parent.name, root / path.parent.name), filter="data")
     return folders
 
 
@@ -408,8 +400,7 @@ def test_three_networks_averaged_gain_with_more_draws_what_the_page_says(results
             assert not gain.tie
             gains.append(gain.value)
         said.append(f"{min(gains):.3f} to {max(gains):.3f} of {name}")
-    page = words_of("docs/cifar10-cpu.md")
-    assert f"by {said[0]}, {said[1]} and {said[2]}, all beyond chance" in page
+    assert f"by {said[0]}, {said[1]} and {said[2]}, all beyond chance" in words_of("docs/cifar10-cpu.md")
 
 
 def lead_on(folder, first, end):
@@ -476,10 +467,8 @@ def test_every_method_in_the_seconds_of_advmacer_has_the_acr_that_the_page_says(
 
 def test_the_verdicts_on_macer_in_the_seconds_of_advmacer_are_those_of_the_claims(results):
     text = words_of("docs/cifar10-cpu.md")
-    ahead, eight = (
-        rows_of(name, results(study, "1.0"))
-        for name, study in (("advmacer", "cifar10-cpu"), ("macer", "cifar10-cpu-equal-seconds"))
-    )
+    ahead = rows_of("advmacer", results("cifar10-cpu", "1.0"))
+    eight = rows_of("macer", results("cifar10-cpu-equal-seconds", "1.0"))
     assert ahead[1][:2] == eight[1][:2] == [[0], [1]]
     two = estimate(*(sample(frames[:2], seeds[:2]) for frames, seeds in (ahead, eight)))
     assert f"uncertain: {estimated_gain(two).removesuffix(' tie')}, p = {two.p_value:.2f}." in text
@@ -518,8 +507,7 @@ def test_the_pages_count_the_verdicts_on_ensembles_as_the_claims_do():
     assert every in page
     assert ties == 12
     assert "over images alone; twelve are ties, none is a loss" in page
-    said = f"Of 36 ensembles, {len(held)} beat the mean of their members and {ties} tie."
-    assert said in words_of("README.md")
+    assert f"Of 36 ensembles, {len(held)} beat the mean of their members and {ties} tie." in words_of("README.md")
 
 
 def test_all_nine_models_of_which_the_page_says_so_have_equal_weights(fitted_weights):

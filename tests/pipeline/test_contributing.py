@@ -70,8 +70,7 @@ def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_rule_is_a_class_and_a_line(tmp_path: Path) -> None:
-    printed = follow(tmp_path / "copy", "Add an ensemble, or a rule")
-    assert re.search(r"\d+ passed", printed)
+    assert re.search(r"\d+ passed", follow(tmp_path / "copy", "Add an ensemble, or a rule"))
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from rs.runtime.code_fingerprint import stage_fingerprints
 from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
 from stages import ensemble, fingerprint, weights
 from tests.support.folders import contents
-from tests.support.helpers import CERTIFY, METHOD_PARAMETERS, ROOT, TRAINING, tiny_params, write_tiny
+from tests.support.helpers import CERTIFY, METHOD_PARAMETERS, ROOT, SECTIONS, TRAINING, refuses, tiny_params, write_tiny
 
 PROJECT = params.read_params(ROOT / "params.yaml")
 GRID = {"sigmas": [0.25], "methods": ["macer"], "seeds": [0, 1]}
@@ -37,11 +37,7 @@ def code_of_today(code, monkeypatch):
 
 def tiny(**sections):
     """Parameters with the grid and all sections of a recipe."""
-    given = {
-        "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "draws": 2, "images": 4, "seed": 0},
-        "pool": {"timed": 0},
-    }
-    return tiny_params(**given | sections) | GRID
+    return tiny_params(**SECTIONS | sections) | GRID
 
 
 @pytest.mark.parametrize("dataset", PROJECT["recipes"])
@@ -144,9 +140,8 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
     ],
 )
 def test_mistakes_in_what_all_stages_share_are_found_first_and_named(tmp_path, sections, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with refuses(message):
         fingerprint_of(tmp_path, **sections)
-    assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
@@ -171,11 +166,8 @@ def test_rules_are_checked_where_ensembles_have_changed_and_not_again(tmp_path, 
 def test_the_weights_of_ensembles_read_no_other_settings_of_certification(monkeypatch):
     write_tiny(Path("data"))
     solved = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"}
-    pools = {
-        "combinations": {"solved": solved},
-        "ensembles": {"a": {"members": {"macer": [0, 1]}, "combinations": ["solved"]}},
-    }
-    values = tiny() | pools
+    ensembles = {"a": {"members": {"macer": [0, 1]}, "combinations": ["solved"]}}
+    values = tiny() | {"combinations": {"solved": solved}, "ensembles": ensembles}
     Path("params.json").write_text(json.dumps(values))
     ensemble.main("tiny", 0.25, Path("models"), Path("ensembles"), Path("params.json"))
     settings = certification_settings(values, "tiny")

@@ -101,8 +101,7 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, 
     shell(root, back)
     assert state(root) == before
     assert run(root, "git", "status", "--short") == ""
-    listed = shell(root, again)[0]
-    assert "lam-1" in listed
+    assert "lam-1" in shell(root, again)[0]
     assert state(root) == before
     table = shell(root, compare)[0]
     assert all(name in table for name in ("lam-1", "lam-2", "advmacer.0.25.acr"))
@@ -135,8 +134,7 @@ def test_what_was_pushed_to_a_folder_is_pulled_elsewhere_and_nothing_runs_again(
 def test_a_queue_takes_what_the_page_puts_into_it(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made, root := tmp_path / "copy", symlinks=True)
     (queue,) = shown("scaling.md")
-    first = queue.split("dvc queue start")[0]
-    shell(root, first)
+    shell(root, queue.split("dvc queue start")[0])
     assert run(root, "dvc", "queue", "status").count("Queued") >= 2
 
 
@@ -233,8 +231,7 @@ def test_the_commands_of_the_page_on_certification_run(workplace: Path, monkeypa
     for name in ("photo.jpg", "scan.png"):
         Image.fromarray(np.full((20, 30, 3), 128, np.uint8)).save(name)
     first, *_ = blocks(ROOT / "docs/certify.md")
-    certify = next(commands(first.text))
-    rs_command([*certify[1:-1], "other.tsv"])
+    rs_command([*next(commands(first.text))[1:-1], "other.tsv"])
     Path("results/digits/0.25").mkdir(parents=True)
     rows = ["--subset", "{first: 18}", "--out", "results/digits/0.25/advmacer-0.tsv"]
     rs_command(["certify", "models/digits/0.25/advmacer/0", "--dataset", "digits", "--data", "data/digits", *rows])
@@ -278,9 +275,8 @@ def test_a_notebook_runs_from_top_to_bottom(name: str, monkeypatch: pytest.Monke
 
 def test_links_of_the_notebooks_lead_to_files() -> None:
     for path in (ROOT / "examples").glob("*.ipynb"):
-        text = "\n".join(
-            cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"
-        )
+        book = nbformat.read(path, as_version=4)
+        text = "\n".join(cell.source for cell in book.cells if cell.cell_type == "markdown")
         assert all((path.parent / link).is_file() for link in re.findall(r"\]\(([^)#]+)", text))
 
 

@@ -1,5 +1,6 @@
 """The pipeline as a whole: dvc.yaml, params.yaml and the code agree, and a change reaches what it must."""
 
+import itertools
 import json
 import re
 import shutil
@@ -65,11 +66,8 @@ def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(tm
     main("digits", tmp_path / "data", tmp_path / "fingerprints", ROOT / "params.yaml", ROOT)
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")}
     deps = {dep for stage in STAGES.values() for dep in stage.get("deps", []) if dep.startswith("fingerprints/")}
-    items = [
-        {"dataset": "digits", "method": method, "sigma": sigma}
-        for method in PARAMS["methods"] + PARAMS["methods_with_targets"]
-        for sigma in PARAMS["sigmas"]
-    ]
+    grid = itertools.product(PARAMS["methods"] + PARAMS["methods_with_targets"], PARAMS["sigmas"])
+    items = [{"dataset": "digits", "method": method, "sigma": sigma} for method, sigma in grid]
     filled = {
         re.sub(r"\$\{item\.(\w+)\}", lambda name, item=item: str(item[name[1]]), dep) for item in items for dep in deps
     }
@@ -211,8 +209,7 @@ def test_the_commands_of_a_dry_run_make_the_same_without_dvc(studied: Path, tmp_
     commands = (project / "cells.txt").read_text().splitlines()
     assert [line.split()[2] for line in commands][:2] == ["stages.fingerprint", "stages.prepare"]
     shutil.copytree(project, elsewhere, ignore=shutil.ignore_patterns(".dvc", ".git", "dvc.*"))
-    stopped = [*commands[:4], "false", *commands[4:]]
-    (elsewhere / "cells.txt").write_text("\n".join(stopped) + "\n")
+    (elsewhere / "cells.txt").write_text("\n".join([*commands[:4], "false", *commands[4:]]) + "\n")
     run(elsewhere, "bash", "-c", block("touch finished.txt"))
     assert (elsewhere / "finished.txt").read_text().splitlines() == commands[:4]
     trained = {path: path.stat().st_mtime_ns for path in (elsewhere / "models").rglob("*.safetensors")}

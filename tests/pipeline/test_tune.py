@@ -1,6 +1,5 @@
 """The command tune: settings are tried on validation images, and on nothing else."""
 
-import csv
 import json
 
 import pytest
@@ -10,7 +9,7 @@ from rs.runtime.arithmetic import PORTABLE
 from rs.statistics.metrics import acr
 from rs.storage import certificate_rows
 from stages.tune import COLUMNS, main
-from tests.support.helpers import METHOD_PARAMETERS, TRAINING, exit_code, write_params, write_tiny
+from tests.support.helpers import METHOD_PARAMETERS, TRAINING, exit_code, read_csv, write_params, write_tiny
 
 SETTINGS = [{"lam": 0.5}, {"lam": 3.0, "training": {"learning_rate": 0.01}}]
 TUNING = {"epochs": 1, "seed": 7, "images": 6, "n0": 10, "n": 40, "settings": {"macer": SETTINGS}}
@@ -36,14 +35,9 @@ def tune(tmp_path, folder, method="macer", out="tried.csv", work="work"):
     return exit_code(main, *words)
 
 
-def table(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_every_setting_is_trained_and_certified_on_validation_images(tmp_path, folder):
     assert tune(tmp_path, folder) == 0
-    tried = table(tmp_path / "tried.csv")
+    tried = read_csv(tmp_path / "tried.csv")
     assert [tuple(line) for line in tried] == [COLUMNS] * 2
     assert [line["setting"] for line in tried] == ["lam 0.5", "lam 3.0; learning_rate 0.01"]
     for number, line in enumerate(tried):
@@ -55,8 +49,7 @@ def test_every_setting_is_trained_and_certified_on_validation_images(tmp_path, f
         card = json.loads((own / "model" / "model.json").read_text())
         assert (card["seed"], card["epochs"]) == (7, 1)
         assert card["hyperparameters"] == METHOD_PARAMETERS["macer"] | {"lam": SETTINGS[number]["lam"]}
-        rates = {0: TRAINING["learning_rate"], 1: 0.01}
-        assert card["training"]["learning_rate"] == rates[number]
+        assert card["training"]["learning_rate"] == [TRAINING["learning_rate"], 0.01][number]
         sidecar = json.loads((own / "rows.json").read_text())
         assert sidecar["images"] == images.load_images(folder, "validation").fingerprint
 
@@ -77,13 +70,13 @@ def test_what_has_changed_is_trained_again_and_nothing_else(tmp_path, folder):
         return [json.loads(path.read_text()) for path in paths]
 
     assert tune(tmp_path, folder) == 0
-    first, second = table(tmp_path / "tried.csv")
+    first, second = read_csv(tmp_path / "tried.csv")
     tuning = {**TUNING, "settings": {"macer": [SETTINGS[0], {"lam": 9.0}]}}
     write_params(tmp_path / "params.yaml", tuning=tuning)
     assert tune(tmp_path, folder) == 0
     assert cards()[1]["hyperparameters"]["lam"] == 9.0
-    assert table(tmp_path / "tried.csv")[0] == first
-    assert table(tmp_path / "tried.csv")[1] != second
+    assert read_csv(tmp_path / "tried.csv")[0] == first
+    assert read_csv(tmp_path / "tried.csv")[1] != second
     write_params(tmp_path / "params.yaml", tuning=tuning, model={"architecture": "resnet8"})
     assert tune(tmp_path, folder) == 0
     assert [card["architecture"] for card in cards()] == ["resnet8"] * 2
@@ -134,10 +127,9 @@ def test_a_setting_that_cannot_be_is_refused_before_any_is_trained(
 
 
 def test_a_method_without_settings_is_refused(tmp_path, folder, capfd):
+    said = "recipes.tiny.tuning.settings must list settings of gaussian; it has those of macer"
     assert tune(tmp_path, folder, "gaussian") == 2
-    assert (
-        "recipes.tiny.tuning.settings must list settings of gaussian; it has those of macer" in capfd.readouterr().err
-    )
+    assert said in capfd.readouterr().err
     assert not (tmp_path / "tried.csv").exists()
 
 
