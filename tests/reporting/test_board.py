@@ -11,12 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from rs.command_line.main import app
-from rs.errors import InputError
 from rs.params import merge_recipe, parse, read_params
 from rs.reporting.board import LIST, PAGE, board_files
 from rs.statistics.comparison import estimate, sample
 from rs.storage import files
-from tests.support.helpers import ROOT, write_row_file
+from tests.support.helpers import ROOT, refuses, write_row_file
 from tests.support.tiny_study import ALPHA, N, make_rows
 
 HALF = ("1.23", "1.18", "1.14", "1.11", "0.557", "0.351", "0.197")
@@ -59,9 +58,8 @@ def board(path):
 
 
 def refusal(path):
-    with pytest.raises(InputError) as refused:
+    with refuses() as refused:
         board_files(path, 100)
-    assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
@@ -183,13 +181,11 @@ def test_figures_without_rows_are_quoted_below_their_group(tmp_path):
 )
 def test_an_entry_that_its_log_contradicts_is_refused(tmp_path, changes, words):
     listed = {key: value for key, value in entry("a", **changes).items() if value is not None}
-    message = refusal(folder(tmp_path, {"a.tsv": log(("1.23",) * 10 + ("0.557",))}, [listed]))
-    assert words in message
+    assert words in refusal(folder(tmp_path, {"a.tsv": log(("1.23",) * 10 + ("0.557",))}, [listed]))
 
 
 def test_a_log_of_few_sure_images_is_not_refused(tmp_path):
-    few = log(("0.557",) * 9 + ("0.351",))
-    assert len(board(folder(tmp_path, {"a.tsv": few}, [entry("a")]))[1]) == 1
+    assert len(board(folder(tmp_path, {"a.tsv": log(("0.557",) * 9 + ("0.351",))}, [entry("a")]))[1]) == 1
 
 
 @pytest.mark.parametrize(
@@ -201,10 +197,7 @@ def test_a_log_of_few_sure_images_is_not_refused(tmp_path):
 )
 def test_an_entry_that_its_rows_contradict_is_refused(tmp_path, changes, words):
     write_row_file(make_rows(0.5, 0), tmp_path / "a.tsv")
-    listed = {
-        key: value for key, value in (entry("a") | {"n": 200, "alpha": ALPHA} | changes).items() if value is not None
-    }
-    assert words in refusal(folder(tmp_path, {}, [listed]))
+    assert words in refusal(folder(tmp_path, {}, [entry("a") | {"n": 200, "alpha": ALPHA} | changes]))
 
 
 @pytest.mark.parametrize(
@@ -222,8 +215,7 @@ def test_an_entry_that_its_rows_contradict_is_refused(tmp_path, changes, words):
 )
 def test_a_log_that_contradicts_itself_is_refused(tmp_path, old, new, words):
     assert old in log()
-    message = refusal(folder(tmp_path, {"a.tsv": log().replace(old, new, 1)}, [entry("a")]))
-    assert words in message
+    assert words in refusal(folder(tmp_path, {"a.tsv": log().replace(old, new, 1)}, [entry("a")]))
 
 
 @pytest.mark.parametrize(

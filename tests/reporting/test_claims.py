@@ -10,6 +10,7 @@ from rs.reporting.load import StudyFiles
 from rs.reporting.results import grouped
 from rs.statistics.comparison import Estimate
 from rs.storage import files
+from tests.support.helpers import update_json
 from tests.support.tiny_study import cell_rows, make_study, write_rows
 
 
@@ -125,14 +126,10 @@ def test_one_false_certificate_refutes_the_guarantee_of_weights_by_image_and_non
     assert {one.verdict for (claim, *_), one in found(root).items() if claim == guarantee} == {"not tested"}
     files.write_text(root / "attacks" / "tiny.csv", ATTACKS)
     verdicts = {key[1:]: one.verdict for key, one in found(root).items() if key[0] == guarantee}
-    assert verdicts == {
-        (0.25, "two.per-image"): "not held",
-        (0.25, "three.per-image"): "tie",
-        (0.5, "attacks"): "not tested",
-    }
-    assert found(root)[guarantee, 0.25, "two.per-image"].numbers == (
-        "of 12 certified balls the class is below one half in 4, and outvoted in 3"
-    )
+    expected = {(0.25, "two.per-image"): "not held", (0.25, "three.per-image"): "tie", (0.5, "attacks"): "not tested"}
+    assert verdicts == expected
+    said = "of 12 certified balls the class is below one half in 4, and outvoted in 3"
+    assert found(root)[guarantee, 0.25, "two.per-image"].numbers == said
 
 
 @pytest.mark.parametrize(("macer", "smoothadv", "verdicts"), [(18, 5.5, "hh"), (16.3, 5.4, "nn"), (16.4, 5.5, "hh")])
@@ -174,8 +171,7 @@ def test_the_page_has_every_finding_what_there_is_and_what_must_be_said(root):
 
 def test_the_page_says_of_which_classifiers_the_logits_were_rounded(root):
     assert "float16" not in claims_text(evidence(root), None, [])
-    side = root / "results" / "0.5" / "pool" / "advmacer-1.json"
-    files.write_json(side, files.read_json(side) | {"outputs": "float16"})
+    update_json(root / "results/0.5/pool/advmacer-1.json", outputs="float16")
     text = claims_text(evidence(root), None, [])
     assert "The pool kept the logits of its members in float16" in text
     assert "Certified differently: outputs float16 (advmacer at sigma 0.5, seed 1), as computed (all others)." in text

@@ -11,6 +11,7 @@ from tests.support.helpers import ROOT
 
 METHODS = ["gaussian", "advmacer", "advmacer x1 + smoothadv x2", "macer x3"]
 LIMIT = figures.Limit(1000, 0.001)
+BY_COST = ["kind", "evaluations", "gain", "gain_error_images", "gain_error"]
 HEIGHTS = {0.25: np.linspace(0.9, 0.5, 11), 0.5: np.linspace(0.9, 0.0, 11)}
 
 
@@ -77,8 +78,7 @@ def test_gains_have_bars_of_the_larger_error_each_line_at_its_own_radii(curves, 
     first, *others = bars_of(figure.axes[2], 1)
     assert first == pytest.approx([-0.002, 0.002])
     assert [top - bottom for bottom, top in others] == pytest.approx([0.002] * 10)
-    radii = sorted(at for at, _ in bars_of(figure.axes[2], 0))
-    assert radii == pytest.approx(curves["radius"][:11].tolist())
+    assert sorted(at for at, _ in bars_of(figure.axes[2], 0)) == pytest.approx(curves["radius"][:11].tolist())
     assert "Bars: ± 1 standard error" in note_of(figure)
 
 
@@ -155,17 +155,12 @@ def test_differences_by_members_have_lines_through_means_and_bars_of_the_larger_
     assert [axis.get_title() for axis in axes] == ["σ = 0.5", "σ = 1.0"] * 2
     assert [axis.get_xticks().tolist() for axis in axes] == [[2, 3]] * 4
     assert [names_in(axis) for axis in axes] == [[], ["advmacer", "advmacer + smoothadv"]] * 2
-    assert [axes[place].get_ylabel() for place in (0, 2)] == [
-        "ACR less its best member's",
-        "ACR less its members' mean",
-    ]
+    assert [axis.get_ylabel() for axis in axes[::2]] == ["ACR less its best member's", "ACR less its members' mean"]
     lines = lines_of(axes[0])
     assert lines["advmacer"].get_ydata().tolist() == [0.01]
     assert lines["advmacer + smoothadv"].get_ydata().tolist() == pytest.approx([0.025])
-    expected = [[0.0, 0.02], [-0.005, 0.015], [0.025, 0.065]]
-    assert np.allclose(bars_of(axes[0], 1), expected, rtol=0, atol=1e-12)
-    gains = [[0.018, 0.022], [0.008, 0.012], [0.047, 0.053]]
-    assert np.allclose(bars_of(axes[2], 1), gains, rtol=0, atol=1e-12)
+    assert np.allclose(bars_of(axes[0], 1), [[0.0, 0.02], [-0.005, 0.015], [0.025, 0.065]], rtol=0, atol=1e-12)
+    assert np.allclose(bars_of(axes[2], 1), [[0.018, 0.022], [0.008, 0.012], [0.047, 0.053]], rtol=0, atol=1e-12)
 
 
 def test_acr_by_cost_has_the_gains_of_its_rows_by_kind_with_bars_of_the_larger_error():
@@ -175,8 +170,7 @@ def test_acr_by_cost_has_the_gains_of_its_rows_by_kind_with_bars_of_the_larger_e
         ("advmacer", 200, 0.02, 0.01, np.nan),
         ("advmacer + smoothadv", 200, 0.01, 0.03, 0.02),
     ]
-    columns = ["kind", "evaluations", "gain", "gain_error_images", "gain_error"]
-    by_cost = pd.concat([pd.DataFrame(points, columns=columns).assign(sigma=sigma) for sigma in (0.25, 0.5)])
+    by_cost = pd.concat([pd.DataFrame(points, columns=BY_COST).assign(sigma=sigma) for sigma in (0.25, 0.5)])
     figure = figures.draw_acr_by_cost(by_cost)
     assert [axis.get_title() for axis in figure.axes] == ["σ = 0.25", "σ = 0.5"]
     for axis in figure.axes:
@@ -191,10 +185,8 @@ def test_acr_by_cost_has_the_gains_of_its_rows_by_kind_with_bars_of_the_larger_e
 
 
 def test_legends_stand_beside_the_panels_and_within_the_picture():
-    by_cost = pd.read_csv(ROOT / "reports/digits/equal-cost.csv").assign(
-        gain=0.0, gain_error_images=0.01, gain_error=None
-    )
-    figure = figures.draw_acr_by_cost(by_cost)
+    by_cost = pd.read_csv(ROOT / "reports/digits/equal-cost.csv")
+    figure = figures.draw_acr_by_cost(by_cost.assign(gain=0.0, gain_error_images=0.01, gain_error=None))
     figure.draw_without_rendering()
     rows = {}
     for axis in figure.axes:
@@ -208,8 +200,5 @@ def test_legends_stand_beside_the_panels_and_within_the_picture():
 
 
 def test_acr_by_cost_is_drawn_where_no_ensemble_has_a_single_model_of_its_cost_beside_it():
-    columns = ["kind", "evaluations", "gain", "gain_error_images", "gain_error"]
-    figure = figures.draw_acr_by_cost(
-        pd.DataFrame([("macer", 110, None, None, None)], columns=columns).assign(sigma=0.5)
-    )
-    assert report.png(figure).startswith(b"\x89PNG")
+    by_cost = pd.DataFrame([("macer", 110, None, None, None)], columns=BY_COST).assign(sigma=0.5)
+    assert report.png(figures.draw_acr_by_cost(by_cost)).startswith(b"\x89PNG")

@@ -29,7 +29,7 @@ from rs.statistics.comparison import estimate, sample
 from rs.statistics.radius import lower_bound
 from rs.statistics.resampling import two_sided
 from rs.storage import certificate_rows, files
-from tests.support.helpers import ROOT, write_row_file
+from tests.support.helpers import ROOT, refuses, write_row_file
 from tests.support.label_bounds import label_bounds
 from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, SIGMAS, N, add_family, add_vote, make_study, write_rows
 
@@ -61,6 +61,12 @@ def read_study(root):
 
 def page_of(root, pictures=None):
     return page.study_page(*read_study(root), pictures).decode()
+
+
+@pytest.fixture(scope="module")
+def groups(study):
+    """Its results by noise level."""
+    return read_study(study)[0]
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +126,8 @@ def test_the_page_forbids_every_program_but_its_own_and_every_request(text):
     assert set(rules) == {"default-src", "script-src", "style-src", "img-src", "base-uri", "form-action"}
 
 
-def test_the_votes_in_the_page_are_those_of_the_rows(study, text):
+def test_the_votes_in_the_page_are_those_of_the_rows(groups, text):
     data = data_of(text)
-    groups, *_ = read_study(study)
     assert [level["sigma"] for level in data["levels"]] == list(SIGMAS)
     for level in data["levels"]:
         other, missing, rest, own = votes_of_level(level)
@@ -178,8 +183,7 @@ def test_a_page_that_would_be_too_large_has_the_first_images(study, text, monkey
     monkeypatch.setattr(page, "LIMIT", len(text.encode()) - 1)
     less = data_of(page_of(study))
     assert (less["images"], less["certified"]) == (IMAGES // 2, IMAGES)
-    full = data_of(text)
-    for level, whole in zip(less["levels"], full["levels"], strict=True):
+    for level, whole in zip(less["levels"], data_of(text)["levels"], strict=True):
         assert level["labels"] == whole["labels"][: IMAGES // 2]
         assert (votes_of_level(level) == votes_of_level(whole)[:, :, : IMAGES // 2]).all()
 
@@ -214,9 +218,8 @@ def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_
 
 def page_says(data, index, expression):
     """The value of an expression in the names of the page's program, of the classifier ``index`` of the first level."""
-    program = "".join(
-        (page.WEB / name).read_text().replace("\nstart();\n", "\n") for name in ("statistics.js", "page.js")
-    )
+    scripts = [(page.WEB / name).read_text() for name in ("statistics.js", "page.js")]
+    program = "".join(script.replace("\nstart();\n", "\n") for script in scripts)
     stub = "const document = { getElementById: () => ({ textContent: given }) }, matchMedia = () => ({});"
     settings = "sigma: 0, sides: 'one', filter: 'all', sort: 'index', alpha: DATA.alpha, images: DATA.images"
     program = f"""const given = require('fs').readFileSync(0, 'utf-8'); {stub}
@@ -284,9 +287,7 @@ def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_pa
     with pytest.raises(InputError, match="same images"):
         page.rows_page([path, tmp_path / "fewer.tsv"])
     monkeypatch.setattr(page, "has_votes", lambda result: False)
-    with pytest.raises(
-        InputError, match="must have labels and all votes of one classifier to be reported, but it lacks them"
-    ):
+    with refuses("must have labels and all votes of one classifier to be reported, but it lacks them"):
         page.rows_page([path])
     shutil.unpack_archive(ROOT / "reports/rows/router/rows.tar.xz", tmp_path, filter="data")
     with pytest.raises(InputError, match=r"but it is of mode router:0\.25,0\.5,1; rs show reads it"):
@@ -345,14 +346,26 @@ class Shown:
 
 
 @pytest.fixture
-def shown(browser, study, text):
-    path = study / "index.html"
-    path.write_text(text)
-    shown = Shown(browser, path)
+def show(browser, tmp_path):
+    """Open pages in tabs; in the end none of them has complained of anything, and all are closed."""
+    tabs = []
+
+    def opened(content, **look):
+        (tmp_path / "index.html").write_bytes(content)
+        tabs.append(Shown(browser, tmp_path / "index.html", **look))
+        return tabs[-1]
+
+    yield opened
+    for shown in tabs:
+        assert shown.said == []
+        shown.tab.close()
+
+
+@pytest.fixture
+def shown(show, text):
+    shown = show(text.encode())
     yield shown
-    assert shown.said == []
     assert shown.asked == [shown.url]
-    shown.tab.close()
 
 
 def rows_at(rows, alpha=ALPHA, images=IMAGES):
@@ -379,8 +392,7 @@ def check_headline(shown, methods, change):
 
 
 @needs_chromium
-def test_the_page_shows_the_numbers_of_the_study(shown, study):
-    groups, *_ = read_study(study)
+def test_the_page_shows_the_numbers_of_the_study(shown, groups):
     check_headline(shown, groups[0.25], lambda rows: rows)
     shown.tab.select_option("#sigma", "1")
     shown.updated()
@@ -389,8 +401,7 @@ def test_the_page_shows_the_numbers_of_the_study(shown, study):
 
 
 @needs_chromium
-def test_the_sliders_recompute_every_number(shown, study):
-    groups, *_ = read_study(study)
+def test_the_sliders_recompute_every_number(shown, groups):
     shown.set("#alpha", "-4")
     assert shown.tab.locator("#alpha-text").inner_text() == "1e-4"
     check_headline(shown, groups[0.25], lambda rows: rows_at(rows, 1e-4))
@@ -405,8 +416,7 @@ def test_the_sliders_recompute_every_number(shown, study):
 
 
 @needs_chromium
-def test_two_sided_radii_are_those_of_the_same_votes(shown, study):
-    groups, *_ = read_study(study)
+def test_two_sided_radii_are_those_of_the_same_votes(shown, groups):
     before = shown.numbers()
     shown.tab.check("input[value=two]")
     shown.updated()
@@ -415,8 +425,7 @@ def test_two_sided_radii_are_those_of_the_same_votes(shown, study):
 
 
 @needs_chromium
-def test_the_bounds_of_labels_are_those_of_the_rows(shown, study):
-    groups, *_ = read_study(study)
+def test_the_bounds_of_labels_are_those_of_the_rows(shown, groups):
     results = [result for group in groups[0.25].values() for result in group.results]
     for index, result in enumerate(results):
         found = shown.tab.evaluate(f"() => Array.from(certificates({index}).label)")
@@ -461,18 +470,15 @@ def test_a_link_keeps_noise_level_alpha_and_methods(shown):
 
 
 @needs_chromium
-def test_claims_stand_on_the_page_and_no_heading_is_under_the_bar(browser, study, tmp_path):
+def test_claims_stand_on_the_page_and_no_heading_is_under_the_bar(show, study):
     claims = [["claim", "held", "tie"], ["AdvMacer beats SmoothAdv", "1", "2"]]
-    path = tmp_path / "index.html"
-    path.write_bytes(page.study_page(*read_study(study), claims=claims))
-    shown = Shown(browser, path)
+    shown = show(page.study_page(*read_study(study), claims=claims))
     assert shown.table("claims-table") == claims[1:]
     for link in shown.tab.locator("#contents a").all():
         heading = shown.tab.get_by_role("heading", name=link.inner_text(), exact=True)
         link.click()
         bar = shown.tab.locator("#controls").bounding_box()
         assert heading.bounding_box()["y"] >= bar["y"] + bar["height"]
-    shown.tab.close()
 
 
 @needs_chromium
@@ -503,8 +509,7 @@ def test_the_table_of_combinations_tells_which_are_not_sound(shown):
 
 
 @needs_chromium
-def test_images_are_filtered_and_sorted(shown, study):
-    groups, *_ = read_study(study)
+def test_images_are_filtered_and_sorted(shown, groups):
     rows = groups[0.25]["gaussian"].rows[0]
     wanted = {
         "all": rows,
@@ -527,10 +532,8 @@ def test_images_are_filtered_and_sorted(shown, study):
 
 
 @needs_chromium
-def test_images_have_their_pictures_and_the_names_of_their_classes(browser, study, tmp_path):
-    path = tmp_path / "index.html"
-    path.write_text(page_of(study, PICTURES))
-    shown = Shown(browser, path)
+def test_images_have_their_pictures_and_the_names_of_their_classes(show, study):
+    shown = show(page_of(study, PICTURES).encode())
     shown.tab.select_option("#sort", "smallest")
     rows = shown.table("gallery")
     labels = {f"image {idx}": idx % 2 for idx in range(IMAGES)}
@@ -541,30 +544,22 @@ def test_images_have_their_pictures_and_the_names_of_their_classes(browser, stud
         seen = Image.open(io.BytesIO(cut.screenshot())).convert("L")
         assert seen.getpixel((24, 24)) == GREYS[int(row[0].removeprefix("image "))]
     assert "not in this page" not in shown.tab.locator("#found").inner_text()
-    assert shown.said == []
     assert [url for url in shown.asked if not url.startswith("data:")] == [shown.url]
-    shown.tab.close()
 
 
 @needs_chromium
-def test_a_page_of_one_row_file_compares_it_with_nothing(browser, study, tmp_path):
-    path = tmp_path / "index.html"
-    path.write_bytes(page.rows_page([study / "results/0.25/gaussian-0.tsv"]))
-    shown = Shown(browser, path)
+def test_a_page_of_one_row_file_compares_it_with_nothing(show, study):
+    shown = show(page.rows_page([study / "results/0.25/gaussian-0.tsv"]))
     acr, error = (shown.numbers()["gaussian-0"][name] for name in ("value", "errorImages"))
     summary = shown.tab.locator("#summary").inner_text()
     assert summary == f"At σ = 0.25, gaussian-0 has an ACR of {acr:.3f} ± {error:.3f}."
     assert shown.tab.locator("#acr-chart").is_visible()
     assert shown.tab.locator("figcaption", has_text="Paired difference").is_hidden()
-    shown.tab.close()
 
 
 @needs_chromium
-def test_the_summary_names_the_largest_acr_of_all_rules(browser, tmp_path):
-    study = add_vote(make_study(tmp_path))
-    path = tmp_path / "index.html"
-    path.write_text(page_of(study))
-    shown = Shown(browser, path)
+def test_the_summary_names_the_largest_acr_of_all_rules(show, tmp_path):
+    shown = show(page_of(add_vote(make_study(tmp_path))).encode())
     assert "of all 5 models and ensembles" in shown.tab.locator("#largest").inner_text().lower()
     assert shown.tab.locator("#largest b").inner_text() == "advmacer 0-1 (vote)"
     headline = shown.tab.locator("#summary b").inner_text()
@@ -573,21 +568,16 @@ def test_the_summary_names_the_largest_acr_of_all_rules(browser, tmp_path):
     tied = shown.tab.locator("#headline tr.best", has=shown.tab.locator("td:nth-child(2) .tag")).count()
     assert len(bold) == 1 + tied
     assert "vote" not in " ".join(row[0] for row in shown.table("headline"))
-    shown.tab.close()
 
 
 @needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_the_page_fits_phones_and_desktops_in_light_and_dark(browser, study, text, width, scheme):
-    path = study / f"{width}-{scheme}.html"
-    path.write_text(text)
-    shown = Shown(browser, path, viewport={"width": width, "height": 900}, color_scheme=scheme)
+def test_the_page_fits_phones_and_desktops_in_light_and_dark(show, text, width, scheme):
+    shown = show(text.encode(), viewport={"width": width, "height": 900}, color_scheme=scheme)
     assert shown.tab.evaluate("document.documentElement.scrollWidth") == width
     paper = shown.tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", paper))) > 380) == (scheme == "light")
     for chart in shown.tab.locator(".chart svg").all():
         assert 200 < chart.bounding_box()["width"] <= width
     assert shown.tab.locator(".chart svg").count() == 6
-    assert shown.said == []
-    shown.tab.close()

@@ -1,5 +1,4 @@
 import io
-import json
 import shutil
 from contextlib import nullcontext
 from unittest.mock import patch
@@ -12,9 +11,8 @@ from rs.params import read_params
 from rs.reporting import report
 from rs.statistics import metrics
 from rs.storage import certificate_rows
-from rs.storage.files import write_json
 from stages.tables import main
-from tests.support.helpers import exit_code, write_row_file
+from tests.support.helpers import exit_code, refuses, update_json, write_row_file
 from tests.support.tiny_study import ENSEMBLES, N0, SIGMAS, cell_rows, make_study, undrawn
 
 
@@ -70,16 +68,15 @@ def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
     assert command(tiny, f"--logs={tiny / 'logs'}", f"--out={tiny / 'timed'}") == 0
     times = {path.name for path in (tiny / "timed").iterdir()}
     timed = ("cost", "weighting-0.25", "weighting-0.5")
-    assert times == {f"{stem}.{form}" for stem in timed for form in ("md", "tex", "csv")} | {
-        f"acr-vs-time.{form}" for form in ("csv", "png", "svg")
-    } | {"claims.md"}
+    tables = {f"{stem}.{form}" for stem in timed for form in ("md", "tex", "csv")}
+    assert times == tables | {"claims.md", *(f"acr-vs-time.{form}" for form in ("csv", "png", "svg"))}
 
 
 def stated(root, **values):
     """The sidecars of the study, after they have got these values."""
     sidecars = sorted((root / "results").rglob("*.json"))
     for path in sidecars:
-        write_json(path, json.loads(path.read_text()) | values)
+        update_json(path, **values)
     return sidecars
 
 
@@ -88,11 +85,8 @@ def stated(root, **values):
 )
 def test_rows_of_other_images_or_noise_than_the_others_are_refused(tiny, key, values, name):
     stated(tiny, **{key: values[0]})
-    path = tiny / f"results/0.5/pool/{ENSEMBLES[2]}.json"
-    write_json(path, json.loads(path.read_text()) | {key: values[1]})
-    with pytest.raises(
-        InputError, match=f"must be certified with the same {name}, got [0a]+ and [1b]+|[1b]+ and [0a]+"
-    ):
+    update_json(tiny / f"results/0.5/pool/{ENSEMBLES[2]}.json", **{key: values[1]})
+    with refuses(f"must be certified with the same {name}, got [0a]+ and [1b]+|[1b]+ and [0a]+"):
         tiny_report(tiny)
 
 
@@ -100,11 +94,10 @@ def test_rows_of_another_version_of_the_code_are_noted(tiny):
     """The stages for models and for pools are different code."""
     for path in stated(tiny, code="1" * 64):
         if path.parent.name == "pool":
-            write_json(path, json.loads(path.read_text()) | {"code": "2" * 64})
+            update_json(path, code="2" * 64)
     assert "Certified differently" not in "".join(markdown(tiny_report(tiny)).values())
     for name in ("gaussian-0", f"pool/{ENSEMBLES[0]}"):
-        path = tiny / f"results/0.25/{name}.json"
-        write_json(path, json.loads(path.read_text()) | {"code": "3" * 64})
+        update_json(tiny / f"results/0.25/{name}.json", code="3" * 64)
     assert (
         "Certified differently: code of models 33333333 (gaussian at sigma 0.25, seed 0), 11111111 (all others); code "
         "of pools 33333333 (advmacer 0-1 at sigma 0.25), 22222222 (all others)."
@@ -132,9 +125,8 @@ COMPARING = ["claims", "main", "differences", "bounds"] + [
 
 def test_every_table_says_what_was_certified_differently(tiny):
     for path in (tiny / "results").glob("*/**/*.json"):
-        sidecar = json.loads(path.read_text()) | {"precision": "float32", "versions": {"torch": "2.9.1"}}
-        sidecar |= {"precision": "bfloat16"} if path.stem == ENSEMBLES[0] else {}
-        path.write_text(json.dumps(sidecar))
+        precision = "bfloat16" if path.stem == ENSEMBLES[0] else "float32"
+        update_json(path, precision=precision, versions={"torch": "2.9.1"})
     said = "Certified differently: precision bfloat16 (advmacer 0-1), float32 (all others)."
     texts = markdown(times_of(tiny) | tiny_report(tiny))
     assert {name for name, text in texts.items() if said in text} == {f"{stem}.md" for stem in COMPARING}
@@ -176,8 +168,7 @@ def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, 
         path.write_text("epoch,seconds\n2,99.0\n4,100.0\n")
     for path in tiny.rglob("alone.csv"):
         path.write_text(path.read_text().replace(".5", ".75"))
-    stray = cell_rows("gaussian", 0.5, 0)
-    write_row_file(stray, tiny / "results" / "0.5" / "unlisted-0.tsv")
+    write_row_file(cell_rows("gaussian", 0.5, 0), tiny / "results" / "0.5" / "unlisted-0.tsv")
     again = tiny_report(tiny)
     assert again.keys() == made.keys()
     names = {name for name in made if not name.endswith((".png", ".svg"))}  # drawn of the others' numbers
@@ -200,10 +191,8 @@ def test_times_of_another_training_or_other_rows_are_not_reported(tiny):
     assert {*cost["method"]} == {"gaussian", "advmacer"}
     assert weighting["seconds"].notna().all()
     for sigma in SIGMAS:
-        path = tiny / f"logs/{sigma}/gaussian/0/provenance.json"
-        write_json(path, json.loads(path.read_text()) | {"classifier": "f" * 64})
-    path = tiny / f"results/0.5/pool/{ENSEMBLES[0]}.json"
-    write_json(path, json.loads(path.read_text()) | {"device": "cuda"})
+        update_json(tiny / f"logs/{sigma}/gaussian/0/provenance.json", classifier="f" * 64)
+    update_json(tiny / f"results/0.5/pool/{ENSEMBLES[0]}.json", device="cuda")
     content = times_of(tiny)
     cost, weighting = (pd.read_csv(io.BytesIO(content[name])) for name in ("cost.csv", "weighting-0.5.csv"))
     assert {*cost["method"]} == {"advmacer"}

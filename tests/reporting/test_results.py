@@ -67,15 +67,12 @@ def test_what_a_sidecar_does_not_say_differs_from_what_another_says():
 
 def test_of_a_method_whose_seeds_differ_the_seed_is_named_and_the_sigma_where_these_differ_too():
     results = [ran("a", 0, device="cpu"), ran("a", 1, device="cuda"), *(ran(name, device="cpu") for name in "bc")]
-    assert notes.provenance_notes(results) == ["Certified differently: device cuda (seed 1 of a), cpu (all others)."]
+    said = "Certified differently: device cuda ({}), cpu (all others)."
     elsewhere = replace(results[1], sigma=0.25)
-    assert notes.provenance_notes([*results, elsewhere]) == [
-        "Certified differently: device cuda (seed 1 of a), cpu (all others)."
-    ]
     other = replace(elsewhere, provenance=results[0].provenance)
-    assert notes.provenance_notes([*results, other]) == [
-        "Certified differently: device cuda (a at sigma 0.5, seed 1), cpu (all others)."
-    ]
+    assert notes.provenance_notes(results) == [said.format("seed 1 of a")]
+    assert notes.provenance_notes([*results, elsewhere]) == [said.format("seed 1 of a")]
+    assert notes.provenance_notes([*results, other]) == [said.format("a at sigma 0.5, seed 1")]
 
 
 def test_provenance_is_those_of_the_sidecar_with_the_minor_series_of_what_computes():

@@ -15,8 +15,8 @@ from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
 from rs.statistics.radius import lower_bound, radius
-from rs.storage import certificate_rows, files
-from tests.support.helpers import write_row_file
+from rs.storage import certificate_rows
+from tests.support.helpers import refuses, update_json, write_row_file
 from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labelled, make_rows, write_rows
 
 LABELS = np.arange(IMAGES) % 2
@@ -29,8 +29,7 @@ def frame(seed, **changes):
 def written(path, rows, **sidecar):
     """The path of rows, with a sidecar that says more."""
     write_rows(rows, path)
-    beside = certificate_rows.sidecar_of(path)
-    files.write_json(beside, files.read_json(beside) | sidecar)
+    update_json(certificate_rows.sidecar_of(path), **sidecar)
     return path
 
 
@@ -94,11 +93,8 @@ def test_the_scope_of_weights_says_whether_certificates_are_sound(tmp_path, scop
 
 def test_one_image_has_no_error_and_skipped_draws_no_bound(tmp_path):
     (index,) = np.flatnonzero(frame(1)["correct"] == 0)[:1]
-    row = (
-        frame(1)
-        .iloc[[index]]
-        .assign(predict=0, label=1, correct=0, radius=0.0, p_lower=0.0, n=0, counts="-", mode="shortcut")
-    )
+    skipped = {"radius": 0.0, "p_lower": 0.0, "n": 0, "counts": "-", "mode": "shortcut"}
+    row = frame(1).iloc[[index]].assign(predict=0, label=1, correct=0, **skipped)
     write_row_file(row, tmp_path / "one.tsv")
     about = summarize_rows(tmp_path / "one.tsv")
     assert (about["acr"], about["standard_error"]) == (0.0, None)
@@ -117,9 +113,8 @@ def test_radii_that_are_alike_in_six_digits_keep_their_own_numbers(a, b):
     about, found = summarize_rows(a, near), compare_rows(a, b, near)
     assert list(about["certified_accuracy"]) == list(found["certified_accuracy"]) == named
     assert list(about["certified_accuracy"].values()) == [float(metrics.certified_accuracy(rows, r)) for r in near]
-    radii, shares = (
-        line for line in summary_text(about).split("\n") if "certified accuracy" in line or line[:24].isspace()
-    )
+    lines = summary_text(about).split("\n")
+    radii, shares = (line for line in lines if "certified accuracy" in line or line[:24].isspace())
     assert [radii.rindex(name) + len(name) for name in named] == [k + 1 for k, c in enumerate(shares) if c == "%"]
     lines = comparison_text(found).split("\n")
     head = next(line for line in lines if line.endswith("A - B"))
@@ -133,12 +128,8 @@ def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path, asked)
     rows = frame(1)
     held = (rows["predict"] >= 0) & (rows["radius"] >= asked[0])
     largest = np.where(rows["radius"] >= 0.25, 0.25, 0.0)
-    certified = {
-        "radius": largest,
-        "predict": rows["predict"].where(held, -1),
-        "correct": rows["correct"].where(held, 0),
-    }
-    certified["p_lower"] = np.where(held, ndtr(largest / rows["sigma"]), 0.0)
+    certified = {"predict": rows["predict"].where(held, -1), "correct": rows["correct"].where(held, 0)}
+    certified |= {"radius": largest, "p_lower": np.where(held, ndtr(largest / rows["sigma"]), 0.0)}
     path = written(tmp_path / "some.tsv", rows.assign(mode=f"at-radius:{','.join(map(str, asked))}:{N}", **certified))
     about, difference = summarize_rows(path), compare_rows(path, path)
     shares = [float(metrics.certified_accuracy(rows, radius)) for radius in asked]
@@ -187,10 +178,7 @@ REFUSED = {
     "noise": (lambda path: written(path, labelled(make_rows(0.25, 2), LABELS)), "must have the same sigma"),
     "mode": (lambda path: written(path, frame(2, mode=f"acr-error:0.1:{N}")), "certified alike"),
     "labels": (lambda path: written(path, labelled(make_rows(0.5, 2), 1 - LABELS)), "must have the same labels"),
-    "images": (
-        lambda path: written(path, frame(2).assign(idx=np.arange(IMAGES) + 50), subset="range-50-62"),
-        "in common, got 0",
-    ),
+    "images": (lambda path: written(path, frame(2, idx=range(50, 62)), subset="range-50-62"), "in common, got 0"),
     "data set": (lambda path: written(path, frame(2), images="others"), "sidecars have different images"),
     "its name": (lambda path: written(path, frame(2), dataset="other"), "sidecars have different dataset"),
     "its classes": (lambda path: written(path, frame(2), classes=4), "sidecars have different classes"),
@@ -312,9 +300,7 @@ def test_a_file_beside_a_log_is_not_its_sidecar(logs, beside):
 
 def test_what_is_neither_rows_nor_a_log_is_told_both_forms(tmp_path):
     (tmp_path / "notes.txt").write_text("idx\tlabel\n0\t1\n")
-    with pytest.raises(
-        InputError, match=r"columns idx .* scope, or a log .* idx label predict radius correct time, .* got 'idx label'"
-    ):
+    with refuses(r"columns idx .* scope, or a log .* idx label predict radius correct time, .* got 'idx label'"):
         summarize_rows(tmp_path / "notes.txt")
 
 

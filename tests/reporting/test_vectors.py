@@ -22,11 +22,9 @@ RELATIVE = 1e-9
 
 def close(found, expected):
     """Hold rows of values against others; an error over seeds can be ``None``."""
-    for mine, theirs in zip(found, expected, strict=True):
-        assert [value is None for value in mine] == [value is None for value in theirs]
-        assert [value or 0 for value in mine] == pytest.approx(
-            [value or 0 for value in theirs], rel=RELATIVE, abs=1e-12
-        )
+    for row, other in zip(found, expected, strict=True):
+        assert [value is None for value in row] == [value is None for value in other]
+        assert [value or 0 for value in row] == pytest.approx([value or 0 for value in other], rel=RELATIVE, abs=1e-12)
 
 
 def split(kind):
@@ -152,10 +150,8 @@ PAGE = {
 @pytest.mark.parametrize("kind", PAGE)
 def test_the_page_says_the_same(kind):
     arguments, values = split(kind)
-    program = (
-        f"const arguments_ = JSON.parse(require('fs').readFileSync(0));\n{(page.WEB / 'statistics.js').read_text()}"
-    )
-    program += f"\nconsole.log(JSON.stringify(arguments_.map({PAGE[kind]})));"
+    program = f"const given = JSON.parse(require('fs').readFileSync(0));\n{(page.WEB / 'statistics.js').read_text()}"
+    program += f"\nconsole.log(JSON.stringify(given.map({PAGE[kind]})));"
     given = json.dumps(list(arguments))
     done = subprocess.run([NODE, "-e", program], input=given, capture_output=True, text=True, check=True)
     close(json.loads(done.stdout), values)

@@ -130,16 +130,14 @@ class TestFamilies:
 
     def test_the_reference_is_of_the_same_members_under_whatever_name(self):
         """By seeds (1, 2) only MME is declared: its reference is that sub-ensemble of the family, 4.075."""
-        results = [*MODELS, *OF_TWO, ensemble(PAIRS[2], "mme", [4.1, 4.0, 4.1, 4.2])]
-        table = ensembles(results, 0.5)
+        table = ensembles([*MODELS, *OF_TWO, ensemble(PAIRS[2], "mme", [4.1, 4.0, 4.1, 4.2])], 0.5)
         row = table.data[table.data["combination"] == "mme"].iloc[0]
         assert row["reference_difference"] == pytest.approx(4.1 - 4.075)
         assert cell(table, "to average", combination="mme").strip("*").endswith("images only")
 
     def test_a_family_is_compared_with_the_reference_only_where_all_its_members_have_it(self):
         more = family(PAIRS, higher(0.7), "optimal")
-        whole = ensembles([*MODELS, *OF_TWO, *more], 0.5)
-        shown = cell(whole, "to average", combination="optimal").strip("*")
+        shown = cell(ensembles([*MODELS, *OF_TWO, *more], 0.5), "to average", combination="optimal").strip("*")
         assert shown.startswith("+0.2667 ± 0.0000 [")  # .2, .2 and .4
         lacking = ensembles([*MODELS, *OF_TWO[:2], *more], 0.5)
         assert "to average" not in lacking.header
@@ -151,10 +149,8 @@ class TestFamilies:
         for results in ([*MODELS, one, *OF_TWO], [*MODELS, *OF_TWO, one]):
             frame = sizes(results, "average")
             assert frame[["ensemble", "members"]].to_numpy().tolist() == [["advmacer x1", 1], ["advmacer x2", 2]]
-            alone, pairs = (
-                estimate(of([[("advmacer", s)] for s in SEEDS], [TRIO["advmacer", s] for s in SEEDS])),
-                estimate(of(PAIRS, [higher(0.5)(own) for own in PAIRS])),
-            )
+            alone = estimate(of([[("advmacer", s)] for s in SEEDS], [TRIO["advmacer", s] for s in SEEDS]))
+            pairs = estimate(of(PAIRS, [higher(0.5)(own) for own in PAIRS]))
             assert frame["error"].tolist() == [alone.error, pairs.error]
             assert frame["error_images"].tolist() == [alone.error_images, pairs.error_images]
         assert sizes([*MODELS, one], "average")["error"].isna().tolist() == [False, True]
@@ -163,12 +159,8 @@ class TestFamilies:
 class TestSizes:
     def test_one_member_is_the_mean_over_seeds_of_each_method_in_an_ensemble(self):
         frame = sizes([*ALL, result("macer", [1.0] * 4)], "average")
-        errors = ["error_images", "error"]
-        numbers = [
-            "acr",
-            *errors,
-            *(f"{name}_{error}".removesuffix("_") for name in ("gain", "to_best") for error in ["", *errors]),
-        ]
+        numbers = ["acr", "error_images", "error", "gain", "gain_error_images", "gain_error"]
+        numbers += ["to_best", "to_best_error_images", "to_best_error"]
         assert frame.columns.tolist() == ["sigma", "kind", "ensemble", "members", *numbers]
         assert frame.drop(columns=numbers).to_numpy().tolist() == [
             [0.5, "advmacer", "advmacer x1", 1],
