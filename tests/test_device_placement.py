@@ -133,9 +133,8 @@ def split(device, folder, members=1, batch=None, **settings):
     module = models[0] if len(models) == 1 else Ensemble(models, ENTRIES["average"].rule)
     base = Classifier("a", module.eval(), dataset="tiny", classes=CLASSES, shape=SHAPE, sigma=SIGMA)
     chosen = CertificationSettings(**CERTIFY | settings)
-    certify_model(
-        base, tiny_images(3, 1), chosen, SmoothingOptions(device=device, batch=batch), out=folder / "rows.tsv"
-    )
+    options = SmoothingOptions(device=device, batch=batch)
+    certify_model(base, tiny_images(3, 1), chosen, options, out=folder / "rows.tsv")
 
 
 def training(device, folder, method, **changes):

@@ -8,6 +8,7 @@ from pydantic import Field
 from rs import params
 from rs.errors import InputError
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
+from tests.support.helpers import refuses
 
 
 @validated
@@ -27,9 +28,8 @@ GOOD = {"draws": 1, "steps": 0, "lam": 0.0, "gamma": 8.0, "mode": "fast", "flag"
 
 def message(call, *given):
     """What an InputError says, which is one line."""
-    with pytest.raises(InputError) as caught:
+    with refuses() as caught:
         call(*given)
-    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
@@ -82,9 +82,8 @@ def test_text_that_would_grow_without_bound_is_refused_before_it_is_built(text, 
 
 @pytest.mark.parametrize("path", ["x" * 256, "a/" + "\u00e9" * 128 + "/b", "a/" * 1501, "a\0b", "\ud800"])
 def test_a_path_that_no_file_can_have_is_refused_before_it_is_looked_for(path):
-    assert message(params.validate, params.FilePath, path, "datasets.tiny.root").startswith(
-        "params.yaml: datasets.tiny.root: "
-    )
+    said = message(params.validate, params.FilePath, path, "datasets.tiny.root")
+    assert said.startswith("params.yaml: datasets.tiny.root: ")
 
 
 def test_a_file_that_is_too_large_is_refused_unread(tmp_path):

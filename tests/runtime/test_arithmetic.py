@@ -108,9 +108,8 @@ def test_native_arithmetic_changes_nothing_and_another_processor_computes_native
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
     chosen({"arithmetic": "portable"})
     assert dict(os.environ) == before
-    assert capfd.readouterr().err == (
-        "warning: recipes.tiny.arithmetic is portable on x86-64 only; here it is native\n"
-    )
+    said = "warning: recipes.tiny.arithmetic is portable on x86-64 only; here it is native\n"
+    assert capfd.readouterr().err == said
 
 
 def test_portable_arithmetic_is_refused_where_torch_runs_another(monkeypatch):

@@ -32,9 +32,8 @@ def test_the_closure_is_what_the_standard_library_finds(stage: str) -> None:
     finder = ModuleFinder(path=[str(ROOT)])
     finder.run_script(str(ROOT / "stages" / f"{stage}.py"))
     files = {Path(module.__file__).relative_to(ROOT) for module in finder.modules.values() if module.__file__}
-    assert files - {code_fingerprint.TABLE, code_fingerprint.RULES} <= code_fingerprint.closure(
-        ROOT, Path("stages", f"{stage}.py")
-    )
+    used = code_fingerprint.closure(ROOT, Path("stages", f"{stage}.py"))
+    assert files - {code_fingerprint.TABLE, code_fingerprint.RULES} <= used
     assert Path("rs", "command_line", "shell.py") in files
 
 
@@ -68,16 +67,8 @@ def test_a_stage_does_not_depend_on_single_methods_but_on_what_they_share(tmp_pa
         rs__methods__base="import rs.soft",
         rs__soft="",
     )
-    assert set(code_fingerprint.module_hashes(root, Path("stages/train.py"))) == {
-        "stages/train.py",
-        "rs/methods/base.py",
-        "rs/soft.py",
-    }
-    assert set(code_fingerprint.module_hashes(root, Path("rs/methods/macer.py"))) == {
-        "rs/methods/macer.py",
-        "rs/methods/base.py",
-        "rs/soft.py",
-    }
+    for path in ("stages/train.py", "rs/methods/macer.py"):
+        assert set(code_fingerprint.module_hashes(root, Path(path))) == {path, "rs/methods/base.py", "rs/soft.py"}
 
 
 COMMENTED = '''"""A module."""

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -95,8 +96,7 @@ def test_votes_are_those_of_a_slow_loop_over_the_first_draws_of_the_blocks(draws
 def test_the_size_of_a_batch_does_not_change_the_votes(batch):
     base, x = smallnet(), tiny_images().pixels(0)
     usual, other = (SmoothedClassifier(base, 2, SIGMA, batch=b).certify(x, 130, 730, 0.01) for b in (None, batch))
-    assert usual.counts0.tolist() == other.counts0.tolist()
-    assert usual.counts.tolist() == other.counts.tolist()
+    assert (usual.counts0.tolist(), usual.counts.tolist()) == (other.counts0.tolist(), other.counts.tolist())
 
 
 def test_no_more_than_a_batch_is_evaluated_at_once():
@@ -187,12 +187,9 @@ def test_bfloat16_runs_the_base_classifier_in_bfloat16_on_float32_noise():
 @pytest.mark.parametrize("label", ["1", 2, -1, 0.5])
 def test_a_label_that_no_class_has_is_refused_and_not_taken_for_a_wrong_one(label):
     classifier, run = SmoothedClassifier(Constant(1), None, SIGMA), Decider([0.1], SIGMA, 0.01, 100)
-    for certify in (
-        lambda: classifier.certify(X, label=label),
-        lambda: classifier.certify_until(X, 10, run, label=label),
-    ):
+    for certify in (partial(classifier.certify, X), partial(classifier.certify_until, X, 10, run)):
         with pytest.raises(InputError, match=f"label must be a class, a whole number from 0 to 1, got {label!r}"):
-            certify()
+            certify(label=label)
 
 
 def test_a_label_may_be_a_number_of_numpy_or_torch():

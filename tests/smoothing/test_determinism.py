@@ -109,8 +109,7 @@ GOOD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_what_is_one_function_passes_and_keeps_its_mode_and_state(name):
     model = GOOD[name]().train()
-    shape = (3, 32, 32) if name == "resnet8" else SHAPE
-    images = noisy_pair(shape, CPU)
+    images = noisy_pair((3, 32, 32) if name == "resnet8" else SHAPE, CPU)
     state = {key: value.clone() for key, value in model.state_dict().items()}
     check_deterministic(model, images)
     assert all(module.training for module in model.modules())

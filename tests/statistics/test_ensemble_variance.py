@@ -31,9 +31,8 @@ def test_the_variance_of_an_equal_average_keeps_the_paper_s_bound(case):
 
 
 def test_means_over_no_pairs_are_nan():
-    one_method, one_each = (
-        mean_covariances(covariances(margins(2)), 0, methods) for methods in (["a", "a"], ["a", "b"])
-    )
+    of_two = covariances(margins(2))
+    one_method, one_each = (mean_covariances(of_two, 0, methods) for methods in (["a", "a"], ["a", "b"]))
     assert np.isnan([one_method.across, one_each.within]).all()
     assert np.isfinite([one_method.within, one_each.across]).all()
 

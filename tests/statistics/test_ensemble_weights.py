@@ -176,8 +176,7 @@ def test_global_weights_minimise_the_sum_over_the_images_with_a_bound():
     assert found.used_share == pytest.approx(2 / 3)
 
     def total(w):
-        both = [moments(z) for z in good]
-        return sum(variance(w, s, inverse_square_margins(means, 0)) for means, s in both)
+        return sum(variance(w, s, inverse_square_margins(means, 0)) for means, s in map(moments, good))
 
     grid = np.linspace(0, 1, 10_001)
     best = grid[np.argmin([total([w, 1 - w]) for w in grid])]

@@ -199,9 +199,7 @@ def test_a_transferred_bound_fails_with_probability_alpha_at_most(compared):
 
 @given(votes, votes, alphas)
 def test_a_transferred_bound_is_a_difference_of_scipys_exact_bounds(vote, loss, alpha):
-    bounds = [
-        stats.binomtest(k, n, alternative=side).proportion_ci(1 - alpha / 2, method="exact")
-        for (k, n), side in ((vote, "greater"), (loss, "less"))
-    ]
-    expected = max(0.0, bounds[0].low - bounds[1].high)
+    low = stats.binomtest(*vote, alternative="greater").proportion_ci(1 - alpha / 2, method="exact").low
+    high = stats.binomtest(*loss, alternative="less").proportion_ci(1 - alpha / 2, method="exact").high
+    expected = max(0.0, low - high)
     assert transferred_bound(*vote, *loss, alpha) == pytest.approx(expected, rel=1e-9, abs=1e-12)

@@ -108,8 +108,7 @@ def test_looks_ever_say_yes_at_p0_with_probability_at_most_alpha(alpha, budget, 
 def test_without_a_split_of_alpha_the_same_looks_would_break_the_promise(p0):
     """What the split is for, and proof that the enumeration can tell."""
     times = look_schedule(5000, 1.25)
-    naive = crossing_probability(lambda k, check: lower_bound(k, times[check], 0.05) >= p0, times, p0)
-    assert naive > 0.1
+    assert crossing_probability(lambda k, check: lower_bound(k, times[check], 0.05) >= p0, times, p0) > 0.1
 
 
 def outcomes(make, p, step, budget):
@@ -148,9 +147,8 @@ def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_m
     """At p = w_k, the share of successes with which the last look says yes, and above."""
     beta = 0.1
     for k, r in enumerate(RADII[:3]):
-        share = float(
-            required_share(Cumulative(look_schedule(10, Cumulative.growth, 2), 0.3, beta), (float(ndtr(r)),))[0]
-        )
+        rule = Cumulative(look_schedule(10, Cumulative.growth, 2), 0.3, beta)
+        share = float(required_share(rule, (float(ndtr(r)),))[0])
         for p in (share, (1 + share) / 2):
             made = outcomes(lambda: Decider(RADII, 1, 0.3, 10, beta=beta, step=2), p, 2, 10)
             assert sum(chance for run, chance in made if answers(run)[RADII[k]] == "no") <= beta
@@ -220,8 +218,7 @@ def test_a_run_stops_at_the_first_look_from_which_it_expects_at_most_the_error(p
 
 def test_a_bound_of_just_one_half_certifies_the_radius_0():
     """Ten of ten at the only look: alpha^(1/10) = 1/2 at alpha = 2^-10."""
-    run = play(ExpectedRadius(1.0, 0.1, 2.0**-10, 10, step=10), [1.0])
-    assert run.certified() == (0.5, 0.0)
+    assert play(ExpectedRadius(1.0, 0.1, 2.0**-10, 10, step=10), [1.0]).certified() == (0.5, 0.0)
 
 
 def mean_radius(make, p):

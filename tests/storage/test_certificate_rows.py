@@ -60,9 +60,7 @@ def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, vo
     made = row(votes=votes, sigma=sigma, radius=float(radius(lower_bound(votes, N, ALPHA), sigma)))
     write_row_file([made], path)
     back = certificate_rows.read_rows(path)
-    assert [back[name][0] for name in ("radius", "p_lower", "sigma")] == [
-        made[name] for name in ("radius", "p_lower", "sigma")
-    ]
+    assert all(back[name][0] == made[name] for name in ("radius", "p_lower", "sigma"))
 
 
 @pytest.mark.parametrize(
@@ -80,8 +78,7 @@ def test_what_python_alone_would_read_as_a_number_is_refused_by_its_line(tmp_pat
 
 
 def test_evaluations_of_members_are_a_further_column_where_they_are_counted(tmp_path):
-    made = [row(0, evaluations=1210), row(1, label=1, evaluations=1100)]
-    write_row_file(made, tmp_path / "a.tsv")
+    write_row_file([row(0, evaluations=1210), row(1, label=1, evaluations=1100)], tmp_path / "a.tsv")
     header, line, _ = (tmp_path / "a.tsv").read_text().splitlines()
     assert header == certificate_rows.row_header(["evaluations"]) == f"{certificate_rows.HEADER}\tevaluations"
     assert line == f"{certificate_rows.format_row(row(0))}\t1210"
@@ -101,9 +98,8 @@ def test_fewer_evaluations_than_draws_are_refused(tmp_path):
 
 @given(st.lists(st.integers(0, 10**6), max_size=12))
 def test_counts_read_back_as_the_votes_of_the_classes_that_have_any(votes):
-    assert certificate_rows.parse_counts(certificate_rows.format_counts(votes)) == {
-        k: v for k, v in enumerate(votes) if v
-    }
+    expected = {k: v for k, v in enumerate(votes) if v}
+    assert certificate_rows.parse_counts(certificate_rows.format_counts(votes)) == expected
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,9 @@ def entry(**changes):
     return {"members": {"macer": [0]}, "combinations": ["average"], **changes}
 
 
+OF_MACER = {"ensembles": {"a": entry(members={"macer": 1})}, "combinations": KNOWN, "methods": ["macer"]}
+
+
 def of(*entries, **grid):
     return declared({"combinations": KNOWN, "ensembles": named(*entries), **grid})
 
@@ -212,15 +215,7 @@ def test_an_entry_that_is_no_ensemble_is_named(changes, message):
             "combinations.../a.[key]: String should",
         ),
         *(
-            (
-                {
-                    "ensembles": {"a": entry(members={"macer": 1})},
-                    "combinations": KNOWN,
-                    "methods": ["macer"],
-                    key: wrong,
-                },
-                f"params.yaml: {place}: Input should be",
-            )
+            (OF_MACER | {key: wrong}, f"params.yaml: {place}: Input should be")
             for key in ("methods", "members", "seeds")
             for wrong, place in (([["macer"]], f"{key}.0"), (True, key))
         ),

@@ -21,7 +21,7 @@ from rs.statistics import metrics
 from rs.training.history import HISTORY, TIMING
 from rs.training.recipe import RunOptions
 from rs.training.warnings import warn_of_chance
-from tests.support.helpers import smallnet, tiny_images, trainer, weights
+from tests.support.helpers import refuses, smallnet, tiny_images, trainer, weights
 
 HINGED = ("macer", "advmacer")
 
@@ -73,8 +73,7 @@ def test_every_method_trains_and_writes_the_documented_history(method):
         assert 0 <= row["accuracy"] <= 1
         assert row["gradient_norm"] > 0
     assert not made.model.training
-    after = weights(made.model)
-    assert all(after[key] != before[key] for key in before)  # every layer learns, every statistic moves
+    assert all(value != before[key] for key, value in weights(made.model).items())  # layers learn, statistics move
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -83,8 +82,7 @@ def test_every_method_learns_what_it_was_not_shown(method):
     made = trainer(method, epochs=6, milestones=[])
     made.run()
     fresh = tiny_images(200, seed=7)
-    logits = made.model(torch.from_numpy(fresh.images) / 255)
-    right = (logits.argmax(dim=1).numpy() == fresh.labels).sum()
+    right = (made.model(torch.from_numpy(fresh.images) / 255).argmax(dim=1).numpy() == fresh.labels).sum()
     assert right > stats.binom.isf(1e-6, 200, 0.5)
 
 
@@ -332,9 +330,8 @@ def test_an_accuracy_is_chance_up_to_the_quantile_of_as_many_coins(capsys, accur
 def test_a_loss_that_is_not_finite_names_its_epoch_and_keeps_the_last_checkpoint(tmp_path, value):
     """Three steps an epoch: the sixth is the last of epoch 2."""
     made = spied(trainer(epochs=4), 6, lambda _, result: with_loss(result, result.loss * value))
-    with pytest.raises(InputError, match=f"the loss must stay finite, but epoch 2 gave {value}") as caught:
+    with refuses(f"the loss must stay finite, but epoch 2 gave {value}"):
         made.run(tmp_path / "checkpoint.pt")
-    assert "\n" not in str(caught.value)
     kept = trainer(epochs=4)
     kept.restore(tmp_path / "checkpoint.pt")
     assert kept.progress.epoch == 1
