@@ -462,6 +462,9 @@ def test_every_method_in_the_seconds_of_advmacer_has_the_acr_that_the_page_says(
     assert float(acrs["consistency"][0]) > pd.read_csv(ROOT / "reports/cifar10-cpu/ensembles-0.25.csv")["acr"].max()
     assert "ahead of AdvMacer at 0.25**, of all ensembles above too" in words_of("docs/cifar10-cpu.md")
     assert verdicts["gaussian"] == ["a tie", "behind", "behind"]
+    assert (verdicts["cat-rs"], verdicts["hard-drop"]) == (["behind"] * 3, ["behind", "behind", "a tie"])
+    trainings = [acr(rows) for rows in rows_of("hard-drop", results("cifar10-cpu-equal-seconds", "1.0"))[0]]
+    assert f"At 1.0 its two trainings have {trainings[0]:.3f} and {trainings[1]:.3f}" in words_of("docs/cifar10-cpu.md")
     assert "**Gaussian training ties with AdvMacer at 0.25**" in words_of("docs/cifar10-cpu.md")
 
 
