@@ -25,6 +25,7 @@ LOCK = YAML(typ="safe", pure=True).load((ROOT / "dvc.lock").read_text())["stages
 STUDY = YAML(typ="safe", pure=True).load((ROOT / "reports/rows/cifar10-cpu/params.yaml").read_text())
 STUDIED = STUDY["methods"] + STUDY["methods_with_targets"]
 """Methods of the committed rows of CIFAR-10."""
+SECONDS = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", index_col="method")["seconds"]  # of an epoch
 COMPUTING = ("numpy", "scikit-learn", "scipy", "torch")
 """Packages whose version is part of a result, beside the machine's C library."""
 
@@ -427,23 +428,21 @@ def test_what_few_images_say_and_the_others_is_of_the_committed_rows(results):
 
 
 def test_the_seconds_of_trainings_that_the_page_compares_are_those_of_the_committed_epochs():
-    seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", index_col="method")["seconds"]
     text = words_of("docs/cifar10-cpu.md")
-    longer = f"{100 * (6 * seconds['advmacer'] / (7 * seconds['macer']) - 1):.0f} %"
+    longer = f"{100 * (6 * SECONDS['advmacer'] / (7 * SECONDS['macer']) - 1):.0f} %"
     assert f"**AdvMacer beats MACER**, in {longer} more training time" in text
     assert f"AdvMacer's six epochs take {longer} longer than MACER's seven" in text
-    share = f"{100 * seconds['consistency'] / seconds['advmacer']:.0f} %"
+    share = f"{100 * SECONDS['consistency'] / SECONDS['advmacer']:.0f} %"
     assert f"**Consistency costs {share} of AdvMacer's seconds" in text
 
 
 def test_every_method_in_the_seconds_of_advmacer_has_the_acr_that_the_page_says(results, unpacked):
-    seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", index_col="method")["seconds"]
     titles, rows = table("docs/cifar10-cpu.md", "method", "epochs", "time")
     assert titles == [title for level in LEVELS for title in (f"σ = {level}", "to advmacer")]
     assert [method for method, *_ in rows] == STUDIED
     longer, acrs, verdicts = results("cifar10-cpu-equal-seconds", LEVELS[-1]), {}, {}
     for method, epochs, time, *cells in rows:
-        assert time == f"{100 * int(epochs) * seconds[method] / seconds['advmacer'] / 6:.0f} %"
+        assert time == f"{100 * int(epochs) * SECONDS[method] / SECONDS['advmacer'] / 6:.0f} %"
         study = "cifar10-cpu-equal-seconds" if (longer / f"{method}-0.tsv").exists() else "cifar10-cpu"
         for level, acr_shown, gain_shown in zip(LEVELS, cells[::2], cells[1::2], strict=True):
             history = unpacked[study] / "logs/cifar10-cpu" / level / method / "0" / "history.csv"
