@@ -481,6 +481,16 @@ def test_the_verdicts_on_macer_in_the_seconds_of_advmacer_are_those_of_the_claim
     assert "the claim holds at 0.25 and 0.5, and is a tie at 1.0" in text
 
 
+def test_the_tuning_of_warm_starts_is_that_of_the_committed_table():
+    tuning = pd.read_csv(ROOT / "docs/tuning/cifar10-cpu-warm-advmacer.csv")
+    _, rows = table("docs/warm-starts.md", "start", "epochs", "learning rate", "ACR")
+    assert rows == [
+        [start, str(row.epochs), rate, f"{row.acr:.3f} ± {row.error:.3f}"]
+        for row in tuning.itertuples()
+        for start, rate in [row.setting.split("; learning_rate ")]
+    ]
+
+
 def test_hard_drop_has_the_lowest_clean_accuracy_at_1_after_stability():
     for level in LEVELS:
         rows = [committed("main", "cifar10-cpu", method=name, sigma=float(level)) for name in STUDIED]
