@@ -13,7 +13,8 @@ from rs.statistics import metrics
 from rs.storage import certificate_rows
 from stages.tables import main
 from tests.support.helpers import exit_code, refuses, update_json, write_row_file
-from tests.support.tiny_study import ENSEMBLES, N0, SIGMAS, cell_rows, make_study, undrawn
+from tests.support.tiny_bundle import undrawn
+from tests.support.tiny_study import ENSEMBLES, N0, SIGMAS, cell_rows, make_study
 
 
 @pytest.fixture

@@ -176,9 +176,3 @@ def result(name, radii, correct=None, sigma=0.5, seed=0, **changes):
     frame = pd.DataFrame({"idx": range(size), "label": 0, "radius": radii, "correct": correct} | budget)
     made = {"subset": "all", "training_seconds": 60.0} | changes
     return Result(name=name, sigma=sigma, seed=seed, rows=frame.assign(sigma=sigma), **made)
-
-
-def undrawn(name, data, draw):
-    """In the place of pictures, which take most of the time of a report and are the same in most tests: their names."""
-    table = {f"{name}.csv": data.to_csv(index=False, lineterminator="\n").encode()}
-    return table if data.empty else table | {f"{name}.png": b"", f"{name}.svg": b""}
