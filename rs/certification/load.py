@@ -32,6 +32,7 @@ from rs.statistics.certificate import radius_text
 from rs.storage import files
 
 NO_ROUTER = "MODEL must be a model folder or an ensemble *.json, got the router {}; give its parts"
+"""Message where a router is given, and one classifier is needed."""
 
 
 @dataclass(frozen=True)
