@@ -6,7 +6,7 @@ VENV ?= .venv
 # Cells of the pipeline that `make repro` runs at once, and tests that `make test` does.
 JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
-CELLS := train train_members targets train_from_targets certify certify_from_targets ensemble weights certify_ensembles
+CELLS := train train_members targets train_from_targets start train_from_start certify certify_from_targets certify_from_start ensemble weights certify_ensembles
 
 .PHONY: repro study times test trust audit licences vulnerabilities test-portable check format docs setup setup-hashed bench
 

@@ -95,7 +95,7 @@ class StudyFiles:
             seed=cell.seed,
             rows=rows,
             subset=subset_of(sidecar),
-            training_seconds=None if timing is None else float(timing["seconds"].iloc[-1]),
+            training_seconds=None if timing is None else float(timing["total"].iloc[-1]),
             classes=sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
             scope=rows["scope"].iloc[0],
             provenance=Provenance.of(sidecar),
@@ -228,7 +228,7 @@ class StudyFiles:
                 continue
             history = read_table(cell.log(self.logs, "history.csv"), ["epoch", "acr"], cell.command("train"))
             run = history.dropna(subset="acr").merge(timing, on="epoch")
-            run = run.assign(method=cell.method, sigma=float(cell.sigma), acr=run["acr"].cummax())
+            run = run.assign(method=cell.method, sigma=float(cell.sigma), seconds=run["total"], acr=run["acr"].cummax())
             runs.append(run[["method", "sigma", "epoch", "seconds", "acr"]])
         if not runs:
             raise InputError(f"{self.logs} must have logs of these trainings, but has none; train some cells again")
@@ -236,19 +236,30 @@ class StudyFiles:
         return epochs.agg(seconds=("seconds", "mean"), acr=("acr", "mean"), error=("acr", "sem"))
 
     def read_epoch_seconds(self, cell: GridCell) -> pd.Series | None:
-        """Read the training seconds of every epoch of a cell, if they are known."""
+        """Read the training seconds of every epoch of a cell, if they are known; those of its start do not count."""
         timing = self._timing(cell)
         return None if timing is None else timing["seconds"].diff().fillna(timing["seconds"].iloc[0])
 
     def _timing(self, cell: GridCell) -> pd.DataFrame | None:
-        """Return the training seconds up to the end of each epoch, if they are of the model whose rows there are."""
+        """Return the training seconds up to the end of each epoch, if they are of the model whose rows there are.
+
+        Returns:
+            Columns ``epoch seconds total``, the last one with the seconds of the training's start, if it has one.
+        """
         path = self.logs and cell.log(self.logs, "provenance.json")
         if self.logs is None or path is None or not path.is_file():
             return None
         trained, certified = files.json_values(path), files.json_values(sidecar_of(cell.rows(self.results)))
         if trained.get("classifier") != certified.get("classifier"):
             return None
-        timing = read_table(cell.log(self.logs, "timing.csv"), ["epoch", "seconds"], cell.command("train"))
+        command = cell.command("train")
+        timing = self._read_timing(cell, self.logs, command)
+        start = cell.start and self._read_timing(cell.start, self.logs, command)["seconds"].iloc[-1]
+        return timing.assign(total=timing["seconds"] + (start or 0.0))
+
+    def _read_timing(self, cell: GridCell, logs: Path, command: str) -> pd.DataFrame:
+        """Read the training seconds of a model up to the end of each epoch."""
+        timing = read_table(cell.log(logs, "timing.csv"), ["epoch", "seconds"], command)
         if self.epoch_seconds is None:
             return timing
         return timing.assign(seconds=timing["epoch"] * self._measured_seconds(self.epoch_seconds)[cell.method])
@@ -258,7 +269,7 @@ class StudyFiles:
         command = "python -m benchmarks.epochs"
         table = read_table(path, ["method", "seconds"], command)
         seconds = dict(zip(table["method"], table["seconds"].astype(float), strict=True))
-        methods = {cell.method for cell in self.cells}
+        methods = {model.method for cell in self.cells for model in (cell, cell.start) if model}
         if not methods <= seconds.keys() or not all(0 < value < math.inf for value in seconds.values()):
             raise InputError(
                 f"{path} must have positive seconds of every method of the grid, got {seconds}; run {command}"

@@ -145,7 +145,10 @@ def trained_as(members: Sequence[tuple[str, int]]) -> str:
     return " + ".join(f"{method} {'-'.join(numbers)}" for method, numbers in seeds.items())
 
 
-_TRAINED = (("methods", "seeds"), ("methods_with_targets", "seeds"), ("members", "member_seeds"))
+_TRAINED = (
+    ("methods", "seeds"), ("methods_with_targets", "seeds"), ("members", "member_seeds"),
+    ("warm_start.methods", "warm_start.seeds"),
+)  # fmt: skip
 """Sections of the grid that list methods, and those with their seeds."""
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+ -]+$")]
@@ -251,9 +254,16 @@ def _apart(
 def _seeds(values: Mapping[str, Any], method: str) -> list[int]:
     """Return the seeds that the grid trains a method with."""
     keys = [seeds for methods, seeds in _TRAINED if method in _names(values, methods)]
-    return sorted({seed for key in keys for seed in validate(list[NonNegativeCount], values.get(key) or [], key)})
+    return sorted({seed for key in keys for seed in validate(list[NonNegativeCount], _listed(values, key), key)})
 
 
 def _names(values: Mapping[str, Any], key: str) -> list[str]:
     """Return the methods that the grid lists under a key; none if it has no such key."""
-    return validate(list[str], values.get(key) or [], key)
+    return validate(list[str], _listed(values, key), key)
+
+
+def _listed(values: Mapping[str, Any], key: str) -> Any:
+    """Return what stands under a key or under one of a section; an empty list if nothing does."""
+    where, _, name = key.rpartition(".")
+    section = values.get(where) if where else values
+    return (section.get(name) if isinstance(section, Mapping) else None) or []

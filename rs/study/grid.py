@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import field
 from itertools import product
 from typing import Any
 
 from rs.errors import InputError
-from rs.params import NonNegativeCount, Positive, layers, load_section, merge, merge_recipe, section, validate
+from rs.params import (
+    Count,
+    NonNegativeCount,
+    Positive,
+    layers,
+    load_section,
+    merge,
+    merge_recipe,
+    section,
+    validate,
+    validated,
+)
 from rs.study.ensembles import declared
 from rs.study.layout import GridCell
 
@@ -15,13 +27,14 @@ TABLE_PARAMETERS = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", 
 """Hyper-parameters that the cost table shows, where a method has them."""
 
 KEYS = (
-    "dataset", "sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "grids", "launcher",
-    "combinations", "ensembles", "datasets", "defaults", "recipes", "tables",
+    "dataset", "sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "warm_start", "grids",
+    "launcher", "combinations", "ensembles", "datasets", "defaults", "recipes", "tables",
 )  # fmt: skip
 """Sections of the parameters."""
 
 GRID_SECTIONS = (
-    "sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "combinations", "ensembles",
+    "sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "warm_start", "combinations",
+    "ensembles",
 )  # fmt: skip
 """Sections that say which models and ensembles there are."""
 
@@ -31,32 +44,49 @@ RECIPE_SECTIONS = ("arithmetic", "model", "training", "certify", "weights", "poo
 TARGETS_FROM = "gaussian"
 """Method of the model, at the first noise level and seed, whose votes are the targets of training images."""
 
+START = "gaussian"
+"""Method of the models that trainings with a warm start go on from."""
+
 CERTIFY_IN_WEIGHTS = ("n0", "seed", "subset", "noise", "precision")
 """What the weights of ensembles depend on in the section ``certify``: the test images, and their selected classes."""
 
 
-def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
-    """Return ``sigmas`` x (``methods`` and ``methods_with_targets`` x ``seeds``, ``members`` x ``member_seeds``).
+@validated
+class WarmStart:
+    """Trainings that go on from a model trained almost without noise, one a seed, which all noise levels share."""
 
-    Each cell comes once.
+    methods: list[str] = field(default_factory=list)
+    seeds: list[NonNegativeCount] = field(default_factory=list)
+    sigma: Positive = 0.001
+    epochs: Count = 5
+
+
+def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
+    """Return the models of the grid, each once.
+
+    They are ``sigmas`` x (``methods`` and ``methods_with_targets`` x ``seeds``, ``members`` x ``member_seeds``,
+    ``warm_start.methods`` x ``warm_start.seeds``).
 
     Raises:
         InputError: If there is none, a key is missing, a list has an entry twice, or targets have no model.
     """
-    optional: dict[str, Any] = {"members": [], "member_seeds": [], "methods_with_targets": []}
+    optional: dict[str, Any] = {"members": [], "member_seeds": [], "methods_with_targets": [], "warm_start": {}}
     stated = optional | {key: value for key, value in values.items() if value is not None}
     keys = ("methods", "methods_with_targets", "members")
     trained_alone, with_targets, members = (load_section(stated, key, list[str]) for key in keys)
-    methods = trained_alone + with_targets
+    methods, warm = trained_alone + with_targets, load_section(stated, "warm_start", WarmStart)
     first_seeds, seeds = (load_section(stated, key, list[NonNegativeCount]) for key in ("seeds", "member_seeds"))
     load_section(values, "sigmas", list[Positive])
     sigmas = section(values, "sigmas")  # as they stand there, since they are part of file names
     lists = {"sigmas": sigmas, "methods": methods, "seeds": first_seeds, "members": members, "member_seeds": seeds}
+    lists |= {"warm_start.methods, methods and members": [*warm.methods, *dict.fromkeys(methods + members)]}
+    lists |= {"warm_start.seeds": warm.seeds}
     for key, entries in lists.items():
         if len({*entries}) < len(entries):
             raise InputError(f"params.yaml: {key} must be different, got {', '.join(map(str, entries))}; remove one")
     first = [*product(methods, first_seeds)]
     further = [pair for pair in product(members, seeds) if pair not in first]
+    starts = {seed: GridCell(dataset, START, warm.sigma, seed) for seed in warm.seeds}
     grid = [
         GridCell(
             dataset, method, sigma, seed, is_member_seed=(method, seed) in further, needs_targets=method in with_targets
@@ -64,6 +94,7 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
         for sigma in sigmas
         for method, seed in first + further
     ]
+    grid += [GridCell(dataset, *cell, start=starts[cell[-1]]) for cell in product(warm.methods, sigmas, starts)]
     if not grid:
         raise InputError("params.yaml must list a method, a seed and a sigma at least; there is nothing to do")
     if with_targets:
@@ -131,7 +162,8 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
         "weights": {"weights": weights, "certify": {name: certify.get(name) for name in CERTIFY_IN_WEIGHTS}},
         "certify_ensembles": {"certify": certify, "pool": pool},
     }
-    for method, sigma in dict.fromkeys((cell.method, cell.sigma) for cell in cells(values, dataset)):
+    models = [model for cell in cells(values, dataset) for model in (cell, cell.start) if model]
+    for method, sigma in dict.fromkeys((model.method, model.sigma) for model in models):
         sections = merge_recipe(values, dataset, method, sigma)
         stages[f"train/{method}-{sigma}"] = {name: merged for name, (merged, _) in sections.items()}
     if any(cell.needs_targets for cell in cells(values, dataset)):

@@ -41,12 +41,14 @@ class GridCell:
     seed: int
     is_member_seed: bool = False  # a further seed of a member of ensembles, which stages of their own make
     needs_targets: bool = False  # as its method does, whose stages are others too
+    start: GridCell | None = None  # whose model the training goes on from; in stages of their own
 
     def target(self, stage: str) -> str:
         """Return DVC's name of this cell of ``stage``."""
         if self.is_member_seed and stage == "certify":
             return pool_target("certify_ensembles", self.dataset, self.sigma)
-        stage += "_members" if self.is_member_seed else "_from_targets" if self.needs_targets else ""
+        kinds = {"_members": self.is_member_seed, "_from_targets": self.needs_targets, "_from_start": self.start}
+        stage += next((name for name, applies in kinds.items() if applies), "")
         return f"{stage}@{self.dataset}-{self.method}-{self.sigma}-{self.seed}"
 
     def command(self, stage: str) -> str:

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from rs import params
 from rs.methods import METHODS
+from rs.storage.files import sha256
 from tests.support.pages import blocks
 from tests.support.small_project import ROOT, contents, run, small_project, write_params
 
@@ -115,6 +116,15 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {POOL[0]},
     ),
     "no ensembles": ({"ensembles": None}, {POOL[0]}),
+    "a start and what goes on from it": (
+        {"warm_start": {"methods": ["stability"], "seeds": [0]}},
+        {
+            "start@digits-gaussian-0.001-0",
+            "train_from_start@digits-stability-0.5-0",
+            "certify_from_start@digits-stability-0.5-0",
+            POOL[0],
+        },
+    ),
 }
 """Changes of the parameters, and the cells that depend on them besides the tables."""
 
@@ -137,6 +147,23 @@ def to_rerun(root: Path) -> set[str]:
     """Return the cells that DVC says will run, after the stage that writes what they depend on."""
     run(root, "dvc", "repro", "--quiet", "fingerprint_first")
     return {*json.loads(run(root, "dvc", "status", "--json"))} - {"fingerprint_first"}
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_from_the_start_of_its_seed_which_all_noise_levels_share(
+    studied: Path, tmp_path: Path
+) -> None:
+    root = shutil.copytree(studied, tmp_path / "copy", symlinks=True)
+    warm = {"methods": ["stability"], "seeds": [3], "epochs": 2}
+    write_params(root, merged(params.read_params(root / "params.yaml"), {"sigmas": [0.25, 0.5], "warm_start": warm}))
+    cells = [f"train_from_start@digits-stability-{sigma}-3" for sigma in (0.25, 0.5)]
+    assert repro(root, "repro", *cells) == {"start@digits-gaussian-0.001-3", *cells}
+    start = root / "models/digits/0.001/gaussian/3"
+    card = json.loads((start / "model.json").read_text())
+    assert (card["sigma"], card["epochs"]) == (0.001, 2)
+    for sigma in ("0.25", "0.5"):
+        card = json.loads((root / f"models/digits/{sigma}/stability/3/model.json").read_text())
+        assert card["training"]["start"] == f"sha256 {sha256(start / 'model.safetensors')}"
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from rs import params
 from rs.reporting.load import StudyFiles
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared
+from rs.study.layout import GridCell
 from tests.support.helpers import refuses, update_json
 from tests.support.tiny_study import CLASSES, ENSEMBLES, IMAGES, SIGMAS, N, ensemble_rows, make_study, write_rows
 
@@ -205,6 +206,24 @@ def test_seconds_an_epoch_that_were_measured_take_the_place_of_those_of_the_trai
     assert found.read_model(cell).training_seconds == expected * epochs
     best = found.read_best_acr()
     assert (best["seconds"] == best["epoch"] * best["method"].map(lambda name: 10.0 + names.index(name))).all()
+
+
+def test_the_seconds_of_a_start_count_in_a_training_but_in_none_of_its_epochs(tiny, values):
+    """By its log, or by what was measured of its method."""
+    warm = {"methods": ["advmacer"], "seeds": [0], "sigma": 0.001}
+    grid = {"methods": ["gaussian"], "members": [], "ensembles": None, "warm_start": warm}
+    log = tiny / "logs/0.001/gaussian/0/timing.csv"
+    log.parent.mkdir(parents=True)
+    log.write_text("epoch,seconds\n1,20.0\n2,40.0\n")
+    (tiny / "seconds.csv").write_text("method,seconds\ngaussian,5.0\nadvmacer,7.0\n")
+    for measured, start, epoch in ((None, 40.0, 3.0), (tiny / "seconds.csv", 10.0, 7.0)):
+        found = study(tiny, values | grid, measured)
+        *_, cell = found.cells
+        assert (cell.method, cell.start) == ("advmacer", GridCell("tiny", "gaussian", 0.001, 0))
+        assert found.read_epoch_seconds(cell).tolist() == [epoch] * 4
+        assert found.read_model(cell).training_seconds == start + 4 * epoch
+        best = found.read_best_acr().query("method == 'advmacer'")
+        assert set(best["seconds"] - epoch * best["epoch"]) == {start}
 
 
 @pytest.mark.parametrize("bad", ["gaussian,0\n", "gaussian,-1\n", "gaussian,nan\n", "gaussian,inf\n", "other,1\n"])

@@ -1,8 +1,11 @@
+import re
+
 import pytest
 
 from rs.errors import InputError
 from rs.params import parse
 from rs.study import grid
+from rs.study.layout import GridCell
 from tests.support import tiny_study
 from tests.support.tiny_study import CELLS, SIGMAS
 
@@ -45,6 +48,49 @@ def test_methods_with_targets_have_stages_of_their_own():
     names = [cell.target(stage) for cell in cells for stage in ("train", "certify")]
     assert names[:2] == ["train@tiny-gaussian-0.25-0", "certify@tiny-gaussian-0.25-0"]
     assert names[2:] == ["train_from_targets@tiny-cat-rs-0.25-0", "certify_from_targets@tiny-cat-rs-0.25-0"]
+
+
+WITH_STARTS = {
+    "sigmas": [0.25, 0.5],
+    "methods": ["gaussian"],
+    "seeds": [0],
+    "warm_start": {"methods": ["macer"], "seeds": [1, 2], "sigma": 0.001, "epochs": 3},
+}
+
+
+def test_trainings_with_a_warm_start_have_stages_of_their_own_and_share_the_start_of_their_seed():
+    _, _, *cells = grid.cells(WITH_STARTS, "tiny")
+    assert [cell.target("train") for cell in cells] == [
+        f"train_from_start@tiny-macer-{sigma}-{seed}" for sigma in (0.25, 0.5) for seed in (1, 2)
+    ]
+    assert cells[0].target("certify") == "certify_from_start@tiny-macer-0.25-1"
+    assert [cell.start for cell in cells] == [GridCell("tiny", "gaussian", 0.001, seed) for seed in (1, 2)] * 2
+
+
+def test_the_start_has_parameters_and_its_trainings_can_be_members_of_ensembles():
+    values = read_text(tiny_study.PARAMS) | WITH_STARTS | {"members": [], "ensembles": TWO_FROM_STARTS}
+    values["recipes"]["tiny"] |= {
+        name: {"n0": 10, "noises": 2} for name in ("model", "certify", "weights", "pool", "macer")
+    }
+    assert "train/gaussian-0.001" in grid.stage_parameters(values, "tiny")
+    assert [(cell.method, cell.seed) for cell in grid.pool_cells(values, "tiny", 0.5)] == [("macer", 1), ("macer", 2)]
+
+
+TWO_FROM_STARTS = {"macer x2": {"members": {"macer": 2}, "combinations": ["average"]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"methods": ["gaussian", "macer"]}, "warm_start.methods, methods and members must be different"),
+        ({"members": ["macer"], "member_seeds": [1]}, "warm_start.methods, methods and members must be different"),
+        ({"warm_start": {"methods": ["macer"], "seeds": [1, 1]}}, "warm_start.seeds must be different"),
+        ({"warm_start": {"methods": ["macer"], "epoch": 3}}, "warm_start.epoch is not a known key"),
+    ],
+)
+def test_a_grid_whose_warm_starts_are_at_fault_is_refused(changes, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        grid.cells(WITH_STARTS | changes, "tiny")
 
 
 @pytest.mark.parametrize(
