@@ -8,7 +8,7 @@ import typer
 
 from rs.command_line.shell import ParamsFile, run
 
-GRID = ("sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "warm_start", "ensembles")
+GRID = ("sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "ensembles")
 
 
 def main(

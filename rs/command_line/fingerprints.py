@@ -17,7 +17,7 @@ from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
 from rs.runtime.processes import launcher_words
 from rs.storage import files
-from rs.study.grid import cells, check_names, stage_parameters
+from rs.study.grid import cells, check_names, stage_parameters, with_starts
 
 
 def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out: Path, root: Path) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
     register_network_of(values, dataset)
     check_rules(values)
     grid = cells(values, dataset)
-    for cell in grid:
+    for cell in with_starts(grid):
         recipe = training_recipe(values, dataset, cell.method, cell.sigma)
         if isinstance(recipe.method, NeedsTargets) != cell.needs_targets:
             raise InputError(

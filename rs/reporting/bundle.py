@@ -74,7 +74,7 @@ def _check_prose(study: dict[str, Any], page: str) -> None:
     """Refuse a paragraph above the claims that no report has."""
     from rs.reporting import claims  # pandas, which takes half a second
 
-    texts = [*claims.HEAD.split("\n\n"), claims.ATTACKED, claims.ROUNDED, claims.ADDED, DIFFERENT]
+    texts = [*claims.HEAD.split("\n\n"), claims.ATTACKED, claims.ROUNDED, claims.ADDED, claims.STARTED, DIFFERENT]
     forms = [re.sub(r"\\{\w+\\}", r"[^\n<|]+", re.escape(text.strip())) for text in texts]
     forms += [re.escape(remark.strip()) for remark in study["remarks"]]
     paragraphs = [text.strip() for text in page[: page.index("## What there is")].strip().split("\n\n")]

@@ -65,6 +65,7 @@ ADDED = (
     "At equal training time, verdicts count the seeds that MACER has at every noise level, and not {added}: trainings "
     "that are added after a look at the others give more chances to a verdict than its level allows."
 )
+STARTED = "Trainings by {methods} start from models that were trained almost without noise, not from random weights."
 
 TIMES_HEAD = """\
 # The claims of the paper about training time, on {dataset}
@@ -185,7 +186,9 @@ def claims_text(evidence: Evidence, network: str | None, remarks: Sequence[str])
     head = HEAD + ATTACKED * (evidence.chooses_by_image and any(map(evidence.attacked, study.sigmas)))
     head += ROUNDED * bool(rounded)
     added = ", ".join(f"seed {seed} at σ = {sigma}" for sigma in study.sigmas for seed in evidence.added_seeds(sigma))
+    started = ", ".join(dict.fromkeys(cell.method for cell in study.cells if cell.start))
     said = [*remarks, *notes.provenance_notes(everything), *[ADDED.format(added=added)] * bool(added)]
+    said += [STARTED.format(methods=started)] * bool(started)
     lines = [head.format(dataset=study.dataset, about=about, outputs=", ".join(sorted(map(str, rounded))))]
     lines += [f"{sentence}\n" for sentence in said]
     lines += ["## What there is", "", "| σ | models | ensembles |", "|---:|---:|---:|"]

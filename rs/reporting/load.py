@@ -23,7 +23,7 @@ from rs.statistics import metrics
 from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
-from rs.study.grid import cells
+from rs.study.grid import cells, with_starts
 from rs.study.layout import ALONE_FILE, GridCell, pool_file, pool_rows, pool_target
 
 
@@ -244,7 +244,7 @@ class StudyFiles:
         """Return the training seconds up to the end of each epoch, if they are of the model whose rows there are.
 
         Returns:
-            Columns ``epoch seconds total``, the last one with the seconds of the training's start, if it has one.
+            Columns ``epoch seconds total``; the last one includes the seconds of the start, if the cell has one.
         """
         path = self.logs and cell.log(self.logs, "provenance.json")
         if self.logs is None or path is None or not path.is_file():
@@ -254,8 +254,13 @@ class StudyFiles:
             return None
         command = cell.command("train")
         timing = self._read_timing(cell, self.logs, command)
-        start = cell.start and self._read_timing(cell.start, self.logs, command)["seconds"].iloc[-1]
-        return timing.assign(total=timing["seconds"] + (start or 0.0))
+        if cell.start is None:
+            return timing.assign(total=timing["seconds"])
+        if not cell.start.log(self.logs, "timing.csv").is_file():  # of a start that DVC had
+            return None
+        return timing.assign(
+            total=timing["seconds"] + self._read_timing(cell.start, self.logs, command)["seconds"].iloc[-1]
+        )
 
     def _read_timing(self, cell: GridCell, logs: Path, command: str) -> pd.DataFrame:
         """Read the training seconds of a model up to the end of each epoch."""
@@ -269,7 +274,7 @@ class StudyFiles:
         command = "python -m benchmarks.epochs"
         table = read_table(path, ["method", "seconds"], command)
         seconds = dict(zip(table["method"], table["seconds"].astype(float), strict=True))
-        methods = {model.method for cell in self.cells for model in (cell, cell.start) if model}
+        methods = {cell.method for cell in with_starts(self.cells)}
         if not methods <= seconds.keys() or not all(0 < value < math.inf for value in seconds.values()):
             raise InputError(
                 f"{path} must have positive seconds of every method of the grid, got {seconds}; run {command}"

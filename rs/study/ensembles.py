@@ -263,7 +263,7 @@ def _names(values: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _listed(values: Mapping[str, Any], key: str) -> Any:
-    """Return what stands under a key or under one of a section; an empty list if nothing does."""
+    """Return the list under a key, as ``seeds`` or ``warm_start.seeds``; an empty one if there is none."""
     where, _, name = key.rpartition(".")
     section = values.get(where) if where else values
     return (section.get(name) if isinstance(section, Mapping) else None) or []

@@ -53,7 +53,7 @@ CERTIFY_IN_WEIGHTS = ("n0", "seed", "subset", "noise", "precision")
 
 @validated
 class WarmStart:
-    """Trainings that go on from a model trained almost without noise, one a seed, which all noise levels share."""
+    """Methods whose trainings start from a model that was trained almost without noise; each seed has one."""
 
     methods: list[str] = field(default_factory=list)
     seeds: list[NonNegativeCount] = field(default_factory=list)
@@ -68,7 +68,8 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     ``warm_start.methods`` x ``warm_start.seeds``).
 
     Raises:
-        InputError: If there is none, a key is missing, a list has an entry twice, or targets have no model.
+        InputError: If there is none, a key is missing, a list has an entry twice, or targets have no model;
+            or if ``warm_start`` has methods that are trained otherwise too, or methods or seeds alone.
     """
     optional: dict[str, Any] = {"members": [], "member_seeds": [], "methods_with_targets": [], "warm_start": {}}
     stated = optional | {key: value for key, value in values.items() if value is not None}
@@ -84,6 +85,11 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     for key, entries in lists.items():
         if len({*entries}) < len(entries):
             raise InputError(f"params.yaml: {key} must be different, got {', '.join(map(str, entries))}; remove one")
+    if bool(warm.methods) != bool(warm.seeds):
+        raise InputError(
+            f"params.yaml: warm_start must have methods and seeds, or neither, got {warm.methods} and {warm.seeds}; "
+            "add what is missing, or empty both"
+        )
     first = [*product(methods, first_seeds)]
     further = [pair for pair in product(members, seeds) if pair not in first]
     starts = {seed: GridCell(dataset, START, warm.sigma, seed) for seed in warm.seeds}
@@ -94,7 +100,10 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
         for sigma in sigmas
         for method, seed in first + further
     ]
-    grid += [GridCell(dataset, *cell, start=starts[cell[-1]]) for cell in product(warm.methods, sigmas, starts)]
+    grid += [
+        GridCell(dataset, method, sigma, seed, start=starts[seed])
+        for sigma, method, seed in product(sigmas, warm.methods, warm.seeds)
+    ]
     if not grid:
         raise InputError("params.yaml must list a method, a seed and a sigma at least; there is nothing to do")
     if with_targets:
@@ -102,9 +111,14 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     return grid
 
 
+def with_starts(grid: Iterable[GridCell]) -> list[GridCell]:
+    """Return all models that are trained: those of cells, and those that their trainings start from."""
+    return [model for cell in grid for model in (cell, cell.start) if model]
+
+
 def _check_targets(grid: Iterable[GridCell]) -> None:
     """Check that the method of the targets is in the grid, and that no further seeds need targets."""
-    if TARGETS_FROM not in {cell.method for cell in grid if not cell.is_member_seed}:
+    if TARGETS_FROM not in {cell.method for cell in grid if not (cell.is_member_seed or cell.start)}:
         raise InputError(
             f"params.yaml: methods_with_targets must have {TARGETS_FROM} among methods, whose votes are their targets; "
             "add it, or remove them"
@@ -162,8 +176,7 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
         "weights": {"weights": weights, "certify": {name: certify.get(name) for name in CERTIFY_IN_WEIGHTS}},
         "certify_ensembles": {"certify": certify, "pool": pool},
     }
-    models = [model for cell in cells(values, dataset) for model in (cell, cell.start) if model]
-    for method, sigma in dict.fromkeys((model.method, model.sigma) for model in models):
+    for method, sigma in dict.fromkeys((cell.method, cell.sigma) for cell in with_starts(cells(values, dataset))):
         sections = merge_recipe(values, dataset, method, sigma)
         stages[f"train/{method}-{sigma}"] = {name: merged for name, (merged, _) in sections.items()}
     if any(cell.needs_targets for cell in cells(values, dataset)):

@@ -169,6 +169,14 @@ def test_the_page_has_every_finding_what_there_is_and_what_must_be_said(root):
     assert "| 0.5 | 3 of 3 | 3 of 3 |" in text
 
 
+def test_the_page_says_which_trainings_start_from_other_models(root):
+    said = "Trainings by advmacer start from models that were trained almost without noise, not from random weights."
+    assert said not in claims_text(evidence(root), None, [])
+    warm = {"methods": ["advmacer"], "seeds": [0]}
+    warm_only = evidence(root, methods=["gaussian"], members=[], ensembles=None, warm_start=warm)
+    assert f"\n{said}\n" in claims_text(warm_only, None, [])
+
+
 def test_the_page_says_of_which_classifiers_the_logits_were_rounded(root):
     assert "float16" not in claims_text(evidence(root), None, [])
     update_json(root / "results/0.5/pool/advmacer-1.json", outputs="float16")

@@ -224,6 +224,8 @@ def test_the_seconds_of_a_start_count_in_a_training_but_in_none_of_its_epochs(ti
         assert found.read_model(cell).training_seconds == start + 4 * epoch
         best = found.read_best_acr().query("method == 'advmacer'")
         assert set(best["seconds"] - epoch * best["epoch"]) == {start}
+    log.unlink()  # DVC had the model
+    assert study(tiny, values | grid).read_model(cell).training_seconds is None
 
 
 @pytest.mark.parametrize("bad", ["gaussian,0\n", "gaussian,-1\n", "gaussian,nan\n", "gaussian,inf\n", "other,1\n"])

@@ -86,6 +86,12 @@ TWO_FROM_STARTS = {"macer x2": {"members": {"macer": 2}, "combinations": ["avera
         ({"members": ["macer"], "member_seeds": [1]}, "warm_start.methods, methods and members must be different"),
         ({"warm_start": {"methods": ["macer"], "seeds": [1, 1]}}, "warm_start.seeds must be different"),
         ({"warm_start": {"methods": ["macer"], "epoch": 3}}, "warm_start.epoch is not a known key"),
+        ({"warm_start": {"methods": ["macer"]}}, "warm_start must have methods and seeds, or neither"),
+        ({"warm_start": {"seeds": [0]}}, "warm_start must have methods and seeds, or neither"),
+        (
+            {"methods": [], "methods_with_targets": ["cat-rs"], "warm_start": {"methods": ["gaussian"], "seeds": [0]}},
+            "must have gaussian among methods",
+        ),
     ],
 )
 def test_a_grid_whose_warm_starts_are_at_fault_is_refused(changes, message):
