@@ -44,7 +44,7 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
         alpha: Failure probability, in (0, 1), at least 1e-250; below 1e-260 SciPy's quantiles may be wrong.
     Returns:
         Bounds in [0, 1), shape (...); 0 where there is no success, ``alpha ** (1 / trials)`` where all are successes.
-        A bound that would be rounded to 1 is the largest number below 1.
+        A bound that would be rounded to 1 is the largest number below 1, and one that SciPy does not find is 0.
     Raises:
         ValueError: If an argument leaves its range or is not a number.
 
@@ -54,7 +54,7 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
     k, n = _votes(successes, trials)
     _check_alpha(alpha)
     inner = (k > 0) & (k < n)
-    bound = betaincinv(np.where(inner, k, 1), np.where(inner, n - k + 1, 1), alpha)
+    bound = np.nan_to_num(betaincinv(np.where(inner, k, 1), np.where(inner, n - k + 1, 1), alpha), nan=0.0)
     edges = np.where(k == 0, 0.0, _power(alpha, 1.0 / n))
     return np.minimum(np.where(inner, bound, edges), _BELOW_ONE)[()]
 
@@ -69,7 +69,8 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
         trials: Whole numbers of at least 1, broadcast against ``successes``.
         alpha: As above; one for all, or broadcast too.
     Returns:
-        Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` where there is no success, 1 where all are.
+        Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` where there is no success, 1 where all are or
+        where SciPy does not find the bound.
     Raises:
         ValueError: If an argument leaves its range or is not a number.
 
@@ -79,7 +80,7 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
     k, n = _votes(successes, trials)
     _check_alpha(alpha)
     inner = (k > 0) & (k < n)
-    bound = betainccinv(np.where(inner, k + 1, 1), np.where(inner, n - k, 1), alpha)
+    bound = np.nan_to_num(betainccinv(np.where(inner, k + 1, 1), np.where(inner, n - k, 1), alpha), nan=1.0)
     edges = np.where(k == n, 1.0, -np.expm1(_log(alpha) / n))
     return np.where(inner, bound, edges)[()]
 

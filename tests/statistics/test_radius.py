@@ -127,6 +127,14 @@ def test_at_the_least_level_the_tail_of_the_bound_is_alpha(failures):
         assert tail(p * (1 - TOLERANCE)) < Decimal(alpha) < tail(p * (1 + TOLERANCE))
 
 
+@pytest.mark.parametrize("draws", [10, 249, 100_000])
+def test_there_is_a_bound_for_all_votes_at_the_smallest_alpha(draws):
+    """SciPy finds none for some of 2 to 6 votes."""
+    votes = np.arange(8)
+    low, high = (bound(votes, draws, MIN_ALPHA * 1e-50) for bound in (lower_bound, upper_bound))
+    assert ((low >= 0) & (low <= votes / draws) & (votes / draws <= high) & (high <= 1)).all()
+
+
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
