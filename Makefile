@@ -121,7 +121,7 @@ requirements.lock: constraints.txt
 # LOGS is a folder of published certification logs, ART the Python
 # of an environment with adversarial-robustness-toolbox.
 RESULTS ?= benchmarks/results
-MEASURED = forwards steps steps-64 pool $(if $(LOGS),sequential)
+MEASURED = forwards steps steps-64 $(if $(LOGS),sequential)
 MEASURED.forwards = $(if $(ART),--art $(ART))
 MEASURED.steps = $(if $(ART),--art $(ART))
 MEASURED.steps-64 = --images 64 --methods advmacer

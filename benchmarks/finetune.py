@@ -186,7 +186,9 @@ def trained_network(
     return load(out).module
 
 
-def certify(network: nn.Module, sigma: float, data: Path, rows: Path, values: dict[str, Any], split: str) -> None:
+def certify(
+    model: nn.Module | Path, sigma: float | None, data: Path, rows: Path, values: dict[str, Any], split: str
+) -> None:
     """Certify images of a split, with alpha = 0.001 and, unless ``values`` has another, n = 1,000."""
     import torch
 
@@ -199,7 +201,7 @@ def certify(network: nn.Module, sigma: float, data: Path, rows: Path, values: di
     chosen = load_images(data, split)
     settings = certification_settings(packaged(), "finetune", values)
     options = SmoothingOptions(sigma=sigma, device=torch.device("cpu"))
-    certify_model(load(network, chosen.meta), chosen, settings, options, out=rows)
+    certify_model(load(model, chosen.meta), chosen, settings, options, out=rows)
 
 
 def timed(folder: Path, name: str, work: Callable[[], None]) -> None:

@@ -41,6 +41,7 @@ def main(
     """Certify what is not there yet, and write the table."""
     import torch
 
+    from benchmarks.finetune import certify
     from rs.reporting.report import svg
     from rs.storage.certificate_rows import read_rows
 
@@ -51,11 +52,12 @@ def main(
     sigma = files.read_json(router / "model.json")["sigma"]
     parts = [{"path": str(folder), "sigma": level} for level, folder in experts.items()]
     files.write_json(spec, {"rule": "router", "router": {"path": str(router), "sigma": sigma}, "experts": parts})
+    values: dict[str, Any] = {"subset": {"first": images}, "engine": "folded"}
     rows = {f"sigma {level:g}": out / f"{level:g}.tsv" for level in experts}
     for folder, path in zip(experts.values(), rows.values(), strict=True):
-        certify(folder, data, split, path, images, n0, n)
+        certify(folder, None, data, path, values | {"n0": n0, "n": n}, split)
     rows["router"] = out / "router.tsv"
-    certify(spec, data, split, rows["router"], images, n0 // 2, n // 2)
+    certify(spec, None, data, rows["router"], values | {"n0": n0 // 2, "n": n // 2}, split)
     frames = {name: read_rows(path) for name, path in rows.items()}
     page = table(frames)
     files.write_text(out / "router.md", page)
@@ -67,23 +69,6 @@ def expert_folders(models: Path, router: Path, method: str, seed: int) -> dict[f
     """Return the model folder of each class of a router, by noise level."""
     folders = {float(path.name): path / method / str(seed) for path in models.iterdir() if path.is_dir()}
     return {float(name): folders[float(name)] for name in files.read_json(router / "model.json")["classes"]}
-
-
-def certify(model: Path, data: Path, split: str, rows: Path, images: int, n0: int, n: int) -> None:
-    """Certify the first images of a split."""
-    import torch
-
-    from rs.certification.certify_model import certification_settings, certify_model
-    from rs.certification.load import load
-    from rs.data.images import load_images
-    from rs.params import packaged
-    from rs.smoothing.settings import SmoothingOptions
-
-    chosen = load_images(data, split)
-    values: dict[str, Any] = {"subset": {"first": images}, "engine": "folded", "n0": n0, "n": n}
-    settings = certification_settings(packaged(), "finetune", values)
-    options = SmoothingOptions(device=torch.device("cpu"))
-    certify_model(load(model, chosen.meta), chosen, settings, options, out=rows)
 
 
 def scores_of(rows: dict[str, pd.DataFrame]) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.bool_]]]:
