@@ -17,7 +17,7 @@ from rs.smoothing.inputs import logits_of, user_code
 from rs.smoothing.noise import gaussian, noisy_pair
 from rs.statistics.certificate import UNLABELLED
 
-ERRORS = 4.0
+STANDARD_ERRORS = 4.0
 """Standard errors by which an accuracy must be larger than another to count as larger."""
 
 BATCH = 100
@@ -172,7 +172,9 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float, remedy: str) -> Itera
 def _larger(first: Tensor, second: Tensor) -> bool:
     """Return whether the first share is larger, by the standard error of the paired difference."""
     difference = first.float() - second.float()
-    return len(first) > 1 and float(difference.mean()) > ERRORS * float(difference.std()) / len(difference) ** 0.5
+    return (
+        len(first) > 1 and float(difference.mean()) > STANDARD_ERRORS * float(difference.std()) / len(difference) ** 0.5
+    )
 
 
 def _percent(right: Tensor) -> str:

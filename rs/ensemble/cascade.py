@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-ROWS = 20
+BATCH_MULTIPLE = 20
 """Noisy images that stand together: a gathered batch is filled up to a multiple of it, which divides a block of noise.
 
 Matrix products handle rows by fours or more and the rest of them in another order, so a network may answer in other
@@ -96,5 +96,5 @@ class _Waiting:
 
 
 def _logits(member: nn.Module, x: Tensor, filled: bool) -> Tensor:
-    missing = -len(x) % ROWS if filled else 0
+    missing = -len(x) % BATCH_MULTIPLE if filled else 0
     return member(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]))[: len(x)] if missing else member(x)

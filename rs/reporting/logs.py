@@ -15,7 +15,7 @@ from rs.errors import InputError
 from rs.params import Count, record
 from rs.reporting.results import Provenance, Result
 from rs.statistics import metrics
-from rs.statistics.certificate import UNDECIDED, votes_of
+from rs.statistics.certificate import SET_SCOPE, votes_of
 from rs.storage import certificate_rows, files
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.row_writer import SHARE
@@ -103,7 +103,7 @@ def check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> 
         some = f"{subset} of {size}" if size else subset
         raise InputError(f"{path} must be of the images {some}, as its sidecar says, but is of others; {remedy}")
     _, voted, _ = votes_of(pd.concat([rows["counts0"], rows["counts"]]))
-    classes = max(rows["label"].max() + 1, voted.max(initial=-1) + (scope != UNDECIDED))  # the last one: for no class
+    classes = max(rows["label"].max() + 1, voted.max(initial=-1) + (scope != SET_SCOPE))  # the last one: for no class
     if sidecar.get("classes", classes) < classes:
         raise InputError(
             f"{path} has labels or votes of {classes} classes but its sidecar {sidecar['classes']}; {remedy}"

@@ -50,7 +50,7 @@ SCOPES = ("model", "global", "noisy-input", "set", "per-image")
 hold for the classifier as it is deployed. ``per-image``: on the clean image, frozen to be certified.
 """
 
-UNDECIDED = "set"
+SET_SCOPE = "set"
 """The scope whose votes can be for no class."""
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rs.statistics.certificate import (
     ABSTAIN,
-    UNDECIDED,
+    SET_SCOPE,
     UNLABELLED,
     Votes,
     draws_at_most,
@@ -62,7 +62,7 @@ def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
 
     tsv.refuse(path, by_mode(rows, lambda mode: routed_levels(mode) is not None), "rows of a router must say its votes")
     selected = _most_votes(first, len(rows["idx"]))
-    none = (rows["scope"] == UNDECIDED) & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)
+    none = (rows["scope"] == SET_SCOPE) & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)
     is_selected, whole = rows["predict"] == selected, rows["mode"] == "certify"
     p_lower = rows["p_lower"].copy()
     votes = votes_for(second, selected)

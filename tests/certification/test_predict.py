@@ -15,7 +15,7 @@ from rs.certification import certify_model
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.smoothing.classifier import SmoothedClassifier
-from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, ended, smallnet
+from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, ended, refusal, smallnet
 from tests.support.untrained import save_model
 
 LINEAR = "tests.support.helpers:Linear"  # class 1, "right", where the first pixel exceeds 0.5
@@ -60,12 +60,7 @@ def asked(capfd, *arguments):
 
 
 def refused(capfd, *arguments):
-    """The one line in which the command refuses, with nothing on stdout."""
-    code, out, err = command(capfd, *arguments)
-    assert (code, out) == (2, [])
-    (line,) = err
-    assert line.startswith("error: ")
-    return line
+    return refusal(capfd, predict, *arguments)
 
 
 @pytest.fixture

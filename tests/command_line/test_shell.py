@@ -14,13 +14,12 @@ import torch
 from rs.command_line.certify import main as certify
 from rs.command_line.predict import main as predict
 from rs.command_line.quantize import main as quantize
-from rs.command_line.share import verify_bundle as verify
 from rs.command_line.shell import run
 from rs.command_line.train import main as train
 from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.trainer import Trainer
-from tests.support.folders import reproducible
+from tests.support.folders import contents
 from tests.support.helpers import SHAPE, exit_code, write_params, write_tiny
 from tests.support.raw_images import image_bytes
 from tests.support.untrained import save_model
@@ -92,7 +91,7 @@ def test_a_training_that_is_interrupted_says_that_it_continues_and_does(project,
     monkeypatch.setattr(Trainer, "epoch", epoch)
     code, (line,), _ = ended(capfd, train, *train_to("model-2"))
     assert (code, line == "model of the last epoch in model-2, log in model-2.log") == (0, True)
-    assert reproducible(Path("model-2")) == reproducible(Path("whole"))
+    assert contents(Path("model-2")) == contents(Path("whole"))
 
 
 def test_predictions_that_are_interrupted_do_not_say_that_they_continue(project, monkeypatch, capfd):
@@ -176,15 +175,6 @@ def test_what_is_not_the_users_mistake_keeps_its_traceback(capfd):
 
 def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
     assert len(line_of(capfd, InputError("x" * 10**6))) < 2100
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [(verify, []), (predict, ["a.png", "--model", "tests.support.helpers:Linear", "--sigma", "1", "--classes"])],
-)
-def test_a_device_is_not_read_to_its_end(capfd, command, words):
-    code, out, (line,) = ended(capfd, command, *words, "/dev/null")
-    assert (code, out, line.startswith("error: /dev/null must be a file")) == (2, [], True)
 
 
 @pytest.mark.parametrize("named", [["--params", "mine.yaml"], ["--params=mine.yaml"], []])

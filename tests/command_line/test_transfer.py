@@ -145,9 +145,3 @@ def test_votes_that_a_row_rules_out_are_refused(capfd):
     update_json(sidecar_of(Path("rows.tsv")), noise="gaussian", seed=1)
     assert transferred(target=SOURCE, draws=1000) == 2
     assert "must vote as its rows say" in capfd.readouterr().err
-
-
-def test_a_model_transferred_to_itself_loses_no_votes():
-    assert transferred(target=SOURCE) == 0
-    table = read_rows(Path("out.tsv"))
-    assert (table.loc[table["predict"] >= 0, "losses"] == 0).all()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rs.ensemble.base import Cascade, Ensemble, SoftmaxAverage
-from rs.ensemble.cascade import ROWS
+from rs.ensemble.cascade import BATCH_MULTIPLE
 from rs.ensemble.outputs import Outputs
 from rs.ensemble.pool import PoolEntry
 from rs.errors import InputError
@@ -138,7 +138,7 @@ def all_draws(draws):
 
 
 def filled(count):
-    return -(-count // ROWS) * ROWS
+    return -(-count // BATCH_MULTIPLE) * BATCH_MULTIPLE
 
 
 @pytest.mark.parametrize("given_thresholds", [[0.9, 0.5], [0.5, 0.9], [0.2, 0.0]])
@@ -216,7 +216,7 @@ for engine in ("plain", "folded"):
 
 @needs_x86
 def test_a_network_of_portable_arithmetic_has_the_same_scores_in_turn_bit_for_bit_and_the_rows_of_its_pool():
-    """Its answers to an image are the same in every batch of whole ROWS; the draws of a study come in such batches."""
+    """Its answers are the same in every batch of a multiple of 20 images, as the draws of a study come."""
     done = python("-c", ALIKE, **arithmetic.PORTABLE)
     assert done.returncode == 0, done.stderr
     first, *answers = done.stdout.split("\n")

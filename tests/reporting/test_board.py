@@ -177,10 +177,19 @@ def test_figures_without_rows_are_quoted_below_their_group(tmp_path):
         ({"sigma": 1.0, "n": 100_000}, "must be of sigma = 1, n = 100000, alpha = 0.001, as board.yaml says"),
         ({"n": 10_000}, "must be of sigma = 0.5, n = 10000, alpha = 0.001, as board.yaml says"),
         ({"alpha": None}, "0.alpha is missing"),
+        ({"licence": None}, "0.licence is missing"),
+        ({"source": None}, "0.source is missing"),
+        ({"file": None}, "with either a file or quoted figures, got a"),
+        ({"quoted": "ACR 0.5"}, "with either a file or quoted figures, got a"),
+        ({"colour": "red"}, "0.colour is not a known key"),
+        ({"name": "a | b"}, "0.name"),
+        ({"source": "a\nb"}, "0.source"),
+        ({"sigma": -1}, "0.sigma"),
+        ({"file": "b.tsv"}, "b.tsv must be a file, but there is none"),
     ],
 )
-def test_an_entry_that_its_log_contradicts_is_refused(tmp_path, changes, words):
-    listed = {key: value for key, value in entry("a", **changes).items() if value is not None}
+def test_an_entry_at_fault_or_that_its_log_contradicts_is_refused(tmp_path, changes, words):
+    listed = {key: value for key, value in (entry("a") | changes).items() if value is not None}
     assert words in refusal(folder(tmp_path, {"a.tsv": log(("1.23",) * 10 + ("0.557",))}, [listed]))
 
 
@@ -198,43 +207,6 @@ def test_a_log_of_few_sure_images_is_not_refused(tmp_path):
 def test_an_entry_that_its_rows_contradict_is_refused(tmp_path, changes, words):
     write_row_file(make_rows(0.5, 0), tmp_path / "a.tsv")
     assert words in refusal(folder(tmp_path, {}, [entry("a") | {"n": 200, "alpha": ALPHA} | changes]))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("0\t1\t1\t1.23\t1", "0\t1\t2\t1.23\t1", "correct must be 1 iff predict is label"),
-        ("0\t1\t1\t1.23\t1", "0\t1\t1\t1.23\t0", "correct must be 1 iff predict is label"),
-        ("1\t1\t1\t1.18\t1", "1\t1\t1\t1.18\t2", "correct must be 0 or 1"),
-        ("\t1.23\t", "\t1.29\t", "radius must be one that n = 1000"),
-        ("0\t1\t1\t1.23\t1", "0\t1\t-1\t1.23\t0", "radius must be 0 where predict is -1"),
-        ("\tcorrect", "\tright", "must be certificate rows"),
-        ("1\t1\t1\t1.18\t1", "0\t1\t1\t1.18\t1", "idx must be unique"),
-    ],
-    ids=["right", "wrong", "running total", "radius", "abstention", "no correctness", "image twice"],
-)
-def test_a_log_that_contradicts_itself_is_refused(tmp_path, old, new, words):
-    assert old in log()
-    assert words in refusal(folder(tmp_path, {"a.tsv": log().replace(old, new, 1)}, [entry("a")]))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"licence": None}, "0.licence is missing"),
-        ({"source": None}, "0.source is missing"),
-        ({"file": None}, "with either a file or quoted figures, got a"),
-        ({"quoted": "ACR 0.5"}, "with either a file or quoted figures, got a"),
-        ({"colour": "red"}, "0.colour is not a known key"),
-        ({"name": "a | b"}, "0.name"),
-        ({"source": "a\nb"}, "0.source"),
-        ({"sigma": -1}, "0.sigma"),
-        ({"file": "b.tsv"}, "b.tsv must be a file, but there is none"),
-    ],
-)
-def test_a_list_at_fault_is_refused_with_the_key(tmp_path, change, words):
-    listed = {key: value for key, value in (entry("a") | change).items() if value is not None}
-    assert words in refusal(folder(tmp_path, {"a.tsv": log()}, [listed]))
 
 
 @pytest.mark.parametrize("text", ["", "a: 1", "- {year: 2023-01-01}", "- {? [a] : 1}", "- {a", "\ufffd: \x00"])

@@ -62,14 +62,6 @@ def test_an_attack_stays_in_the_ball_and_exactly_in_the_box(run, case, epsilon, 
     assert x_hat.dtype == x.dtype
 
 
-def test_one_step_on_a_linear_classifier_reaches_the_sphere_along_its_weights():
-    x, _, noise = problem()
-    w = torch.arange(1.0, 10.0, dtype=torch.float64)
-    x_hat = attack.pgd(Ramp(w), x, torch.ones(B, dtype=torch.long), noise, 1, 0.1)
-    expected = x + 0.1 * (w / w.norm()).view(SHAPE)
-    assert torch.allclose(x_hat, expected, rtol=0, atol=1e-14)
-
-
 @pytest.mark.parametrize("run", [attack.pgd, attack.projected_path_attack])
 def test_step_size_is_twice_epsilon_over_the_number_of_steps(run):
     x, _, noise = problem()

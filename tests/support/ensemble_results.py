@@ -100,8 +100,3 @@ def of(members, scores):
     """A sample straight from scores, with the seeds of its members."""
     rows = [result("any", own).rows for own in scores]
     return sample(rows, [{seed for _, seed in own} for own in members])
-
-
-def texts_of(table, **where):
-    """What the cells of a row say, by title."""
-    return {title: cell(table, title, **where).strip("*") for title in table.header}

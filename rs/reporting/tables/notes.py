@@ -23,8 +23,8 @@ PAPER = (
     "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "
     "ours, and then the figures cannot be compared."
 )
-UNSOUND = "† The certificate holds with the weights frozen, not for a pipeline that recomputes them. Never bold."
-SET = (
+UNSOUND_NOTE = "† The certificate holds with the weights frozen, not for a pipeline that recomputes them. Never bold."
+SET_NOTE = (
     "Scope set: a draw counts for a class that wins it for all weights of the set, so for any rule that chooses in it."
 )
 
@@ -39,7 +39,7 @@ def about(groups: Groups) -> str:
 def of_results(results: Sequence[Result]) -> list[str]:
     """Return what the scopes of results mean, and how their provenance differs."""
     unsound, over_set = any(not result.sound for result in results), any(result.scope == "set" for result in results)
-    return [UNSOUND] * unsound + [SET] * over_set + provenance_notes(results)
+    return [UNSOUND_NOTE] * unsound + [SET_NOTE] * over_set + provenance_notes(results)
 
 
 def provenance_notes(results: Sequence[Result]) -> list[str]:

@@ -32,7 +32,6 @@ from tests.support.ensemble_results import (
     family,
     higher,
     of,
-    texts_of,
 )
 from tests.support.tiny_study import N0, N, cell_rows, ensemble_rows, result
 
@@ -59,6 +58,7 @@ class TestEnsembles:
         assert cell(table, "to best member", **default).strip("*") == "+0.2000 ± 0.0000 images only"
         assert cell(table, "to average", **default).strip("*") == "–"
         assert cell(table, "to average", combination="optimal").strip("*") == "-0.1000 ± 0.0577 tie, images only"
+        assert notes.ERRORS in table.notes
 
     def test_best_and_ties_are_bold_and_the_unsound_never_is(self):
         """MIX (1.375) beats the average by 0.2, 0.2, 0.2, 0.1: 0.175 with error 0.05 / 2, t = 7 of 3: no tie."""
@@ -66,15 +66,15 @@ class TestEnsembles:
         assert table.data["best"].tolist() == [False, False, False, True]
         assert [row[4].startswith("**") for row in table.body] == [False, False, False, True]
         assert cell(table, "Combination", combination="per-image").strip("*") == "per-image †"
-        assert notes.UNSOUND in table.notes
+        assert notes.UNSOUND_NOTE in table.notes
         close = ensemble(MIXED, "average", [1.3, 1.3, 1.2, 1.1])  # beats by 0.1, 0.1, 0, -0.1: a tie
         assert ensembles([*SINGLES, AVERAGE, close], 0.5).data["best"].tolist() == [True, True]
 
     def test_a_set_of_weights_is_explained_only_where_there_is_one(self):
-        assert notes.SET not in ensembles(ALL, 0.5).notes
+        assert notes.SET_NOTE not in ensembles(ALL, 0.5).notes
         over_set = ensemble(PAIR, "set", [1.0] * 4, scope="set")
-        assert notes.SET in ensembles([*ALL, over_set], 0.5).notes
-        assert notes.SET in weighting([*ALL, over_set], 0.5, {}).notes
+        assert notes.SET_NOTE in ensembles([*ALL, over_set], 0.5).notes
+        assert notes.SET_NOTE in weighting([*ALL, over_set], 0.5, {}).notes
 
     def test_an_ensemble_without_its_members_is_refused_by_name(self):
         with pytest.raises(InputError, match="must come with the results of all members, missing: advmacer-1"):
@@ -107,15 +107,6 @@ class TestWeighting:
 
 
 class TestFamilies:
-    def test_an_entry_by_seeds_has_no_error_over_seeds_and_says_so(self):
-        table = ensembles([*MODELS, ensemble(PAIRS[0], "average", [1.0, 1.1, 1.0, 1.0])], 0.5)
-        shown = texts_of(table)
-        assert "[" not in shown["ACR"]
-        for title in ("to members' mean", "to best member"):
-            assert shown[title].endswith("images only")
-            assert "[" not in shown[title]
-        assert notes.ERRORS in table.notes
-
     def test_seeds_that_one_method_alone_has_leave_with_the_members_of_their_sub_ensembles(self):
         """SmoothAdv has a fourth seed: without it, what is left is the same study of three seeds on both sides."""
         more = [*MODELS, result("smoothadv", [0.9, 0.9, 0.7, 0.9], seed=3)]
