@@ -8,7 +8,7 @@ Here are the rules that other modules need by name; :mod:`rs.ensemble.rules` has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,7 +41,8 @@ class Rule:
 
         ``solution`` is weights (L,), or the thresholds (L - 1,) of a cascade; ``None`` for equal weights.
         """
-        return cls()
+        make: Callable[..., Rule] = cls
+        return make() if solution is None else make(solution)
 
     def check_members(self, member_count: int) -> None:
         """Check that it is a rule for this number of members, by trying it.
@@ -68,11 +69,6 @@ class _Average(Rule):
     def __post_init__(self) -> None:
         if self.weights is not None:
             object.__setattr__(self, "weights", on_simplex(self.weights))
-
-    @classmethod
-    def build(cls, combination: Combination, member_count: int, solution: Sequence[float] | None) -> Rule:
-        """Return the average with these weights."""
-        return cls(solution)
 
     def for_members(self, member_count: int) -> tuple[float, ...]:
         """Return weights of that many members."""
@@ -129,12 +125,6 @@ class Cascade(Rule):
             raise ValueError(f"thresholds must be at least 0, got {self.thresholds}; they are leads of probabilities")
         object.__setattr__(self, "thresholds", tuple(map(float, self.thresholds)))
 
-    @classmethod
-    def build(cls, combination: Combination, member_count: int, solution: Sequence[float] | None) -> Rule:
-        """Return the cascade of these thresholds."""
-        assert solution is not None  # its scope needs them
-        return cls(solution)
-
     def scores(self, outputs: Outputs) -> Tensor:
         """Return j / L of the average of j members, (N, K), float64; NaN where a member that was asked gives it."""
         return self.decide(outputs)[0]
@@ -149,9 +139,8 @@ class Cascade(Rule):
         taken = torch.ones(len(first), dtype=torch.int64, device=first.device)
         undecided = taken > 0
         for asked, (threshold, values) in enumerate(zip(self.thresholds, others, strict=True), start=1):
-            undecided = undecided & ~(
-                top_two_gap(total, asked, member_count) >= threshold
-            )  # nor where it is not a number
+            # a gap that is not a number decides nothing
+            undecided = undecided & ~(top_two_gap(total, asked, member_count) >= threshold)
             total = accumulate(total, values, member_count)
             scores = torch.where(undecided[:, None], total, scores)
             taken = taken + undecided

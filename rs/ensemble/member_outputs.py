@@ -57,10 +57,6 @@ class WeightSettings:
         rng = stream(self.seed, Stream.WEIGHTS, CHOICE)
         return torch.randperm(len(images), generator=rng)[: self.images].sort().values.numpy()
 
-    def unperturbed(self, noises: int) -> WeightSettings:
-        """Return settings of that many noisy copies of an image, for members as they are."""
-        return replace(self, noises=noises, copies=1, share=0.0)
-
 
 class Chunk(NamedTuple):
     """Some images, and the outputs of the members of a pool on them."""
@@ -102,7 +98,7 @@ class MemberOutputs:
 
     def unperturbed(self, noises: int) -> MemberOutputs:
         """Return the members as they are, on that many noisy copies of an image."""
-        return replace(self, settings=self.settings.unperturbed(noises))
+        return replace(self, settings=replace(self.settings, noises=noises, copies=1, share=0.0))
 
     def member_ids(self, spec: EnsembleSpec) -> list[int]:
         """Return the positions of an ensemble's members."""
@@ -118,10 +114,8 @@ class MemberOutputs:
             probabilities = self.probabilities(images, part)
             yield Chunk(part, images.labels[part], probabilities, time.perf_counter() - begun)
 
-    def probabilities(
-        self, images: Images, indices: list[int], perturbed: bool = True, repeat: int = 0
-    ) -> NDArray[np.float64]:
-        """Return outputs on noisy images: of perturbed copies (B, L, m n, K), or of members as they are (B, L, n, K).
+    def probabilities(self, images: Images, indices: list[int], repeat: int = 0) -> NDArray[np.float64]:
+        """Return outputs of perturbed copies on noisy images, (B, L, m n, K).
 
         ``repeat`` 1, 2, ... are draws that are independent of those of 0. Perturbations are named by method and seed,
         so they depend neither on the other members nor on the fingerprint.
@@ -129,7 +123,7 @@ class MemberOutputs:
         return perturbed_probabilities(
             self.networks,
             self._pixels(images, indices),
-            self.settings if perturbed else self.settings.unperturbed(self.settings.noises),
+            self.settings,
             sigma=self.sigma,
             indices=indices,
             names=[zlib.crc32(f"{member.method}-{member.seed}".encode()) for member in self.members],

@@ -42,7 +42,7 @@ class EnsembleTheory:
         self, outputs: MemberOutputs, images: Images, chunk: Chunk, image_weights: Mapping[str, ImageWeights]
     ) -> None:
         """Take in the outputs on some images; ``image_weights`` are those solved image by image, by ensemble."""
-        plain = margins(outputs.probabilities(images, chunk.indices, perturbed=False), chunk.labels)
+        plain = margins(outputs.unperturbed(outputs.settings.noises).probabilities(images, chunk.indices), chunk.labels)
         perturbed = margins(chunk.probabilities, chunk.labels)
         for spec in self.spread_specs.values():
             member_ids, methods = outputs.member_ids(spec), [member.method for member in spec.members]

@@ -38,22 +38,13 @@ DEFAULT_METHOD = "advmacer"
 """The method of the largest ACR after one epoch (``benchmarks/results/own-network.md``)."""
 
 
-def check_method(name: str) -> None:
-    """Refuse a name that is no training method.
-
-    Raises:
-        InputError: Lists the methods.
-    """
-    if name not in EVERY_METHOD:
-        raise InputError(f"the method must be one of {', '.join(EVERY_METHOD)}; got {name!r}")
-
-
 def method_class(name: str) -> type[Method]:
     """Import the dataclass of a method's hyper-parameters.
 
     Raises:
-        InputError: If there is no such method.
+        InputError: If there is no such method; lists those that there are.
     """
-    check_method(name)
+    if name not in EVERY_METHOD:
+        raise InputError(f"the method must be one of {', '.join(EVERY_METHOD)}; got {name!r}")
     method: type[Method] = resolve_name(EVERY_METHOD[name])
     return method

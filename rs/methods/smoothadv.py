@@ -36,12 +36,9 @@ class SmoothAdv(SeveralDraws):
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
-        x_hat = self._attack(model, x, y, noise, warmed_up(self.epsilon, epoch, self.warmup), rng)
+        epsilon = warmed_up(self.epsilon, epoch, self.warmup)
+        direction = (lambda point: stein_direction(model, point, y, noise)) if self.attack == "pgd-free" else None
+        x_hat = pgd(model, x, y, noise, self.steps, epsilon, rng=rng, direction=direction)
         logits = forward(model, x_hat, noise)
         loss = mean_cross_entropy(logits, y)
         return Step(loss, loss, torch.zeros_like(loss), accuracy(logits, y))
-
-    def _attack(self, model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, epsilon: float, rng: Generator) -> Tensor:
-        free = self.attack == "pgd-free"
-        direction = (lambda point: stein_direction(model, point, y, noise)) if free else None
-        return pgd(model, x, y, noise, self.steps, epsilon, rng=rng, direction=direction)

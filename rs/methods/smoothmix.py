@@ -40,7 +40,7 @@ class SmoothMix(SeveralDraws):
         noise = draw(x, self.draws, sigma, rng)
         ramp = warmed_up(1.0, epoch, self.warmup)
         path = mixing_path(model, x, y, noise, self.steps, self.step_size)
-        clean_side = self._clean_side(x, path[1], ramp)
+        clean_side = (x + project(path[1] - x, ramp * self.step_size)).clamp(0.0, 1.0) if self.one_step else x
         logits = forward(model, clean_side, noise)
         cross_entropy = mean_cross_entropy(logits, y)
         share = self.mix_limit * torch.rand(len(x), generator=rng, device=x.device, dtype=x.dtype)
@@ -48,12 +48,6 @@ class SmoothMix(SeveralDraws):
         divergence = self._divergence(logits, forward(model, mixed, noise), y, share)
         robustness = self.eta * ramp * divergence
         return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))
-
-    def _clean_side(self, x: Tensor, first: Tensor, ramp: float) -> Tensor:
-        """Return x_c, shape (B, C, H, W): the image, or the one-step adversary."""
-        if not self.one_step:
-            return x
-        return (x + project(first - x, ramp * self.step_size)).clamp(0.0, 1.0)
 
     @staticmethod
     def _divergence(logits: Tensor, mixed: Tensor, y: Tensor, share: Tensor) -> Tensor:

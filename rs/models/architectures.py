@@ -213,8 +213,6 @@ def build(
         InputError: If the architecture is not known or does not take images of this shape, or a constant is missing.
     """
     check_architecture(architecture)
-    if len(shape) != 3:
-        raise InputError(f"the shape of an image must be (channels, height, width), got {tuple(shape)}")
     if math.prod(shape) > MAX_NUMBERS:
         raise InputError(f"an image must have at most {MAX_NUMBERS:,} numbers, got the shape {tuple(shape)}")
     if not len(mean) == len(std) == shape[0]:

@@ -26,7 +26,7 @@ from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
 from rs.reporting.page import study_page
 from rs.reporting.page_data import Pictures
-from rs.reporting.results import Group, Groups, filter_groups, grouped, methods_of, published, results_of
+from rs.reporting.results import Group, Groups, filter_groups, grouped, published, results_of
 from rs.reporting.tables import ensemble_tables, method_tables, notes, variance_tables
 from rs.reporting.tables.formatting import Table, render
 from rs.statistics import metrics
@@ -145,15 +145,11 @@ def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
 
 def headline_numbers(groups: Groups) -> bytes:
     """Return ACRs and their errors, over seeds too where there are several, by method, then by noise level, as JSON."""
-    acrs = {(name, sigma): group.acr for sigma, methods in groups.items() for name, group in methods.items()}
-    numbers = {
-        name: {
-            str(sigma): {"acr": acr.value, "error": acr.error_images if acr.error is None else acr.error}
-            for sigma in groups
-            if (acr := acrs.get((name, sigma)))
-        }
-        for name in methods_of(groups)
-    }
+    numbers: dict[str, dict[str, dict[str, float]]] = {}
+    for sigma, methods in groups.items():
+        for name, group in methods.items():
+            error = group.acr.error_images if group.acr.error is None else group.acr.error
+            numbers.setdefault(name, {})[str(sigma)] = {"acr": group.acr.value, "error": error}
     return (json.dumps(numbers, indent=2, allow_nan=False) + "\n").encode()
 
 

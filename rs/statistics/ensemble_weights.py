@@ -238,9 +238,8 @@ def clip_to_box(w: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
     if not np.isfinite(weights).all():
         raise ValueError(f"weights must be finite, got {weights.tolist()}")
     taus = np.sort(np.concatenate([weights - lows, weights - highs], axis=-1), axis=-1)  # (..., 2 L)
-    sums = (
-        (weights[..., None, :] - taus[..., None]).clip(lows, highs).sum(axis=-1)
-    )  # falling from sum(high) to sum(low)
+    # falling from sum(high) to sum(low)
+    sums = (weights[..., None, :] - taus[..., None]).clip(lows, highs).sum(axis=-1)
     right = (sums > 1).sum(axis=-1, keepdims=True).clip(1, taus.shape[-1] - 1)
     (t0, t1), (s0, s1) = (
         [np.take_along_axis(values, right - step, axis=-1) for step in (1, 0)] for values in (taus, sums)

@@ -25,9 +25,8 @@ class Model:
 
     architecture: str
     network: str | None = None  # package.module:function of the user's own, in place of an architecture
-    weights: str | None = (
-        None  # file or model folder that training starts from, {seed} for its own; null: those it is built with
-    )
+    # file or model folder that training starts from, {seed} for its own; null: those it is built with
+    weights: str | None = None
 
 
 @validated
