@@ -14,8 +14,9 @@ import pandas as pd
 import pytest
 from ruamel.yaml import YAML
 
+from benchmarks.warm_starts import trainings
 from rs.methods import METHODS
-from rs.statistics.comparison import LEVEL, estimate, sample
+from rs.statistics.comparison import LEVEL, estimate, holm, sample
 from rs.statistics.metrics import acr, certified_accuracy
 from rs.storage import certificate_rows
 from tests.support.helpers import ROOT, needs_x86, stage
@@ -479,6 +480,40 @@ def test_the_verdicts_on_macer_in_the_seconds_of_advmacer_are_those_of_the_claim
     )
     assert verdicts == [("0.25", "held"), ("0.5", "held"), ("1.0", "tie")]
     assert "the claim holds at 0.25 and 0.5, and is a tie at 1.0" in text
+
+
+def test_the_gains_of_warm_starts_are_those_of_the_committed_rows(results, unpacked):
+    titles, rows = table("docs/warm-starts.md", "method", "σ")
+    assert titles == ["random weights", "start without noise", "difference", "p"]
+    assert [(method, level) for method, level, *_ in rows] == [("advmacer", level) for level in LEVELS]
+    seconds, studies = ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", ("cifar10-cpu", "cifar10-cpu-warm")
+    drawn = {point[:3]: point for point in trainings(*(unpacked[study] for study in studies), seconds)}
+    gains, first = [], None
+    for method, level, *cells, _ in rows:
+        random, warm = (rows_of(method, results(study, level)) for study in studies)
+        assert random[1] == warm[1] == [[0], [1], [2]]
+        gains.append(estimate(sample(*warm), sample(*random)))
+        shown_acrs = [estimate(sample(*rows)) for rows in (random, warm)]
+        assert cells[:2] == [with_errors(one.value, one.error_images, one.error, 3) for one in shown_acrs]
+        assert [drawn[method, is_warm, level].acr for is_warm in (False, True)] == shown_acrs
+        assert cells[2] == with_errors(gains[-1].value, gains[-1].error_images, gains[-1].error, 4, "+")
+        first = first or [acr(after) - acr(before) for before, after in zip(random[0], warm[0], strict=True)]
+    corrected = holm([*(gain.p_value for gain in gains), *[1.0] * (6 - len(gains))])  # as if the others were ties
+    assert [row[-1] for row in rows] == [f"{p:.3f}" for p in corrected[: len(gains)]]
+    assert [p < LEVEL for p in corrected[: len(gains)]] == [False, True, True]
+    page = words_of("docs/warm-starts.md")
+    assert "by {:.4f}, {:.4f} and {:.4f}, but corrected for six this is a tie".format(*first) in page
+    log = unpacked["cifar10-cpu-warm"] / "logs/cifar10-cpu/0.25/advmacer/0/history.csv"
+    start, training, from_random = (
+        5 * SECONDS["gaussian"],
+        len(pd.read_csv(log)) * SECONDS["advmacer"],
+        6 * SECONDS["advmacer"],
+    )
+    assert f"5 epochs of `gaussian`, {start:.0f} seconds" in page
+    alone, shared = start + training, start / 3 + training
+    assert drawn["advmacer", True, "0.25"].seconds == pytest.approx(alone)
+    assert f"takes {alone:.0f} seconds, {100 * alone / from_random:.0f} % of six epochs" in page
+    assert f"that three noise levels share {shared:.0f}, {100 * shared / from_random:.0f} %" in page
 
 
 def test_the_tuning_of_warm_starts_is_that_of_the_committed_table():
