@@ -501,6 +501,9 @@ def test_the_gains_of_warm_starts_are_those_of_the_committed_rows(results, unpac
     corrected = holm([*(gain.p_value for gain in gains), *[1.0] * (6 - len(gains))])  # as if the others were ties
     assert [row[-1] for row in rows] == [f"{p:.3f}" for p in corrected[: len(gains)]]
     assert [p < LEVEL for p in corrected[: len(gains)]] == [False, True, True]
+    in_readme = [cells[1][:5] for _, level, *cells in rows if level != "0.25"]
+    said = "a [start without noise](docs/warm-starts.md) raises AdvMacer's ACR to {} at 0.5 and {} at 1.0."
+    assert f"In the same time {said.format(*in_readme)}" in words_of("README.md")
     page = words_of("docs/warm-starts.md")
     assert "by {:.4f}, {:.4f} and {:.4f}, but corrected for six this is a tie".format(*first) in page
     log = unpacked["cifar10-cpu-warm"] / "logs/cifar10-cpu/0.25/advmacer/0/history.csv"
