@@ -520,13 +520,14 @@ def test_the_gains_of_warm_starts_are_those_of_the_committed_rows(results, unpac
 
 
 def test_the_tuning_of_warm_starts_is_that_of_the_committed_table():
-    tuning = pd.read_csv(ROOT / "docs/tuning/cifar10-cpu-warm-advmacer.csv")
-    _, rows = table("docs/warm-starts.md", "start", "epochs", "learning rate", "ACR")
-    assert rows == [
-        [start, str(row.epochs), rate, f"{row.acr:.3f} ± {row.error:.3f}"]
-        for row in tuning.itertuples()
-        for start, rate in [row.setting.split("; learning_rate ")]
-    ]
+    _, rows = table("docs/warm-starts.md", "start", "epochs", "learning rate", "AdvMacer", "SmoothAdv")
+    for column, method in ((3, "advmacer"), (4, "smoothadv")):
+        tuning = pd.read_csv(ROOT / f"docs/tuning/cifar10-cpu-warm-{method}.csv")
+        assert [[*row[:3], row[column]] for row in rows] == [
+            [start, str(row.epochs), rate, f"{row.acr:.3f} ± {row.error:.3f}"]
+            for row in tuning.itertuples()
+            for start, rate in [row.setting.split("; learning_rate ")]
+        ]
 
 
 def test_hard_drop_has_the_lowest_clean_accuracy_at_1_after_stability():
