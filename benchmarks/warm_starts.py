@@ -22,6 +22,7 @@ from rs.storage import certificate_rows, files
 ROWS, PICTURE = Path("reports/rows"), Path("docs/warm-starts.svg")
 LEVELS = ("0.25", "0.5", "1.0")
 START_EPOCHS = 5
+"""Epochs of a start: ``warm_start.epochs`` of params.yaml."""
 
 
 class Training(NamedTuple):
@@ -35,14 +36,14 @@ class Training(NamedTuple):
 
 
 def trainings(random: Path, warm: Path, epoch_seconds: Path) -> Iterator[Training]:
-    """Yield the trainings of the methods that have both.
+    """Yield the trainings, with and without a start, of every method that has one.
 
     Args:
         random: Unpacked rows of the study, whose trainings start from random weights.
-        warm: Those of the same length with a start; others lie in ``SECONDS-warm`` and ``SECONDS-random`` in it.
+        warm: Unpacked rows of those with a start; in it ``SECONDS-warm`` and ``SECONDS-random`` are of other lengths.
         epoch_seconds: Seconds of an epoch of each method.
     """
-    an_epoch = pd.read_csv(epoch_seconds, index_col="method")["seconds"]
+    seconds_per_epoch = pd.read_csv(epoch_seconds, index_col="method")["seconds"]
     folders = {random: False, warm: True}
     folders |= {folder: not folder.name.endswith("-random") for folder in sorted(warm.glob("*-*"))}
     for level in LEVELS:
@@ -55,10 +56,12 @@ def trainings(random: Path, warm: Path, epoch_seconds: Path) -> Iterator[Trainin
                 }
                 if paths:
                     history = folder / "logs/cifar10-cpu" / level / method / "0/history.csv"
-                    seconds = len(pd.read_csv(history)) * an_epoch[method]
+                    seconds = len(pd.read_csv(history)) * seconds_per_epoch[method]
                     rows = [certificate_rows.read_rows(path) for _, path in sorted(paths.items())]
                     acr = estimate(sample(rows, [[seed] for seed in range(len(rows))]))
-                    yield Training(method, is_warm, level, seconds + is_warm * START_EPOCHS * an_epoch["gaussian"], acr)
+                    yield Training(
+                        method, is_warm, level, seconds + is_warm * START_EPOCHS * seconds_per_epoch["gaussian"], acr
+                    )
 
 
 def draw(points: list[Training]) -> Figure:

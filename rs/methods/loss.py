@@ -44,7 +44,8 @@ class Loss:
             targets: Class probabilities of each image, shape (B, K), for methods that need them (``cat-rs``).
         """
         if targets is None and isinstance(self.method, NeedsTargets):
-            raise InputError(f"{type(self.method).__name__} must have targets of its images; give the loss targets=...")
+            name = type(self.method).__name__
+            raise InputError(f"{name} must have targets (B, K) of its images, got none; give the loss targets=...")
         if rng is None:
             rng = torch.Generator(x.device).manual_seed(int(torch.randint(2**63 - 1, ())))
         extra = {"targets": targets} if isinstance(self.method, NeedsTargets) else {}

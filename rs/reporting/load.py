@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from rs.errors import InputError
-from rs.params import section
+from rs.params import load_section, section
 from rs.reporting.logs import check_sidecar, subset_of
 from rs.reporting.results import CODES, MUST_AGREE, Provenance, Result
 from rs.reporting.settings import ReportSettings, report_settings
@@ -23,7 +23,7 @@ from rs.statistics import metrics
 from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
-from rs.study.grid import cells, with_starts
+from rs.study.grid import WarmStart, cells, with_starts
 from rs.study.layout import ALONE_FILE, GridCell, pool_file, pool_rows, pool_target
 
 
@@ -256,11 +256,12 @@ class StudyFiles:
         timing = self._read_timing(cell, self.logs, command)
         if cell.start is None:
             return timing.assign(total=timing["seconds"])
-        if not cell.start.log(self.logs, "timing.csv").is_file():  # of a start that DVC had
+        if not cell.start.log(self.logs, "timing.csv").is_file():  # DVC took the start from its cache
             return None
-        return timing.assign(
-            total=timing["seconds"] + self._read_timing(cell.start, self.logs, command)["seconds"].iloc[-1]
-        )
+        start = self._read_timing(cell.start, self.logs, command)
+        if len(start) != load_section(self.values, "warm_start", WarmStart).epochs:  # times of another start
+            return None
+        return timing.assign(total=timing["seconds"] + start["seconds"].iloc[-1])
 
     def _read_timing(self, cell: GridCell, logs: Path, command: str) -> pd.DataFrame:
         """Read the training seconds of a model up to the end of each epoch."""

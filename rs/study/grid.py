@@ -69,7 +69,8 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
 
     Raises:
         InputError: If there is none, a key is missing, a list has an entry twice, or targets have no model;
-            or if ``warm_start`` has methods that are trained otherwise too, or methods or seeds alone.
+            or if ``warm_start`` has a method that the grid trains otherwise, methods without seeds, or seeds without
+            methods.
     """
     optional: dict[str, Any] = {"members": [], "member_seeds": [], "methods_with_targets": [], "warm_start": {}}
     stated = optional | {key: value for key, value in values.items() if value is not None}
@@ -92,7 +93,8 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
         )
     first = [*product(methods, first_seeds)]
     further = [pair for pair in product(members, seeds) if pair not in first]
-    starts = {seed: GridCell(dataset, START, warm.sigma, seed) for seed in warm.seeds}
+    start_sigma = stated["warm_start"].get("sigma", warm.sigma)  # likewise
+    starts = {seed: GridCell(dataset, START, start_sigma, seed) for seed in warm.seeds}
     grid = [
         GridCell(
             dataset, method, sigma, seed, is_member_seed=(method, seed) in further, needs_targets=method in with_targets
@@ -104,6 +106,11 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
         GridCell(dataset, method, sigma, seed, start=starts[seed])
         for sigma, method, seed in product(sigmas, warm.methods, warm.seeds)
     ]
+    if {(START, start_sigma, seed) for seed in starts} & {(cell.method, cell.sigma, cell.seed) for cell in grid}:
+        raise InputError(
+            f"params.yaml: warm_start.sigma must be none at which the grid trains {START} with the same seeds, got "
+            f"{start_sigma}; choose other seeds"
+        )
     if not grid:
         raise InputError("params.yaml must list a method, a seed and a sigma at least; there is nothing to do")
     if with_targets:

@@ -41,7 +41,7 @@ class GridCell:
     seed: int
     is_member_seed: bool = False  # a further seed of a member of ensembles, which stages of their own make
     needs_targets: bool = False  # as its method does, whose stages are others too
-    start: GridCell | None = None  # model that the training starts from, which stages of their own do
+    start: GridCell | None = None  # model that the training starts from; such trainings have stages of their own
 
     def target(self, stage: str) -> str:
         """Return DVC's name of this cell of ``stage``."""

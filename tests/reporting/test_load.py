@@ -210,7 +210,7 @@ def test_seconds_an_epoch_that_were_measured_take_the_place_of_those_of_the_trai
 
 def test_the_seconds_of_a_start_count_in_a_training_but_in_none_of_its_epochs(tiny, values):
     """By its log, or by what was measured of its method."""
-    warm = {"methods": ["advmacer"], "seeds": [0], "sigma": 0.001}
+    warm = {"methods": ["advmacer"], "seeds": [0], "sigma": 0.001, "epochs": 2}
     grid = {"methods": ["gaussian"], "members": [], "ensembles": None, "warm_start": warm}
     log = tiny / "logs/0.001/gaussian/0/timing.csv"
     log.parent.mkdir(parents=True)
@@ -224,6 +224,8 @@ def test_the_seconds_of_a_start_count_in_a_training_but_in_none_of_its_epochs(ti
         assert found.read_model(cell).training_seconds == start + 4 * epoch
         best = found.read_best_acr().query("method == 'advmacer'")
         assert set(best["seconds"] - epoch * best["epoch"]) == {start}
+    other = grid | {"warm_start": warm | {"epochs": 3}}
+    assert study(tiny, values | other).read_model(cell).training_seconds is None  # the log is of a shorter start
     log.unlink()  # DVC had the model
     assert study(tiny, values | grid).read_model(cell).training_seconds is None
 

@@ -86,6 +86,10 @@ BOTH = "warm_start must have methods and seeds, or neither"
         (WITH_STARTS | {"warm_start": {"methods": ["macer"], "epoch": 3}}, "warm_start.epoch is not a known key"),
         (WITH_STARTS | {"warm_start": {"methods": ["macer"]}}, BOTH),
         (WITH_STARTS | {"warm_start": {"seeds": [0]}}, BOTH),
+        (
+            WITH_STARTS | {"warm_start": {"methods": ["macer"], "seeds": [0], "sigma": 0.25}},
+            "warm_start.sigma must be none at which the grid trains gaussian with the same seeds, got 0.25",
+        ),
         (WITH_TARGETS | {"methods": [], "warm_start": {"methods": ["gaussian"], "seeds": [0]}}, NEEDS),
         (WITH_TARGETS | {"methods": ["macer"]}, NEEDS),
         (WITH_TARGETS | {"methods": ["macer"], "members": ["gaussian"], "member_seeds": [1]}, NEEDS),
