@@ -36,7 +36,7 @@ class Training(NamedTuple):
 
 
 def trainings(random: Path, warm: Path, epoch_seconds: Path) -> Iterator[Training]:
-    """Yield the trainings, with and without a start, of every method that has one.
+    """Yield the trainings, with and without a start, of every method that has three seeds of it.
 
     Args:
         random: Unpacked rows of the study, whose trainings start from random weights.
@@ -45,9 +45,9 @@ def trainings(random: Path, warm: Path, epoch_seconds: Path) -> Iterator[Trainin
     """
     seconds_per_epoch = pd.read_csv(epoch_seconds, index_col="method")["seconds"]
     folders = {random: False, warm: True}
-    folders |= {folder: not folder.name.endswith("-random") for folder in sorted(warm.glob("*-*"))}
+    folders |= {folder: not folder.name.endswith("-random") for folder in sorted(warm.glob("[0-9]*-*"))}
     for level in LEVELS:
-        methods = {path.stem.split("-")[0] for path in (warm / "results/cifar10-cpu" / level).glob("*.tsv")}
+        methods = {path.stem.removesuffix("-2") for path in (warm / "results/cifar10-cpu" / level).glob("*-2.tsv")}
         for method in sorted(methods):
             for folder, is_warm in folders.items():
                 results = folder / "results/cifar10-cpu" / level
