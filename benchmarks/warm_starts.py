@@ -18,11 +18,11 @@ from rs.reporting.figures import COLOURS
 from rs.reporting.report import svg
 from rs.statistics.comparison import Estimate, estimate, sample
 from rs.storage import certificate_rows, files
+from rs.study.grid import WarmStart
 
 ROWS, PICTURE = Path("reports/rows"), Path("docs/warm-starts.svg")
 LEVELS = ("0.25", "0.5", "1.0")
-START_EPOCHS = 5
-"""Epochs of a start: ``warm_start.epochs`` of params.yaml."""
+START_EPOCHS = WarmStart().epochs
 
 
 class Training(NamedTuple):

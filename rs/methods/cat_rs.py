@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from rs.errors import InputError
 from rs.methods.base import SeveralDraws, Step, accuracy
 from rs.params import NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import evaluating, forward, noise_gradient, norms, project
@@ -37,9 +38,19 @@ class CatRs(SeveralDraws):
     needs_targets = True
 
     def loss(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int, targets: Tensor
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        sigma: float,
+        rng: Generator,
+        epoch: int,
+        targets: Tensor | None = None,
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
+        if targets is None:
+            raise InputError("cat-rs must have the targets of its images, (B, K), got none; give the loss targets=...")
         noise = draw(x, self.draws, sigma, rng)
         logits = forward(model, x, noise)
         attacked = forward(model, x, kl_attack(model, x, noise, targets, self.steps, self.epsilon))

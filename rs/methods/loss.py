@@ -9,7 +9,6 @@ import torch
 from torch import Generator, Tensor, nn
 
 from rs import params
-from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method, NeedsTargets, Step
 from rs.smoothing.inputs import LogitsOnly
@@ -43,9 +42,6 @@ class Loss:
             rng: Stream of the noise, on the device of ``x``; ``None`` draws its seed from torch's global generator.
             targets: Class probabilities of each image, shape (B, K), for methods that need them (``cat-rs``).
         """
-        if targets is None and isinstance(self.method, NeedsTargets):
-            name = type(self.method).__name__
-            raise InputError(f"{name} must have targets (B, K) of its images, got none; give the loss targets=...")
         if rng is None:
             rng = torch.Generator(x.device).manual_seed(int(torch.randint(2**63 - 1, ())))
         extra = {"targets": targets} if isinstance(self.method, NeedsTargets) else {}

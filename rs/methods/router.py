@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from rs.errors import InputError
 from rs.methods.base import SeveralDraws, Step
 from rs.params import NonNegative, Positive, validated
 from rs.smoothing.attack import forward
@@ -35,9 +36,19 @@ class Router(SeveralDraws):
     needs_targets = True
 
     def loss(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int, targets: Tensor
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        sigma: float,
+        rng: Generator,
+        epoch: int,
+        targets: Tensor | None = None,
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`; ``y`` is unused."""
+        if targets is None:
+            raise InputError("router must have targets (B, L + 1), got none; give the loss targets=...")
         radii, weights = targets[:, :-1], targets[:, -1]  # rs.training.image_votes.router_targets
         logits = to_float32(forward(model, x, draw(x, self.draws, sigma, rng)))
         soft, mean = F.softmax(radii / self.temperature, dim=-1).unsqueeze(1), soft_probabilities(logits)

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.params import MAX_NAME, Count, NonNegativeCount, load_section, validate, validated
+from rs.params import MAX_NAME, Count, NonNegativeCount, load_section, merge, validate, validated
 
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 """A name that is part of names of files."""
@@ -265,5 +265,5 @@ def _names(values: Mapping[str, Any], key: str) -> list[str]:
 def _listed(values: Mapping[str, Any], key: str) -> Any:
     """Return the list under a key, as ``seeds`` or ``warm_start.seeds``; an empty one if there is none."""
     where, _, name = key.rpartition(".")
-    section = values.get(where) if where else values
-    return (section.get(name) if isinstance(section, Mapping) else None) or []
+    section = merge(dict(values), where, optional=True)[0] if where else values
+    return section.get(name) or []

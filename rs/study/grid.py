@@ -119,8 +119,8 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
 
 
 def with_starts(grid: Iterable[GridCell]) -> list[GridCell]:
-    """Return all models that are trained: those of cells, and those that their trainings start from."""
-    return [model for cell in grid for model in (cell, cell.start) if model]
+    """Return all models that are trained, each once: those of cells, and those that their trainings start from."""
+    return [*dict.fromkeys(model for cell in grid for model in (cell, cell.start) if model)]
 
 
 def _check_targets(grid: Iterable[GridCell]) -> None:

@@ -40,7 +40,7 @@ def test_every_method_trains_a_network_in_a_plain_loop(method):
 
 
 def test_a_loss_that_needs_targets_says_so():
-    with pytest.raises(InputError, match=r"CatRs must have targets \(B, K\) of its images, got none"):
+    with pytest.raises(InputError, match=r"cat-rs must have the targets of its images, \(B, K\), got none"):
         rs.loss("cat-rs", sigma=0.25)(network(), X, Y)
 
 
