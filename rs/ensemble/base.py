@@ -173,12 +173,12 @@ class Polytope(Rule):
 
 
 def scores_of(rule: Rule, outputs: Outputs) -> Tensor:
-    """Return the scores of any rule, (N, K) or (N, K + 1): NaN where a logit of a member is, so that no rule hides it.
+    """Return the scores of any rule, (N, K) or (N, K + 1): NaN where the largest logit of a member is not finite.
 
-    Those of a cascade are NaN where a logit of a member is that it asks.
+    So no rule hides it. The scores of a cascade depend on the members alone that it evaluates.
     """
     scores = rule.scores(outputs)
-    return scores if isinstance(rule, Cascade) else scores.masked_fill(outputs.nan.any(dim=0)[:, None], torch.nan)
+    return scores if isinstance(rule, Cascade) else scores.masked_fill(outputs.broken.any(dim=0)[:, None], torch.nan)
 
 
 class Ensemble(nn.Module):

@@ -118,9 +118,9 @@ class Outputs:
         return (first - self.probabilities.scatter(-1, at, -1.0).amax(dim=-1, keepdim=True)).squeeze(-1)
 
     @cached_property
-    def nan(self) -> Tensor:
-        """Whether a logit of a member is not a number, (L, N)."""
-        return self.logits.isnan().any(dim=-1)
+    def broken(self) -> Tensor:
+        """Whether the largest logit of a member is not a finite number, (L, N)."""
+        return ~self.logits.amax(dim=-1).isfinite()
 
 
 class _View(Outputs):

@@ -316,16 +316,17 @@ def test_senseless_ensembles_are_refused():
         Ensemble([Constant(0, 2), Constant(0, 3)], SoftmaxAverage())(torch.zeros(1, 1, 2, 2))
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("rule", [*SLOW, KConsensus(1)], ids=str)
-def test_no_rule_hides_a_member_that_is_not_a_number(rule):
+def test_no_rule_hides_a_member_that_is_not_a_number(rule, value):
     """A cascade whose first members are sure does not ask it; ``tests/ensemble/test_cascade.py``."""
     rule = Cascade([2.0, 2.0]) if isinstance(rule, Cascade) else rule
 
-    class Nan(nn.Module):
+    class Broken(nn.Module):
         def forward(self, x):
-            return torch.full((len(x), 2), math.nan)
+            return torch.tensor([0.0, value]).expand(len(x), 2)
 
-    ensemble = Ensemble([Constant(0), Constant(0), Nan()], rule)
+    ensemble = Ensemble([Constant(0), Constant(0), Broken()], rule)
     classifier = SmoothedClassifier(ensemble, 2, 0.5, undecided=ensemble.undecided)
     with pytest.raises(InputError, match="numbers, got NaN"):
         classifier.certify(torch.zeros(1, 2, 2), 10, 10, 0.1)
