@@ -79,7 +79,7 @@ def transfer_rows(
     smoothed = source.smooth(**vars(options) | stated)
     _check_sidecar(path, sidecar, source, smoothed, images, device.type)
     other = target.smooth(**vars(options))
-    replaced = quantized_identity([smoothed.base])
+    replaced = {"members", "weights", *quantized_identity([smoothed.base])}  # of the source alone
     identity = {name: value for name, value in sidecar.items() if name not in replaced}
     identity |= {
         "model": target.name,
@@ -158,8 +158,8 @@ def _check_sidecar(
 ) -> None:
     """Refuse rows of another classifier, or of one that ran otherwise than ``smoothed`` does here."""
     here = {"classifier": model_fingerprint(source.module), "images": images.fingerprint, "device": device}
-    here |= {"arithmetic": arithmetic.current(), **quantized_identity([smoothed.base])}
-    for name in ("classifier", "images", "device", "arithmetic", "quantized"):
+    here |= {"arithmetic": arithmetic.current(), "engine": smoothed.engine, **quantized_identity([smoothed.base])}
+    for name in ("classifier", "images", "device", "arithmetic", "engine", "quantized"):
         if here.get(name) != sidecar.get(name):
             raise InputError(
                 f"{path} must be rows of {source.name} on these images and this device, but the {name} of its sidecar "

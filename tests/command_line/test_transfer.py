@@ -79,10 +79,12 @@ def test_the_true_radius_of_the_changed_model_is_not_exceeded():
 
 
 def test_the_sidecar_names_what_the_rows_rest_on(rows, capfd):
+    update_json(sidecar_of(Path("rows.tsv")), members=[["gaussian", 0, "a SHA-256"]], weights=[1.0])  # as of an ensemble
     transferred()
     source, sidecar = (json.loads(sidecar_of(Path(name)).read_text()) for name in ("rows.tsv", "out.tsv"))
     assert sidecar["transfer"]["classifier"] == source["classifier"] != sidecar["classifier"]
     assert (sidecar["transfer"]["draws"], sidecar["images"]) == (DRAWS, source["images"])
+    assert not {"members", "weights"} & {*sidecar}
     assert exit_code(show_files, "out.tsv") == 0
     assert f"transferred         votes of another model; {DRAWS} draws compared the two" in capfd.readouterr().out
 
@@ -95,6 +97,18 @@ def test_each_network_is_watched_in_its_own_precision(rows, monkeypatch):
     )
     assert transferred() == 0
     assert precisions == ["bfloat16", "float32"]
+
+
+def test_rows_of_another_engine_are_refused(capfd, monkeypatch):
+    """A compiler that fails here leaves the first model folded, whose votes differ."""
+
+    def no_compiler(*_):
+        raise RuntimeError("no compiler")
+
+    update_json(sidecar_of(Path("rows.tsv")), engine="compiled")
+    monkeypatch.setattr("rs.certification.inference._compiled", no_compiler)
+    assert transferred() == 2
+    assert "the engine of its sidecar is compiled, not folded" in capfd.readouterr().err
 
 
 def test_the_arithmetic_is_that_of_the_rows(capfd):
