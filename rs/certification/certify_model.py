@@ -181,9 +181,8 @@ def certify_images(
     warn_if_n_too_small(settings.n, settings.alpha / classifier.stages)
     is_lazy = getattr(classifier.base, "lazy", False)
     further = ROUTED if classifier.stages > 1 else (certificate_rows.EVALUATIONS,) if is_lazy else ()
-    members = [member for part in classifier.bases for member in members_of(part)]
     with write_rows({out: identity}, seconds or certificate_rows.seconds_of(out), indices, {out: further}) as writer:
-        for index in watched(writer.remaining, members, classifier.precision):
+        for index in watched(writer.remaining, members_of(*classifier.bases), classifier.precision):
             x, label = images.pixels(index).to(device), int(images.labels[index])
             keys: dict[str, Any] = {"seed": settings.seed, "index": index}
             keys["label"] = label if settings.shortcut else None

@@ -21,7 +21,7 @@ STANDARD_ERRORS = 4.0
 """Standard errors by which an accuracy must be larger than another to count as larger."""
 
 BATCH = 100
-"""Images at once."""
+"""Images in a batch."""
 
 NOT_LOOKED_AT = "nothing was found out about its accuracy, its training and the pixels and classes that it wants"
 

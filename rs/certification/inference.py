@@ -69,20 +69,20 @@ def optimize_for_inference(
     module = module.to(device)
     if device.type == "cuda":  # on a CPU the order of its author
         module = module.to(memory_format=layout(device, dtype))
-    members, networks = members_of(module), [*quantized]
-    match engine:
-        case "plain":
-            return Optimized(module, precision, batch, engine)
-        case "folded":
-            networks = [_folded(member, engine, dtype, shape, device) for member in members]
-        case "compiled":
-            networks, batch = [_folded(member, engine, dtype, shape, device) for member in members], batch or BLOCK
-            try:
-                networks = [_compiled(network, torch.zeros(batch, *shape, device=device)) for network in networks]
-            except Exception as error:  # each compiler raises errors of its own
-                warn("is not compiled", error)
-                engine = "folded"
-    return Optimized(_with_members(module, networks), "float32", batch, engine)
+    if engine == "plain":
+        return Optimized(module, precision, batch, engine)
+    networks = [*quantized]
+    if engine != "quantized":
+        networks = [_folded(member, engine, dtype, shape, device) for member in members_of(module)]
+    if engine == "compiled":
+        batch = batch or BLOCK
+        try:
+            networks = [_compiled(network, torch.zeros(batch, *shape, device=device)) for network in networks]
+        except Exception as error:  # each compiler raises errors of its own
+            warn("is not compiled", error)
+            engine = "folded"
+    classifier = Ensemble(networks, module.rule).eval() if isinstance(module, Ensemble) else networks[0]
+    return Optimized(classifier, "float32", batch, engine)
 
 
 def _check_engine(module: nn.Module, engine: InferenceEngine, precision: Precision, device: torch.device) -> None:
@@ -100,14 +100,9 @@ def _check_engine(module: nn.Module, engine: InferenceEngine, precision: Precisi
         )
 
 
-def members_of(module: nn.Module) -> list[nn.Module]:
-    """Return the members of an ensemble; of another classifier, itself."""
-    return [*module.members] if isinstance(module, Ensemble) else [module]
-
-
-def _with_members(module: nn.Module, networks: Sequence[nn.Module]) -> nn.Module:
-    """Return a classifier with other members."""
-    return Ensemble(networks, module.rule).eval() if isinstance(module, Ensemble) else networks[0]
+def members_of(*modules: nn.Module) -> list[nn.Module]:
+    """Return the members of ensembles; of other classifiers, themselves."""
+    return [member for module in modules for member in (module.members if isinstance(module, Ensemble) else [module])]
 
 
 def _folded(

@@ -98,8 +98,7 @@ def predict_files(
     provenance |= {"conversion": str(conversion)} if str(conversion) else {}
     failed = []
     numbered = progress(enumerate(files), len(files), "predict", always=False)
-    members = [member for part in classifier.bases for member in members_of(part)]
-    for index, file in watched(numbered, members, classifier.precision):
+    for index, file in watched(numbered, members_of(*classifier.bases), classifier.precision):
         try:
             pixels, notes = picture_with_notes(file, base.shape, conversion)
         except InputError as error:

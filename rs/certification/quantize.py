@@ -55,7 +55,7 @@ CALIBRATION = 300
 """Noisy training images that networks are quantised with (benchmarks/results/int8.md compares 100, 300 and 1,000)."""
 
 SEED = 0
-"""Of the noise of calibration images."""
+"""Seed of the noise of calibration images."""
 
 
 class SerializedNetwork(NamedTuple):
@@ -172,7 +172,7 @@ def split_normalization(module: nn.Module) -> tuple[nn.Module, nn.Module]:
 
 @validated
 class QuantizedCard:
-    """What a quantised network was made from; written beside it as ``quantized.json``."""
+    """What a quantised network was made from; stored next to it as ``quantized.json``."""
 
     classifier: str  # rs.models.fingerprint.model_fingerprint of the model in float32
     dataset: str
@@ -215,7 +215,7 @@ class QuantizedNetwork(nn.Module):
 def quantized_members(
     members: Sequence[nn.Module], folders: Sequence[str], calibration: Path | None, sigma: float, shape: Sequence[int]
 ) -> list[nn.Module]:
-    """Return the quantised networks of classifiers: those beside them on disk, or new ones.
+    """Return the quantised networks of classifiers: read from their folders, or made anew.
 
     Args:
         members: Models on the CPU.

@@ -74,7 +74,7 @@ def read_pool(folder: Path, weights: Path | None = None) -> tuple[PoolSpec, dict
 
     Args:
         folder: The folder of ensembles.
-        weights: Folder of the weights solved for them, if they are to be had with these.
+        weights: Folder of the weights that were solved for them; ``None`` reads them without.
     Raises:
         InputError: If a file is missing, damaged or that of another ensemble, an ensemble has a member that the pool
             has not, or weights are those of another ensemble.

@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -153,10 +153,9 @@ class MemberOutputs:
         return torch.stack([images.pixels(index) for index in indices]).to(self.device)
 
 
-def margins(probabilities: NDArray[np.float64], ys: NDArray[np.int64] | Tensor | Sequence[int]) -> NDArray[np.float64]:
+def margins(probabilities: NDArray[np.float64], ys: ArrayLike) -> NDArray[np.float64]:
     """Return the margins z_i = p_y - p_i of outputs (B, L, N, K) and classes (B,); those of y itself are exactly 0."""
-    classes = torch.as_tensor(ys).cpu().numpy()
-    return np.take_along_axis(probabilities, classes[:, None, None, None], axis=-1) - probabilities
+    return np.take_along_axis(probabilities, np.asarray(ys)[:, None, None, None], axis=-1) - probabilities
 
 
 # ------------------------------------------------------------------------------------------------- noise

@@ -27,10 +27,10 @@ DENOISERS = {
     "denoiser-mse": "rs.methods.denoiser:DenoiserMse",
     "denoiser-stability": "rs.methods.denoiser:DenoiserStability",
 }
-"""Likewise the methods that train a denoiser before a classifier of the user's that stays as it is."""
+"""The methods that train a denoiser before a frozen classifier, in the same form."""
 
 ROUTERS = {"router": "rs.methods.router:Router"}
-"""Likewise the methods whose classes are the noise levels of experts, not those of the images."""
+"""The methods whose classes are the noise levels of experts, not those of the images."""
 
 EVERY_METHOD = METHODS | DENOISERS | ROUTERS
 

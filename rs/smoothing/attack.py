@@ -17,9 +17,6 @@ from torch import Tensor, nn
 from rs.smoothing.noise import noisy
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, to_float32
 
-Direction = Callable[[Tensor], Tensor]
-"""From images (B, C, H, W) to the direction in which to move them, same shape, before normalisation."""
-
 _evaluated: dict[nn.Module, tuple[int, bool]] = {}
 """How many evaluate a module at the moment, in any thread, and whether it was in training mode before the first."""
 _counting = Lock()
@@ -42,15 +39,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         with _counting:
             for module in modules:
-                _leave(module)
-
-
-def _leave(module: nn.Module) -> None:
-    users, training = _evaluated.pop(module)
-    if users > 1:
-        _evaluated[module] = users - 1, training
-    else:
-        module.training = training
+                users, training = _evaluated.pop(module)
+                if users > 1:
+                    _evaluated[module] = users - 1, training
+                else:
+                    module.training = training
 
 
 def forward(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
@@ -124,7 +117,7 @@ def pgd(
     *,
     rng: torch.Generator | None = None,
     beta: float = 1.0,
-    direction: Direction | None = None,
+    direction: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Attack by projected gradient ascent, as SmoothAdv does (Salman et al. 2019).
 
@@ -141,7 +134,7 @@ def pgd(
         epsilon: Radius of the ball, in pixels of [0, 1].
         rng: Where the direction of an image with a gradient of exactly 0 comes from; a fixed stream if ``None``.
         beta: Inverse temperature of the attacked classifier.
-        direction: Another ascent direction than the gradient, such as a gradient-free one.
+        direction: From images (B, C, H, W) to the direction of the step, unnormalised; the gradient if ``None``.
     Returns:
         x_hat, shape (B, C, H, W), detached.
     """

@@ -285,12 +285,10 @@ class SmoothedClassifier:
         """Return the noise that is added to an image (C, H, W)."""
         return self.noise or (NOISE_OF_8_BIT if is_on_grid(x) else "gaussian")
 
-    def visit(
-        self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int, start: int = 0
-    ) -> None:
+    def visit(self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int) -> None:
         """Call ``visitor(output of base, number of draws)`` for every batch of noisy copies; see :meth:`votes`."""
         with self._ready(x):
-            for batch in self._batches(x, draws, seed, *key, start=start):
+            for batch in self._batches(x, draws, seed, *key):
                 visitor(self.base(batch), len(batch))
 
     def _check_run(self, run: Run) -> None:

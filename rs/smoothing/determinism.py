@@ -26,7 +26,7 @@ MIN_REPEATED = 8
 """Images of a batch that are evaluated again at the end, however few evaluations there were."""
 
 EXTRA_SHARE = 0.008
-"""Share of the evaluations that those alone and those again may take together."""
+"""Largest share of all evaluations that both checks together may take."""
 
 
 def check_deterministic(module: nn.Module, images: Tensor) -> None:

@@ -40,7 +40,7 @@ class SmoothingOptions:
     precision: Precision = "float32"
     engine: InferenceEngine = "plain"  # how the base classifier is optimized for inference
     batch: int | None = None  # noisy images at once; None: chosen
-    calibration: Path | None = None  # data set that int8 networks are calibrated on, where none lies beside the model
+    calibration: Path | None = None  # data set for calibrating int8 networks, where a model folder has none
 
 
 def _listed(radii: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_SHARES = 20
-"""Largest number of shares of the draws that may be decided otherwise, which are split among the members."""
+"""Largest number of equal shares into which the search splits the draws that may be decided otherwise."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def parse_counts(text: str) -> dict[int, int]:
 
 
 Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-"""One entry for each class with votes of each of several rows: number of the row, class, votes."""
+"""Votes of several rows, as three arrays of one length: number of the row, class, its votes there."""
 
 
 def votes_of(texts: Iterable[str]) -> Votes:

@@ -48,7 +48,7 @@ class Sample:
     seeds: tuple[frozenset[int], ...]  # that each classifier was trained with; empty: not known
 
     def mean(self, without: int | None = None) -> Floats | None:
-        """Return mean scores (images,) of the classifiers that a seed is not in; ``None`` if there is none."""
+        """Return the mean scores (images,) of the classifiers without a seed; ``None`` if all have it."""
         is_left = [without not in seeds for seeds in self.seeds]
         return self.scores[is_left].mean(axis=0) if any(is_left) else None
 
@@ -141,9 +141,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     order = np.argsort(p_values, kind="stable")
     factors = len(p_values) - np.arange(len(p_values))
     corrected = np.maximum.accumulate(np.asarray(p_values, dtype=np.float64)[order] * factors).clip(max=1.0)
-    in_order = np.empty(len(p_values))
-    in_order[order] = corrected
-    return in_order.tolist()
+    return corrected[np.argsort(order)].tolist()
 
 
 def _difference(samples: Sequence[Sample], without: int | None = None) -> Floats | None:

@@ -12,9 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rs.statistics.ensemble_weights import moments, other_classes
-
-Floats = NDArray[np.float64]
+from rs.statistics.ensemble_weights import Floats, moments, other_classes
 
 
 class Spread(NamedTuple):

@@ -127,7 +127,7 @@ def optimal_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
     """
     matrices, usable = _objective(covariances, a)
     members = matrices.shape[-1]
-    # where all entries are one but for rounding, so is w' S w for all w
+    # where all entries of S are 1 up to rounding, w' S w is 1 for all w
     usable = usable & (np.ptp(matrices, axis=(-1, -2)) > 4 * np.finfo(np.float64).eps)
     weights = np.full(matrices.shape[:-1], 1 / members)
     for index in zip(*np.nonzero(usable), strict=True) if usable.ndim else [()] * bool(usable):

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from statistics import fmean  # rounded once, whatever the order
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -37,7 +38,7 @@ At a certificate's own alpha a hundred draws would say little.
 """
 
 PARTS = 12
-"""Weights are looked at in twelfths, so in halves, thirds, quarters and sixths too."""
+"""Weights tried are multiples of 1/PARTS, which include halves, thirds, quarters and sixths."""
 
 MAX_POINTS = 500
 """Number of such weights up to which all are looked at: those of up to four members."""
@@ -49,7 +50,7 @@ SHRINKAGES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """How far the fitted weights may go towards equal ones; earlier ones are preferred."""
 
 ROUNDING = 1 + 1e-9
-"""A difference on one image alone is exactly one standard error, whatever floats make of it."""
+"""Tolerance of the comparison with a standard error: a difference on one image alone is exactly one."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,9 @@ def radius_weights(disputed: DisputedDraws) -> RadiusWeights:
 
 
 def chosen_weights(disputed: DisputedDraws, budget: int) -> RadiusWeights:
-    """Return the shares of ``budget`` members that each one has, chosen by J on all images: :func:`forward_counts`."""
+    """Return the shares of ``budget`` members that each one has, chosen by J on all images: :func:`best_forward`."""
     used = np.full(disputed.images, True)
-    return RadiusWeights(_weights(forward_counts(radii_of(disputed), disputed.members, budget, used)), 0.0)
+    return RadiusWeights(best_forward(radii_of(disputed), disputed.members, used, budget), 0.0)
 
 
 def best_of_all(radii: Radii, members: int, used: NDArray[np.bool_]) -> Weights:
@@ -158,33 +159,28 @@ def best_of_all(radii: Radii, members: int, used: NDArray[np.bool_]) -> Weights:
     Of equally good ones, the mean of those nearest to equal weights: so the order of the members does not matter.
     """
     counts = _lattice(members)
-    means = np.array([_mean(radii(_weights(point))[used]) for point in counts])
+    means = np.array([fmean(radii(_weights(point))[used]) for point in counts])
     best = counts[means == means.max()]
     distances = (best**2).sum(axis=1)  # sums being equal, the order of distances to equal weights
     nearest = best[distances == distances.min()]
     return tuple((nearest.sum(axis=0) / (len(nearest) * PARTS)).tolist())
 
 
-def best_forward(radii: Radii, members: int, used: NDArray[np.bool_]) -> Weights:
-    """Return weights in twelfths by greedy forward selection: :func:`forward_counts`."""
-    return _weights(forward_counts(radii, members, PARTS, used))
-
-
-def forward_counts(radii: Radii, members: int, budget: int, used: NDArray[np.bool_]) -> NDArray[np.int64]:
+def best_forward(radii: Radii, members: int, used: NDArray[np.bool_], budget: int = PARTS) -> Weights:
     """Choose ``budget`` members one after the other, with replacement (Caruana et al. 2004).
 
     Each step adds the member with which the softmax average of those chosen so far has the largest J over the images
     ``used`` (B,); of equally good ones that which was chosen least, then the first.
 
     Returns:
-        How often each member was chosen, (L,), as a sum ``budget``; divided by it, the weights.
+        Weights (L,): the share of ``budget`` that each member has.
     """
     counts = np.zeros(members, dtype=np.int64)
     for _ in range(budget):
         tried = counts + np.eye(members, dtype=np.int64)
-        means = [_mean(radii(_weights(point))[used]) for point in tried]
+        means = [fmean(radii(_weights(point))[used]) for point in tried]
         counts = tried[max(range(members), key=lambda member: (means[member], -counts[member]))]
-    return counts
+    return _weights(counts)
 
 
 @cache
@@ -202,13 +198,8 @@ def _shrunk(weights: Weights, shrinkage: float) -> Weights:
     return tuple((1 - shrinkage) * weight + shrinkage / len(weights) for weight in weights)
 
 
-def _mean(values: Floats) -> float:
-    """Return the mean, rounded once, whatever the order."""
-    return math.fsum(values) / len(values)
-
-
 def _first_within_one_error(judged: Floats) -> int:
     """Return the first row of (candidates, B) whose mean is at most one paired standard error below the largest."""
-    lags = judged[np.argmax([_mean(row) for row in judged])] - judged
+    lags = judged[np.argmax([fmean(row) for row in judged])] - judged
     errors = lags.std(axis=1, ddof=1) / math.sqrt(judged.shape[1])
-    return int((np.array([_mean(row) for row in lags]) <= errors * ROUNDING).argmax())
+    return int((np.array([fmean(row) for row in lags]) <= errors * ROUNDING).argmax())

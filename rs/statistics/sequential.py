@@ -90,13 +90,13 @@ class Cumulative:
         for name, level in (("alpha", self.alpha), ("beta", self.beta)):
             _require(MIN_ALPHA <= level < 1, name, f"{RANGE}; 0.001 is usual", level)
 
-    def lower(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
-        """Return lower bounds of p at look ``check`` (from 0), from ``successes`` of all draws so far, shape (...)."""
-        return lower_bound(successes, self.times[check], self.alpha * alpha_spending(self.times)[check])
+    def lower(self, successes: ArrayLike, look: int) -> NDArray[np.float64]:
+        """Return lower bounds of p at look ``look`` (from 0), from ``successes`` of all draws so far, shape (...)."""
+        return lower_bound(successes, self.times[look], self.alpha * alpha_spending(self.times)[look])
 
-    def upper(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
+    def upper(self, successes: ArrayLike, look: int) -> NDArray[np.float64]:
         """Return upper bounds of p, likewise."""
-        return upper_bound(successes, self.times[check], self.beta / len(self.times))
+        return upper_bound(successes, self.times[look], self.beta / len(self.times))
 
 
 @lru_cache  # runs of all images have the same rule
@@ -188,9 +188,9 @@ class Decider(_Run):
 
     def update(self, successes: int, draws: int) -> None:
         """Count as :meth:`ExpectedRadius.update` does."""
-        check = self._look(successes, draws)
-        held = np.logical_and.accumulate(self.rule.lower(self.successes, check) >= self.p0)
-        given_up = self.rule.upper(self.successes, check) < self.required_share[: self.open_to]
+        look = self._look(successes, draws)
+        held = np.logical_and.accumulate(self.rule.lower(self.successes, look) >= self.p0)
+        given_up = self.rule.upper(self.successes, look) < self.required_share[: self.open_to]
         self.open_to -= int(given_up.sum())  # the last ones, as shares of larger radii are larger
         self.established = max(self.established, int(held.sum()))
         self.stopped |= self.established >= self.open_to
@@ -239,9 +239,9 @@ class ExpectedRadius(_Run):
 
     def update(self, successes: int, draws: int) -> None:
         """Count ``successes`` among ``draws`` new draws; ``ValueError`` if they are not ``next_draws()``."""
-        check, budget = self._look(successes, draws), int(self.times[-1])
-        self.p_lower = max(self.p_lower, float(self.rule.lower(self.successes, check)))
-        self.p_upper = min(self.p_upper, float(self.rule.upper(self.successes, check)))
+        look, budget = self._look(successes, draws), int(self.times[-1])
+        self.p_lower = max(self.p_lower, float(self.rule.lower(self.successes, look)))
+        self.p_upper = min(self.p_upper, float(self.rule.upper(self.successes, look)))
         self.radius = float(radius(self.p_lower, self.sigma))
         p_high = float(lower_bound(round(budget * self.successes / self.draws), budget, self.alpha))
         left = self.sigma * (float(ndtri(p_high)) - float(ndtri(self.p_lower)))

@@ -28,7 +28,7 @@ TIMING = ("epoch", "seconds")
 
 @dataclass
 class Progress:
-    """Progress of a training: what a checkpoint holds beside model and velocities."""
+    """Progress of a training: what a checkpoint holds besides model and velocities."""
 
     epoch: int = 0  # epochs finished
     updates: int = 0  # optimiser steps taken
@@ -56,6 +56,5 @@ def quick_acr(model: nn.Module, images: Images, settings: Training, options: Run
     for index in range(min(s.eval_images, len(images))):
         x, label = images.pixels(index), int(images.labels[index])
         certificate = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, seed=seed, index=index, label=label)
-        row = certificate.row(index, label)
-        scores.append(row["radius"] * row["correct"])
+        scores.append(certificate.radius * (certificate.predict == label))
     return float(np.mean(scores))

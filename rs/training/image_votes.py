@@ -23,7 +23,7 @@ from rs.storage import files
 from rs.training.attack_backend import frozen
 
 BATCH = 500
-"""Images of which one noisy copy each is classified at once."""
+"""Images in a batch, one noisy copy of each."""
 
 ROUTER_ALPHA = 0.5
 """Level of the bounds behind a router's targets, which are neither too large nor too small on average."""

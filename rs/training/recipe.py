@@ -47,7 +47,7 @@ class Training:
     crop: Annotated[int, Field(ge=0, le=MAX_SIDE)]  # zero padding of the random crop, pixels
     flip: bool  # random horizontal flip
     precision: Precision  # of forward and backward passes; losses are float32 either way
-    engine: Engine  # how the network runs (rs.training.attack_backend): the losses are the same but for rounding
+    engine: Engine  # how the network runs (rs.training.attack_backend): the losses are equal up to rounding
     checkpoint_every: Count  # epochs between two checkpoints
     eval_every: NonNegativeCount  # epochs between two quick ACRs; 0 for none
     eval_images: Count  # first images of the evaluation split
@@ -108,7 +108,7 @@ class RunOptions:
     seed: int  # of every random number
     device: torch.device  # where to train
     workers: int = 0  # processes that read images from disk, for data sets that are not in memory
-    seconds: float | None = None  # end with the epoch in which so many seconds have passed, evaluation excluded
+    seconds: float | None = None  # end with the epoch in which this many seconds have passed, evaluation excluded
     from_scratch: bool = False  # draw the weights of a user's network anew
     on_epoch: Callable[[dict[str, Any]], None] | None = None  # called with the row of the history
     targets: Path | None = None  # file of the targets, for methods that need them (rs.training.image_votes)

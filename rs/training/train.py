@@ -95,8 +95,7 @@ def train(
     name = register_network(build, f"{kind.__module__}:{kind.__qualname__}")
     values = params.replace_in_recipe(values, RECIPE, "model", {"network": name})
     values = params.replace_in_recipe(values, RECIPE, method, hyperparameters)
-    length = {"epochs": epochs, "batch": batch}
-    length = {name: value for name, value in length.items() if value is not None}
+    length = {key: value for key, value in (("epochs", epochs), ("batch", batch)) if value is not None}
     values = params.replace_in_recipe(values, RECIPE, f"{method}.training", length)
     options = RunOptions(
         sigma=sigma,

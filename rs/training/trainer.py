@@ -120,7 +120,8 @@ class Trainer:
         """
         self.restore(checkpoint)
         limit, saved = self.options.seconds, checkpoint if self.rank == 0 else None
-        for epoch in self._epochs():
+        remaining = range(self.progress.epoch, self.settings.epochs)
+        for epoch in progress(remaining, remaining.stop, "train", remaining.start) if self.rank == 0 else remaining:
             if limit is not None and epoch > 0 and self.progress.seconds >= limit:
                 break
             self.epoch(epoch)
@@ -128,11 +129,6 @@ class Trainer:
                 self.save(saved)
         self.trained.eval()
         return self.progress
-
-    def _epochs(self) -> Iterator[int]:
-        """Yield the epochs that remain; the first process shows them on stderr."""
-        remaining = range(self.progress.epoch, self.settings.epochs)
-        yield from progress(remaining, remaining.stop, "train", remaining.start) if self.rank == 0 else remaining
 
     def epoch(self, epoch: int) -> None:
         """Train one epoch and append its row to the history."""
@@ -159,7 +155,7 @@ class Trainer:
             self.options.on_epoch(row)
 
     def _learning_rate(self, passed: float) -> float:
-        """Return the rate when so many epochs have passed: by steps, or linearly from 0 up and down to 0 again."""
+        """Return the learning rate after ``passed`` epochs: by steps, or linearly from 0 up and down to 0 again."""
         s = self.settings
         if s.schedule == "step":
             return s.learning_rate * s.decay ** sum(milestone <= passed for milestone in s.milestones)

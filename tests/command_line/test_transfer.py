@@ -79,7 +79,9 @@ def test_the_true_radius_of_the_changed_model_is_not_exceeded():
 
 
 def test_the_sidecar_names_what_the_rows_rest_on(rows, capfd):
-    update_json(sidecar_of(Path("rows.tsv")), members=[["gaussian", 0, "a SHA-256"]], weights=[1.0])  # as of an ensemble
+    update_json(
+        sidecar_of(Path("rows.tsv")), members=[["gaussian", 0, "a SHA-256"]], weights=[1.0]
+    )
     transferred()
     source, sidecar = (json.loads(sidecar_of(Path(name)).read_text()) for name in ("rows.tsv", "out.tsv"))
     assert sidecar["transfer"]["classifier"] == source["classifier"] != sidecar["classifier"]

@@ -18,7 +18,6 @@ from rs.statistics.radius_weights import (
     DisputedDraws,
     best_of_all,
     chosen_weights,
-    forward_counts,
     radii_of,
     radius_weights,
 )
@@ -204,11 +203,10 @@ def slow_choice(problem, budget):
 
 @given(problems, st.integers(1, 5))
 def test_each_member_that_is_chosen_is_the_best_one_to_add(problem, budget):
-    counts = forward_counts(radii_of(problem), problem.members, budget, everyone(problem))
-    assert counts.tolist() == slow_choice(problem, budget)
-    assert counts.sum() == budget
+    counts = slow_choice(problem, budget)
+    assert sum(counts) == budget
     weights, shrinkage = chosen_weights(problem, budget)
-    assert weights == tuple((counts / budget).tolist())
+    assert weights == tuple(count / budget for count in counts)
     assert shrinkage == 0
 
 
