@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CLASSES, SIGMA, N0, ALPHA = 10, 0.25, 100, 0.001
 ROUNDS = 3
-"""Of which the median is taken, unless a measurement is asked for others."""
+"""Default number of rounds, of which the median is taken."""
 
 ENGINES = [(e, p) for p in ("float32", "bfloat16") for e in ("plain", "folded", "compiled")] + [("quantized", "int8")]
 

@@ -74,9 +74,9 @@ INSIDE, BEYOND = (0.9, 0.99), 2.5
 SMALL = 1e-3
 """Smaller radii are not attacked: a sum of float32 is rounded by as much as is left between .99 R and R."""
 LEVEL = 1e-6
-"""Of the test that says that a certificate is false."""
+"""Level of the test that says that a certificate is false."""
 N0, N, ALPHA = 100, 1_000, 0.001
-"""Of the certificates."""
+"""Draws and failure probability of the certificates."""
 SCREENED, DOUBTFUL = 200, 0.65
 """Votes that choose the worst point; the share of the class among them above which it holds."""
 JUDGED, CLEAR = 20_000, 500
@@ -123,9 +123,9 @@ class Fixed:
 class AverageLogits(nn.Module):
     """The logarithm of the members' average softmax: what the gradients of an attack on any rule are of."""
 
-    def __init__(self, members: Sequence[nn.Module], weights: Sequence[float] | None = None) -> None:
+    def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.members, self.rule = nn.ModuleList(members), SoftmaxAverage(weights)
+        self.members, self.rule = nn.ModuleList(members), SoftmaxAverage()
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of images."""
@@ -209,13 +209,11 @@ class PerImage:
 
     @cached_property
     def _copies(self) -> list[list[dict[str, Tensor]]]:
-        how = self.settings
+        settings = self.settings
+        copies = range(min(COPIES, settings.copies))
         return [
-            [
-                perturbed_parameters(m, how.share, how.scale, how.seed, name, copy)
-                for copy in range(min(COPIES, how.copies))
-            ]
-            for m, name in zip(self.members, self.names, strict=True)
+            [perturbed_parameters(member, settings.share, settings.scale, settings.seed, name, copy) for copy in copies]
+            for member, name in zip(self.members, self.names, strict=True)
         ]
 
     def _perturbed(self, x: Tensor, indices: Sequence[int]) -> Tensor:
@@ -503,10 +501,10 @@ def summary(rows: pd.DataFrame) -> list[str]:
     lines += [_sound_line("all", sound)] if len(sound) else []
     lines += [
         "",
-        "| weights by image | σ | certified | below one half at .99 R | rate, 95 % | another class at .99 R |",
+        "| weights by image | σ | certified | below one half at .99 R | rate, 95 % | another class at .99 R | "
+        "with other draws | below one half at .9 R |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    lines[-1] += " with other draws | below one half at .9 R |"
-    lines += ["|---|---:|---:|---:|---:|---:|---:|---:|"]
     by_image = by_image[by_image["attacked"] > 0].groupby(["classifier", "sigma", "boxed"])
     return lines + [_image_line(*key, group) for key, group in by_image]
 

@@ -6,7 +6,6 @@ file a run and ``seconds.csv``. Runs follow the order of :data:`RUNS`, in one th
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,7 +124,7 @@ def train_start(
     """Train a network without noise by SGD with crops and flips; the learning rate rises to ``rate`` and falls."""
     import torch
     import torch.nn.functional as F
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     from rs.data.images import load_images
     from rs.smoothing.user_networks import import_network
@@ -148,8 +147,7 @@ def train_start(
             F.cross_entropy(network(x), labels[chosen]).backward()
             optimizer.step()
             schedule.step()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    save_file(network.state_dict(), out)
+    files.write_bytes(out, save(network.state_dict()))
 
 
 def trained_network(
@@ -161,6 +159,7 @@ def trained_network(
 
     from rs import params
     from rs.certification.load import load
+    from rs.models.checkpoint import WEIGHTS
     from rs.smoothing.user_networks import import_network, register_network
     from rs.training.recipe import RunOptions, training_recipe
     from rs.training.run import train_model
@@ -170,7 +169,7 @@ def trained_network(
         network = import_network(network_name)
         network.load_state_dict(load_file(start))
         return network
-    if not out.exists():
+    if not (out / WEIGHTS).exists():
         from_scratch = run.start == "random"
         model = {"network": network_name, "weights": None if from_scratch else str(start)}
         training = {"epochs": run.epochs, "eval_every": 0} | ({} if run.rate is None else {"learning_rate": run.rate})
@@ -210,12 +209,9 @@ def timed(folder: Path, name: str, work: Callable[[], None]) -> None:
     work()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "seconds.csv"
-    is_new = not path.exists()
-    with path.open("a", encoding="utf-8", newline="") as lines:
-        writer = csv.writer(lines, lineterminator="\n")
-        if is_new:
-            writer.writerow(["run", "cpu_seconds"])
-        writer.writerow([name, round(time.process_time() - began, 1)])
+    header = "" if path.exists() else "run,cpu_seconds\n"
+    with path.open("a", encoding="utf-8") as lines:
+        lines.write(f"{header}{name},{round(time.process_time() - began, 1)}\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from torchvision.transforms import Normalize
 from rs.models.architectures import ARCHITECTURES
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-"""Of CIFAR-10's pixels (Cohen et al. 2019, code)."""
+"""Mean and standard deviation of CIFAR-10's pixels (Cohen et al. 2019, code)."""
 
 
 def resnet8() -> nn.Module:

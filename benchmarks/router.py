@@ -104,13 +104,14 @@ def table(rows: dict[str, pd.DataFrame]) -> str:
     """Return certified accuracies and ACRs, and the share of images that each level gets, as Markdown."""
     import numpy as np
 
+    from benchmarks.transfer_page import with_error
+
     scores, right = scores_of(rows)
     levels = [name for name in rows if name != "router"]
     lines = ["| | ACR | " + " | ".join(f"{radius:g}" for radius in RADII) + " |", "|---|---:|" + "---:|" * len(RADII)]
     for name, values in scores.items():
-        error = values.std(ddof=1) / len(values) ** 0.5
         shares = [(right[name] & (values >= radius)).mean() for radius in RADII]
-        lines.append(f"| {name} | {values.mean():.4f} ± {error:.4f} | {' | '.join(f'{s:.1%}' for s in shares)} |")
+        lines.append(f"| {name} | {with_error(values)} | {' | '.join(f'{s:.1%}' for s in shares)} |")
     router = rows["router"]
     chosen = router["level"].value_counts(normalize=True).sort_index()
     named = [f"{share:.1%} {f'to sigma {level:g}' if level else 'abstain'}" for level, share in chosen.items()]
@@ -120,7 +121,7 @@ def table(rows: dict[str, pd.DataFrame]) -> str:
     lines += ["", f"The router, of {len(router):,} images: {', '.join(named)}."]
     lines += [f"Of images that some level certifies, it chooses the best level for {agreed:.1%}, if it chooses one."]
     for name, gain in gains.items():
-        lines += [f"Router less {name}: ACR {gain.mean():+.4f} ± {gain.std(ddof=1) / len(gain) ** 0.5:.4f}, paired."]
+        lines += [f"Router less {name}: ACR {with_error(gain, '+')}, paired."]
     return "\n".join(lines) + "\n"
 
 

@@ -24,10 +24,11 @@ from scipy.stats import binom
 
 from rs.command_line.shell import run
 from rs.errors import InputError
-from rs.statistics.certificate import ABSTAIN, parse_counts, votes_for, votes_of
+from rs.statistics.certificate import ABSTAIN, votes_for, votes_of
 from rs.statistics.metrics import budget
 from rs.statistics.radius import lower_bound, upper_bound
 from rs.statistics.radius import radius as radius_of
+from rs.statistics.resampling import dense_votes
 from rs.statistics.sequential import Cumulative, Decider, ExpectedRadius, look_schedule
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import read_field_log
@@ -106,16 +107,15 @@ def replays(p: NDArray[np.float64], radius: float, sigma: float, seed: int) -> d
 
 def probabilities(logs: Path, method: str, sigma: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """p_A of the images of a log, shape (B,): the share k / n whose certified radius is nearest to the log's."""
-    path = _log(logs, method, sigma)
-    return _implied(read_field_log(path, sigma=sigma, n0=N0, n=N, alpha=ALPHA), sigma, rng)
+    return _implied(_log(logs, method, sigma), sigma, rng)
 
 
-def _log(logs: Path, method: str, sigma: float) -> Path:
+def _log(logs: Path, method: str, sigma: float) -> DataFrame:
     found = sorted(logs.glob(f"*{method}*_s{sigma:.2f}_full.tsv"))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise InputError(f"{logs} must hold one log of {method!r} at sigma {sigma}, got {names}")
-    return found[0]
+    return read_field_log(found[0], sigma=sigma, n0=N0, n=N, alpha=ALPHA)
 
 
 def _implied(rows: DataFrame, sigma: float, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -185,8 +185,7 @@ def _table(cases: Sequence[tuple[float, float]], made: Sequence[dict[str, Replay
 
 def logged(logs: Path, method: str, sigma: float, images: int) -> Source:
     """The first images of a log."""
-    path = _log(logs, method, sigma)
-    rows = read_field_log(path, sigma=sigma, n0=N0, n=N, alpha=ALPHA)[:images]
+    rows = _log(logs, method, sigma)[:images]
     p, right = _implied(rows, sigma, np.random.default_rng(0)), rows["correct"].to_numpy() == 1
     return Source(f"{method}, log", sigma, N, p, right, ~right & (rows["predict"] != ABSTAIN).to_numpy())
 
@@ -194,9 +193,7 @@ def logged(logs: Path, method: str, sigma: float, images: int) -> Source:
 def kept(path: Path) -> Source:
     """Rows of this project; p_A is the share of votes for the class that the n0 draws chose."""
     rows = certificate_rows.read_rows(path)
-    chosen = np.array(
-        [max(parse_counts(text).items(), key=lambda one: (one[1], -one[0]))[0] for text in rows["counts0"]]
-    )
+    chosen = dense_votes(rows["counts0"]).argmax(axis=1)  # the lowest class of several
     p = votes_for(votes_of(rows["counts"]), chosen) / np.maximum(rows["n"], 1).to_numpy()  # 0 where n was skipped
     right = chosen == rows["label"].to_numpy()
     return Source(f"{path.stem}, rows", budget(rows, "sigma"), int(budget(rows, "n")), p, right, ~right)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rs.training.trainer import Trainer
 
 EPOCH = 100
-"""After every warm-up."""
+"""Number of an epoch after every warm-up."""
 
 REFERENCE = "the field's way, torch's float32"
 KEPT = "the field's way, memory kept"
@@ -142,11 +142,8 @@ def field_steps(model: nn.Module, method: Method, data: PackedImages, device: to
 
     def epoch() -> float:
         losses = []
-        x, y, size = (
-            torch.from_numpy(data.images).float() / 255,
-            torch.from_numpy(data.labels),
-            batch // method.steps_per_batch,
-        )
+        x, y = torch.from_numpy(data.images).float() / 255, torch.from_numpy(data.labels)
+        size = batch // method.steps_per_batch
         for part, labels in zip(x.split(size), y.split(size), strict=True):
             rng = stream(0, Stream.STEP, device=device)
             part, labels = part.to(device), labels.to(device)

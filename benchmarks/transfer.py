@@ -47,11 +47,10 @@ def main(
         SmoothingOptions(device=torch.device("cpu"), noise="grid", calibration=data, **how) for how in ({}, changed)
     ]
     networks = [robust.smooth(**vars(how)) for how in options]
-    rows = []
-    for index in evenly(images, len(test)):
-        rows.append(
-            {"idx": index, "label": int(test.labels[index])} | _votes(networks, test.pixels(index), index, draws)
-        )
+    rows = [
+        {"idx": index, "label": int(test.labels[index])} | _votes(networks, test.pixels(index), index, draws)
+        for index in evenly(images, len(test))
+    ]
     pd.DataFrame(rows).assign(sigma=robust.sigma, form=form, n=draws).to_csv(out, index=False)
 
 

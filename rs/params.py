@@ -48,13 +48,13 @@ MIN_SIGMA, MAX_SIGMA = 1e-6, 10.0
 MAX_FAULTS, MAX_SHOWN = 20, 200
 """Faults of one record that a message names, and characters of a value at fault that it shows."""
 MAX_NAME = 200
-"""Characters of a name that becomes part of a file's, at most: file systems take 255 bytes, temporaries add 28."""
+"""Most characters of a name that is part of a file name; file systems take 255 bytes, and temporaries add 28."""
 MAX_PATH = 3000
-"""Bytes of a path that a file names, at most: systems take 4,095, with what is added to it."""
+"""Most bytes of a path that a file names; systems take 4,095, including what is added to it."""
 
 
 def _named(path: str) -> str:
-    """Check that a file can have this path, so that to look for it is no error of the machine."""
+    """Check that a path is short enough and has no NUL, so that looking for the file raises no error of the system."""
     content = os.fsencode(path)
     if b"\0" in content or len(content) > MAX_PATH or any(len(name) > 255 for name in content.split(b"/")):
         raise ValueError(f"a path must have at most {MAX_PATH:,} bytes, 255 a name, and no NUL, got {path[:40]!r}")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rs.command_line.shell import ParamsFile, run
+from rs.errors import InputError
 
 GRID = ("sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "ensembles")
 
@@ -22,19 +23,12 @@ def main(
     values = read_params(params)
     section(values, f"recipes.{dataset}")
     grid = validate(dict[str, Any], merge(values, "grids", optional=True)[0].get(dataset, {}), f"grids.{dataset}")
-    check_keys(grid, f"grids.{dataset}")
+    if unknown := [key for key in grid if key not in GRID]:
+        must = f"grids.{dataset} must have keys among {', '.join(GRID)}"
+        raise InputError(f"params.yaml: {must}; got {', '.join(unknown)}")
     text = params.read_bytes().decode()
     changed = with_values(text.replace("\r\n", "\n"), {"dataset": dataset, **grid})
     files.write_text(params.resolve(), changed.replace("\n", "\r\n") if "\r\n" in text else changed)
-
-
-def check_keys(grid: dict[str, Any], where: str) -> None:
-    """Check that a grid has no other keys than :data:`GRID`."""
-    from rs.errors import InputError
-
-    unknown = [key for key in grid if key not in GRID]
-    if unknown:
-        raise InputError(f"params.yaml: {where} must have keys among {', '.join(GRID)}; got {', '.join(unknown)}")
 
 
 def with_values(text: str, changes: dict[str, Any]) -> str:

@@ -109,7 +109,6 @@ def main(
     from rs import params as parameters
     from rs.certification import certify_model
     from rs.certification.load import load
-    from rs.data.images import load_images
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.smoothing.settings import SmoothingOptions
@@ -117,11 +116,7 @@ def main(
     chosen = {"stop": stop.rule()} | overrides.values()
     settings = certify_model.certification_settings(values or parameters.packaged(), dataset or DEFAULT_RECIPE, chosen)
     shell.launch(values)
-    if data is not None:
-        images = load_images(data, "test")
-        base = load(model, images.meta, network)
-    else:
-        base, images = pictures.load(load(model, network=network))
+    base, images = pictures.load(load(model, network=network), data)
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
     certify_model.certify_model(base, images, settings, options, out=out, share=share, seconds=times)
     if rank_and_world_size()[0] == 0:

@@ -31,16 +31,13 @@ def main(
     pictures.check_sources(data)
     from rs.certification.doctor import diagnose
     from rs.certification.load import load
-    from rs.data.images import load_images
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
 
-    images = None if data is None else load_images(data, "test")
     with answers_alone():
-        if pictures.images is not None:
-            base, images = pictures.load(load(model, network=network))
-        else:
-            base = load(model, None if images is None else images.meta, network)
+        base, images = load(model, network=network), None
+        if data is not None or pictures.images is not None:
+            base, images = pictures.load(base, data)
         findings = diagnose(base, images, sigma, device_named(device), count)
     for finding in findings:
         say(f"{finding.level}: {finding.text}")

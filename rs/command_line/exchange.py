@@ -62,8 +62,11 @@ def export_rows(
     check_radii(table, str(rows))
     check_labels(table, str(rows))
     lost = ["the weights are frozen, chosen image by image"] if (table["scope"] == UNSOUND).any() else []
-    if draws_at_most(mode_of(table)):
-        lost.append(f"draws stopped early, {mode_of(table)}")
+    mode = mode_of(table)
+    if draws_at_most(mode):
+        lost.append(f"draws stopped early, {mode}")
+    elif mode != "certify":
+        lost.append(f"the certificates are of mode {mode}")
     for fact in lost:
         say(f"warning: {rows}: {fact}; the six columns cannot say so", sys.stderr)
     write_field_log(table, out)

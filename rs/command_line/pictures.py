@@ -16,6 +16,7 @@ from rs.runtime.progress import say
 if TYPE_CHECKING:  # seconds to import
     from rs.data.image_folder import FolderImages
     from rs.data.pictures import Conversion
+    from rs.data.prepared import Images
     from rs.data.readers import Tree
 
 Classifier: TypeAlias = Any
@@ -59,17 +60,23 @@ class PictureOptions:
 
         return Conversion(self.resize, self.crop, self.convert)
 
-    def load(self, base: Classifier) -> tuple[Classifier, FolderImages]:
-        """Return a classifier and its pictures in the folder, whose classes and shape it takes if it states none.
+    def load(self, base: Classifier, data: Path | None) -> tuple[Classifier, Images]:
+        """Return a classifier and its images, whose classes and shape it takes if it states none.
 
-        If only the names of subfolders order the classes, say their order.
+        They are the test split of a prepared data set, or else the pictures in the folder. If only the names of
+        subfolders order the classes, say their order.
 
         Raises:
-            InputError: As :func:`rs.data.readers.class_names`, and ``listed`` and ``read_pictures`` of
-                :mod:`rs.data.image_folder`, or if the classifier states another shape or other classes.
+            InputError: As :func:`rs.data.images.load_images`, :func:`rs.data.readers.class_names`, and ``listed`` and
+                ``read_pictures`` of :mod:`rs.data.image_folder`, or if the classifier states another shape or other
+                classes.
         """
         from rs.data.image_folder import read_pictures
+        from rs.data.images import load_images
 
+        if data is not None:
+            images = load_images(data, "test")
+            return base.for_images(images.meta.classes, images.meta.shape, images.meta.name), images
         tree, shape = self._listed(base)
         pictures = read_pictures(tree, shape, self.conversion)
         return base.for_images(tree.classes, shape, pictures.meta.name), pictures

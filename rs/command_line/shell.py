@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TextIO, get_type_hints
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -150,7 +150,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
             groups[parameter.name] = parameter.annotation
-            options += _options_of(parameter.annotation)
+            options += inspect.signature(parameter.annotation, eval_str=True).parameters.values()
         else:
             options.append(parameter)
 
@@ -176,12 +176,6 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     run_command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run_command.__annotations__ = {option.name: option.annotation for option in options}
     return run_command
-
-
-def _options_of(group: Any) -> Iterator[inspect.Parameter]:
-    """Yield the fields of a group of options as parameters."""
-    for name, hint in get_type_hints(group, include_extras=True).items():
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=hint)
 
 
 def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | None = None) -> None:

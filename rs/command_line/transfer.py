@@ -42,17 +42,11 @@ def main(
     set_arithmetic(json_values(rows.with_suffix(".json")).get("arithmetic", "native"), f"the arithmetic of {rows}")
     from rs.certification.load import load
     from rs.certification.transfer import transfer_rows
-    from rs.data.images import load_images
     from rs.runtime.device import device_named
     from rs.smoothing.settings import SmoothingOptions
 
-    first, second = load(source, network=network), load(target, network=network)
-    if data is not None:
-        images = load_images(data, "test")
-        first, second = (model.for_images(images.meta.classes, images.meta.shape) for model in (first, second))
-    else:
-        first, images = pictures.load(first)
-        second = second.for_images(first.classes, first.shape)
+    first, images = pictures.load(load(source, network=network), data)
+    second = load(target, network=network).for_images(first.classes, first.shape)
     options = SmoothingOptions(
         device=device_named(device), precision=precision, engine=engine, batch=batch, calibration=data
     )

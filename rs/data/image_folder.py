@@ -60,7 +60,7 @@ class FolderImages:
         return image.convert("L") if self.meta.shape[0] == 1 else image
 
     def split(self, share: float) -> tuple[FolderImages, FolderImages]:
-        """Split the images as :func:`split_by_content`."""
+        """Split the images; see :class:`rs.data.prepared.Images`."""
         larger, smaller = (
             replace(self, tree=tree, fingerprint=readers.tree_sum(tree, self.conversion))
             for tree in split_by_content(self.tree, share)

@@ -62,30 +62,20 @@ class PackedImages:
             rng = stream(epoch.seed, *key, device=device)
             yield augment(images[chosen].float() / 255, epoch.crop, epoch.flip, rng), labels[chosen]
 
+    def split(self, share: float) -> tuple[PackedImages, PackedImages]:
+        """Split the images; see :class:`rs.data.prepared.Images`."""
+        from rs.data.image_folder import choose_by_content  # Pillow is needed there
+
+        contents = content_hashes(self.images)
+        chosen = choose_by_content(contents, self.labels.tolist(), self.meta.classes, share)
+        smaller = np.array([content in chosen for content in contents])
+        larger = PackedImages(self.meta, self.images[~smaller], self.labels[~smaller])
+        return larger, PackedImages(self.meta, self.images[smaller], self.labels[smaller])
+
 
 def content_hashes(images: NDArray[np.uint8]) -> list[str]:
     """Return the SHA-256 of the pixels of each image."""
     return [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
-
-
-def split_images(images: Images, share: float) -> tuple[Images, Images]:
-    """Split images in two, class by class: the larger part, and ``share`` of them by the SHA-256 of their contents.
-
-    Raises:
-        InputError: If a class has less than two images of different content.
-    """
-    from rs.data.image_folder import FolderImages, choose_by_content  # Pillow is needed here and below
-
-    if isinstance(images, FolderImages):
-        return images.split(share)
-    assert isinstance(images, PackedImages)  # there is no third kind
-    contents = content_hashes(images.images)
-    chosen = choose_by_content(contents, images.labels.tolist(), images.meta.classes, share)
-    held_out = np.array([content in chosen for content in contents])
-    return (
-        PackedImages(images.meta, images.images[~held_out], images.labels[~held_out]),
-        PackedImages(images.meta, images.images[held_out], images.labels[held_out]),
-    )
 
 
 def load_images(folder: Path, split: str) -> Images:

@@ -22,16 +22,16 @@ CHANNELS = {1: "8-bit grey", 3: "8-bit RGB"}
 """Kind of image, by the number of channels of a model."""
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Names of files that torchvision reads as images end so."""
+"""Endings of the names of files that torchvision reads as images."""
 
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
-"""Pillow's names of the formats of these."""
+"""Pillow's names of the formats of :data:`EXTENSIONS`."""
 
 CONVERTIBLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
-"""Pillow's names of the modes of 8 bits or fewer: of others it turns all above 255 into white, 16-bit grey for one."""
+"""Pillow's modes of at most 8 bits a channel; converting another, such as 16-bit grey, turns all above 255 white."""
 
 MAX_PICTURE_BYTES, MAX_PIXELS = 2**28, 2**26
-"""Of an image, as a file and decoded; larger ones are refused before they are."""
+"""Largest image: bytes of the file, and pixels; a larger one is refused before it is read or decoded."""
 
 
 def is_picture(name: str) -> bool:

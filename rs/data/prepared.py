@@ -339,3 +339,10 @@ class Images(Protocol):
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order`` as :func:`rs.data.images.batches` does."""
+
+    def split(self, share: float) -> tuple[Images, Images]:
+        """Split in two, class by class: the larger part, and ``share`` of them by the SHA-256 of their contents.
+
+        Raises:
+            InputError: If a class has less than two images of different content.
+        """

@@ -32,7 +32,7 @@ PAGE = "board.md"
 """Name of the page of a board, by which its folder is known."""
 
 MIN_SHARING = 10
-"""Images that share the largest radius of a log from which on all n votes must give it: only there can they pile up."""
+"""Number of images with the largest radius of a log at which n unanimous votes must give it: no other radius recurs."""
 
 Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^|<>\[\]\r\n]+$")]
 """A text that can stand in a cell of a table."""

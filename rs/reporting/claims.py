@@ -29,7 +29,7 @@ from rs.study.ensembles import EnsembleDeclaration
 VERDICTS = ("held", "not held", "tie", "not tested")
 
 PAPERS_EPOCHS = (150, 440)
-"""Of AdvMacer and of MACER, in the paper: its claim about their times is one about these."""
+"""Epochs of AdvMacer and of MACER in the paper, to which its claim about their training times applies."""
 
 JUST_INSIDE = "0.99"
 """Distance of attacked points, in certified radii."""
@@ -142,7 +142,7 @@ class Evidence:
         if not path or not path.exists():
             return []
         with path.open(encoding="utf-8", newline="") as lines:
-            rows = [row for row in csv.DictReader(lines) if row["scope"] == "per-image"]
+            rows = [row for row in csv.DictReader(lines) if row["scope"] == UNSOUND]
         return [row for row in rows if float(row["sigma"]) == float(sigma) and row["distance"] == JUST_INSIDE]
 
     def declared(self, name: str, combination: str) -> list[EnsembleDeclaration]:
@@ -153,11 +153,6 @@ class Evidence:
         """Return all sub-ensembles of a name; ``None`` if there is no such ensemble."""
         declared = self.declared(name, combination)
         return self.methods(sigma)[self.study.label(declared[0])].sample if declared else None
-
-    def members(self, name: str, combination: str, sigma: Any) -> Sample:
-        """Return the mean of the members of each sub-ensemble."""
-        teams = [ensemble.members for ensemble in self.declared(name, combination)]
-        return samples_of_members(teams, self.methods(sigma))[0]
 
     def seconds(self, method: str, sigma: Any) -> tuple[float, int] | None:
         """Return training seconds and epochs of a method's first seed, as if every epoch took the median of them.
@@ -286,20 +281,19 @@ def _at_equal_time(evidence: Evidence, sigma: Any) -> Comparison:
 def _of_ensemble(evidence: Evidence, name: str, sigma: Any) -> Iterator[Comparison]:
     average = evidence.ensemble(name, "average", sigma)
     if declared := evidence.declared(name, "average"):
-        members = evidence.members(name, "average", sigma)
-        yield _against("EsbRS beats the mean of its members", sigma, name, average, members)
+        means, _ = samples_of_members([ensemble.members for ensemble in declared], evidence.methods(sigma))
+        yield _against("EsbRS beats the mean of its members", sigma, name, average, means)
         methods = sorted({method for method, _ in declared[0].members})
         for method in methods if len(methods) > 1 else []:
             single = f"{method} x{len(declared[0].members)}"
             other = evidence.ensemble(single, "average", sigma)
             yield _against("mixed beats single-method", sigma, f"{name} against {single}", average, other)
-    if evidence.declared(name, "optimal"):
-        optimal = evidence.ensemble(name, "optimal", sigma)
+    if optimal := evidence.ensemble(name, "optimal", sigma):
         yield _against("optimal weights beat equal ones", sigma, name, optimal, average)
 
 
-def _against(claim: str, sigma: Any, subject: str, ours: Sample | None, theirs: Sample | None) -> Comparison:
-    return Comparison(claim, sigma, subject, estimate(ours, theirs) if ours and theirs else None)
+def _against(claim: str, sigma: Any, subject: str, first: Sample | None, second: Sample | None) -> Comparison:
+    return Comparison(claim, sigma, subject, estimate(first, second) if first and second else None)
 
 
 def verdict_counts(claims: Sequence[JudgedClaim]) -> list[list[str]]:

@@ -34,9 +34,9 @@ MAX_SHEET = 1_000_000
 
 
 def has_votes(result: Result) -> bool:
-    """Return whether rows hold the votes of a fixed number of draws."""
+    """Return whether rows hold the votes of a fixed number of draws; a log, whose n may be NaN, does not."""
     rows = result.rows
-    return metrics.mode_of(rows) == "certify" and not ((rows["counts"] == "-") & (rows["n"] > 0)).any()
+    return metrics.mode_of(rows) == "certify" and not ((rows["counts"] == "-") & (rows["n"] != 0)).any()
 
 
 def vote_columns(rows: Any, draws: int) -> NDArray[np.int64]:
@@ -82,7 +82,7 @@ class Pictures:
 
     classes: tuple[str, ...]
     fingerprint: str  # SHA-256, as sidecars of rows have it
-    pixels: NDArray[np.uint8] | None  # (N, C, H, W); None: not packed, or neither grey nor of three colours
+    pixels: NDArray[np.uint8] | None  # (N, C, H, W); None: not packed
 
     @classmethod
     def read(cls, folder: Path) -> Pictures:
@@ -92,8 +92,8 @@ class Pictures:
             InputError: If it is missing or damaged.
         """
         meta = read_meta(folder)
-        shown = meta.lazy is None and meta.shape[0] in (1, 3)
-        return cls(meta.classes, meta.sha256["test"], read_split(folder, "test", meta)[0] if shown else None)
+        pixels = read_split(folder, "test", meta)[0] if meta.lazy is None else None
+        return cls(meta.classes, meta.sha256["test"], pixels)
 
     @classmethod
     def of_folder(cls, images: FolderImages) -> Pictures:

@@ -69,7 +69,9 @@ def make_report(
     study = StudyFiles(values, dataset, results, weights)
     groups = grouped([*study.read_models(), *study.read_ensembles()])
     evidence = claims.Evidence(study, groups, equal_time, attacks)
-    content = _claims(evidence) | _of_methods(groups, study)
+    model, _ = params.merge(values, *params.layers(f"recipes.{dataset}.model"), optional=True)
+    text = claims.claims_text(evidence, model.get("architecture"), study.settings.remarks)
+    content = {"claims.md": text.encode()} | _of_methods(groups, study)
     content |= _of_ensembles(groups, study) if study.ensembles else {}
     verdicts = claims.verdict_counts(list(claims.findings(evidence)))
     html = study_page(groups, study, Pictures.read(data) if data else None, verdicts)
@@ -104,13 +106,6 @@ def write_report(folder: Path, content: Files) -> None:
     with files.replacing(folder) as temporary:
         for name, data in content.items():
             files.write_bytes(temporary / name, data)
-
-
-def _claims(evidence: claims.Evidence) -> Files:
-    study = evidence.study
-    model, _ = params.merge(study.values, *params.layers(f"recipes.{study.dataset}.model"), optional=True)
-    page = claims.claims_text(evidence, model.get("architecture"), study.settings.remarks)
-    return {"claims.md": page.encode()}
 
 
 def _of_methods(groups: Groups, study: StudyFiles) -> Files:
@@ -154,11 +149,10 @@ def headline_numbers(groups: Groups) -> bytes:
 
 
 def limit_of(groups: Groups) -> figures.Limit | None:
-    """Return what limits the radii, if n draws were made for them all, and the rows say how many."""
+    """Return what limits the radii, if n draws were made for them all."""
     terms = [result.terms for result in results_of(groups)]
     n, alpha = (metrics.common_budget(terms, name) for name in ("n", "alpha"))
-    same_draws = n > 0 and np.isfinite([n, alpha]).all() and terms[0].mode == "certify"
-    return figures.Limit(int(n), alpha) if same_draws else None
+    return figures.Limit(int(n), alpha) if n > 0 and terms[0].mode == "certify" else None
 
 
 def curves(groups: Groups) -> pd.DataFrame:
@@ -183,7 +177,7 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
         out: A file whose name ends in .png or .svg; it is replaced.
         stated: ``sigma``, ``n0``, ``n`` and ``alpha`` of logs.
     Raises:
-        InputError: If the name ends otherwise, a file has no labels, or has no radii but answers at some.
+        InputError: If the name ends otherwise, a file has no labels, or no radii but answers at some, or no sigma.
     """
     if out.suffix not in (".png", ".svg"):
         raise InputError(f"the picture must be a file *.png or *.svg, got {out}")
@@ -191,6 +185,8 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
     for path, (result, _) in zip(paths, read_several_alone(paths, **stated), strict=True):
         if not metrics.has_labels(result.rows) or radii_asked(metrics.mode_of(result.rows)) is not None:
             raise InputError(f"{path} must have labels and radii to be drawn, but has none")
+        if np.isnan(result.sigma):
+            raise InputError(f"{path} must have a noise level to be drawn, but is a log that states none; give --sigma")
         groups.setdefault(result.sigma, {})[result.name] = Group((result,))
     figure = figures.draw_certified_accuracy(curves(groups))
     figure.axes[0].set_ylabel("")  # files may be of single models or of ensembles

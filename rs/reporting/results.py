@@ -112,8 +112,7 @@ class Result:
     @cached_property
     def acr_two_sided(self) -> dict[Split, float]:
         """ACRs of the two-sided certificates from the same votes; none where the number of classes is not known."""
-        classes = self.classes
-        by_split = two_sided(self.rows, classes) if classes else {}
+        by_split = two_sided(self.rows, self.classes) if self.classes else {}
         return {split: metrics.acr(rows) for split, rows in by_split.items()}
 
     @property
@@ -240,8 +239,8 @@ def best(methods: Mapping[str, Group]) -> list[str]:
     return [first, *(method for method in others if sound[first].difference_to(sound[method]).tie)]
 
 
-def published(dataset: str | None = None) -> pd.DataFrame:
-    """Return the published figures on ``dataset``, or all of them.
+def published(dataset: str) -> pd.DataFrame:
+    """Return the published figures on ``dataset``.
 
     Returns:
         Columns ``source table dataset sigma method metric radius value unit``, with ``metric`` one of ``acr``,
@@ -254,7 +253,7 @@ def published(dataset: str | None = None) -> pd.DataFrame:
     [[0.25, 0.554], [0.5, 0.742], [1.0, 0.794]]
     """
     figures = pd.read_csv(PUBLISHED)
-    return figures if dataset is None else figures[figures["dataset"] == dataset].reset_index(drop=True)
+    return figures[figures["dataset"] == dataset].reset_index(drop=True)
 
 
 def _check_belongs(seeds: Sequence[Result], result: Result) -> None:

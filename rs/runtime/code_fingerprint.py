@@ -12,8 +12,9 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
-from importlib import metadata
+from importlib import metadata, util
 from pathlib import Path
 
 import rs
@@ -121,18 +122,11 @@ def imported_names(source: str | bytes, package: str = "") -> list[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and (origin := _origin(node, package)):
-            names += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):  # the package has no such parent
+                origin = util.resolve_name("." * node.level + (node.module or ""), package)
+                names += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
     return names
-
-
-def _origin(node: ast.ImportFrom, package: str) -> str:
-    """Return what a module of a package imports from; nothing if the package has no such parent."""
-    parents = package.split(".") if package else []
-    if node.level > len(parents):
-        return ""
-    near = parents[: len(parents) - node.level + 1] if node.level else []
-    return ".".join([*near, *([node.module] if node.module else [])])
 
 
 @cache

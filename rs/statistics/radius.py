@@ -31,7 +31,7 @@ _MIN_LEVEL = MIN_ALPHA * 1e-50
 """Smallest share of an alpha at which a bound is computed."""
 
 
-def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArray[np.float64]:
+def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> NDArray[np.float64]:
     """Return the exact one-sided lower confidence bound of a success probability (Clopper and Pearson 1934).
 
         P_p(Binomial(trials, p) >= successes) = alpha  at p = the bound
@@ -41,7 +41,8 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
     Args:
         successes: Whole numbers in [0, trials], shape (...).
         trials: Whole numbers of at least 1, broadcast against ``successes``.
-        alpha: Failure probability, in (0, 1), at least 1e-250; below 1e-260 SciPy's quantiles may be wrong.
+        alpha: Failure probability, in (0, 1), at least 1e-250; below 1e-260 SciPy's quantiles may be wrong. One for
+            all, or broadcast too.
     Returns:
         Bounds in [0, 1), shape (...); 0 where there is no success, ``alpha ** (1 / trials)`` where all are successes.
         A bound that would be rounded to 1 is the largest number below 1, and one that SciPy does not find is 0.
@@ -67,7 +68,7 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
     Args:
         successes: Whole numbers in [0, trials], shape (...).
         trials: Whole numbers of at least 1, broadcast against ``successes``.
-        alpha: As above; one for all, or broadcast too.
+        alpha: As above.
     Returns:
         Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` where there is no success, 1 where all are or
         where SciPy does not find the bound.
@@ -86,7 +87,7 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
 
 
 def transferred_bound(
-    votes: ArrayLike, draws: ArrayLike, losses: ArrayLike, compared: ArrayLike, alpha: float
+    votes: ArrayLike, draws: ArrayLike, losses: ArrayLike, compared: ArrayLike, alpha: ArrayLike
 ) -> NDArray[np.float64]:
     """Return a lower bound of the probability of a class by the votes of another classifier.
 
@@ -111,7 +112,8 @@ def transferred_bound(
     >>> lower_bound([900, 990], 1_000, 0.001).round(3)
     array([0.867, 0.976])
     """
-    bound = lower_bound(votes, draws, alpha / 2) - upper_bound(losses, compared, alpha / 2)
+    half = np.asarray(alpha) / 2
+    bound = lower_bound(votes, draws, half) - upper_bound(losses, compared, half)
     return np.maximum(bound, 0.0)[()]
 
 

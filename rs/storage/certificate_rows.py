@@ -8,7 +8,7 @@ line.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ _FURTHER_KINDS: dict[str, tsv.Kind] = dict.fromkeys((EVALUATIONS, LOSSES), tsv.w
 _FURTHER_KINDS |= {name: _counts if name.startswith("counts") else tsv.finite for name in ROUTED}
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
 HEADER = "\t".join(COLUMNS)
-"""First line of a file of rows, without the newline; :func:`row_header` has it for rows with a further column too."""
+"""First line of a file of rows, without the newline; a group of :data:`FURTHER` stands behind it."""
 
 
 def sidecar_of(path: Path) -> Path:
@@ -71,11 +71,6 @@ def sidecar_of(path: Path) -> Path:
 def seconds_of(path: Path) -> Path:
     """Return the path of the wall-clock seconds of each image in ``path``."""
     return path.with_suffix(".seconds.csv")
-
-
-def row_header(further: Sequence[str] = ()) -> str:
-    """Return the first line of a file of rows, without the newline; with a group of :data:`FURTHER` if given."""
-    return "\t".join([HEADER, *further])
 
 
 def format_row(row: Mapping[str, Any]) -> str:

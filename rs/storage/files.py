@@ -26,7 +26,7 @@ MAX_JSON_BYTES, MAX_TABLE_BYTES = 2**21, 2**28
 """Bytes of a JSON file and of a table, rows or CSV, at most; larger ones are refused before they are read."""
 
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9a-f]{8})-([0-9]{1,9})(\.old)?\.tmp")
-"""Name of what a process is writing, or is replacing: that of the file, the machine and the process."""
+"""Name of a temporary: it has that of the file that is written or replaced, the machine and the process."""
 
 
 @contextmanager

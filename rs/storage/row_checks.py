@@ -66,15 +66,13 @@ def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
     is_selected, whole = rows["predict"] == selected, rows["mode"] == "certify"
     p_lower = rows["p_lower"].copy()
     votes = votes_for(second, selected)
-    for alpha in np.unique(rows["alpha"]):
-        same = whole & ~none & (rows["alpha"] == alpha)
-        p_lower[same] = lower_bound(votes[same], rows["n"][same], alpha)
+    drawn, n, alpha = whole & ~none, rows["n"], rows["alpha"]
+    p_lower[drawn] = lower_bound(votes[drawn], n[drawn], alpha[drawn])
     for mode in {*rows["mode"]}:
         if (compared := draws_compared(mode)) is not None:
             _check_losses(path, rows, rows["mode"] == mode, compared)
-            for alpha in np.unique(rows["alpha"]):
-                same = (rows["mode"] == mode) & ~none & (rows["alpha"] == alpha)
-                p_lower[same] = transferred_bound(votes[same], rows["n"][same], rows["losses"][same], compared, alpha)
+            same = (rows["mode"] == mode) & ~none
+            p_lower[same] = transferred_bound(votes[same], n[same], rows["losses"][same], compared, alpha[same])
     continuous = ~by_mode(rows, lambda mode: mode == "shortcut" or radii_asked(mode) is not None)
     expected_radius = np.where(continuous, radius(p_lower, rows["sigma"]), rows["radius"])
     for bad, rule in (
@@ -145,10 +143,8 @@ def _selected_bound(
     from rs.statistics.radius import lower_bound
 
     selected, p_lower = _most_votes(first, len(draws)), np.zeros(len(draws))
-    votes = votes_for(second, selected)
-    for alpha in np.unique(rows["alpha"]):
-        same = (rows["alpha"] == alpha) & (draws > 0)
-        p_lower[same] = lower_bound(votes[same], draws[same], alpha / 2)
+    votes, drawn = votes_for(second, selected), draws > 0
+    p_lower[drawn] = lower_bound(votes[drawn], draws[drawn], rows["alpha"][drawn] / 2)
     return selected, p_lower
 
 
@@ -213,13 +209,10 @@ def _limits(
     from rs.statistics.radius import lower_bound, upper_bound
     from rs.statistics.sequential import FINAL_LOOK_SHARE
 
-    low, high = np.zeros(len(votes)), np.ones(len(votes))
-    for alpha in np.unique(rows["alpha"][early]):
-        same = rows["alpha"] == alpha
-        stopped, final = same & early, same & last
-        probable = upper_bound(votes[stopped], np.maximum(rows["n"][stopped], 1), IMPROBABLE)
-        high[stopped] = np.minimum(lower_bound(votes[stopped], np.maximum(votes[stopped], 1), alpha), probable)
-        low[final] = lower_bound(votes[final], rows["n"][final], FINAL_LOOK_SHARE * alpha)
+    low, high, alpha = np.zeros(len(votes)), np.ones(len(votes)), rows["alpha"]
+    probable = upper_bound(votes[early], np.maximum(rows["n"][early], 1), IMPROBABLE)
+    high[early] = np.minimum(lower_bound(votes[early], np.maximum(votes[early], 1), alpha[early]), probable)
+    low[last] = lower_bound(votes[last], rows["n"][last], FINAL_LOOK_SHARE * alpha[last])
     return low, high
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -19,7 +20,7 @@ from rs.errors import InputError, NotDeterministicError, printable
 from rs.runtime import processes, scratch
 from rs.runtime.progress import progress
 from rs.storage import certificate_rows, files
-from rs.storage.certificate_rows import seconds_of, sidecar_of
+from rs.storage.certificate_rows import HEADER, seconds_of, sidecar_of
 
 SHARE = "share"
 """Key of a sidecar that says which share of the images a row file has."""
@@ -179,7 +180,7 @@ def _open_parts(
 ) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
     parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
-    headers = {path: certificate_rows.row_header(further.get(out, ())) + "\n" for out, path in parts.items()}
+    headers = {path: "\t".join([HEADER, *further.get(out, ())]) + "\n" for out, path in parts.items()}
     written = _resume(headers | {folder / SECONDS: SECONDS_HEADER})
     if written:
         print(f"continuing after {written} of {len(indices)} images", file=sys.stderr)
@@ -272,7 +273,8 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
 def _sidecar_of_share(path: Path) -> dict[str, Any]:
     """Return the sidecar of a share whose rows are complete."""
     sidecar = files.read_json(sidecar_of(path)) if sidecar_of(path).exists() else None
-    if not isinstance(sidecar, dict) or not {SHARE, "rows"} <= sidecar.keys():
+    share = r"[1-9]\d{0,5}/[1-9]\d{0,5}"
+    if not isinstance(sidecar, dict) or "rows" not in sidecar or not re.fullmatch(share, str(sidecar.get(SHARE))):
         raise InputError(f"{path} must be written by rs certify --share, with {sidecar_of(path)} beside it, but is not")
     _is_complete(path, sidecar, sidecar["rows"])
     return sidecar

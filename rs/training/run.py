@@ -118,7 +118,7 @@ def _splits(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
     if "validation" in train.meta.sizes:
         return train, images.load_images(folder, "validation")
     if recipe.architecture in architectures.USER_NETWORKS and recipe.training.eval_every:
-        return images.split_images(train, images.VALIDATION_SHARE)
+        return train.split(images.VALIDATION_SHARE)
     return train, images.load_images(folder, "test")  # curves of a study, by which nothing is chosen
 
 

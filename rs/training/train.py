@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from rs import params
 from rs.certification.load import Classifier, load
-from rs.data.images import PackedImages, split_images
+from rs.data.images import PackedImages
 from rs.data.prepared import Images, images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD
@@ -88,7 +88,7 @@ def train(
         if shapes[0] != shapes[1]:
             raise InputError(f"validation images must have the shape of the others, {shapes[0]}, got {shapes[1]}")
     else:
-        to_train, to_validate = split_images(to_train, validation)
+        to_train, to_validate = to_train.split(validation)
     build = (lambda: copy.deepcopy(network)) if isinstance(network, nn.Module) else network
     values = params.for_sigma(params.packaged(), sigma, RECIPE, nearest=True)
     kind = network if not isinstance(network, nn.Module) else type(network)

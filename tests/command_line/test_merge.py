@@ -11,7 +11,7 @@ from rs.command_line.exchange import merge_rows as merge
 from rs.command_line.show import compare_files, report_files, show_files
 from rs.command_line.train import main as train
 from rs.storage.certificate_rows import seconds_of, sidecar_of
-from tests.support.helpers import exit_code, refusal, write_params, write_tiny
+from tests.support.helpers import exit_code, refusal, update_json, write_params, write_tiny
 
 LINEAR = "tests.support.helpers:Linear"
 
@@ -52,16 +52,18 @@ REFUSED = {
     "of another number": (("1.tsv", "of-2.tsv", "3.tsv"), "each of 3 shares must be given once"),
     "of other draws": (("1.tsv", "2.tsv", "other.tsv"), "other.tsv must be of the same certification as 1.tsv, but"),
     "no share": (("1.tsv", "whole.tsv"), "whole.tsv must be written by rs certify --share"),
+    "of no share": (("1.tsv", "2.tsv", "none.tsv"), "none.tsv must be written by rs certify --share"),
     "cut short": (("1.tsv", "2.tsv", "short.tsv"), "short.tsv must hold 3 rows, but has 2"),
 }
 
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_is_not_every_share_of_one_certification_is_one_line(capfd, kind):
-    for name, share in {"1": "1/3", "2": "2/3", "3": "3/3", "of-2": "2/2", "short": "3/3"}.items():
+    for name, share in {"1": "1/3", "2": "2/3", "3": "3/3", "of-2": "2/2", "short": "3/3", "none": "3/3"}.items():
         certified(f"{name}.tsv", "--share", share)
     certified("other.tsv", "--share", "3/3", "--n", "77")
     certified("whole.tsv")
+    update_json(sidecar_of(Path("none.tsv")), share="1/0")
     Path("short.tsv").write_text("".join(Path("3.tsv").read_text().splitlines(True)[:-1]))
     capfd.readouterr()
     names, message = REFUSED[kind]

@@ -82,6 +82,9 @@ def test_options_say_what_logs_do_not(files, tmp_path):
     words = [str(word) for name, value in stated.items() for word in (f"--{name}", value)]
     assert said("show", log, *words)[1] == summary_text(summarize_rows(log, **stated)) + "\n"
     assert said("compare", log, files[1], *words)[1] == comparison_text(compare_rows(log, files[1], **stated)) + "\n"
+    assert "must have a noise level to be drawn" in said("show", log, "--picture", tmp_path / "curves.png")[2]
+    assert "must have labels and all votes" in said("report", log, "--out", tmp_path / "report.html")[2]
+    assert not {".png", ".html"} & {path.suffix for path in tmp_path.iterdir()}
     for words in (["show", files[0]], ["compare", *files]):
         for name, value in stated.items():
             assert f"--{name} must be of a log in six columns" in said(*words, f"--{name}", value)[2]

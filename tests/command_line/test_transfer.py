@@ -9,6 +9,7 @@ from PIL import Image
 
 import rs
 from rs.command_line.certify import main as certify
+from rs.command_line.exchange import export_rows
 from rs.command_line.show import show_files
 from rs.command_line.transfer import main as transfer
 from rs.errors import InputError
@@ -79,9 +80,7 @@ def test_the_true_radius_of_the_changed_model_is_not_exceeded():
 
 
 def test_the_sidecar_names_what_the_rows_rest_on(rows, capfd):
-    update_json(
-        sidecar_of(Path("rows.tsv")), members=[["gaussian", 0, "a SHA-256"]], weights=[1.0]
-    )
+    update_json(sidecar_of(Path("rows.tsv")), members=[["gaussian", 0, "a SHA-256"]], weights=[1.0])
     transferred()
     source, sidecar = (json.loads(sidecar_of(Path(name)).read_text()) for name in ("rows.tsv", "out.tsv"))
     assert sidecar["transfer"]["classifier"] == source["classifier"] != sidecar["classifier"]
@@ -89,6 +88,8 @@ def test_the_sidecar_names_what_the_rows_rest_on(rows, capfd):
     assert not {"members", "weights"} & {*sidecar}
     assert exit_code(show_files, "out.tsv") == 0
     assert f"transferred         votes of another model; {DRAWS} draws compared the two" in capfd.readouterr().out
+    assert exit_code(export_rows, "out.tsv", "--out", "out.log") == 0
+    assert f"the certificates are of mode transfer:{DRAWS}; the six columns cannot say so" in capfd.readouterr().err
 
 
 def test_each_network_is_watched_in_its_own_precision(rows, monkeypatch):

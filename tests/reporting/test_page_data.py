@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from rs.data import prepared
+from rs.errors import InputError
 from rs.reporting import page_data
 from rs.reporting.page_data import COLUMNS, SIDE, Pictures
 
@@ -60,6 +61,9 @@ def test_a_data_set_is_read_with_its_classes_and_its_test_images(tmp_path):
     read = Pictures.read(tmp_path / "tiny")
     assert (read.classes, read.fingerprint) == (("cat", "dog"), prepared.read_meta(tmp_path / "tiny").sha256["test"])
     assert (read.pixels == one.pixels).all()
+    prepared.save_images(tmp_path / "untested", "tiny", {"train": splits["train"]}, ["cat", "dog"])
+    with pytest.raises(InputError, match=r"test\.npz must be a file"):
+        Pictures.read(tmp_path / "untested")
 
 
 def test_images_that_are_not_packed_have_no_pictures_but_classes():

@@ -279,6 +279,6 @@ def write_row_file(rows, path):
     """Write certificate rows, of a frame or dicts, with their header."""
     records = rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
     further = next((group for group in certificate_rows.FURTHER if records[0].get(group[0]) is not None), ())
-    lines = [certificate_rows.row_header(further), *map(certificate_rows.format_row, records)]
+    lines = ["\t".join([certificate_rows.HEADER, *further]), *map(certificate_rows.format_row, records)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")

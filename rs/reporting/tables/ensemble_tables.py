@@ -153,9 +153,9 @@ def gains(groups: Groups, radii: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
     return pd.DataFrame(points, columns=["sigma", "method", "single", "radius", "gain", "error_images", "error"])
 
 
-def _three(one: Estimate | None) -> tuple[float | None, float | None, float | None]:
+def _three(acr: Estimate | None) -> tuple[float | None, float | None, float | None]:
     """Return a value and its errors, or nothing three times."""
-    return (None, None, None) if one is None else (one.value, one.error_images, one.error)
+    return (None, None, None) if acr is None else (acr.value, acr.error_images, acr.error)
 
 
 def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:

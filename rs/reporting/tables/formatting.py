@@ -118,8 +118,8 @@ def signed_with_errors(difference: Estimate) -> str:
     return f"{signed(difference.value, places)} {_errors(difference, places)}"
 
 
-def _errors(one: Estimate, places: int) -> str:
-    return f"± {one.error_images:.{places}f}" + ("" if one.error is None else f" [{one.error:.{places}f}]")
+def _errors(value: Estimate, places: int) -> str:
+    return f"± {value.error_images:.{places}f}" + ("" if value.error is None else f" [{value.error:.{places}f}]")
 
 
 def with_verdict(difference: Estimate) -> str:
@@ -156,7 +156,7 @@ def signed(value: float, places: int = 4) -> str:
 
 # ------------------------------------------------------------------------------------------------- rendering
 
-SYMBOLS = {"±": r"$\pm$", "σ": r"$\sigma$", "†": r"$^\dagger$", "–": "--", "₀": r"$_0$"}
+SYMBOLS = str.maketrans({"±": r"$\pm$", "σ": r"$\sigma$", "†": r"$^\dagger$", "–": "--", "₀": r"$_0$"})
 """Symbols of tables in LaTeX."""
 
 
@@ -176,9 +176,7 @@ def markdown(table: Table) -> str:
 def latex(table: Table) -> str:
     """Return a ``tabular`` of the package booktabs, for a float whose caption its reader writes."""
     text = re.sub(r"\*\*(.*?)\*\*", r"\\textbf{\1}", grid(table, "latex_booktabs"))
-    for symbol, command in SYMBOLS.items():
-        text = text.replace(symbol, command)
-    return text + "\n"
+    return text.translate(SYMBOLS) + "\n"
 
 
 def render(name: str, table: Table) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from rs.statistics import metrics
 
 WALL = "wall time, mean over seeds, evaluation excluded"
 SIDE_BY_SIDE = "epochs times seconds of an epoch that were measured for all methods side by side"
-"""What times of training are: as the trainings took, or where these ran on unlike or busy machines."""
+"""What training times are: as the trainings took; or, where these ran on different or busy machines, side by side."""
 
 ERRORS = (
     "± is over images, [ ] over images and training seeds; without it there was one training. Bold: the largest ACR of "
