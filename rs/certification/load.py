@@ -181,7 +181,7 @@ def load(
     if not isinstance(model, str | Path):
         classifier = Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
     elif is_importable(name):
-        classifier = Classifier(name, import_network(name))
+        classifier = Classifier(name, as_module(import_network(name)))
     else:
         classifier = _from_disk(name)
     return classifier if meta is None else classifier.for_images(meta.classes, meta.shape, meta.name)
@@ -208,10 +208,10 @@ def _from_disk(name: str) -> Classifier:
         scope, folders = spec.combination.scope, tuple(member.path for member in spec.voting)
         return Classifier(name, module, spec.dataset, tuple(classes), tuple(shape), spec.sigma, scope, folders)
     if not (path / checkpoint.CARD).is_file():
-        raise InputError(
-            f"{MODEL_KINDS}, got {name!r}, which has no {checkpoint.CARD}; correct its name, or name the function too, "
-            "as package.module:build"
-        )
+        remedy = "correct its name, or name the function too, as package.module:build"
+        if path.is_file():
+            remedy = "write a function that builds the network and loads this file, and name it package.module:build"
+        raise InputError(f"{MODEL_KINDS}, got {name!r}, which has no {checkpoint.CARD}; {remedy}")
     module, card = checkpoint.load_model(path)
     return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model", (name,))
 

@@ -79,7 +79,10 @@ def _content(value: Any, where: str, outer: Outer) -> str:
         return f"{value.dtype.str}, {value.dtype.descr}, {value.shape}, {_sum(value.tobytes())}"
     if hasattr(value, "__qualname__"):
         return name(value)
-    return _named(dict(sorted(vars(value).items())), where, outer) if dataclasses.is_dataclass(value) else ""
+    if not dataclasses.is_dataclass(value):
+        return ""
+    fields = {field.name for field in dataclasses.fields(value)} | getattr(value, "__dict__", {}).keys()  # or slots
+    return _named({key: getattr(value, key) for key in sorted(fields) if hasattr(value, key)}, where, outer)
 
 
 def name(value: Any) -> str:

@@ -50,6 +50,11 @@ class Model(nn.Module):
             setattr(self, key, value)
 
 
+@dataclass(slots=True)
+class Slots:
+    factor: float
+
+
 def multiply(by):
     return lambda x: x * by
 
@@ -67,6 +72,7 @@ VALUES = [
     np.float64(1), np.float32(1), np.int64(1), np.array(1.0), np.array([1.0]), np.array([1]), np.zeros((2, 3)),
     np.zeros((3, 2)), F.relu, F.gelu, torch.relu, torch.sigmoid, torch.Tensor.relu, torch.Tensor.sigmoid, len, np.exp,
     np.log, functools.partial(F.relu), multiply(2), Settings, nn.ReLU, nn.GELU, Settings(1), Settings(1.0), Settings(2),
+    Slots(1), Slots(2),
     SimpleNamespace(a=1), nn.ReLU(), nn.GELU(), nn.Softplus(2), nn.Softplus(3), nn.Sequential(nn.ReLU()), [nn.ReLU()],
     weakref.ref(Settings),
 ]  # fmt: skip

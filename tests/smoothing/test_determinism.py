@@ -14,6 +14,7 @@ from rs.errors import InputError, NotDeterministicError
 from rs.models import architectures
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic, watched
+from rs.smoothing.inputs import as_module
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from tests.support.helpers import CERTIFY, SHAPE, smallnet, tiny_images
@@ -93,6 +94,12 @@ def test_what_does_not_return_logits_is_refused(function, message):
         check_deterministic(Wrapped(), noisy_pair(SHAPE, CPU))
 
 
+def exported(model):
+    """A network of ``torch.export`` for any number of images."""
+    images = torch.export.Dim("images", min=1)
+    return torch.export.export(model, (torch.zeros(2, *SHAPE),), dynamic_shapes=[{0: images}]).module()
+
+
 GOOD = {
     "smallnet": lambda: lived_in(smallnet(), SHAPE),
     "resnet8": lambda: architectures.build("resnet8", (3, 32, 32), 10, [0.5] * 3, [0.25] * 3, 0),
@@ -102,6 +109,7 @@ GOOD = {
     "instance norm": lambda: network(nn.InstanceNorm2d(4)),
     "constant": lambda: network(Layer(lambda _, x: 0 * x)),
     "scripted": lambda: torch.jit.script(network(nn.BatchNorm2d(4))),
+    "exported": lambda: as_module(exported(network(nn.BatchNorm2d(4)).eval())),
     "float64": lambda: nn.Sequential(Layer(lambda _, x: x.double()), network().double()),
 }
 
