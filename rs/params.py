@@ -45,7 +45,7 @@ MAX_CLASSES = 100_000
 """Classes of a data set or a model; ImageNet-21k has 21,841."""
 MIN_SIGMA, MAX_SIGMA = 1e-6, 10.0
 """Noise std, in pixels of [0, 1]: adding less changes nothing in float32, and a larger one probably counts 255ths."""
-MAX_FAULTS, MAX_SHOWN = 20, 200
+MAX_FAULTS, MAX_SHOWN = 10, 200
 """Faults of one record that a message names, and characters of a value at fault that it shows."""
 MAX_NAME = 200
 """Most characters of a name that is part of a file name; file systems take 255 bytes, and temporaries add 28."""
@@ -358,16 +358,16 @@ def faults(
     key: Callable[[list[str]], str] = ".".join,
     remedies: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
-    """Return what is at fault, every key named, or how much if it is more than :data:`MAX_FAULTS`.
+    """Return what is at fault: every key, or the first ones and how many more, above :data:`MAX_FAULTS`.
 
     Args:
         error: Of pydantic.
         key: From the names that lead to a value to its key in messages.
         remedies: What to do about some kinds of faults, by pydantic's name of them.
     """
-    if error.error_count() > MAX_FAULTS:
-        return [f"{error.error_count():,} values are at fault"]
-    return [_fault(fault, key) + remedies.get(fault["type"], "") for fault in error.errors()]
+    shown = [_fault(fault, key) + remedies.get(fault["type"], "") for fault in error.errors()[:MAX_FAULTS]]
+    more = error.error_count() - len(shown)
+    return [*shown, f"and {more:,} more values are at fault"] if more else shown
 
 
 def _fault(fault: Any, key_of: Callable[[list[str]], str]) -> str:

@@ -23,10 +23,14 @@ from rs.statistics.certificate import MIN_ALPHA
 class Model:
     """The network; section ``recipes.DATASET.model`` of params.yaml."""
 
-    architecture: str
+    architecture: str | None = None
     network: str | None = None  # package.module:function of the user's own, in place of an architecture
     # file or model folder that training starts from, {seed} for its own; null: those it is built with
     weights: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.architecture is None and self.network is None:
+            raise ValueError("one of architecture, network must be given")
 
 
 @validated
@@ -85,7 +89,7 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
     where, sections = f"recipes.{dataset}", params.merge_recipe(values, dataset, method, sigma)
     (network, network_origins), (hyperparameters, origins), (training, training_origins) = sections.values()
     model = params.validate(Model, network, f"{where}.model", network_origins)
-    architecture = model.network or model.architecture
+    architecture = model.network or model.architecture or ""  # one is given
     architectures.check_architecture(architecture)
     # the classes of a router are not those of images; of a user's images all have targets, so none can be held out
     unmeasured = method in ROUTERS or (model.network is not None and hasattr(kind, "needs_targets"))

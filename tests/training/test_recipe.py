@@ -50,7 +50,7 @@ def test_a_method_without_hyperparameters_may_have_an_empty_section():
         ({"method": "stability", "stability": {"lam": -1.0}}, r"recipes\.tiny\.stability\.lam: .*got -1\.0"),
         ({"training": {**TRAINING, "epoch": 1}}, r"recipes\.tiny\.training\.epoch is not a known key"),
         ({"training": without(TRAINING, "momentum")}, r"recipes\.tiny\.training\.momentum is missing"),
-        ({"model": {}}, r"recipes\.tiny\.model\.architecture is missing"),
+        ({"model": {}}, r"recipes\.tiny\.model: one of architecture, network must be given"),
     ],
 )
 def test_a_mistake_is_named_by_its_key_in_one_line(arguments, message):
