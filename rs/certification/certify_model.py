@@ -25,7 +25,7 @@ from rs.models.backend import device_of
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime import arithmetic, code_fingerprint, processes
 from rs.runtime.device import limit_threads
-from rs.runtime.progress import duration
+from rs.runtime.progress import duration, say
 from rs.runtime.streams import Stream
 from rs.smoothing import STOPPING_RULES
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
@@ -104,6 +104,10 @@ def certify_model(
     if settings.stop is not None:
         settings.stop.run(classifier.sigma, settings.alpha, settings.n)  # refuses radii that no votes certify
     indices = select(len(images), settings.subset)
+    there, chosen = (np.unique(labels).size for labels in (images.labels, images.labels[indices]))
+    if 2 * chosen <= min(there, len(indices)):
+        text = f"warning: subset has {chosen} of {there} classes alone, as if images were in their order; take a stride"
+        say(text, sys.stderr)
     indices = indices if share is None else share_of(indices, share)
     if not out.exists():
         say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings.draws)

@@ -9,6 +9,7 @@ import typer
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError
+from rs.models import InferenceEngine, Precision
 from rs.runtime.progress import say
 from rs.smoothing import STOPPING_RULES
 
@@ -27,6 +28,8 @@ class RecipeOverrides:
     n: Annotated[int | None, typer.Option("--n", "--draws", help="Number of draws that bound its probability.")] = None
     alpha: Annotated[float | None, typer.Option(help="Failure probability of each certificate.")] = None
     noise: shell.NoiseOption = None
+    precision: Annotated[Precision | None, typer.Option(help="Precision of weights and activations.")] = None
+    engine: Annotated[InferenceEngine | None, typer.Option(help="How the network runs; quantized: in int8.")] = None
     subset: Annotated[str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")] = None
 
     def values(self) -> dict[str, Any]:
@@ -52,8 +55,10 @@ class StopOptions:
         """Return the section ``stop`` of a recipe; ``None`` without an option.
 
         Raises:
-            InputError: If there are radii that are no numbers.
+            InputError: If there are radii that are no numbers, or both options.
         """
+        if self.at_radius is not None and self.acr_error is not None:
+            raise InputError("give --at-radius or --acr-error, got both")
         questions = asdict(self) | {"at_radius": shell.radii_named(self.at_radius, "--at-radius")}
         is_given = any(value is not None for value in questions.values())
         return questions | {"beta": 0.01, "step": 100} if is_given else None
@@ -67,7 +72,7 @@ def main(
         Path | None, typer.Option(dir_okay=False, help="File for the seconds of each image; default: beside the rows.")
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Recipe: recipes.DATASET.certify of the parameters; --images needs none.")
+        str | None, typer.Option(help="Recipe for --data: the section recipes.DATASET.certify of --params.")
     ] = None,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")] = None,
     sigma: shell.Sigma = None,
@@ -112,6 +117,7 @@ def main(
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.smoothing.settings import SmoothingOptions
+    from rs.statistics.certificate import UNLABELLED
 
     chosen = {"stop": stop.rule()} | overrides.values()
     settings = certify_model.certification_settings(values or parameters.packaged(), dataset or DEFAULT_RECIPE, chosen)
@@ -120,4 +126,6 @@ def main(
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
     certify_model.certify_model(base, images, settings, options, out=out, share=share, seconds=times)
     if rank_and_world_size()[0] == 0:
-        say(f"rows in {out}; next: rs show {out}, or rs report {out} --out report.html")
+        has_page = settings.stop is None and not (images.labels == UNLABELLED).any()
+        report = f", or rs report {out} --out report.html" if has_page else ""
+        say(f"rows in {out}; next: rs show {out}{report}")

@@ -116,12 +116,22 @@ def refused(capfd, folder, *more):
 
 
 def test_subfolders_are_labels(capfd, labelled):
-    assert certified(capfd, "labelled", "rows.tsv")[0] == 0
+    code, said, _ = certified(capfd, "labelled", "rows.tsv")
+    assert code == 0
     rows = certificate_rows.read_rows(Path("rows.tsv"))
     assert rows["label"].tolist() == [0, 0, 0, 1, 1, 1]  # by class and then by name
     first = [IMAGES[i, 0, 0, 0] > 127 for i in (0, 2, 4, 1, 3, 5)]
     assert [int(predict) for predict in rows["predict"]] == [int(right) for right in first]
     assert (rows["n0"].unique(), rows["n"].unique(), rows["alpha"].unique()) == ([100], [1000], [0.001])
+    assert said.endswith("next: rs show rows.tsv, or rs report rows.tsv --out report.html\n")
+
+
+def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_is_said(capfd, labelled):
+    words = ("--subset", "{first: 3}", "--precision", "bfloat16")
+    warning = "warning: subset has 1 of 2 classes alone, as if images were in their order; take a stride"
+    assert warning in certified(capfd, "labelled", "rows.tsv", *NAMED, *words)[2].splitlines()
+    assert json.loads(sidecar_of(Path("rows.tsv")).read_text())["precision"] == "bfloat16"
+    assert "of 2 classes" not in certified(capfd, "labelled", "other.tsv", *NAMED, "--subset", "{stride: 2}")[2]
 
 
 def test_the_order_of_the_classes_is_said_where_nothing_but_names_gives_it(capfd, labelled):
@@ -154,7 +164,7 @@ def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
     code, out, _ = certified(capfd, "photos", "rows.tsv", *NAMED)
     rows = certificate_rows.read_rows(Path("rows.tsv"))
     assert (code, rows["label"].unique().tolist(), rows["correct"].sum()) == (0, [-2], 0)
-    assert out.startswith("rows in rows.tsv; next: rs show rows.tsv")
+    assert out == "rows in rows.tsv; next: rs show rows.tsv\n"
     about = summarize_rows(Path("rows.tsv"))
     assert (about["acr"], about["standard_error"], about["clean_accuracy"]) == (None, None, None)
     assert about["certified_accuracy"] == {}
@@ -237,10 +247,10 @@ BAD = {
     "no list": (["photos", "--classes", "nowhere.txt"], "nowhere.txt must be a file, but there is none"),
     "a list without end": (["photos", "--classes", "/dev/zero"], "/dev/zero must be a file, but there is none"),
     "an empty line": (["photos", "--classes", "gap.txt"], "line 2 is empty"),
-    "no image": (["broken", *NAMED], "broken/0.png or another file must be a picture that can be read"),
+    "no image": (["broken", *NAMED], "broken/0.png must be an image"),
     "two questions": (
         ["photos", "--at-radius", "0.5", "--acr-error", "0.1"],
-        "one of at_radius, acr_error must be given, and no two",
+        "give --at-radius or --acr-error, got both",
     ),
     "parameters alone": (["photos", *NAMED, "--params", "a.yaml"], "--params a.yaml is for --dataset"),
     "no such subset": (["photos", *NAMED, "--subset", "{first:5}"], "a subset must be"),
