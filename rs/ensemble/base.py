@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rs.ensemble.cascade import CascadeOutput, accumulate, evaluate_cascade, top_two_gap
 from rs.ensemble.outputs import Outputs, on_simplex, one_hot, weighted
+from rs.smoothing.inputs import logits_of
 from rs.statistics.ensemble_weights import box_vertices
 from rs.study.ensembles import Combination
 
@@ -196,7 +197,7 @@ class Ensemble(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the scores of images."""
-        return scores_of(self.rule, Outputs([member(x) for member in self.members]))
+        return scores_of(self.rule, Outputs([logits_of(member(x)) for member in self.members]))
 
     @property
     def lazy(self) -> bool:

@@ -26,7 +26,7 @@ from rs.params import FilePath, NonNegativeCount, Positive, validated
 from rs.storage import files
 from rs.study.ensembles import Combination, EnsembleDeclaration, Key
 
-REMEDY = "make it with python -m stages.ensemble"
+REMEDY = "make it with python -m stages.ensemble of a study, or write a function (docs/ensembles.md)"
 """What to do where a file of ensembles is broken."""
 
 
