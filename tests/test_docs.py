@@ -247,6 +247,9 @@ def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("my_package", "my_package.models"):  # which another test may have imported
         monkeypatch.delitem(sys.modules, name, raising=False)
     facts = {"mean": (0.5, 0.5, 0.5), "std": (0.2, 0.2, 0.2)}
+    monkeypatch.chdir(tmp_path)
+    for name in ("first.pt", "second.pt"):
+        torch.save(resnet18(num_classes=10).state_dict(), name)
     timm, transformers = ModuleType("timm"), ModuleType("transformers")
     timm.create_model = lambda name, pretrained: resnet18(num_classes=3)
     timm.data = SimpleNamespace(resolve_model_data_config=lambda network: facts)
@@ -262,7 +265,9 @@ def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("my_package")
-@pytest.mark.parametrize(("name", "classes"), [("torchvision", 1000), ("timm", 3), ("hugging_face", 2)])
+@pytest.mark.parametrize(
+    ("name", "classes"), [("file", 10), ("ensemble", 10), ("torchvision", 1000), ("timm", 3), ("hugging_face", 2)]
+)
 def test_models_of_other_libraries_are_certified_as_the_page_says(name: str, classes: int) -> None:
     smoothed = rs.load(f"my_package.models:{name}_model").smooth(0.25)
     certificate = smoothed.certify(torch.full((3, 32, 32), 0.9), n0=10, n=20)
