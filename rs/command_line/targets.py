@@ -11,7 +11,7 @@ from rs.runtime.progress import say
 
 def main(
     models: Annotated[
-        list[Path], typer.Argument(metavar="MODEL", help="Folder of a Gaussian model; for a router one a noise level.")
+        list[Path], typer.Argument(metavar="MODEL", help="Folder of a Gaussian model; for a router, one a noise level.")
     ],
     dataset: Annotated[str, typer.Option(help="Recipe: recipes.DATASET.targets of the parameters.")],
     data: shell.DataFolder,

@@ -12,7 +12,7 @@ from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, EVERY_METHOD
 from rs.runtime.progress import say
 
-METHOD_HELP = f"Training method: {', '.join(EVERY_METHOD)}. Consistency ties at sigma 0.25 in less time."
+METHOD_HELP = f"Training method: {', '.join(EVERY_METHOD)}."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -163,10 +162,14 @@ def first_shape(paths: Sequence[str], conversion: Conversion) -> tuple[int, ...]
     Raises:
         InputError: If no picture can be read.
     """
+    errors = []
     for path in paths:
-        with suppress(InputError):
+        try:
             return pictures.picture(path, conversion=conversion).shape
-    raise InputError(f"{paths[0]} or another file must be a picture that can be read, but none is; give other files")
+        except InputError as error:
+            errors.append(error)
+    others = f"; none of the other {len(paths) - 1:,} files can be read either" if len(paths) > 1 else ""
+    raise InputError(f"{errors[0]}{others}")
 
 
 def listed(root: Path, classes: Sequence[str] = ()) -> Tree:

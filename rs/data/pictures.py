@@ -166,7 +166,7 @@ def _decoded(
     except Exception as error:  # Pillow raises errors of every kind on damaged files
         raise InputError(f"{where} must be an image, but: {one_line(error)}; replace or remove it") from error
     if mode not in ("L", "RGB"):
-        raise InputError(f"{where} must be an 8-bit grey or RGB image, got mode {mode}; convert it")
+        raise InputError(f"{where} must be an 8-bit grey or RGB image, got mode {mode}; convert it, or add --convert")
     return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1), notes
 
 

@@ -182,8 +182,9 @@ def check_architecture(architecture: str) -> None:
         InputError: If not; names those that there are.
     """
     if ":" in architecture and architecture not in ARCHITECTURES:
+        got = f", got {', '.join(sorted(USER_NETWORKS))}" if USER_NETWORKS else ""
         raise InputError(
-            f"the network {architecture} must be given, because a model folder never imports code by itself; add "
+            f"the network {architecture} must be given, because a model folder never imports code by itself{got}; add "
             f"--network {architecture}, or in Python network={architecture!r}"
         )
     if architecture not in ARCHITECTURES:

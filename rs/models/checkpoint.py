@@ -141,7 +141,10 @@ def read_state(path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load_file(path)
     except SafetensorError as error:
-        raise InputError(f"{path} must be a safetensors file, but: {error}; train the model again") from error
+        raise InputError(
+            f"{path} must be a safetensors file, but: {error}; make it again, or write a function that "
+            "builds the network and loads this file (docs/certify.md)"
+        ) from error
 
 
 def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: str) -> None:

@@ -92,7 +92,8 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     for path, (result, sidecar) in zip(paths, read_several_alone(paths), strict=True):
         if not (has_votes(result) and metrics.has_labels(result.rows)):
             mode = metrics.mode_of(result.rows)
-            got = "lacks them" if mode == "certify" else f"is of mode {mode}; rs show reads it"
+            lacking = "votes" if metrics.has_labels(result.rows) else "labels"
+            got = f"has no {lacking}; rs show reads it" if mode == "certify" else f"is of mode {mode}; rs show reads it"
             raise InputError(f"{path} must have labels and all votes of one classifier to be reported, but it {got}")
         groups.setdefault(result.sigma, {})[result.name] = Group((result,))
         origins[_key(result)] = (sidecar, {"file": str(path), "command": f"rs show {path}", "parameters": {}})
@@ -158,8 +159,8 @@ def _check_images(provenances: Sequence[Record], pictures: Pictures) -> None:
     for images in {provenance["images"] for provenance in provenances if "images" in provenance}:
         if images != pictures.fingerprint:
             raise InputError(
-                f"--data must hold the test images that the rows are of, {images[:12]}, got "
-                f"{pictures.fingerprint[:12]}; give the data set that was certified"
+                f"--data or --images must hold the test images that the rows are of, {images[:12]}, got "
+                f"{pictures.fingerprint[:12]}; give what was certified, converted in the same way"
             )
 
 

@@ -45,6 +45,8 @@ def check_deterministic(module: nn.Module, images: Tensor) -> None:
         NotDeterministicError: If logits differ.
         InputError: If logits are not finite or have another shape, or the images or the current folder are changed.
     """
+    if images.ndim != 4 or len(images) != 2:
+        raise InputError(f"images must be two, of shape (2, C, H, W), got shape {tuple(images.shape)}; give two")
     unchanged, turned, folder = images.clone(), images.flip(0), Path.cwd()
     with torch.inference_mode(), evaluating(module):
         alone, both = _logits(module, images[:1]), _logits(module, turned)

@@ -121,7 +121,7 @@ def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
         check_folding(model, shape, _fold)
         return _fold(model)
     except Exception as error:  # of networks of every kind, which tracing may break in every way
-        warn("keeps its batch norms in attacks", error)
+        warn("is attacked with its batch norms, which is slower", error)
         return _constant_copy(model)
 
 

@@ -209,7 +209,7 @@ def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_
         files.write_json(side, files.read_json(side) | {"images": images * 64})
         if images == "f":
             assert data_of(page_of(tmp_path / "s", PICTURES))["classes"] == ["cat", "dog", "frog"]
-    with pytest.raises(InputError, match="--data must hold the test images that the rows are of, eee"):
+    with pytest.raises(InputError, match="--data or --images must hold the test images that the rows are of, eee"):
         page_of(tmp_path / "s", PICTURES)
 
 
@@ -287,7 +287,7 @@ def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_pa
     with pytest.raises(InputError, match="same images"):
         page.rows_page([path, tmp_path / "fewer.tsv"])
     monkeypatch.setattr(page, "has_votes", lambda result: False)
-    with refuses("must have labels and all votes of one classifier to be reported, but it lacks them"):
+    with refuses("must have labels and all votes of one classifier to be reported, but it has no votes"):
         page.rows_page([path])
     shutil.unpack_archive(ROOT / "reports/rows/router/rows.tar.xz", tmp_path, filter="data")
     with pytest.raises(InputError, match=r"but it is of mode router:0\.25,0\.5,1; rs show reads it"):

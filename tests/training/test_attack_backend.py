@@ -123,7 +123,7 @@ def test_a_network_that_cannot_be_folded_keeps_its_function_and_says_so_once(mak
     model = lived_in(seeded(make), SHAPE).double().train()
     made = frozen(model, SHAPE)
     error = capsys.readouterr().err
-    assert error.startswith("warning: this network keeps its batch norms in attacks (")
+    assert error.startswith("warning: this network is attacked with its batch norms, which is slower (")
     assert error.count("\n") == 1
     x, before = images(4, SHAPE).double(), weights(model)
     assert all(map(torch.equal, there_and_back(made, x), there_and_back(copy.deepcopy(model).eval(), x)))
