@@ -149,8 +149,8 @@ def choose_by_content(contents: Sequence[str], labels: Sequence[int], classes: S
         of_class = sorted({content for content, other in zip(contents, labels, strict=True) if other == label})
         if len(of_class) < 2:
             raise InputError(
-                f"each class must have two different images or more, got {len(of_class)} of {name}; add some, or leave "
-                "it out; the pictures of each class lie in a subfolder of its name"
+                f"each class must have two different images or more, got {len(of_class)} of class {name!r}; add some, "
+                "or leave the class out; labels count from 0, and pictures lie in a subfolder for each class"
             )
         chosen.update(of_class[: max(1, round(share * len(of_class)))])
     return chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from rs.certification.load import Classifier, load
 from rs.data.images import PackedImages
 from rs.data.prepared import Images, images_fingerprint, make_meta
 from rs.errors import InputError
-from rs.methods import DEFAULT_METHOD
+from rs.methods import DEFAULT_METHOD, method_class
 from rs.runtime.device import device_named
 from rs.smoothing.inputs import as_image
 from rs.smoothing.user_networks import register_network
@@ -77,6 +78,12 @@ def train(
     Raises:
         InputError: If images, labels, network or settings do not fit, or the loss becomes NaN.
     """
+    if not callable(network):
+        raise InputError(f"network must be an nn.Module or a function that builds one, got {type(network).__name__}")
+    known = inspect.signature(method_class(method)).parameters
+    for name in hyperparameters:
+        if name not in known:
+            raise InputError(f"{method} has no hyper-parameter {name}, but {', '.join(known) or 'none'}; leave it out")
     if not isinstance(validation, tuple) and not 0 < validation < 1:
         raise InputError(f"validation must be images and labels, or a share between 0 and 1, got {validation}")
     pixels, numbers = _arrays(images, labels)

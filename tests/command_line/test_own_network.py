@@ -427,7 +427,7 @@ def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
         (lambda x, y: (x, y + 0.5), "float64"),
         (lambda x, y: (x.astype(np.float32), y), r"multiples of 1/255 in \[0, 1\], got float32 from . to 25"),
         (lambda x, y: (x.astype(np.float32) / 255 + 0.001, y), "multiples of 1/255"),
-        (lambda x, y: (x[29:], y[29:]), "two different images or more, got 1 of 0"),
+        (lambda x, y: (x[29:], y[29:]), "two different images or more, got 1 of class '0'"),
         (lambda x, y: (x, ["circle"] * 90), "images and labels must be arrays of numbers"),
         (lambda x, y: ([(x[0], 0), (x[1][:, :9], 1)], None), "must have one shape"),
     ],
@@ -447,6 +447,10 @@ def test_a_share_and_a_function_that_do_not_fit_are_refused():
         rs.train(module.build, images, labels, **settings, validation=(images[:, :, 1:], labels))
     with pytest.raises(InputError, match=r"labels must lie in 0\.\.1, one for each class, got 2"):
         rs.train(module.build, images, labels, **settings, classes=("circle", "square"))
+    with pytest.raises(InputError, match=r"network must be an nn\.Module or a function that builds one, got str"):
+        rs.train("own_networks:build", images, labels, **settings)
+    with pytest.raises(InputError, match="stability has no hyper-parameter lr, but lam; leave it out"):
+        rs.train(module.build, images, labels, **settings, method="stability", lr=0.1)
     for share in (0, 1, 1.5):
         with pytest.raises(InputError, match=f"or a share between 0 and 1, got {share}"):
             rs.train(module.build, *data(), **settings, validation=share)
