@@ -63,7 +63,8 @@ class SmoothedClassifier:
         base: An ``nn.Module``, or any function: images (N, C, H, W), noisy and not clipped -> logits (N, K), or an
             output with the attribute ``logits``. Any normalisation is inside it. It must be one fixed function of the
             image: modules are evaluated in eval mode, whatever mode they are in, and then restored; networks that a
-            function calls must be in it already (``rs.smoothing.inputs.Function``). If it is ``lazy``, draws are
+            function calls must be in it already (``rs.smoothing.inputs.Function``), and ``torch.export`` must have
+            exported in it. If it is ``lazy``, draws are
             evaluated by its method ``evaluate_cascade`` (``rs.ensemble.base.Ensemble``), and members are counted.
         num_classes: K; if ``None``, the number of logits of the first image.
         sigma: Noise standard deviation, in pixels of [0, 1]; positive. It must be given.

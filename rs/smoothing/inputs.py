@@ -162,23 +162,6 @@ class Function(nn.Module):
             hook.remove()
 
 
-class Exported(nn.Module):
-    """A network of ``torch.export``, which refuses ``eval`` and ``train`` and stays in the mode of its export."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def train(self, mode: bool = True) -> Exported:
-        """Set the mode of this module alone."""
-        self.training = mode
-        return self
-
-    def forward(self, x: Tensor) -> Any:
-        """Return what the network returns."""
-        return self.network(x)
-
-
 def _check_mode(thread: int, module: nn.Module, _: Any) -> None:
     if module.training and get_ident() == thread:  # another thread may train
         raise InputError(
@@ -190,7 +173,8 @@ def _check_mode(thread: int, module: nn.Module, _: Any) -> None:
 def as_module(base: Base) -> nn.Module:
     """Return a base classifier as a module: itself, or a :class:`Function`.
 
-    A module of TorchScript, which takes no hooks, or of ``torch.export`` becomes the one layer of another module.
+    A module of TorchScript, which takes no hooks, becomes the one layer of another module. One of ``torch.export``,
+    which is in the mode of its export for good, no longer refuses ``eval`` and ``train``.
 
     Raises:
         InputError: If it is a class, or cannot be called.
@@ -198,9 +182,11 @@ def as_module(base: Base) -> nn.Module:
     if isinstance(base, type):
         raise InputError(f"base must be a model, got the class {base.__name__}; create one: {base.__name__}(...)")
     if isinstance(base, nn.Module):
-        if isinstance(base, torch.jit.ScriptModule):
-            return nn.Sequential(base)
-        return Exported(base) if "eval" in vars(base) else base  # torch.export replaces it by one that raises
+        for module in base.modules():
+            for name in ("eval", "train"):  # which torch.export replaces by methods that raise
+                if str(getattr(vars(module).get(name), "__module__", "")).startswith("torch.export."):
+                    delattr(module, name)
+        return nn.Sequential(base) if isinstance(base, torch.jit.ScriptModule) else base
     if not callable(base):
         raise InputError(
             f"base must be an nn.Module or a function of images, got {type(base).__name__}; a path is loaded and "

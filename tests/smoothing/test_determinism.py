@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import rs
 from rs.certification.certify_model import certify_images
 from rs.ensemble.base import Cascade, Ensemble, SoftmaxAverage
 from rs.errors import InputError, NotDeterministicError
 from rs.models import architectures
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic, watched
-from rs.smoothing.inputs import as_module
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from tests.support.helpers import CERTIFY, SHAPE, smallnet, tiny_images
@@ -74,6 +74,25 @@ def test_what_is_not_one_function_is_refused(name):
         check_deterministic(network(layer), noisy_pair(SHAPE, CPU))
 
 
+def test_other_than_two_images_are_refused():
+    with pytest.raises(InputError, match=r"images must be two, of shape \(2, C, H, W\), got shape \(3, "):
+        check_deterministic(network(), torch.zeros(3, *SHAPE))
+
+
+def test_a_network_of_torch_export_votes_as_the_network_also_inside_others():
+    """It refuses ``eval`` until it is a base classifier, and is in the mode of its export."""
+    model, images = network(nn.BatchNorm2d(4)).eval(), torch.export.Dim("images", min=1)
+    exported = torch.export.export(model, (torch.zeros(2, *SHAPE),), dynamic_shapes=[{0: images}]).module()
+    with pytest.raises(NotImplementedError):
+        exported.eval()
+    votes = [
+        rs.load(one).smooth(0.5).votes(torch.full(SHAPE, 0.5), 100, 0, 0).tolist()
+        for one in (model, nn.Sequential(nn.Identity(), exported), exported)
+    ]
+    assert votes[0] == votes[1] == votes[2]
+    assert len([count for count in votes[0] if count]) > 1
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -94,12 +113,6 @@ def test_what_does_not_return_logits_is_refused(function, message):
         check_deterministic(Wrapped(), noisy_pair(SHAPE, CPU))
 
 
-def exported(model):
-    """A network of ``torch.export`` for any number of images."""
-    images = torch.export.Dim("images", min=1)
-    return torch.export.export(model, (torch.zeros(2, *SHAPE),), dynamic_shapes=[{0: images}]).module()
-
-
 GOOD = {
     "smallnet": lambda: lived_in(smallnet(), SHAPE),
     "resnet8": lambda: architectures.build("resnet8", (3, 32, 32), 10, [0.5] * 3, [0.25] * 3, 0),
@@ -109,7 +122,6 @@ GOOD = {
     "instance norm": lambda: network(nn.InstanceNorm2d(4)),
     "constant": lambda: network(Layer(lambda _, x: 0 * x)),
     "scripted": lambda: torch.jit.script(network(nn.BatchNorm2d(4))),
-    "exported": lambda: as_module(exported(network(nn.BatchNorm2d(4)).eval())),
     "float64": lambda: nn.Sequential(Layer(lambda _, x: x.double()), network().double()),
 }
 
