@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from rs.smoothing.inputs import logits_of
+
 BATCH_MULTIPLE = 20
 """Noisy images that stand together: a gathered batch is filled up to a multiple of it, which divides a block of noise.
 
@@ -97,4 +99,4 @@ class _Waiting:
 
 def _logits(member: nn.Module, x: Tensor, filled: bool) -> Tensor:
     missing = -len(x) % BATCH_MULTIPLE if filled else 0
-    return member(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]))[: len(x)] if missing else member(x)
+    return logits_of(member(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing else x))[: len(x)]

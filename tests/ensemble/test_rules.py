@@ -1,6 +1,7 @@
 import itertools
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -314,6 +315,24 @@ def test_senseless_ensembles_are_refused():
         Ensemble([], SoftmaxAverage())
     with pytest.raises(ValueError, match="logits of one shape"):
         Ensemble([Constant(0, 2), Constant(0, 3)], SoftmaxAverage())(torch.zeros(1, 1, 2, 2))
+
+
+@pytest.mark.parametrize("rule", SLOW, ids=str)
+def test_members_may_have_their_logits_in_an_attribute(rule):
+    class Output(nn.Module):
+        def __init__(self, network):
+            super().__init__()
+            self.network = network
+
+        def forward(self, x):
+            return SimpleNamespace(logits=self.network(x))
+
+    members = [nn.Sequential(nn.Flatten(), nn.Linear(4, 2)) for _ in range(3)]
+    certificates = [
+        SmoothedClassifier(ensemble, 2, 0.5, undecided=ensemble.undecided).certify(torch.zeros(1, 2, 2), 10, 50, 0.1)
+        for ensemble in (Ensemble(members, rule), Ensemble([*map(Output, members)], rule))
+    ]
+    assert str(certificates[0]) == str(certificates[1])
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
