@@ -105,8 +105,10 @@ def certify_model(
         settings.stop.run(classifier.sigma, settings.alpha, settings.n)  # refuses radii that no votes certify
     indices = select(len(images), settings.subset)
     there, chosen = (np.unique(labels).size for labels in (images.labels, images.labels[indices]))
-    if 2 * chosen <= min(there, len(indices)):
-        text = f"warning: subset has {chosen} of {there} classes alone, as if images were in their order; take a stride"
+    if 2 * chosen <= min(there, len(indices)) and processes.rank_and_world_size()[0] == 0:
+        text = (
+            f"warning: the subset has only {chosen} of {there} classes; where images are in their order, take a stride"
+        )
         say(text, sys.stderr)
     indices = indices if share is None else share_of(indices, share)
     if not out.exists():

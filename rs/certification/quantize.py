@@ -237,7 +237,7 @@ def quantized_members(
         else:
             raise InputError(
                 "engine quantized needs a quantised network beside a model folder, or training images to calibrate "
-                "one; make it with rs quantize MODEL --data DATA, or give --data"
+                "one; make it with rs quantize MODEL --data DATA, or give --data in place of --images"
             )
         networks.append(quantized_classifier(member, quantized, shape))
     return networks

@@ -32,7 +32,7 @@ PAGE = "board.md"
 """Name of the page of a board, by which its folder is known."""
 
 MIN_SHARING = 10
-"""Number of images with the largest radius of a log at which n unanimous votes must give it: no other radius recurs."""
+"""Number of images with the largest radius of a log that shows it to be that of n unanimous votes."""
 
 Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^|<>\[\]\r\n]+$")]
 """A text that can stand in a cell of a table."""

@@ -74,7 +74,7 @@ def train(
         trainable: ``all``, ``head`` (the last linear layer) or a regular expression of parameters' names.
         on_epoch: Called with the row of the history after each epoch.
         out: Folder for the model; ``None`` keeps none.
-        hyperparameters: Of the method, in place of the recipe's.
+        hyperparameters: Of the method, in place of the recipe's; ``training`` holds values of the section of that name.
     Raises:
         InputError: If images, labels, network or settings do not fit, or the loss becomes NaN.
     """
@@ -82,8 +82,8 @@ def train(
         raise InputError(f"network must be an nn.Module or a function that builds one, got {type(network).__name__}")
     known = inspect.signature(method_class(method)).parameters
     for name in hyperparameters:
-        if name not in known:
-            raise InputError(f"{method} has no hyper-parameter {name}, but {', '.join(known) or 'none'}; leave it out")
+        if name not in (*known, "training"):
+            raise InputError(f"{method} has no hyper-parameter {name}; it has {', '.join(known) or 'none'}")
     if not isinstance(validation, tuple) and not 0 < validation < 1:
         raise InputError(f"validation must be images and labels, or a share between 0 and 1, got {validation}")
     pixels, numbers = _arrays(images, labels)

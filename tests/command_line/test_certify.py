@@ -127,10 +127,11 @@ def test_subfolders_are_labels(capfd, labelled):
 
 
 def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_is_said(capfd, labelled):
-    words = ("--subset", "{first: 3}", "--precision", "bfloat16")
-    warning = "warning: subset has 1 of 2 classes alone, as if images were in their order; take a stride"
+    words = ("--subset", "{first: 3}", "--precision", "bfloat16", "--engine", "folded")
+    warning = "warning: the subset has only 1 of 2 classes; where images are in their order, take a stride"
     assert warning in certified(capfd, "labelled", "rows.tsv", *NAMED, *words)[2].splitlines()
-    assert json.loads(sidecar_of(Path("rows.tsv")).read_text())["precision"] == "bfloat16"
+    sidecar = json.loads(sidecar_of(Path("rows.tsv")).read_text())
+    assert (sidecar["precision"], sidecar["engine"]) == ("bfloat16", "folded")
     assert "of 2 classes" not in certified(capfd, "labelled", "other.tsv", *NAMED, "--subset", "{stride: 2}")[2]
 
 

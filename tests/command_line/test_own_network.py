@@ -449,7 +449,7 @@ def test_a_share_and_a_function_that_do_not_fit_are_refused():
         rs.train(module.build, images, labels, **settings, classes=("circle", "square"))
     with pytest.raises(InputError, match=r"network must be an nn\.Module or a function that builds one, got str"):
         rs.train("own_networks:build", images, labels, **settings)
-    with pytest.raises(InputError, match="stability has no hyper-parameter lr, but lam; leave it out"):
+    with pytest.raises(InputError, match="stability has no hyper-parameter lr; it has lam"):
         rs.train(module.build, images, labels, **settings, method="stability", lr=0.1)
     for share in (0, 1, 1.5):
         with pytest.raises(InputError, match=f"or a share between 0 and 1, got {share}"):

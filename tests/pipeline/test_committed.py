@@ -518,8 +518,8 @@ def test_the_gains_of_warm_starts_are_those_of_the_committed_rows(results, unpac
         for seconds in (start + training, start / 3 + training):
             prices += [f"{seconds:.0f}", f"{100 * seconds / from_random:.0f} %"]
     assert f"5 epochs of `gaussian`, {start:.0f} seconds" in page
-    said = "AdvMacer takes {0} seconds, {1} of six epochs from random weights, and SmoothAdv {4}, {5}."
-    assert said.format(*prices) in page
+    said = "AdvMacer takes {0} seconds, 9 more than planned and {1} of six epochs from random weights,"
+    assert f"{said} and SmoothAdv {{4}}, {{5}}.".format(*prices) in page
     assert "share they take {2}, {3}, and {6}, {7}.".format(*prices) in page
 
 
