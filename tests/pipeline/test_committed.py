@@ -49,18 +49,13 @@ def md5(path):
     return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
 
 
-def tables(page, heading=None):
-    """The tables of a page, or of what stands below a heading: the titles of their columns, and their rows of cells."""
+def table(page, *titles, heading=None):
+    """The table of a page, or below a heading, whose first columns have these titles: the other titles, the rows."""
     text = (ROOT / page).read_text()
     text = text if heading is None else re.split(rf"^## {heading}$", text, flags=re.MULTILINE)[1].split("\n## ")[0]
-    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines())
-        yield head, rows
-
-
-def table(page, *titles, heading=None):
-    """The one of them whose first columns have these titles: the other titles, and the rows."""
-    ((head, rows),) = ((head, rows) for head, rows in tables(page, heading) if tuple(head[: len(titles)]) == titles)
+    blocks = [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)]
+    tables = [[[cell.strip() for cell in line.strip("|").split("|")] for line in lines] for lines in blocks]
+    ((head, _, *rows),) = (lines for lines in tables if tuple(lines[0][: len(titles)]) == titles)
     return head[len(titles) :], rows
 
 

@@ -9,8 +9,7 @@ from types import ModuleType
 import pytest
 
 from rs.command_line.shell import launch
-from rs.errors import InputError
-from tests.support.helpers import exit_code
+from tests.support.helpers import refusal
 
 EXECVP = os.execvp
 TWO = "torchrun --standalone --nproc-per-node 2"
@@ -84,14 +83,10 @@ def test_a_variable_that_is_not_set_is_named(started, capfd, monkeypatch, launch
     assert started == []
 
 
-@pytest.mark.parametrize("launcher", ["", "mytorchrun", 7, ["torchrun"]])
+@pytest.mark.parametrize("launcher", ["", "mytorchrun", 7, ["torchrun"], "torchrun --log-dir 'logs"])
 def test_what_is_no_command_with_torchrun_is_one_line_that_names_the_key(started, capfd, launcher):
     refused(capfd, launcher, "null or a command with the word torchrun in it.*got " + re.escape(repr(launcher)))
     assert started == []
-
-
-def test_a_quotation_without_an_end_is_one_line_that_names_the_key(started, capfd):
-    refused(capfd, "torchrun --log-dir 'logs", "a command with the word torchrun in it")
 
 
 def test_a_launcher_that_cannot_be_run_is_one_line_that_names_the_key(started, capfd, monkeypatch):
@@ -103,10 +98,6 @@ def test_a_launcher_that_cannot_be_run_is_one_line_that_names_the_key(started, c
 def refused(capfd, launcher, message):
     def command() -> None:
         """Start."""
-        with pytest.raises(InputError, match=message) as caught:
-            launch({"launcher": launcher})
-        raise caught.value
+        launch({"launcher": launcher})
 
-    assert exit_code(command) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("error: params.yaml: launcher must be ")
+    assert re.match(f"error: params.yaml: launcher must be .*{message}", refusal(capfd, command))

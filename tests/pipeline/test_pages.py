@@ -49,14 +49,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / ".venv" / "bin").mkdir(parents=True)
     (root / ".venv" / "bin" / "activate").touch()
     run(root, "dvc", "repro", "--quiet")
-    commit(root)
-    return root
-
-
-def commit(root: Path) -> None:
-    """Commit what there is."""
     run(root, "git", "add", "--all")
     run(root, "git", "commit", "--quiet", "--message", "Run the study")
+    return root
 
 
 def shell(root: Path, *texts: str) -> list[str]:
@@ -94,10 +89,10 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, 
     assert re.search(r"recipes\.digits\.advmacer\.lam +0\.5 +1\.0", printed)
     assert "advmacer.0.25.acr" in printed
     assert "gaussian" not in printed.split("recipes.digits.advmacer.lam")[-1]
-    written = read(root, "params.yaml").decode()
+    written = (root / "params.yaml").read_text(encoding="utf-8")
     kept = [line for line in before["params.yaml"].decode().splitlines() if not re.match(" +- {", line)]
     assert {*re.findall(r" # .*", "\n".join(kept))} <= {*re.findall(r" # .*", written)}
-    assert before["params.yaml"] != read(root, "params.yaml")
+    assert before["params.yaml"] != (root / "params.yaml").read_bytes()
     shell(root, back)
     assert state(root) == before
     assert run(root, "git", "status", "--short") == ""
@@ -106,14 +101,9 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, 
     table = shell(root, compare)[0]
     assert all(name in table for name in ("lam-1", "lam-2", "advmacer.0.25.acr"))
     shell(root, rows)
-    assert read(root, "lam-1.tsv") != before["results/digits/0.25/advmacer-0.tsv"]
+    assert (root / "lam-1.tsv").read_bytes() != before["results/digits/0.25/advmacer-0.tsv"]
     shell(root, grid)
     assert state(root) == before
-
-
-def read(root: Path, name: str) -> bytes:
-    """The contents of a file."""
-    return (root / name).read_bytes()
 
 
 @pytest.mark.slow
@@ -162,15 +152,13 @@ build = NearestMean
 """
 
 
-def rs_commands(root: Path, *pages: str) -> None:
-    """Run the commands ``rs`` of pages in this process, and those of Python."""
-    for page in pages:
-        for block in blocks(ROOT / page):
-            for words in commands(block.text) if not block.reason else ():
-                if words[:2] == ["python", "-c"]:
-                    exec(words[2], {})
-                if words[0] == "rs":
-                    rs_command(words[1:])
+def rs_commands(page: str) -> None:
+    """Run the commands ``rs`` of a page in this process, and those of Python."""
+    for words in (words for text in shown(page) for words in commands(text)):
+        if words[:2] == ["python", "-c"]:
+            exec(words[2], {})
+        if words[0] == "rs":
+            rs_command(words[1:])
 
 
 def rs_command(words: list[str]) -> None:
@@ -219,7 +207,7 @@ def test_the_commands_of_the_start_run(workplace: Path, capsys: pytest.CaptureFi
     for name in ("advmacer-0", "gaussian-0"):
         rs_command([*certify[1:-1], f"results/digits/0.25/{name}.tsv"])
     capsys.readouterr()
-    rs_commands(workplace, "docs/start.md")
+    rs_commands("start.md")
     assert np.asarray(Image.open("digit.png")).shape == (8, 8)
     told = capsys.readouterr().out
     assert "ACR" in told
@@ -235,7 +223,7 @@ def test_the_commands_of_the_page_on_certification_run(workplace: Path, monkeypa
     Path("results/digits/0.25").mkdir(parents=True)
     rows = ["--subset", "{first: 18}", "--out", "results/digits/0.25/advmacer-0.tsv"]
     rs_command(["certify", "models/digits/0.25/advmacer/0", "--dataset", "digits", "--data", "data/digits", *rows])
-    rs_commands(workplace, "docs/certify.md")
+    rs_commands("certify.md")
     assert Path("log.tsv").is_file()
     assert not Path("dry.tsv").exists()
 
@@ -251,7 +239,7 @@ def test_the_commands_of_the_page_on_what_others_published_run(
         radii = radius(lower_bound(100_000 - missed - np.arange(20) % 7, 100_000, 0.001), 0.5)
         lines = [f"{i}\t3\t3\t{r:.3g}\t1\t0:00:14.037966" for i, r in enumerate(radii)]
         Path(f"{name}.log").write_text("\n".join(["idx\tlabel\tpredict\tradius\tcorrect\ttime", *lines]) + "\n")
-    rs_commands(workplace, "docs/published.md")
+    rs_commands("published.md")
     printed = capsys.readouterr().out
     assert "resnet110 for digits, sigma = 0.5, normalisation mean-std; model in models/theirs" in printed
     assert "certified with      sigma = 0.5, n = 100,000, alpha = 0.001" in printed

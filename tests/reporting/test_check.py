@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -307,13 +306,10 @@ def test_an_image_of_two_labels_at_two_noise_levels_is_caught(content):
     assert check.HEADER.split("\t")[1:5:3] == ["label", "correct"]
     other = with_rows(content, relabelled)
     forged = content | {name: data for name, data in other.items() if "/0.25/" in name}
-    for files, good in ((content, True), (other, True), (forged, False)):
-        with (
-            nullcontext()
-            if good
-            else pytest.raises(check.BundleError, match=r"must be of the images|must have the labels")
-        ):
-            check.read_results(files, json.loads(files["study.json"]))
+    for files in (content, other):
+        check.read_results(files, json.loads(files["study.json"]))
+    with pytest.raises(check.BundleError, match=r"must be of the images|must have the labels"):
+        check.read_results(forged, json.loads(forged["study.json"]))
 
 
 @pytest.mark.parametrize(
@@ -418,8 +414,7 @@ def test_parameters_that_are_no_mapping_are_refused(content, text):
 
 @pytest.mark.parametrize("text", [b"{}", b"[]", b"null", b'{"model": 3', b"\xff", b'{"model": 3, "scope": "set"}'])
 def test_a_sidecar_that_says_no_model_is_named(study, tmp_path, text):
-    root = tmp_path / "copy"
-    shutil.copytree(study, root)
+    root = shutil.copytree(study, tmp_path / "copy")
     (root / ROWS).with_suffix(".json").write_bytes(text)
     with pytest.raises(InputError, match=re.escape(f"{ROWS[:-4]}.json")):
         make_bundle(root, root / "params.yaml", "tiny")
@@ -431,8 +426,7 @@ def test_a_study_of_another_name_is_refused(study):
 
 
 def test_a_study_that_contradicts_itself_is_not_bundled(study, tmp_path):
-    root = tmp_path / "copy"
-    shutil.copytree(study, root)
+    root = shutil.copytree(study, tmp_path / "copy")
     rows = root / ROWS
     rows.write_text(rows.read_text().replace("\tcertify\t", "\tshortcut\t", 1))
     with pytest.raises(InputError, match="line 2: a shortcut must be of a wrong class"):

@@ -42,10 +42,6 @@ def read_one(tiny, values, slug=ENSEMBLES[1]):
     return study(tiny, values).read_ensemble(ensemble(values, slug), 0.5)
 
 
-def theory(tiny, values, name):
-    return study(tiny, values).read_theory(name)
-
-
 def seconds(tiny, values):
     return study(tiny, values).read_seconds(0.5)
 
@@ -242,7 +238,7 @@ def test_measured_seconds_must_be_positive_and_of_every_method(tiny, values, bad
 
 @pytest.mark.parametrize("name", ["spreads", "bounds"])
 def test_the_theory_of_all_noise_levels_is_one_table_with_a_column_sigma(tiny, values, name):
-    found = theory(tiny, values, name)
+    found = study(tiny, values).read_theory(name)
     alone = pd.read_csv(tiny / "weights" / "0.25" / f"{name}.csv")
     assert found["sigma"].tolist() == list(np.repeat(SIGMAS, len(alone)))
     pd.testing.assert_frame_equal(found[found["sigma"] == 0.25].drop(columns="sigma"), alone)
@@ -253,7 +249,7 @@ def test_the_theory_of_all_noise_levels_is_one_table_with_a_column_sigma(tiny, v
 def test_theory_that_is_missing_or_damaged_names_the_command_that_makes_it(tiny, values, name, text):
     path = tiny / "weights" / "0.5" / f"{name}.csv"
     path.unlink() if text is None else path.write_text(text)
-    message = refused(theory, tiny, values, name)
+    message = refused(study(tiny, values).read_theory, name)
     assert str(path) in message
     assert message.endswith(COMMANDS["weights"])
 

@@ -63,15 +63,11 @@ def cell(tmp_path_factory):
     return root
 
 
-def torchrun(cell, out, world, script=("-m", "stages.certify"), **environment):
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world, *script, cell / "model"]
-    words += ["--dataset", "tiny", "--data", cell / "data", "--out", out, "--params", cell / "params.yaml"]
-    return python(*words, "--device", "cpu", **environment)
-
-
 @pytest.mark.slow
 def test_the_rows_of_several_processes_are_those_of_one(cell, tmp_path, work):
-    done = torchrun(cell, tmp_path / "rows.tsv", 3, RS_WORK=str(work))
+    launched = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 3, "-m", "stages.certify"]
+    words = [cell / "model", "--dataset", "tiny", "--data", cell / "data", "--params", cell / "params.yaml"]
+    done = python(*launched, *words, "--device", "cpu", "--out", tmp_path / "rows.tsv", RS_WORK=str(work))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "rows.tsv").read_bytes() == (cell / "one.tsv").read_bytes()
     assert (tmp_path / "rows.json").read_bytes() == (cell / "one.json").read_bytes()

@@ -53,11 +53,8 @@ def test_noisy_copies_are_image_major_and_not_clipped(images, draws, seed):
     assert noise.shape == (images, draws, 2, 6, 8)
     copies = noisy(x, noise)
     assert copies.shape == (images * draws, 2, 6, 8)
-    row = 0
-    for i in range(images):
-        for k in range(draws):
-            assert torch.equal(copies[row], x[i] + noise[i, k])
-            row += 1
+    for copy, (i, k) in zip(copies, itertools.product(range(images), range(draws)), strict=True):
+        assert torch.equal(copy, x[i] + noise[i, k])
     assert copies.min() < 0
     assert copies.max() > 1
 

@@ -45,7 +45,7 @@ def false_chances(monkeypatch, router, experts):
     chance = {p: [stats.binom.pmf(a, N0, p) * stats.binom.pmf(b, N, p) for a, b in pairs] for p in (router, *experts)}
     of_class = [np.array([1 - p, p]) for p in (router, *experts)]
     joint, at_most = 0.0, np.zeros(2)
-    for (pair, p_pair), (votes, number) in itertools.product(zip(pairs, chance[router], strict=True), _numbered(pairs)):
+    for (pair, p_pair), (number, votes) in itertools.product(zip(pairs, chance[router], strict=True), enumerate(pairs)):
         certificate = voting(monkeypatch, pair, votes, votes).certify(X, N0, N, ALPHA)
         if certificate.predict == ABSTAIN:
             continue
@@ -59,10 +59,6 @@ def false_chances(monkeypatch, router, experts):
             bound = lower_bound(votes if selected else N - votes, N, ALPHA / 2)
             at_most[part] += weight * (bound > max(0.5, [1 - p, p][selected]))
     return joint, at_most.sum()
-
-
-def _numbered(pairs):
-    return [(pair, number) for number, pair in enumerate(pairs)]
 
 
 @pytest.mark.parametrize(("router", "experts"), [(0.6, (0.5, 0.7)), (0.3, (0.8, 0.9)), (0.85, (0.7, 0.52))])

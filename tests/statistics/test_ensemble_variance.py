@@ -15,10 +15,6 @@ def margins(members=3, draws=40, classes=4, seed=0, mean=0.5, y=0):
     return z
 
 
-def covariances(z):
-    return moments(z).covariances
-
-
 cases = st.tuples(st.integers(2, 5), st.integers(2, 20), st.integers(0, 2**32 - 1), st.floats(-0.2, 1.5))
 
 
@@ -26,12 +22,12 @@ cases = st.tuples(st.integers(2, 5), st.integers(2, 20), st.integers(0, 2**32 - 
 def test_the_variance_of_an_equal_average_keeps_the_paper_s_bound(case):
     members, draws, seed, mean = case
     z = margins(members, draws, seed=seed, mean=mean)
-    bound = average_variance_bound(*spread(covariances(z)), members)
+    bound = average_variance_bound(*spread(moments(z).covariances), members)
     assert (z.mean(axis=0).var(axis=0) <= bound + 1e-14).all()
 
 
 def test_means_over_no_pairs_are_nan():
-    of_two = covariances(margins(2))
+    of_two = moments(margins(2)).covariances
     one_method, one_each = (mean_covariances(of_two, 0, methods) for methods in (["a", "a"], ["a", "b"]))
     assert np.isnan([one_method.across, one_each.within]).all()
     assert np.isfinite([one_method.within, one_each.across]).all()

@@ -104,9 +104,7 @@ def test_the_printed_form_loses_where_the_corrected_one_is_optimal():
     s, a = np.array([[[1.0, 0.9], [0.9, 2.0]]]), [1.0]
     right, printed = pair_weights(s, a), printed_pair_weights(s, a)
     assert right[0] == pytest.approx(2.2 / 2.4, rel=1e-12)
-    assert right[0] == pytest.approx(0.917, abs=5e-4)
     assert printed[0] == pytest.approx(5.8 / 9.6, rel=1e-12)
-    assert printed[0] == pytest.approx(0.604, abs=5e-4)
     assert variance(printed, s, a) > 1.1 * variance(right, s, a)
 
 

@@ -58,10 +58,6 @@ def mean_radius(given_contests, weights):
     return statistics.fmean(max(0.0, float(special.ndtri(bound))) for bound in bounds)
 
 
-def everyone(given_contests):
-    return np.ones(given_contests.images, dtype=bool)
-
-
 def lattice(members):
     """All weights in twelfths."""
     counts = itertools.product(range(PARTS + 1), repeat=members)
@@ -131,7 +127,8 @@ def test_no_other_weights_in_twelfths_have_a_larger_radius_unless_equally_good_o
     least = min(round(sum((PARTS * one) ** 2 for one in w)) for w in top)
     nearest = [w for w in top if round(sum((PARTS * one) ** 2 for one in w)) == least]
     expected = [statistics.fmean(own) for own in zip(*nearest, strict=True)]
-    assert best_of_all(radii, problem.members, everyone(problem)) == pytest.approx(expected, rel=1e-14)
+    every = np.ones(problem.images, dtype=bool)
+    assert best_of_all(radii, problem.members, every) == pytest.approx(expected, rel=1e-14)
 
 
 def slow_radius_weights(problem):
@@ -151,7 +148,7 @@ def slow_radius_weights(problem):
     for shrinkage in SHRINKAGES:
         lags = [b - a for a, b in zip(judged[shrinkage], judged[best], strict=True)]
         if statistics.fmean(lags) <= statistics.stdev(lags) / math.sqrt(size) * (1 + 1e-9):
-            return between(best_of_all(radii, problem.members, everyone(problem)), shrinkage), shrinkage
+            return between(best_of_all(radii, problem.members, np.ones(size, dtype=bool)), shrinkage), shrinkage
     raise AssertionError
 
 

@@ -44,20 +44,6 @@ def published(out):
     return {path: path.read_bytes() for path in (out, sidecar_of(out), seconds_of(out))}
 
 
-def interrupt_lock(monkeypatch, action):
-    """``action`` happens as the folder of the rows is about to be locked, the first time."""
-    locked = scratch.locked
-
-    @contextmanager
-    def late(folder):
-        monkeypatch.setattr(row_writer.scratch, "locked", locked)
-        action()
-        with locked(folder):
-            yield
-
-    monkeypatch.setattr(row_writer.scratch, "locked", late)
-
-
 def test_rows_that_one_process_refuses_are_discarded_by_all(out, work, monkeypatch):
     monkeypatch.setattr(row_writer.processes, "barrier", lambda: nullcontext(lambda: None))
     for rank, error in ((1, KeyboardInterrupt), (0, NotDeterministicError)):
@@ -79,7 +65,12 @@ def test_rows_of_other_draws_that_another_run_has_published_meanwhile_are_refuse
 
 @pytest.mark.trust_only("kills and interruptions")
 def test_rows_that_another_run_publishes_just_before_the_lock_are_seen_under_it(out, monkeypatch):
-    interrupt_lock(monkeypatch, lambda: publish(out, 1000))
+    def late(folder, locked=scratch.locked):
+        monkeypatch.setattr(scratch, "locked", locked)
+        publish(out, 1000)
+        return locked(folder)
+
+    monkeypatch.setattr(scratch, "locked", late)
     with pytest.raises(InputError, match="n is 1000 there and 10000 here"):
         publish(out, 10_000)
     assert certificate_rows.read_rows(out)["n"].tolist() == [1000, 1000]

@@ -11,16 +11,11 @@ from tests.support.tiny_study import CELLS, SIGMAS
 
 
 def test_hyper_parameters_are_those_of_the_noise_level_with_the_methods_own_training():
-    values = read_text(tiny_study.PARAMS)
+    values = parse(tiny_study.PARAMS, "test")
     assert grid.configuration(values, "tiny", "advmacer", 0.5) == {
         "draws": 2, "epsilon": 0.2, "epochs": 2, "batch": 8,
     }  # fmt: skip
     assert grid.configuration(values, "tiny", "advmacer x3", 0.5) == {"epochs": 4, "batch": 8}
-
-
-def read_text(text):
-
-    return parse(text, "test")
 
 
 WITH_TARGETS = {"sigmas": [0.25], "methods": ["gaussian"], "methods_with_targets": ["cat-rs"], "seeds": [0]}
@@ -51,15 +46,13 @@ def test_trainings_with_a_warm_start_have_stages_of_their_own_and_share_the_star
 
 
 def test_the_start_has_parameters_and_its_trainings_can_be_members_of_ensembles():
-    values = read_text(tiny_study.PARAMS) | WITH_STARTS | {"members": [], "ensembles": TWO_FROM_STARTS}
+    ensembles = {"macer x2": {"members": {"macer": 2}, "combinations": ["average"]}}
+    values = parse(tiny_study.PARAMS, "test") | WITH_STARTS | {"members": [], "ensembles": ensembles}
     values["recipes"]["tiny"] |= {
         name: {"n0": 10, "noises": 2} for name in ("model", "certify", "weights", "pool", "macer")
     }
     assert "train/gaussian-0.001" in grid.stage_parameters(values, "tiny")
     assert [(cell.method, cell.seed) for cell in grid.pool_cells(values, "tiny", 0.5)] == [("macer", 1), ("macer", 2)]
-
-
-TWO_FROM_STARTS = {"macer x2": {"members": {"macer": 2}, "combinations": ["average"]}}
 
 
 PLAIN = {"sigmas": [0.5], "methods": ["macer"], "seeds": [0]}
@@ -103,5 +96,5 @@ def test_a_grid_at_fault_is_refused(values, message):
 
 
 def test_the_tiny_study_has_every_cell_once():
-    cells = grid.cells(read_text(tiny_study.PARAMS), "tiny")
+    cells = grid.cells(parse(tiny_study.PARAMS, "test"), "tiny")
     assert [(c.method, c.seed, c.sigma) for c in cells] == [(m, k, s) for s in SIGMAS for m, k in CELLS]

@@ -8,9 +8,9 @@ from rs.ensemble.spec import EnsembleSpec, FittedThresholds, FittedWeights, Memb
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.study.ensembles import Combination, EnsembleDeclaration
+from tests.support.combinations import GOOD
 
-GLOBAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
-PER_IMAGE = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"}
+GLOBAL, PER_IMAGE = GOOD["optimal"], GOOD["per-image"]
 
 
 def member(method="macer", seed=0):
@@ -31,7 +31,7 @@ def spec(members=None, fitted=None, **combination):
             name="macer 0-1-2",
             members=tuple((one.method, one.seed) for one in members),
             key="some",
-            combination=Combination(**combination or {"rule": "softmax", "weights": "equal", "scope": "global"}),
+            combination=Combination(**combination or GOOD["equal"]),
         ),
         dataset="tiny",
         sigma=0.25,
@@ -50,22 +50,18 @@ def fitted(*weights):
 
 
 MADE = {
-    "equal": ({"rule": "softmax", "weights": "equal", "scope": "global"}, None, SoftmaxAverage()),
+    "equal": (GOOD["equal"], None, SoftmaxAverage()),
     "solved": (GLOBAL, fitted(0.0, 0.25, 0.75), SoftmaxAverage([0.0, 0.25, 0.75])),
-    "logits": ({"rule": "logits", "weights": "equal", "scope": "global"}, None, LogitAverage()),
-    "vote": ({"rule": "vote", "scope": "global"}, None, HardVote()),
-    "mme": ({"rule": "mme", "scope": "noisy-input"}, None, MaxMargin()),
-    "consensus": ({"rule": "consensus", "agree": 2, "scope": "noisy-input"}, None, KConsensus(2)),
+    "logits": (GOOD["logits"], None, LogitAverage()),
+    "vote": (GOOD["vote"], None, HardVote()),
+    "mme": (GOOD["mme"], None, MaxMargin()),
+    "consensus": (GOOD["consensus"], None, KConsensus(2)),
     "cascade": (
-        {"rule": "cascade", "scope": "noisy-input", "thresholds": "fitted", "share": 0.01},
+        GOOD["cascade"] | {"share": 0.01},
         FittedThresholds(thresholds=[0.4, 0.2], split="train", images=20, draws=100, share=0.009, evaluations=1.25),
         Cascade([0.4, 0.2]),
     ),
-    "set": (
-        {"rule": "softmax", "low": 0.2, "high": 0.6, "scope": "set"},
-        None,
-        Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]]),
-    ),
+    "set": (GOOD["set"], None, Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]])),
 }
 
 

@@ -208,12 +208,13 @@ def weights(model):
     return {key: value.numpy().tobytes() for key, value in model.state_dict().items()}
 
 
-def python(*arguments, timeout=600, cwd=ROOT, **environment):
+def python(*arguments, timeout=600, cwd=ROOT, without=(), **environment):
     """Run this interpreter from the root of the project or another folder, for so many seconds at most."""
+    inherited = {key: value for key, value in os.environ.items() if key not in without}
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**inherited, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -221,18 +222,9 @@ def python(*arguments, timeout=600, cwd=ROOT, **environment):
 
 
 def stage(*words, cwd=ROOT, **environment):
-    """Run a stage in a process that has not chosen its arithmetic; what it wrote to stderr."""
-    chosen = {key: value for key, value in os.environ.items() if key not in PORTABLE}
-    done = subprocess.run(
-        [sys.executable, "-m", *map(str, words)],
-        cwd=cwd,
-        env={**chosen, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """Run a stage, which must succeed, in a process that has not chosen its arithmetic."""
+    done = python("-m", *words, timeout=None, cwd=cwd, without=PORTABLE, **environment)
     assert done.returncode == 0, done.stderr
-    return done.stderr
 
 
 def exit_code(command, *words):

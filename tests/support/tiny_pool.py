@@ -18,7 +18,7 @@ from rs.models import checkpoint
 from rs.runtime.streams import Stream
 from rs.smoothing.noise import block
 from rs.smoothing.settings import CertificationSettings
-from tests.support.combinations import named
+from tests.support.combinations import GOOD, named
 from tests.support.helpers import CERTIFY, SHAPE, write_params
 from tests.support.untrained import CARD
 
@@ -35,19 +35,13 @@ FEW = replace(CERTIFICATION, n0=3)
 BATCH = 1
 """Noisy images are evaluated one by one, as slow loops do, so that bytes can be compared."""
 GRID = {"sigmas": [SIGMA], "methods": ["gaussian", "macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1]}
-COMBINATIONS = {
-    "average": {"rule": "softmax", "weights": "equal", "scope": "global"},
-    "optimal": {"rule": "softmax", "weights": "optimal", "scope": "global"},
-    "turned": {"rule": "softmax", "weights": "printed", "scope": "global"},
-    "radius": {"rule": "softmax", "weights": "radius", "scope": "global"},
-    "two": {"rule": "softmax", "weights": {"choose": 2}, "scope": "global"},
-    "vote": {"rule": "vote", "scope": "global"},
-    "mme": {"rule": "mme", "scope": "noisy-input"},
-    "cascade": {"rule": "cascade", "scope": "noisy-input", "thresholds": "fitted", "share": 0.02},
-    "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
-    "per-image": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"},
-    "label": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "label"},
-    "printed": {"rule": "softmax", "weights": "printed", "scope": "per-image", "target": "label"},
+COMBINATIONS = {name: GOOD[name] for name in ("optimal", "radius", "vote", "mme", "set", "per-image")} | {
+    "average": GOOD["equal"],
+    "turned": GOOD["printed"],
+    "two": GOOD["choice"],
+    "cascade": GOOD["cascade"] | {"share": 0.02},
+    "label": GOOD["per-image"] | {"target": "label"},
+    "printed": GOOD["per-image, printed"],
 }
 BOX = (0.3, 0.6)
 COMBINATIONS["clipped"] = COMBINATIONS["label"] | dict(zip(("low", "high"), BOX, strict=True))

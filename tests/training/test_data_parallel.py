@@ -23,6 +23,7 @@ ROUNDING = 3e-12  # in the middle between a rounding in float64 and one in float
 WHOLE = {"batch": 16, "epochs": 2, "clip_norm": 0.5}  # 40 images: batches of 16, 16 and 8
 DRAWLESS = ("gaussian", "smoothadv", "macer", "advmacer")  # without noise they draw nothing that matters
 RESUMED = {"epochs": 3, "crop": 1, "flip": True}
+EPSILON = {"advmacer": {"epsilon": 0.2}}  # which the tests have for their noise levels alone
 
 
 class ExactImages(PackedImages):
@@ -90,18 +91,13 @@ def process(folder):
     found = {}
     with processes.process_group("gloo"):
         for method in DRAWLESS:
-            whole = exact(method, sigma=0.0, parameters=epsilon(method), **WHOLE)
+            whole = exact(method, sigma=0.0, parameters=EPSILON.get(method), **WHOLE)
             found["whole", method] = whole.run().history, whole.model.state_dict()
         for method in METHODS:
             found["step", method] = recorded(exact(method, epochs=1, batch=16))
             found["norm", method] = recorded(trainer(method, epochs=1, engine="folded"))
         found["resumed"] = {method: resumed(method, folder, rank) for method in ("advmacer", "hard-drop")}
     torch.save(found, folder / f"found{rank}.pt")
-
-
-def epsilon(method):
-    """The radius of the tests is given for the noise levels of the tests."""
-    return {"epsilon": 0.2} if method == "advmacer" else {}
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.trust_only)])
@@ -127,7 +123,7 @@ def near(found, expected):
 @pytest.mark.parametrize("method", DRAWLESS)
 def test_without_noise_and_batch_norm_a_training_by_several_processes_is_that_of_one(found, method):
     """In float64, where rounding cannot hide a mistake; weights and the history are compared."""
-    alone = exact(method, sigma=0.0, parameters=epsilon(method), **WHOLE)
+    alone = exact(method, sigma=0.0, parameters=EPSILON.get(method), **WHOLE)
     history = alone.run().history
     for one in found:
         rows, state = one["whole", method]

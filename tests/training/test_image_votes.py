@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rs.data.images import load_images
 from rs.errors import InputError
-from rs.training.image_votes import read_targets, vote_shares, write_targets
+from rs.training.image_votes import TargetSettings, read_targets, vote_shares, write_targets
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
-from tests.support.helpers import Linear, refuses, tiny_images, tiny_params, write_tiny
+from tests.support.helpers import Linear, refuses, tiny_images, tiny_params
 
 OPTIONS = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"))
 CAT_RS = {"draws": 2, "steps": 1, "epsilon": 0.2, "lam": 0.5, "confidence": "votes"}
@@ -28,35 +29,27 @@ def test_shares_are_those_of_the_argmax_of_noisy_copies_whatever_the_mode():
     assert not torch.equal(found[0], found[2])
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return write_tiny(tmp_path / "data")
-
-
 def train(tmp_path, folder, method, **changes):
     recipe = training_recipe(tiny_params(**{"cat-rs": CAT_RS}), "tiny", method, 0.25)
     options = replace(OPTIONS, **changes)
     train_model(recipe, folder, options, out=tmp_path / method, log=tmp_path / f"log-{method}")
 
 
-def test_targets_are_made_from_a_model_and_trained_on(tmp_path, folder, monkeypatch):
-    from rs.data.images import load_images
-    from rs.training.image_votes import TargetSettings
-
+def test_targets_are_made_from_a_model_and_trained_on(tmp_path, tiny, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    images, path = load_images(folder, "train"), tmp_path / "targets.safetensors"
-    train(tmp_path, folder, "gaussian")
+    images, path = load_images(tiny, "train"), tmp_path / "targets.safetensors"
+    train(tmp_path, tiny, "gaussian")
     for _ in range(2):  # the second replaces the first
         write_targets([tmp_path / "gaussian"], images, TargetSettings(draws=7, seed=0), OPTIONS.device, path)
     targets = read_targets(path, images)
     assert targets.shape == (len(images), 2)
     assert torch.allclose(targets.sum(dim=1), torch.ones(len(images)))
-    train(tmp_path, folder, "cat-rs", targets=path)
+    train(tmp_path, tiny, "cat-rs", targets=path)
     assert '"targets": "sha256 ' in (tmp_path / "cat-rs" / "model.json").read_text()
     with pytest.raises(InputError, match="--targets is for methods that need targets, which gaussian does not"):
-        train(tmp_path, folder, "gaussian", targets=path)
+        train(tmp_path, tiny, "gaussian", targets=path)
     with pytest.raises(InputError, match=r"cat-rs must have targets of its images; make a file of them by `rs targets"):
-        train(tmp_path, folder, "cat-rs")
+        train(tmp_path, tiny, "cat-rs")
     with pytest.raises(InputError, match="must hold the targets of the images of this training, but it has others"):
         read_targets(path, tiny_images(10, 1))
     path.write_text("nothing")

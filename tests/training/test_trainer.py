@@ -50,10 +50,6 @@ def spied(made, at=None, act=None):
     return made
 
 
-def with_loss(result, loss):
-    return Step(loss, result.cross_entropy, result.robustness, result.accuracy, result.hinge_share)
-
-
 def interrupt(model, result):
     raise KeyboardInterrupt
 
@@ -106,12 +102,12 @@ def test_the_state_of_the_global_generators_does_not_matter():
     assert train(0) == train(1)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "momentum"), [*((method, 0.9) for method in METHODS), ("gaussian", 0.0)])
 @pytest.mark.parametrize("at", [4, 8, 14])
-def test_an_interrupted_training_ends_with_the_bytes_of_an_unbroken_one(tmp_path, method, at):
-    """Interrupted at step ``at`` of at least 15, with a checkpoint after every second epoch."""
+def test_an_interrupted_training_ends_with_the_bytes_of_an_unbroken_one(tmp_path, method, momentum, at):
+    """Interrupted at step ``at`` of at least 15, with a checkpoint after every second epoch; of velocities if any."""
     settings = {"epochs": 5, "milestones": [2, 4], "checkpoint_every": 2, "eval_every": 2, "crop": 1, "flip": True}
-    settings["ema_decay"] = 0.9
+    settings |= {"ema_decay": 0.9, "momentum": momentum}
     unbroken = trainer(method, **settings)
     unbroken.run()
     with pytest.raises(KeyboardInterrupt):
@@ -219,16 +215,6 @@ def test_a_limit_of_seconds_ends_with_the_epoch_in_which_they_pass(tmp_path, mon
         assert made.run(tmp_path / "checkpoint.pt").epoch == len(made.progress.history) == epochs
 
 
-def test_an_interrupted_training_without_momentum_continues_too(tmp_path):
-    """It has no velocities, so a checkpoint holds none."""
-    unbroken = trainer(epochs=3, momentum=0.0)
-    unbroken.run()
-    trainer(epochs=1, momentum=0.0).run(tmp_path / "checkpoint.pt")
-    resumed = trainer(model=smallnet(99), epochs=3, momentum=0.0)
-    resumed.run(tmp_path / "checkpoint.pt")
-    assert weights(resumed.model) == weights(unbroken.model)
-
-
 @pytest.mark.parametrize(
     ("method", "images", "draws", "sizes"),
     [
@@ -329,7 +315,7 @@ def test_an_accuracy_is_chance_up_to_the_quantile_of_as_many_coins(capsys, accur
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_names_its_epoch_and_keeps_the_last_checkpoint(tmp_path, value):
     """Three steps an epoch: the sixth is the last of epoch 2."""
-    made = spied(trainer(epochs=4), 6, lambda _, result: with_loss(result, result.loss * value))
+    made = spied(trainer(epochs=4), 6, lambda _, result: replace(result, loss=result.loss * value))
     with refuses(f"the loss must stay finite, but epoch 2 gave {value}"):
         made.run(tmp_path / "checkpoint.pt")
     kept = trainer(epochs=4)
@@ -342,7 +328,7 @@ def test_a_gradient_that_is_not_finite_in_the_last_step_is_refused_although_no_l
     """sqrt has the value 0 and an infinite derivative at 0."""
 
     def spoil(model, result):
-        return with_loss(result, result.loss + (0.0 * model.network.fc.bias.sum()).sqrt())
+        return replace(result, loss=result.loss + (0.0 * model.network.fc.bias.sum()).sqrt())
 
     with pytest.raises(InputError, match="must stay finite, but epoch 1 gave"):
         spied(trainer(epochs=1), 3, spoil).run()
