@@ -45,7 +45,7 @@ MAX_CLASSES = 100_000
 """Classes of a data set or a model; ImageNet-21k has 21,841."""
 MIN_SIGMA, MAX_SIGMA = 1e-6, 10.0
 """Noise std, in pixels of [0, 1]: adding less changes nothing in float32, and a larger one probably counts 255ths."""
-MAX_FAULTS, MAX_SHOWN = 10, 200
+MAX_FAULTS, MAX_SHOWN = 20, 200
 """Faults of one record that a message names, and characters of a value at fault that it shows."""
 MAX_NAME = 200
 """Most characters of a name that is part of a file name; file systems take 255 bytes, and temporaries add 28."""
