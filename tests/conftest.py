@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from contextlib import chdir
+from pathlib import Path
 
 # One thread a process, subprocesses included, unless more are asked for: tiny models are fastest so, and tests do not
 # slow each other down on a shared machine. Must stand before torch is imported.
@@ -39,6 +40,18 @@ def tiny(tmp_path):
     from tests.support.helpers import write_tiny
 
     return write_tiny(tmp_path / "tiny")
+
+
+@pytest.fixture
+def tiny_project(tmp_path, work, monkeypatch):
+    """The current folder has the tiny data set, parameters and an untrained model."""
+    from tests.support.helpers import write_params, write_tiny
+    from tests.support.untrained import save_model
+
+    monkeypatch.chdir(tmp_path)
+    write_tiny(Path("data"))
+    write_params(Path("params.yaml"))
+    save_model(Path("model"))
 
 
 @pytest.fixture(scope="session")

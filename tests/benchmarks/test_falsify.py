@@ -46,29 +46,19 @@ class HalfSpace(nn.Module):
         return torch.stack([-margin, margin], dim=1)
 
 
-def at_distance(distance):
-    """A half-space and an image of class 1 in it, as far from its boundary."""
-    x = torch.full(SHAPE, 0.5)
-    base = HalfSpace(0.0)
-    base.threshold = float(x.flatten() @ base.w) - distance
-    return Fixed(SmoothedClassifier(base, 2, SIGMA), base), x
-
-
-def claimed(radius):
-    """A certificate of class 1 with this radius, whatever is true."""
-    return Certificate(1, radius, 0.9, 100, 100, 0.001, SIGMA, np.array([0, 100]), np.array([5, 95]))
-
-
 @pytest.mark.parametrize("noise", ["gaussian", "grid"])
 def test_a_certificate_that_reaches_beyond_the_boundary_is_found_and_a_true_one_is_not(noise):
     """With R = 1.3 times the distance d the class has Phi(-.29 d / sigma) = .28 at .99 R, and Phi(-.17 d / sigma) = .37
     at .9 R; with R = d it has Phi(.02) = .508 there at least, and .58.
     """
-    attacked, x = at_distance(1.0)
+    x, base = torch.full(SHAPE, 0.5), HalfSpace(0.0)
+    base.threshold = float(x.flatten() @ base.w) - 1.0  # the distance of x, which is of class 1
+    attacked = Fixed(SmoothedClassifier(base, 2, SIGMA, noise=noise), base)
     if noise == "grid":
         x = (x * 255).round() / 255
-        attacked = Fixed(SmoothedClassifier(attacked.smoothed.base, 2, SIGMA, noise=noise), attacked.surrogate)
-    false, true = ([Certified(0, x, claimed(radius))] for radius in (1.3, 1.0))
+    votes = np.array([0, 100]), np.array([5, 95])
+    claims = (Certificate(1, radius, 0.9, 100, 100, 0.001, SIGMA, *votes) for radius in (1.3, 1.0))
+    false, true = ([Certified(0, x, claim)] for claim in claims)
     verdicts = {one.distance: one.verdict[1:] for one in falsify.falsify(attacked, false, 0)}
     assert verdicts == dict.fromkeys((0.9, 0.99, 2.5), (True, True, True))
     inside = [one.verdict[1:] for one in falsify.falsify(attacked, true, 0) if one.distance < 1]
@@ -131,9 +121,6 @@ def test_the_gradient_goes_through_the_weights(pool, slug):
         assert inside
 
 
-# --- Ensembles whose members run in int8
-
-
 # --- Trained networks, in `make trust`
 
 
@@ -184,9 +171,6 @@ def test_no_attack_reaches_another_class_inside_the_radius(
     assert inside
     assert not [verdict for verdict in inside if any(verdict[1:])]
     assert all(math.isfinite(verdict.share) for verdict in inside)
-
-
-# --- The table of the page
 
 
 def test_the_page_has_the_tables_of_the_counts():

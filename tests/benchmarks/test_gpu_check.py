@@ -31,18 +31,15 @@ def touching():
     return found
 
 
-def section():
-    text = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
-    return text.split("## What only a GPU can show")[1].split("\n## ")[0]
-
-
 def test_every_function_that_a_cpu_cannot_run_whole_is_checked_by_the_command():
     assert touching() <= CHECKED
     assert CHECKED - touching() == {"rs.runtime.streams.stream"}  # whose generator is another on a GPU
 
 
 def test_the_page_lists_these_functions_and_no_others():
-    assert set(re.findall(r"`(rs\.[\w.]+)`", section())) == CHECKED
+    text = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    section = text.split("## What only a GPU can show")[1].split("\n## ")[0]
+    assert set(re.findall(r"`(rs\.[\w.]+)`", section)) == CHECKED
 
 
 def test_without_a_gpu_it_says_so(monkeypatch, capfd):
@@ -52,16 +49,12 @@ def test_without_a_gpu_it_says_so(monkeypatch, capfd):
     assert "no CUDA device" in err
 
 
-@pytest.fixture
-def alone(monkeypatch):
+def test_where_all_is_well_the_verdict_says_it(monkeypatch, capfd):
     """Without the group of processes, which no simulation has, and with a small network and small batches."""
     monkeypatch.setattr(gpu_check, "NETWORK", Architecture.smallnet)
     monkeypatch.setattr(gpu_check, "CHECKS", [one for one in gpu_check.CHECKS if one[2] is not gpu_check.nccl])
     monkeypatch.setattr("rs.smoothing.classifier.default_batch", lambda x: 100)
     monkeypatch.chdir(ROOT)
-
-
-def test_where_all_is_well_the_verdict_says_it(alone, capfd):
     with simulated_gpu():
         code, out, _ = ended(capfd, gpu_check.main)
     assert code == 0, out

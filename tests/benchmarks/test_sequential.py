@@ -14,11 +14,6 @@ pytestmark = pytest.mark.trust_only
 SIGMA, N = 0.5, 2_000
 
 
-def source(p, n=N):
-    images = len(p)
-    return Source("made", SIGMA, n, np.array(p), np.ones(images, bool), np.zeros(images, bool))
-
-
 def mean_draws(radius, p):
     """Of a run for one radius, exactly, by following the law of the successes."""
     run = Decider([radius], SIGMA, ALPHA, N, beta=BETA)
@@ -35,7 +30,7 @@ def mean_draws(radius, p):
 def test_no_rule_takes_fewer_draws_than_the_fewest(monkeypatch, radius):
     monkeypatch.setattr(sequential, "TABLE", (radius,))
     shares = [p for p in np.linspace(0.04, 1, 25) if abs(p - ndtr(radius / SIGMA)) > 0.01]
-    least = fewest(source(shares))
+    least = fewest(Source("made", SIGMA, N, np.array(shares), np.ones_like(shares, bool), np.zeros_like(shares, bool)))
     spent = np.array([mean_draws(radius, p) for p in shares])
     assert (least > 0).all()
     assert (least <= spent).all()

@@ -73,11 +73,8 @@ def test_the_rows_are_those_of_a_slow_loop(unbroken):
     assert unbroken.decode() == "\n".join(lines) + "\n"
 
 
-def test_the_sidecar_says_what_made_the_rows(tmp_path, unbroken):
+def test_the_sidecar_says_what_made_the_rows_and_nothing_but_the_three_files_is_left(tmp_path, unbroken, work):
     assert json.loads((tmp_path / "unbroken" / "rows.json").read_text()) == IDENTITY
-
-
-def test_nothing_but_the_three_files_is_left(tmp_path, unbroken, work):
     assert sorted(os.listdir(tmp_path / "unbroken")) == ["rows.json", "rows.seconds.csv", "rows.tsv"]
     assert os.listdir(work) == []
 

@@ -164,22 +164,16 @@ def test_in_int8_rows_and_sidecars_are_those_of_each_classifier_certified_alone(
         assert (sidecar["precision"], sidecar["classifier"]) == ("int8", plain["classifier"])
 
 
-def slow_rows(base_of, scope):
-    """Rows by a loop over images; ``base_of(i)`` is the classifier of image i."""
-    images, lines = data.load_images(Path("data"), "test"), [certificate_rows.HEADER]
-    for i in range(IMAGES):
-        base = base_of(i)
-        classifier = SmoothedClassifier(base, 3, SIGMA, undecided=getattr(base, "undecided", False))
-        found = classifier.certify(images.pixels(i), 10, 60, 0.01, seed=4, index=i)
-        lines.append(certificate_rows.format_row(found.row(i, i % 3, scope)))
-    return ("\n".join(lines) + "\n").encode()
-
-
 @pytest.mark.parametrize("slug", PER_IMAGE)
 def test_rows_of_weights_chosen_by_the_image_are_those_of_a_slow_loop_over_their_averages(slug):
     members = [pool_members()[number] for number in PER_IMAGE[slug]]
     weights = read_weights(Path("weights", f"{slug}.tsv"), len(members))
-    assert table("unbroken")[slug] == slow_rows(lambda i: Ensemble(members, SoftmaxAverage(weights[i])), "per-image")
+    images, lines = data.load_images(Path("data"), "test"), [certificate_rows.HEADER]
+    for i in range(IMAGES):
+        classifier = SmoothedClassifier(Ensemble(members, SoftmaxAverage(weights[i])), 3, SIGMA)
+        found = classifier.certify(images.pixels(i), 10, 60, 0.01, seed=4, index=i)
+        lines.append(certificate_rows.format_row(found.row(i, i % 3, "per-image")))
+    assert table("unbroken")[slug].decode() == "\n".join(lines) + "\n"
 
 
 def test_a_subset_has_the_rows_of_the_whole():
@@ -192,35 +186,25 @@ def test_a_subset_has_the_rows_of_the_whole():
 # ------------------------------------------------------------------------------------------------- interruptions
 
 
-def fail():
-    raise RuntimeError("died")
-
-
-def mortal(images, die=fail):
-    """Until image number ``images`` is half certified (two calls an image); then ``die`` happens."""
-    calls, forward = count(1), MemberLogits.forward
+def mortal(monkeypatch, images, forward=MemberLogits.forward):
+    """Die when image number ``images`` is half certified (two calls an image)."""
+    calls = count(1)
 
     def dying(self, x):
-        return die() if next(calls) > 2 * images + 1 else forward(self, x)
+        if next(calls) > 2 * images + 1:
+            raise RuntimeError("died")
+        return forward(self, x)
 
-    MemberLogits.forward = dying
-
-
-@pytest.fixture
-def immortal(monkeypatch):
-    """Puts back what :func:`mortal` changes."""
-    monkeypatch.setattr(MemberLogits, "forward", MemberLogits.forward)
+    monkeypatch.setattr(MemberLogits, "forward", dying)
 
 
 @pytest.mark.parametrize("images", [0, 6])
-def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(immortal, images, capsys):
-    forward = MemberLogits.forward
-    mortal(images)
+def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(monkeypatch, images, capsys):
+    mortal(monkeypatch, images)
     with pytest.raises(RuntimeError, match="died"):
         pool()
     assert list(Path("rows").iterdir()) == list(Path("rows-times").iterdir()) == []
-    MemberLogits.forward = forward
-    mortal(IMAGES - images)  # has no more calls than the rest needs, and half an image's
+    mortal(monkeypatch, IMAGES - images)  # has no more calls than the rest needs, and half an image's
     capsys.readouterr()
     pool()
     assert table("rows") == table("unbroken")
@@ -344,21 +328,9 @@ def test_rows_of_other_draws_or_other_images_are_refused_and_left_alone():
         assert stamps("unbroken", "unbroken-times") == before
 
 
-# ------------------------------------------------------------------------------------------------- the command
-
-WORDS = {
-    "ensembles": "ensembles", "weights": "weights", "data": "data", "out": "new", "times": "new-times",
-    "params": "ensembles.yaml", "device": "cpu",
-}  # fmt: skip
-
-
-def command(dataset="tiny", **options):
-    """Run the command; its exit code."""
-    words = [dataset, *(str(word) for name, value in (WORDS | options).items() for word in (f"--{name}", value))]
-    return exit_code(main, *words)
-
-
 def test_the_command_takes_its_settings_from_the_parameters():
-    assert command(batch=100) == 0  # how many images are evaluated at once is not the parameters' business
+    """How many images are evaluated at once is not the parameters' business."""
+    inputs = "--ensembles ensembles --weights weights --data data --params ensembles.yaml"
+    assert exit_code(main, *f"tiny {inputs} --out new --times new-times --device cpu --batch 100".split()) == 0
     assert table("new") == table("unbroken")
     assert Path("new-times", "images.csv").is_file()

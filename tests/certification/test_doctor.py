@@ -17,6 +17,7 @@ from rs.data.prepared import Meta
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.statistics.certificate import UNLABELLED
+from tests.support.networks import Layer, counted
 
 CPU = torch.device("cpu")
 SHAPE, CLASSES, SIGMA = (3, 6, 4), 5, 0.25
@@ -53,16 +54,6 @@ class Nearest(nn.Module):
         return x @ self.weight.T - self.weight.square().sum(1) / 2
 
 
-class Hook(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-        self.register_buffer("seen", torch.zeros(()))
-
-    def forward(self, x):
-        return self.function(self, x)
-
-
 class Brittle(Nearest):
     """Wrong about all that is farther from every picture than noise of 0.15 would put it."""
 
@@ -72,21 +63,8 @@ class Brittle(Nearest):
         return torch.where(nearest > 0.15**2, logits.roll(1, dims=1), logits)
 
 
-def counted(hook, x):
-    hook.seen += 1
-    return x * hook.seen
-
-
-def normalised(x):
-    return (x - CONSTANTS[0]) / CONSTANTS[1]
-
-
 def unnormalised(x):
     return x * CONSTANTS[1] + CONSTANTS[0]
-
-
-def renamed(logits):
-    return logits.roll(1, dims=1)
 
 
 def examined(model, sigma=SIGMA, images=None):
@@ -100,24 +78,24 @@ def by_chance(x):
 
 
 FAULTS = {
-    "state": (nn.Sequential(Hook(counted), Nearest()), {}, "from one call to the next"),
-    "missing class": (Nearest(after=lambda logits: logits[:, 1:]), {}, "must have 5 logits.*it has 4"),
-    "one class": (Nearest(after=lambda logits: logits * torch.tensor([1.0, 0, 0, 0, 0]) + 99), {}, "than chance"),
-    "255": (Nearest(lambda x: x / 255), {}, "want pixels of 0 to 255"),
-    "normalised": (Nearest(unnormalised), {}, "want normalised pixels"),
-    "minus one to one": (Nearest(lambda x: (x + 1) / 2), {}, "want pixels of -1 to 1"),
-    "untrained": (Hook(lambda _, x: by_chance(x)), {}, r"than chance: \d+ of 150 images are right.*train it"),
-    "BGR": (Nearest(lambda x: x.flip(1)), {}, "BGR"),
-    "names": (Nearest(after=renamed), {}, "than chance: .* name the classes in its order"),
-    "clips": (Nearest(lambda x: x.clamp(0, 1)), {}, "clips its images"),
-    "noise": (Brittle(), {}, "not to be trained with noise of 0.25"),
+    "state": (nn.Sequential(Layer(counted), Nearest()), "from one call to the next"),
+    "missing class": (Nearest(after=lambda logits: logits[:, 1:]), "must have 5 logits.*it has 4"),
+    "one class": (Nearest(after=lambda logits: logits * torch.tensor([1.0, 0, 0, 0, 0]) + 99), "than chance"),
+    "255": (Nearest(lambda x: x / 255), "want pixels of 0 to 255"),
+    "normalised": (Nearest(unnormalised), "want normalised pixels"),
+    "minus one to one": (Nearest(lambda x: (x + 1) / 2), "want pixels of -1 to 1"),
+    "untrained": (Layer(lambda _, x: by_chance(x)), r"than chance: \d+ of 150 images are right.*train it"),
+    "BGR": (Nearest(lambda x: x.flip(1)), "BGR"),
+    "names": (Nearest(after=lambda logits: logits.roll(1, dims=1)), "than chance: .* name the classes in its order"),
+    "clips": (Nearest(lambda x: x.clamp(0, 1)), "clips its images"),
+    "noise": (Brittle(), "not to be trained with noise of 0.25"),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name):
-    model, options, expected = FAULTS[name]
-    found = examined(model, **options)
+    model, expected = FAULTS[name]
+    found = examined(model)
     assert found, "nothing was found"
     assert re.search(expected, found[0].text), found
     assert (found[0].level == "warning") == (name in ("clips", "noise"))
@@ -125,8 +103,8 @@ def test_a_planted_fault_is_found(name):
 
 GOOD = {
     "nearest": Nearest(),
-    "normalises": nn.Sequential(Hook(lambda _, x: normalised(x)), Nearest(unnormalised)),
-    "from -1 to 1": nn.Sequential(Hook(lambda _, x: 2 * x - 1), Nearest(lambda x: (x + 1) / 2)),
+    "normalises": nn.Sequential(Layer(lambda _, x: (x - CONSTANTS[0]) / CONSTANTS[1]), Nearest(unnormalised)),
+    "from -1 to 1": nn.Sequential(Layer(lambda _, x: 2 * x - 1), Nearest(lambda x: (x + 1) / 2)),
     "float64": Nearest().double(),
     "dropout off": nn.Sequential(nn.Dropout2d(0.5), Nearest()),
     "batch norm": nn.Sequential(nn.BatchNorm2d(3), Nearest()),
@@ -153,7 +131,7 @@ def test_without_the_noise_nothing_is_tried_under_it():
     assert "give --sigma" in finding.text
 
 
-@pytest.mark.parametrize("model", [Nearest(), Hook(lambda _, x: by_chance(x))])
+@pytest.mark.parametrize("model", [Nearest(), Layer(lambda _, x: by_chance(x))])
 def test_without_labels_it_is_said_what_was_not_looked_at(model):
     images = labelled()
     (finding,) = examined(model, images=replace(images, labels=np.full_like(images.labels, UNLABELLED)))

@@ -13,8 +13,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
 from rs.storage import certificate_rows
 from tests.support.cells import certify_folder
-from tests.support.helpers import CERTIFY, SHAPE, Constant, write_tiny
-from tests.support.untrained import save_model
+from tests.support.helpers import CERTIFY, SHAPE, Constant
 
 SETTINGS = CertificationSettings(**CERTIFY | {"n0": 100, "n": 900})
 X = torch.zeros(SHAPE)
@@ -65,11 +64,8 @@ def test_measuring_is_left_out_where_it_would_be_a_part_of_the_work(more):
 
 
 @pytest.fixture
-def certify(tmp_path, work, monkeypatch):
-    """Certify the ten images of an empty folder in batches of 100 draws, as if all of them took so many seconds."""
-    monkeypatch.chdir(tmp_path)
-    write_tiny(Path("data"))
-    save_model(Path("model"))
+def certify(tiny_project, monkeypatch):
+    """Certify the ten tiny images in batches of 100 draws, as if all of them took so many seconds."""
 
     def in_seconds(seconds):
         clock = count(0, seconds / 100)

@@ -1,7 +1,6 @@
 """Networks optimized for inference: ``rs.certification.inference``."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from rs.smoothing.inputs import as_module
 from rs.smoothing.noise import BLOCK, noisy_pair
 from rs.training.attack_backend import frozen
 from tests.support.helpers import SHAPE, smallnet
-from tests.support.networks import Branches, Measures, Twice, hooked, images, lived_in
+from tests.support.networks import Branches, Measures, Twice, WithLogits, hooked, images, lived_in
 
 CPU = torch.device("cpu")
 
@@ -53,17 +52,6 @@ def test_logits_come_back_in_float32_and_noise_is_normalised_before_it_is_rounde
     rounded = model.normalize(x).bfloat16().float() * model.normalize.std + model.normalize.mean
     assert 0 < (made(x) - model(x)).abs().max() < 0.1 * model(x).abs().max()  # bfloat16 has 8 bits
     assert torch.allclose(made(rounded), made(x), atol=1e-6)
-
-
-class WithLogits(nn.Module):
-    """A network whose output has the attribute ``logits``, as those of transformers have."""
-
-    def __init__(self, network):
-        super().__init__()
-        self.network = network
-
-    def forward(self, x):
-        return SimpleNamespace(logits=self.network(x))
 
 
 class InHalf(nn.Module):
@@ -126,17 +114,12 @@ def test_batch_norms_behind_the_normalisation_of_torchvision_are_folded(folding,
     module = nn.Sequential(Normalize([0.3], [0.2]), lived_in(smallnet(), SHAPE).network).eval()
     folded = folding(module, shape=SHAPE)
     assert capsys.readouterr().err == ""
-    assert not [layer for layer in calls(folded, images(3, SHAPE)) if isinstance(layer, nn.BatchNorm2d)]
-    torch.testing.assert_close(folded(images(3, SHAPE)), module(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
-
-
-def calls(module, x):
-    """The layers that a module calls."""
     called = []
-    for layer in module.modules():
+    for layer in folded.modules():
         layer.register_forward_hook(lambda layer, *_: called.append(layer))
-    module(x)
-    return called
+    found = folded(images(3, SHAPE))
+    assert not [layer for layer in called if isinstance(layer, nn.BatchNorm2d)]
+    torch.testing.assert_close(found, module(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 11])

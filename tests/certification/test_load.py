@@ -21,7 +21,6 @@ from tests.support.helpers import CLASSES, SHAPE, write_tiny
 
 pytestmark = pytest.mark.usefixtures("models_here")
 
-CPU = torch.device("cpu")
 FOLDER = "models/macer/0"
 OWN = """
 import torch
@@ -100,10 +99,6 @@ def test_a_users_function_has_the_classes_and_the_shape_of_the_data_set_and_no_n
     assert (loaded.dataset, loaded.sigma, loaded.scope) == (None, None, "model")
 
 
-def test_a_users_function_may_have_arguments_that_need_not_be_given(meta, own):
-    assert isinstance(load(f"{own}:defaults", meta).module, nn.Module)
-
-
 @pytest.mark.parametrize("name", ["macer:sigma", "macer.json"])
 def test_a_folder_is_a_folder_whatever_its_name(meta, name):
     Path(FOLDER).rename(name)
@@ -163,12 +158,6 @@ def test_a_mistake_inside_the_users_function_is_kept_as_the_cause(meta, own):
 # ------------------------------------------------------------------------------------------ smoothed
 
 
-def test_the_noise_is_that_of_the_training_unless_another_is_given():
-    loaded = load(FOLDER)
-    assert loaded.smooth(None, device=CPU, precision="float32").sigma == 0.25
-    assert loaded.smooth(0.75, device=CPU, precision="float32").sigma == 0.75
-
-
 def test_it_is_smoothed_where_and_as_it_is_asked_to_be(monkeypatch):
     monkeypatch.setattr("rs.certification.load.check_deterministic", lambda *_: None)  # nothing is computed on "meta"
     loaded = load(FOLDER)
@@ -189,7 +178,7 @@ def test_a_path_is_smoothed_in_one_line_with_the_noise_of_its_training(given):
     assert smoothed.certify(x).to_dict() == expected.to_dict()
 
 
-@pytest.mark.parametrize("form", ["make", "plain", "MODEL"])
+@pytest.mark.parametrize("form", ["make", "plain", "defaults", "MODEL"])
 def test_a_model_of_the_users_by_name_needs_sigma_alone(own, form):
     with Path(f"{own}.py").open("a") as file:
         file.write("\nMODEL = plain()\n")
@@ -226,9 +215,6 @@ def test_a_model_that_is_an_object_is_itself():
 def test_what_cannot_be_loaded_or_smoothed_is_refused(ask, message):
     with pytest.raises(InputError, match=message):
         ask()
-
-
-# ------------------------------------------------------------------------------------------ sources
 
 
 def test_the_sources_of_a_users_model_are_the_files_of_its_function_and_of_what_it_imports(meta, own):

@@ -53,9 +53,6 @@ def test_weights_of_images_are_part_of_what_their_rows_are_of():
     assert [(one["model"], one["scope"]) for one in provenances] == [(model, "per-image")] * 2
 
 
-# ------------------------------------------------------------------------------------------ what does not fit
-
-
 def test_an_image_without_weights_is_named():
     (WEIGHTS / f"{PER_IMAGE}.tsv").write_text(TSV)
     with pytest.raises(InputError, match=r"0-1\.label\.tsv must have weights for image 4; .*python -m stages\.weights"):

@@ -19,10 +19,6 @@ pytestmark = [
 ]
 MADE = ("models", "results", "ensembles", "weights")
 TRAIN, CERTIFY = "train@digits-macer-0.5-0", "certify@digits-macer-0.5-0"
-LAUNCHER = (
-    "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node $PROCESSES --rdzv-id $SLURM_JOB_ID --rdzv-backend c10d "
-    "--rdzv-endpoint $HEAD:{port}"
-)
 
 
 @pytest.fixture(scope="module")
@@ -86,13 +82,6 @@ def seconds_logged(project):
     return {float(path.read_text().splitlines()[1].split(",")[1]) for path in project.glob("logs/**/timing.csv")}
 
 
-def submit_cell(project, cell):
-    """Submit one cell; what it prints is in the log of the answer."""
-    (project / ".work" / "slurm").mkdir(parents=True)
-    words = ["env", f"CELLS={cell}", "sbatch", "--parsable", "--array=0", "examples/slurm/cell.sh"]
-    return project / ".work" / "slurm" / f"{run(project, *words).strip()}_0.log"
-
-
 def test_a_study_is_submitted_once_and_ends_with_the_bytes_of_dvc_repro(cluster, plain, project):
     stages = {"train": "3", "certify": "2", "ensemble": "1", "weights": "1", "certify_ensembles": "1", "tables": "1"}
     assert submit(project) == stages
@@ -129,7 +118,10 @@ def test_a_study_that_is_requeued_and_cancelled_continues_when_it_is_submitted_a
 
 def test_a_cell_of_a_node_that_dies_continues_on_another(cluster, plain, project):
     run(project, "dvc", "repro", "fingerprint_first", "prepare")
-    log = submit_cell(project, TRAIN)
+    logs = project / ".work" / "slurm"
+    logs.mkdir(parents=True)
+    words = ["env", f"CELLS={TRAIN}", "sbatch", "--parsable", "--array=0", "examples/slurm/cell.sh"]
+    log = logs / f"{run(project, *words).strip()}_0.log"
     wait_until_begun(project)
     node = run(project, "squeue", "--noheader", "--format=%N").strip()
     cluster.kill(node)
@@ -144,10 +136,10 @@ def test_a_cell_of_a_node_that_dies_continues_on_another(cluster, plain, project
 
 def test_two_nodes_certify_a_cell_to_the_bytes_of_one_process(cluster, plain, project):
     run(project, "dvc", "repro", TRAIN)
-    path = project / "params.yaml"
-    path.write_text(re.sub("^launcher:.*$", f"launcher: {LAUNCHER}", path.read_text(), flags=re.MULTILINE))
-    (port,) = free_ports(1)
-    path.write_text(path.read_text().replace("{port}", str(port)))
+    path, (port,) = project / "params.yaml", free_ports(1)
+    launcher = "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node $PROCESSES --rdzv-id $SLURM_JOB_ID "
+    launcher += f"--rdzv-backend c10d --rdzv-endpoint $HEAD:{port}"
+    path.write_text(re.sub("^launcher:.*$", f"launcher: {launcher}", path.read_text(), flags=re.MULTILINE))
     words = ["--wait", "--cpus-per-task=2", "--output=nodes.log", "examples/slurm/nodes.sh", CERTIFY]
     run(project, "sbatch", *words)
     log = (project / "nodes.log").read_text()

@@ -12,19 +12,12 @@ MODELS = """
 import torch
 
 class Halves(torch.nn.Module):
-    def __init__(self, sign):
-        super().__init__()
-        self.sign = sign
-
     def forward(self, x):
-        difference = self.sign * (x[..., :2] - x[..., 2:]).flatten(1).mean(1, keepdim=True)
+        difference = (x[..., :2] - x[..., 2:]).flatten(1).mean(1, keepdim=True)
         return torch.cat([difference, -difference], 1)
 
 def good():
-    return Halves(1)
-
-def exchanged():
-    return Halves(-1)
+    return Halves()
 
 class Clean(Halves):  # is right about pixels of [0, 1] alone
     def forward(self, x):
@@ -32,7 +25,7 @@ class Clean(Halves):  # is right about pixels of [0, 1] alone
         return super().forward(x) * torch.where(noisy, -1, 1)
 
 def clean():
-    return Clean(1)
+    return Clean()
 """
 
 

@@ -11,17 +11,10 @@ from rs.command_line.exchange import merge_rows as merge
 from rs.command_line.show import compare_files, report_files, show_files
 from rs.command_line.train import main as train
 from rs.storage.certificate_rows import seconds_of, sidecar_of
-from tests.support.helpers import exit_code, refusal, update_json, write_params, write_tiny
+from tests.support.helpers import exit_code, refusal, update_json
 
 LINEAR = "tests.support.helpers:Linear"
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, work, monkeypatch):
-    """A folder with a data set of ten test images and its recipe."""
-    monkeypatch.chdir(tmp_path)
-    write_tiny(Path("data"))
-    write_params(Path("params.yaml"))
+pytestmark = pytest.mark.usefixtures("tiny_project")
 
 
 def certified(out, *more):

@@ -73,10 +73,6 @@ class InPlace(Small):
     def forward(self, x):
         return super().forward(x.sub_(0.5))
 
-class Constant(Small):
-    def forward(self, x):
-        return 0 * super().forward(x) + torch.tensor([1.0, 0.0, 0.0])
-
 class Unused(Small):
     def __init__(self):
         super().__init__()
@@ -102,8 +98,7 @@ def project(tmp_path, work, monkeypatch):
     """A folder with a module of networks and 90 pictures."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name in [name for name in architectures.USER_NETWORKS if name.startswith("own_networks:")]:
-        del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
+    forget()
     monkeypatch.delitem(importlib.sys.modules, "own_networks", raising=False)
     importlib.invalidate_caches()
     Path("own_networks.py").write_text(MODULE)

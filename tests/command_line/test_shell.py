@@ -20,22 +20,11 @@ from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.trainer import Trainer
 from tests.support.folders import contents
-from tests.support.helpers import SHAPE, exit_code, write_params, write_tiny
+from tests.support.helpers import SHAPE, exit_code
 from tests.support.raw_images import image_bytes
-from tests.support.untrained import save_model
 
 CERTIFY = SmoothedClassifier.certify
 CONTINUES = "interrupted; the same command continues"
-
-
-@pytest.fixture
-def project(tmp_path, work, monkeypatch):
-    """The folder of a tiny data set, parameters and a model, in which commands run."""
-    monkeypatch.chdir(tmp_path)
-    write_tiny(Path("data"))
-    write_params(Path("params.yaml"))
-    save_model(Path("model"))
-    return tmp_path
 
 
 def stop_after(monkeypatch, certificates):
@@ -61,7 +50,7 @@ def certify_to(name):
     return "model", "--dataset", "tiny", "--data", "data", "--out", name, "--device", "cpu"
 
 
-def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(project, monkeypatch, capfd):
+def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(tiny_project, monkeypatch, capfd):
     ended(capfd, certify, *certify_to("whole.tsv"))
     stop_after(monkeypatch, 3)
     assert ended(capfd, certify, *certify_to("rows.tsv")) == (130, [], [CONTINUES])  # and no traceback
@@ -72,7 +61,7 @@ def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(pro
     assert Path("rows.tsv").read_bytes() == Path("whole.tsv").read_bytes()
 
 
-def test_a_training_that_is_interrupted_says_that_it_continues_and_does(project, monkeypatch, capfd):
+def test_a_training_that_is_interrupted_says_that_it_continues_and_does(tiny_project, monkeypatch, capfd):
     def train_to(name):
         options = {"dataset": "tiny", "sigma": "0.25", "seed": "0", "data": "data", "out": name, "log": f"{name}.log"}
         return "gaussian", *(word for key, value in options.items() for word in (f"--{key}", value))
@@ -94,14 +83,14 @@ def test_a_training_that_is_interrupted_says_that_it_continues_and_does(project,
     assert contents(Path("model-2")) == contents(Path("whole"))
 
 
-def test_predictions_that_are_interrupted_do_not_say_that_they_continue(project, monkeypatch, capfd):
+def test_predictions_that_are_interrupted_do_not_say_that_they_continue(tiny_project, monkeypatch, capfd):
     Path("a.png").write_bytes(image_bytes(np.zeros(SHAPE[1:], np.uint8)))
     stop_after(monkeypatch, 1)
     code, out, err = ended(capfd, predict, "a.png", "a.png", "--model", "model", "--seed", "0", "--device", "cpu")
     assert (code, len(out), err) == (130, 1, ["interrupted"])
 
 
-def test_a_training_has_no_log_in_the_folder_of_its_model(project, capfd):
+def test_a_training_has_no_log_in_the_folder_of_its_model(tiny_project, capfd):
     data = "--dataset", "tiny", "--data", "data", "--sigma", "0.25", "--seed", "0", "--device", "cpu"
     code, out, (line,) = ended(capfd, train, "gaussian", *data, "--out", "new", "--log", "data/../new")
     assert (code, out, Path("new").exists()) == (2, [], False)
@@ -114,9 +103,9 @@ def test_a_function_has_no_folder_to_write_beside(capfd):
     assert line.endswith("got own_models:make; a function has no folder")
 
 
-def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(project, monkeypatch, capfd):
+def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(tiny_project, monkeypatch, capfd):
     Path("broken_models.py").write_text("def raises():\n    return 1 / 0\n")
-    monkeypatch.syspath_prepend(str(project))
+    monkeypatch.syspath_prepend(Path.cwd())
     words = ["broken_models:raises", "--sigma", "0.25", *certify_to("rows.tsv")[1:]]
     code, out, (line,) = ended(capfd, certify, *words)
     assert (code, out) == (2, [])
@@ -178,7 +167,7 @@ def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
 
 
 @pytest.mark.parametrize("named", [["--params", "mine.yaml"], ["--params=mine.yaml"], []])
-def test_a_mistake_in_the_parameters_names_their_file(project, capfd, named):
+def test_a_mistake_in_the_parameters_names_their_file(tiny_project, capfd, named):
     Path("mine.yaml").write_text(Path("params.yaml").read_text())
     model, _, _, *words = certify_to("rows.tsv")
     _, _, (line,) = ended(capfd, certify, model, "--dataset", "none", *words, *named)

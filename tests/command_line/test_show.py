@@ -32,12 +32,9 @@ def test_every_file_is_shown(files):
 
 
 def test_commands_that_read_rows_name_the_next_one_on_stderr_except_with_json(files, tmp_path):
-    def after(*words):
-        return CliRunner().invoke(app, [*map(str, words)], prog_name="rs").stderr
-
-    assert after("show", files[0]) == "next: rs report ROWS --out report.html, or rs compare A B\n"
-    assert after("show", files[0], "--json") == ""
-    assert after("report", *files, "--out", tmp_path / "page.html").startswith("next: rs compare A B")
+    assert said("show", files[0])[2] == "next: rs report ROWS --out report.html, or rs compare A B\n"
+    assert said("show", files[0], "--json")[2] == ""
+    assert said("report", *files, "--out", tmp_path / "page.html")[2].startswith("next: rs compare A B")
 
 
 def test_every_file_is_an_object_on_a_line_of_its_own(files):

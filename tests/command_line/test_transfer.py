@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import rs
 from rs.command_line.certify import main as certify
@@ -17,7 +16,7 @@ from rs.runtime.streams import Stream
 from rs.smoothing.inputs import as_image
 from rs.statistics.radius import lower_bound, upper_bound
 from rs.storage.certificate_rows import read_rows, sidecar_of
-from tests.support.helpers import Linear, exit_code, update_json
+from tests.support.helpers import Linear, exit_code, update_json, write_photos
 
 SOURCE = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
 LEVELS = (0, 60, 110, 140, 200, 255)
@@ -35,10 +34,8 @@ TARGET = f"{__name__}:stricter"
 @pytest.fixture(autouse=True)
 def rows(tmp_path, work, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    for number, level in enumerate(LEVELS):
-        folder = Path("photos", "right" if level > 127 else "left")
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((4, 4), level, dtype=np.uint8)).save(folder / f"{number}.png")
+    images = [np.full((1, 4, 4), level, dtype=np.uint8) for level in LEVELS]
+    write_photos(Path("photos"), images, [level > 127 for level in LEVELS])
     exit_code(certify, SOURCE, "--sigma", "0.5", "--out", "rows.tsv", *PICTURES)
     return read_rows(Path("rows.tsv"))
 
@@ -93,8 +90,8 @@ def test_the_sidecar_names_what_the_rows_rest_on(rows, capfd):
 
 
 def test_each_network_is_watched_in_its_own_precision(rows, monkeypatch):
-    sidecar, precisions = sidecar_of(Path("rows.tsv")), []
-    sidecar.write_text(sidecar.read_text().replace('"precision": "float32"', '"precision": "bfloat16"'))
+    update_json(sidecar_of(Path("rows.tsv")), precision="bfloat16")
+    precisions = []
     monkeypatch.setattr(
         "rs.certification.transfer.watched", lambda items, _, precision: precisions.append(precision) or items
     )
@@ -116,8 +113,7 @@ def test_rows_of_another_engine_are_refused(capfd, monkeypatch):
 
 def test_the_arithmetic_is_that_of_the_rows(capfd):
     """A command of its own chooses it before the libraries are loaded, as they are here."""
-    sidecar = sidecar_of(Path("rows.tsv"))
-    sidecar.write_text(sidecar.read_text().replace('"arithmetic": "native"', '"arithmetic": "portable"'))
+    update_json(sidecar_of(Path("rows.tsv")), arithmetic="portable")
     assert transferred() == 2
     assert "the arithmetic of rows.tsv must be chosen before numpy and torch are loaded" in capfd.readouterr().err
 

@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
 from rs.command_line.predict import main as predict
 from rs.command_line.train import main as train
-from tests.support.helpers import exit_code, python
+from tests.support.helpers import exit_code, python, write_photos
 
 MODULE = """
 import os, sys
@@ -115,9 +114,7 @@ def module(tmp_path, work, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     name = f"user_{tmp_path.name}"
     Path(f"{name}.py").write_text(MODULE)
-    for number, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (6, 4, 4), np.uint8)):
-        Path("photos", "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(f"photos/{'ab'[number % 2]}/{number}.png")
+    write_photos(Path("photos"), np.random.default_rng(0).integers(0, 256, (6, 1, 4, 4), np.uint8), [0, 1] * 3)
     yield name
     torch.set_default_device(None)
     torch.set_default_dtype(torch.float32)

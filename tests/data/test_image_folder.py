@@ -9,9 +9,6 @@ from rs.data.pictures import Conversion
 from rs.data.prepared import Epoch
 from rs.errors import InputError
 
-# torch starts worker processes with fork, and Python >= 3.12 warns of it in any process with threads.
-FORK = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 
 @pytest.fixture
 def root(tmp_path):
@@ -83,10 +80,12 @@ def test_grey_pictures_are_grey_in_training_too(tmp_path, crop):
     assert torch.equal(x, torch.tensor([0.2, 0.8])[y].view(2, 1, 1, 1).expand(x.shape))
 
 
-@FORK
-def test_batches_are_the_same_for_any_number_of_workers_and_any_global_seed(folder):
-    images = data.load_images(folder, "train")
+# torch starts worker processes with fork, and Python >= 3.12 warns of it in any process with threads.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_batches_are_the_same_for_any_number_of_workers_and_any_global_seed_which_they_leave_alone(folder):
+    images, state = data.load_images(folder, "train"), torch.get_rng_state()
     x, y = epoch(images)
+    assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(17)
     other_x, other_y = epoch(images, workers=2)
     assert torch.equal(x, other_x)
@@ -98,12 +97,6 @@ def test_an_image_is_augmented_the_same_in_any_batch_and_differently_in_each_epo
     assert torch.equal(epoch(images, size=1)[0], epoch(images)[0])
     rows = [set(map(tuple, epoch(images, seed=s, epoch=e)[0].flatten(1).tolist())) for s, e in ((0, 0), (0, 1), (1, 0))]
     assert len(set.union(*rows)) == 18
-
-
-def test_an_epoch_leaves_the_global_generator_alone(folder):
-    state = torch.get_rng_state()
-    epoch(data.load_images(folder, "train"))
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])

@@ -8,7 +8,7 @@ import pytest
 from rs.data import images, pictures, readers, sources
 from rs.errors import InputError
 from tests.support.helpers import refuses
-from tests.support.raw_images import image_bytes, pixels, write_parquet
+from tests.support.raw_images import damage, image_bytes, pixels, write_parquet
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,6 @@ def test_another_source_replaces_the_section_but_for_its_constants():
     assert same == sources.Torchvision(source="torchvision", root="b", download=False, **own)
 
 
-# ------------------------------------------------------------------------------------------------- validation
-
-
 def test_a_share_of_each_class_of_the_train_split_is_kept_back(tmp_path):
     digits = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
     for name, share in (("all", 0.0), ("parts", 0.1)):
@@ -69,16 +66,9 @@ def test_a_share_of_each_class_of_the_train_split_is_kept_back(tmp_path):
     shown = [(label, image.tobytes()) for image, label in zip(whole.images, whole.labels, strict=True)]
     parts = [[(label, image.tobytes()) for image, label in zip(s.images, s.labels, strict=True)] for s in (train, kept)]
     assert Counter(parts[0] + parts[1]) == Counter(shown)
-    assert all(is_in_order(part, shown) for part in parts)
-
-
-def is_in_order(part, whole):
-    """Whether ``part`` can be had by leaving things out of ``whole``."""
-    rest = iter(whole)
-    return all(one in rest for one in part)
-
-
-# ------------------------------------------------------------------------------------------------- raw data
+    for part in parts:
+        rest = iter(shown)
+        assert all(one in rest for one in part)  # in the order of the whole
 
 
 def made(tmp_path, **values):
@@ -107,17 +97,13 @@ def test_raw_data_that_is_here_counts_whatever_was_prepared(tree, tmp_path):
     assert sources.raw_fingerprint(source, tmp_path / "set") == source.sums()
 
 
-def same_size(path):
-    path.write_bytes(path.read_bytes()[::-1])
-
-
 FOLDER_CHANGES = {
     "new image": lambda root: shutil.copy(root / "train/ape/0.png", root / "train/ape/2.png"),
     "no more image": lambda root: (root / "val/bee/1.png").unlink(),
     "new name": lambda root: (root / "val/bee/1.png").rename(root / "val/bee/3.png"),
     "new class": lambda root: (root / "train/bee").rename(root / "train/cat"),
     "other size": lambda root: (root / "train/ape/0.png").write_bytes(b"other"),
-    "other bytes": lambda root: same_size(root / "train/ape/0.png"),
+    "other bytes": damage("train/ape/0.png", lambda path: path.write_bytes(path.read_bytes()[::-1])),
 }
 
 

@@ -119,10 +119,12 @@ def test_thresholds_are_one_for_each_member_but_the_last_and_at_least_0():
 # ------------------------------------------------------------------------------------------------- what it evaluates
 
 
-def asked(given_thresholds, draws=DRAWS):
+def asked(given_thresholds):
     """How many draws each member is asked about, by the logits of all of them."""
-    counts, left = [], torch.ones(draws, dtype=torch.bool)
-    p = [torch.softmax(member(all_draws(draws)).double(), dim=-1) for member in three()]
+    counts, left, draws = [], torch.ones(DRAWS, dtype=torch.bool), []
+    classifier = SmoothedClassifier(nn.Identity(), 2, SIGMA)
+    classifier.visit(lambda x, _: draws.append(x), image(), DRAWS, 1, Stream.ESTIMATE, 0)
+    p = [torch.softmax(member(torch.cat(draws)).double(), dim=-1) for member in three()]
     for number in range(3):
         counts.append(int(left.sum()))
         if number < 2:
@@ -131,22 +133,13 @@ def asked(given_thresholds, draws=DRAWS):
     return counts
 
 
-def all_draws(draws):
-    classifier, found = SmoothedClassifier(nn.Identity(), 2, SIGMA), []
-    classifier.visit(lambda x, _: found.append(x), image(), draws, 1, Stream.ESTIMATE, 0)
-    return torch.cat(found)
-
-
-def filled(count):
-    return -(-count // BATCH_MULTIPLE) * BATCH_MULTIPLE
-
-
 @pytest.mark.parametrize("given_thresholds", [[0.9, 0.5], [0.5, 0.9], [0.2, 0.0]])
 def test_evaluations_are_counted_exactly_and_images_that_fill_up_a_batch_are_not(given_thresholds):
     members, counts = [Counting(member) for member in three()], asked(given_thresholds)
     assert counts[0] > counts[1]
     assert tally(members, given_thresholds).evaluations == sum(counts)
-    assert [member.images for member in members] == [DRAWS, filled(counts[1]), filled(counts[2])]
+    filled = [-(-count // BATCH_MULTIPLE) * BATCH_MULTIPLE for count in counts[1:]]
+    assert [member.images for member in members] == [DRAWS, *filled]
 
 
 def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evaluated():
@@ -182,8 +175,6 @@ def test_a_member_that_is_not_a_number_where_no_draw_asks_it_changes_nothing():
     with pytest.raises(InputError, match="numbers, got NaN"):
         pool(members, {"cascade": entry, "average": PoolEntry((0, 1), SoftmaxAverage())})
 
-
-# ------------------------------------------------------------------------------------------------- networks
 
 ALIKE = """
 import torch

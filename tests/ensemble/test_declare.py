@@ -101,9 +101,6 @@ def test_the_data_set_is_that_of_the_models_whatever_the_recipe_is_called():
     assert {pool.dataset, *(spec.dataset for spec in specs.values())} == {"tiny"}
 
 
-# ------------------------------------------------------------------------------------------ all or nothing
-
-
 def test_what_an_earlier_run_made_is_replaced_and_no_file_of_it_is_left():
     make()
     make(MIXED | {"combinations": ["average"]})
@@ -157,32 +154,30 @@ def test_an_ensemble_of_a_member_that_the_pool_has_not_is_refused():
 # ------------------------------------------------------------------------------------------ the command
 
 
-def words(dataset="tiny", **options):
-    chosen = {"sigma": 0.25, "models": "models", "out": OUT, **options}
-    return [dataset, *(str(word) for key, value in chosen.items() for word in (f"--{key}", value))]
+WORDS = ["tiny", "--sigma", 0.25, "--models", "models", "--out", OUT]
 
 
 def test_the_command_makes_the_cell():
-    assert exit_code(main, *words()) == 0
+    assert exit_code(main, *WORDS) == 0
     assert contents(OUT) == contents(make(out=Path("by-function")))
 
 
 @pytest.mark.parametrize(
     ("options", "changes", "message"),
     [
-        ({"sigma": 0.75}, {}, "sigma must be one of the sigmas of the parameters, 0.25, 0.5; got 0.75"),
-        ({"sigma": 0.5}, {}, "must have the sigma 0.5 in this ensemble, but has 0.25"),
+        (["--sigma", 0.75], {}, "sigma must be one of the sigmas of the parameters, 0.25, 0.5; got 0.75"),
+        (["--sigma", 0.5], {}, "must have the sigma 0.5 in this ensemble, but has 0.25"),
         (
-            {"models": "other"},
+            ["--models", "other"],
             {},
             "other lacks 4; dvc repro train@tiny-gaussian-0.25-0 train@tiny-macer-0.25-0 "
             "train_members@tiny-macer-0.25-2 train_members@tiny-macer-0.25-1",
         ),
-        ({}, {"ensembles": {"a": THREE | {"combinations": ["printed"]}}}, "must be of 2 members, got 3; use optimal"),
+        ([], {"ensembles": {"a": THREE | {"combinations": ["printed"]}}}, "must be of 2 members, got 3; use optimal"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, capfd, options, changes, message):
     Path("params.yaml").write_text(json.dumps(values(**changes)))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert message in refusal(capfd, main, *words(**options))
+    assert message in refusal(capfd, main, *WORDS, *options)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

@@ -21,8 +21,6 @@ from tests.support.helpers import SHAPE
 
 pytestmark = pytest.mark.usefixtures("pool_here")
 
-# ------------------------------------------------------------------------------------------------- what they say
-
 
 def load(ensembles="ensembles", folder="data", batch=1):
     pool, _ = read_pool(Path(ensembles))
@@ -90,9 +88,6 @@ def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(images, monke
     np.testing.assert_array_equal(together, outputs.probabilities(images, indices.tolist()))
 
 
-ENTRIES = {"average": PoolEntry((0, 1, 2), SoftmaxAverage())}
-
-
 def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
     phases = set()
 
@@ -103,7 +98,7 @@ def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
     monkeypatch.setattr("rs.smoothing.noise.seed_sequence", watched)
     outputs = load()
     outputs.probabilities(images, [0])
-    outputs.select(images, [0], ENTRIES, tiny_pool.CERTIFICATION)
+    outputs.select(images, [0], {"average": PoolEntry((0, 1, 2), SoftmaxAverage())}, tiny_pool.CERTIFICATION)
     assert phases == {Stream.WEIGHTS, Stream.SELECT}
 
 

@@ -1,14 +1,15 @@
 import itertools
 import math
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy import argmax
 from scipy import stats
+from scipy.special import softmax
 from torch import nn
 
 from rs.ensemble.base import Cascade, Ensemble, LogitAverage, Polytope, SoftmaxAverage
@@ -23,19 +24,11 @@ from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_we
 from rs.study.ensembles import BOUND_WEIGHTS, Combination, declared
 from tests.support.combinations import GOOD, THRESHOLDS, WEIGHTS, fitting, rule_of, solution
 from tests.support.helpers import ROOT, Constant, generator, smallnet, tiny_images
+from tests.support.networks import WithLogits
 
 
 def logits(members=3, draws=200, classes=4, seed=0, dtype=torch.float32):
     return (3 * torch.randn((members, draws, classes), generator=generator(seed))).to(dtype)
-
-
-def softmax(values):
-    exponents = [math.exp(v - max(values)) for v in values]
-    return [e / sum(exponents) for e in exponents]
-
-
-def argmax(values):
-    return max(range(len(values)), key=lambda k: values[k])  # the first of the largest
 
 
 def mixed(weights, vectors):
@@ -319,18 +312,10 @@ def test_senseless_ensembles_are_refused():
 
 @pytest.mark.parametrize("rule", SLOW, ids=str)
 def test_members_may_have_their_logits_in_an_attribute(rule):
-    class Output(nn.Module):
-        def __init__(self, network):
-            super().__init__()
-            self.network = network
-
-        def forward(self, x):
-            return SimpleNamespace(logits=self.network(x))
-
     members = [nn.Sequential(nn.Flatten(), nn.Linear(4, 2)) for _ in range(3)]
     certificates = [
         SmoothedClassifier(ensemble, 2, 0.5, undecided=ensemble.undecided).certify(torch.zeros(1, 2, 2), 10, 50, 0.1)
-        for ensemble in (Ensemble(members, rule), Ensemble([*map(Output, members)], rule))
+        for ensemble in (Ensemble(members, rule), Ensemble([*map(WithLogits, members)], rule))
     ]
     assert str(certificates[0]) == str(certificates[1])
 

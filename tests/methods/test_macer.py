@@ -17,20 +17,13 @@ SMOOTHADV = {key: ADVMACER[key] for key in ("draws", "steps", "epsilon", "warmup
 SIGMA = 0.25
 
 
-def net():
+def loss_and_gradients(name, values, epoch):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        norm, hidden = nn.BatchNorm2d(1), [nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)]
-        return nn.Sequential(norm, nn.Flatten(), *hidden).train()
-
-
-def batch():
-    return torch.rand((16, 1, 4, 4), generator=generator(1)), torch.arange(16) % 3
-
-
-def loss_and_gradients(name, values, epoch):
-    model = net()
-    step = method_class(name)(**values).loss(model, *batch(), sigma=SIGMA, rng=generator(2), epoch=epoch)
+        hidden = nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)
+    model = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), *hidden).train()
+    x, y = torch.rand((16, 1, 4, 4), generator=generator(1)), torch.arange(16) % 3
+    step = method_class(name)(**values).loss(model, x, y, sigma=SIGMA, rng=generator(2), epoch=epoch)
     step.loss.backward()
     return step, [weight.grad for weight in model.parameters()]
 

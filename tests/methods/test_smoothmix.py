@@ -8,7 +8,7 @@ from torch import nn
 from rs.methods import method_class
 from tests.support.helpers import generator
 
-VALUES = {"draws": 3, "steps": 2, "step_size": 0.1, "eta": 5.0, "one_step": False, "warmup": 10, "mix_limit": 0.5}
+VALUES = {"draws": 3, "steps": 2, "step_size": 0.1, "eta": 5.0, "one_step": False, "warmup": 10}
 B, SIGMA = 400, 0.25
 
 
@@ -26,19 +26,14 @@ class Recorder(nn.Module):
         return torch.stack([score, torch.zeros_like(score)], dim=1)
 
 
-def displacements(epoch=0, **changes):
-    """How far along the attack the two training passes lie, in pixels: the clean side and the mix, each (B, M)."""
-    x, y = torch.full((B, 1, 2, 2), 0.5, dtype=torch.float64), torch.ones(B, dtype=torch.long)
-    model, values = Recorder().train(), VALUES | changes
-    method_class("smoothmix")(**values).loss(model, x, y, sigma=SIGMA, rng=generator(3), epoch=epoch)
-    noise = SIGMA * torch.randn((B, 3, 1, 2, 2), generator=generator(3), dtype=torch.float64)
-    moves = [seen.unflatten(0, (B, 3)) - noise - x[:, None] for seen in model.trained_on]
-    return [move.flatten(2).sum(dim=2) / 2 for move in moves]
-
-
 @pytest.mark.parametrize("limit", [0.5, 1.0])
 def test_share_of_the_adversarial_side_is_uniform_up_to_the_limit_and_the_same_for_all_draws(limit):
-    clean, mixed = displacements(mix_limit=limit)
+    x, y = torch.full((B, 1, 2, 2), 0.5, dtype=torch.float64), torch.ones(B, dtype=torch.long)
+    model, method = Recorder().train(), method_class("smoothmix")(**VALUES, mix_limit=limit)
+    method.loss(model, x, y, sigma=SIGMA, rng=generator(3), epoch=0)
+    noise = SIGMA * torch.randn((B, 3, 1, 2, 2), generator=generator(3), dtype=torch.float64)
+    moves = [seen.unflatten(0, (B, 3)) - noise - x[:, None] for seen in model.trained_on]
+    clean, mixed = (move.flatten(2).sum(dim=2) / 2 for move in moves)  # (B, M): pixels along the attack
     share = mixed / 0.2  # the attack goes 2 steps of .1
     assert clean.abs().max() < 1e-12
     assert (share - share[:, :1]).abs().max() < 1e-6

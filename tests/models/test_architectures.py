@@ -24,10 +24,6 @@ def count(model):
     return sum(weight.numel() for weight in model.parameters())
 
 
-def convolutions(model):
-    return [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-
-
 def multiplications(model):
     """Of the convolutions and of the last layer, for one image."""
     counts = []
@@ -89,7 +85,7 @@ def test_normalisation_is_the_first_layer_comes_after_the_noise_and_is_not_in_th
 @pytest.mark.parametrize("depth", [20, 110])
 def test_convolutions_start_from_he_fan_out_and_the_rest_from_its_standard(depth):
     network = build(f"resnet{depth}").network
-    layers = convolutions(network)
+    layers = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
     assert len(layers) == depth - 1 + 2
     assert all(layer.bias is None for layer in layers)
     squares = []

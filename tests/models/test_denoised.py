@@ -1,6 +1,7 @@
 """Denoisers before a classifier: the closed form of a Gaussian mixture, published time steps, and certificates."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -92,11 +93,6 @@ def test_a_step_has_at_least_the_noise_and_the_one_before_has_less(sigma):
     assert step == 1 or denoise.levels[step - 1] < sigma
 
 
-class Sample:
-    def __init__(self, sample):
-        self.sample = sample
-
-
 class TinyNetwork(nn.Module):
     """A network with the interface of a ``UNet2DModel``."""
 
@@ -105,7 +101,7 @@ class TinyNetwork(nn.Module):
         self.conv = nn.Conv2d(3, 3, 3, padding=1)
 
     def forward(self, u, steps):
-        return Sample(self.conv(u) + steps[:, None, None, None] / 1000)
+        return SimpleNamespace(sample=self.conv(u) + steps[:, None, None, None] / 1000)
 
 
 def classifier():

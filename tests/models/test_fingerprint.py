@@ -3,7 +3,6 @@
 import enum
 import functools
 import re
-import subprocess
 import sys
 import weakref
 from collections import OrderedDict, defaultdict, namedtuple
@@ -23,17 +22,11 @@ from rs.certification import inference
 from rs.errors import InputError
 from rs.models import architectures
 from rs.models.fingerprint import describe, model_fingerprint, sources
-from tests.support.helpers import ROOT, smallnet
+from tests.support.helpers import python, smallnet
 
 Pair = namedtuple("Pair", "left right")
-
-
-class Level(enum.IntEnum):
-    LOW = 1
-
-
-class Meters(float):
-    pass
+Level = enum.IntEnum("Level", "LOW")
+Meters = type("Meters", (float,), {})
 
 
 @dataclass
@@ -126,12 +119,8 @@ def test_a_model_has_one_fingerprint_in_every_process():
         "values = dict(a={'x', 'y', 'z'}, b=nn.Flatten(), c=F.relu, d=Settings([1]), e=multiply(2), f=re.compile('x'));"
         "print(model_fingerprint(Model(**values)))"
     )
-    runs = [
-        subprocess.run([sys.executable, "-c", script], cwd=ROOT, env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
-                       capture_output=True, text=True, check=True).stdout
-        for seed in ("1", "2")
-    ]  # fmt: skip
-    assert runs[0] == runs[1]
+    first, second = (python("-c", script, PYTHONHASHSEED=seed) for seed in ("1", "2"))
+    assert first.stdout == second.stdout != "", first.stderr + second.stderr
 
 
 def test_what_holds_itself_is_described():
@@ -192,8 +181,6 @@ def test_a_traced_network_shows_its_code_and_a_compiled_one_its_network():
     plain.compile()
     assert model_fingerprint(plain) == before
 
-
-# ------------------------------------------------------------------------------------------------- users' modules
 
 USERS = {
     "own.net": "import os, numpy, rs.errors\nfrom . import first\nfrom .inner.second import *\nfrom ..no import x\n",

@@ -18,7 +18,7 @@ from rs.smoothing.determinism import check_deterministic, watched
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from tests.support.helpers import CERTIFY, SHAPE, smallnet, tiny_images
-from tests.support.networks import lived_in
+from tests.support.networks import Layer, counted, lived_in
 
 CPU = torch.device("cpu")
 
@@ -29,22 +29,6 @@ def network(*layers):
     """A network of convolutions with these layers in its middle."""
     torch.default_generator.manual_seed(0)
     return nn.Sequential(nn.Conv2d(SHAPE[0], 4, 3), *layers, nn.Flatten(), nn.Linear(4 * 2 * 2, 5))
-
-
-class Layer(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function, self.calls = function, 0
-        self.register_buffer("seen", torch.zeros(()))
-
-    def forward(self, x):
-        self.calls += 1
-        return self.function(self, x)
-
-
-def counted(layer, x):
-    layer.seen += 1
-    return x * layer.seen
 
 
 def started(layer, x):

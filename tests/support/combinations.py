@@ -1,6 +1,7 @@
 """Combinations whose parts fit each other, as in params.yaml; of any rule, those that it takes."""
 
 import itertools
+from contextlib import suppress
 
 from rs.ensemble.rules import RULES, check_rule
 from rs.study.ensembles import Combination
@@ -61,21 +62,14 @@ def solution(combination, count=3):
 def fitting(name, rule):
     """The combinations of a rule with each of EXAMPLES that it takes."""
     for scope, parts in rule.scopes.items():
-        combinations = [
-            Combination(rule=name, scope=scope, **dict(zip(parts, values, strict=True)))
-            for values in itertools.product(*(EXAMPLES[part] for part in parts))
-        ]
-        found = [combination for combination in combinations if fits(combination)]
+        found = []
+        for values in itertools.product(*(EXAMPLES[part] for part in parts)):
+            combination = Combination(rule=name, scope=scope, **dict(zip(parts, values, strict=True)))
+            with suppress(ValueError):
+                check_rule(combination)
+                found.append(combination)
         assert found, f"no combination of EXAMPLES fits the rule {name} of scope {scope}"
         yield from found
-
-
-def fits(combination):
-    try:
-        check_rule(combination)
-    except ValueError:
-        return False
-    return True
 
 
 def rule_of(combination, members, solution=None):

@@ -57,13 +57,11 @@ FIRST = {"advmacer x2": "advmacer 0-1", "advmacer x1 + smoothadv x1": MIX_NAME}
 
 
 def spread(name, source="perturbed", within=0.02, across=float("nan"), **changes):
-    """A row of spreads."""
     row = {"sigma": 0.5, "ensemble": name, "members": FIRST.get(name, "first"), "source": source, "images": 4}
     return row | {"alpha": 0.08, "beta": 0.04} | {"variance": 0.06, "within": within, "across": across} | changes
 
 
 def bound(name, value, combination="average", minimum=0.1, measured=0.95):
-    """A row of bounds."""
     row = {"sigma": 0.5, "ensemble": name, "members": FIRST[name], "combination": combination, "images": 4}
     return row | {"bound": value, "bound_minimum": minimum, "measured": measured, "other_class": 0.25}
 

@@ -264,7 +264,6 @@ def made(place):
 
 
 def copied(base, trial):
-    """Return a fresh copy of a folder."""
     shutil.rmtree(trial, ignore_errors=True)
     return shutil.copytree(base, trial)
 

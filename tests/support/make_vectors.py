@@ -50,7 +50,6 @@ def two_way(mean, *squares):
 
 
 def two_sided(votes, sigma, alpha):
-    """The radius."""
     return [float(two_sided_radius(np.array([votes]), np.array([0]), sigma, alpha)[0])]
 
 
@@ -102,7 +101,6 @@ def arguments():
 
 
 def main():
-    """Write the file."""
     rows = {kind: [[list(one), MAKERS[kind](*one)] for one in asked] for kind, asked in arguments()}
     lines = [f"{json.dumps(kind)}: [\n" + ",\n".join(map(json.dumps, cases)) + "\n]" for kind, cases in rows.items()]
     VECTORS.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -1,12 +1,16 @@
 """Networks that are hard to fold or to trace, and images for them."""
 
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 
 from rs.models.architectures import CifarResNet, Normalize
-from tests.support.helpers import smallnet
+from tests.support.helpers import SHAPE, smallnet
 
 COLOUR = (3, 8, 8)
+ROUNDING = 20 * 576 * 2**-53
+"""Of float64 in resnet20, the deepest here: 20 layers, each a sum of up to 64 * 3 * 3 terms."""
 
 
 def lived_in(model, shape):
@@ -21,8 +25,34 @@ def lived_in(model, shape):
     return model
 
 
+def tiny():
+    return lived_in(smallnet(), SHAPE)
+
+
 def images(count, shape, seed=1):
     return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+class Layer(nn.Module):
+    """A function of this layer and of images, which may have a state."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.calls = function, 0
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.function(self, x)
+
+
+def counted(layer, x):
+    layer.seen += 1
+    return x * layer.seen
+
+
+def close(found, expected, bound=ROUNDING):
+    return (found - expected).abs().max() <= bound * expected.abs().max()
 
 
 class Branches(nn.Module):
@@ -49,6 +79,17 @@ class Twice(nn.Module):
         return self.fc(self.two(self.conv(torch.relu(self.one(self.conv(x))))).flatten(1))
 
 
+class WithLogits(nn.Module):
+    """A network whose output has the attribute ``logits``, as those of transformers have."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return SimpleNamespace(logits=self.network(x))
+
+
 def hooked():
     """A network whose hook fx would drop."""
     model = smallnet()
@@ -69,22 +110,3 @@ def residual():
     model.add_module("normalize", Normalize([0.5] * 3, [0.25] * 3))
     model.add_module("network", CifarResNet(8, 3, 4, width=4))
     return lived_in(model, COLOUR).eval()
-
-
-def whole_and_in_parts(network, size):
-    """Logits of 100 images by one batch, and by batches of ``size``, both in another order than they were given in."""
-    x = images(100, COLOUR) * 3 - 1
-    order = torch.randperm(100, generator=torch.Generator().manual_seed(0))
-    return network(x)[order], torch.cat([network(part) for part in x[order].split(size)])
-
-
-def with_one_thread_and_two(logits):
-    """What a function returns where torch may use one thread, and two."""
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            found.append(logits())
-    finally:
-        torch.set_num_threads(before)
-    return found

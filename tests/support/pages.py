@@ -22,8 +22,6 @@ BEFORE_A_COMMAND = re.compile(r"\w+=.*|do|done|while|if|then|else|!|read")
 
 
 class Block(NamedTuple):
-    """A block between fences."""
-
     reason: str  # why no test runs it; empty if one does
     language: str
     file: str  # that it is the text of, if it is

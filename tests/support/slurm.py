@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import psutil
 
@@ -75,17 +75,12 @@ class Cluster:
 
 
 def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
 
 
 def wait_until(is_true, seconds=300):
-    """Wait for a condition."""
     end = time.monotonic() + seconds
     while not is_true():
         assert time.monotonic() < end

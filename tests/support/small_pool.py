@@ -1,7 +1,6 @@
 """Three linear classifiers, entries of a pool of them, and their certificates."""
 
 from dataclasses import asdict
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -65,20 +64,13 @@ def pool(models, entries=ENTRIES, index=0, label=None, **settings):
     return noisy_pool(models, image(index), index=index, **settings).certify(entries, label)
 
 
-EVALUATED = WeakKeyDictionary()
-
-
 class Counting(nn.Module):
-    """Counts its images outside of itself: its fingerprint stays the same."""
+    """Counts the images that it evaluates."""
 
     def __init__(self, base):
         super().__init__()
-        self.base = base
-
-    @property
-    def images(self):
-        return EVALUATED.get(self, 0)
+        self.base, self.images = base, 0
 
     def forward(self, x):
-        EVALUATED[self] = self.images + len(x)
+        self.images += len(x)
         return self.base(x)

@@ -61,7 +61,6 @@ def shrink(values: dict[str, Any], dataset: str, **training: Any) -> None:
 
 
 def write_params(root: Path, values: dict[str, Any]) -> None:
-    """Write ``params.yaml``."""
     with (root / "params.yaml").open("w") as file:
         YAML().dump(values, file)
 

@@ -54,7 +54,6 @@ def report(results: Path, out: Path) -> None:
 
 
 def main() -> None:
-    """Be a stage."""
     stage, words = Path(sys.argv[0]).stem, sys.argv[1:]
     options = {key: Path(value) for key, value in pairwise(words) if key.startswith("--")}
     options |= {"--log": options["--log"] / "history.csv"} if "--log" in options else {}

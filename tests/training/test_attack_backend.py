@@ -10,9 +10,8 @@ from torch import nn
 from rs.models import architectures
 from rs.smoothing.attack import evaluating
 from rs.training.attack_backend import OneShape, frozen, training_network
-from tests.support.folding import close, tiny
 from tests.support.helpers import SHAPE, weights
-from tests.support.networks import Branches, Measures, Twice, hooked, images, lived_in
+from tests.support.networks import Branches, Measures, Twice, close, hooked, images, lived_in, tiny
 
 
 def seeded(make):

@@ -11,9 +11,8 @@ from rs.methods.base import NeedsTargets
 from rs.models.backend import MAX_ROUNDING
 from rs.runtime.streams import stream
 from rs.training.attack_backend import training_network
-from tests.support.folding import close, tiny
 from tests.support.helpers import METHOD_PARAMETERS, SHAPE, smallnet, soft_targets, tiny_images, trainer, weights
-from tests.support.networks import images
+from tests.support.networks import close, images, tiny
 
 STEPS = [(name, {}) for name in METHODS] + [
     ("consistency", {"steps": 2, "epsilon": 0.2}),
