@@ -80,10 +80,10 @@ def train(
     """
     if not callable(network):
         raise InputError(f"network must be an nn.Module or a function that builds one, got {type(network).__name__}")
-    known = inspect.signature(method_class(method)).parameters
+    allowed = inspect.signature(method_class(method)).parameters
     for name in hyperparameters:
-        if name not in (*known, "training"):
-            raise InputError(f"{method} has no hyper-parameter {name}; it has {', '.join(known) or 'none'}")
+        if name not in (*allowed, "training"):
+            raise InputError(f"{method} has no hyper-parameter {name}; it has {', '.join(allowed) or 'none'}")
     if not isinstance(validation, tuple) and not 0 < validation < 1:
         raise InputError(f"validation must be images and labels, or a share between 0 and 1, got {validation}")
     pixels, numbers = _arrays(images, labels)
