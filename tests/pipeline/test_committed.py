@@ -518,6 +518,25 @@ def test_the_gains_of_warm_starts_are_those_of_the_committed_rows(results, unpac
     assert "share they take {2}, {3}, and {6}, {7}.".format(*prices) in page
 
 
+def test_longer_trainings_with_a_start_have_the_acrs_that_the_page_says(results, unpacked):
+    def one_seed(root, method, level):
+        return sample(rows_of(method, root / "results/cifar10-cpu" / level)[0][:1], [[0]])
+
+    titles, rows = table("docs/warm-starts.md", "seconds", "method", "σ")
+    assert titles == ["random weights", "start without noise", "difference"]
+    study, warm = (unpacked[name] for name in ("cifar10-cpu", "cifar10-cpu-warm"))
+    for seconds, method, level, *cells in rows:
+        roots = (warm / f"{seconds.replace(',', '')}-{start}" for start in ("random", "warm"))
+        random, started = (one_seed(root, method, level) for root in roots)
+        acrs = [with_errors(one.value, one.error_images, None, 3) for one in map(estimate, (random, started))]
+        assert cells == [*acrs, estimated_gain(estimate(started, random))]
+    short = estimate(*(one_seed(root, "advmacer", "0.25") for root in (warm, study)))
+    longer = estimate(one_seed(warm / "1704-random", "advmacer", "0.25"), one_seed(warm, "advmacer", "0.25"))
+    page = words_of("docs/warm-starts.md")
+    assert f"With the same seed and 852 seconds the difference is {estimated_gain(short)}." in page
+    assert f"seconds have {estimated_gain(longer)[1:]} more than 852 with a start" in page
+
+
 def test_the_tuning_of_warm_starts_is_that_of_the_committed_table():
     _, rows = table("docs/warm-starts.md", "start", "epochs", "learning rate", "AdvMacer", "SmoothAdv")
     for column, method in ((3, "advmacer"), (4, "smoothadv")):
