@@ -87,7 +87,8 @@ def draw(points: list[Training]) -> Figure:
         axis.set_xlabel("seconds, start included")
         axis.set_xlim(0, 1.1 * max(point.seconds for point in here))
     figure.axes[0].set_ylabel("ACR")
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=len(labels))
     return figure
 
 
