@@ -518,10 +518,12 @@ def test_the_gains_of_warm_starts_are_those_of_the_committed_rows(results, unpac
     assert "share they take {2}, {3}, and {6}, {7}.".format(*prices) in page
 
 
-def test_longer_trainings_with_a_start_have_the_acrs_that_the_page_says(results, unpacked):
-    def one_seed(root, method, level):
-        return sample(rows_of(method, root / "results/cifar10-cpu" / level)[0][:1], [[0]])
+def one_seed(root, method, level):
+    """The sample of a method's training with seed 0."""
+    return sample(rows_of(method, root / "results/cifar10-cpu" / level)[0][:1], [[0]])
 
+
+def test_longer_trainings_with_a_start_have_the_acrs_that_the_page_says(results, unpacked):
     titles, rows = table("docs/warm-starts.md", "seconds", "method", "σ")
     assert titles == ["random weights", "start without noise", "difference"]
     study, warm = (unpacked[name] for name in ("cifar10-cpu", "cifar10-cpu-warm"))
@@ -535,6 +537,23 @@ def test_longer_trainings_with_a_start_have_the_acrs_that_the_page_says(results,
     page = words_of("docs/warm-starts.md")
     assert f"With the same seed and 852 seconds the difference is {estimated_gain(short)}." in page
     assert f"seconds have {estimated_gain(longer)[1:]} more than 852 with a start" in page
+
+
+def test_what_a_start_gives_is_not_what_its_learning_rate_gives(unpacked):
+    titles, rows = table("docs/warm-starts.md", "start", "learning rate", "ACR")
+    assert titles == ["to the first line"]
+    study, warm = (unpacked[name] for name in ("cifar10-cpu", "cifar10-cpu-warm"))
+    samples = [one_seed(root, "advmacer", "0.25") for root in (warm, study, warm / "random-half-rate")]
+    acrs = [with_errors(one.value, one.error_images, None, 3) for one in map(estimate, samples)]
+    gains = [estimated_gain(estimate(one, samples[0])) for one in samples[1:]]
+    assert [row[2:] for row in rows] == [list(pair) for pair in zip(acrs, ["–", *gains], strict=True)]
+    assert all("tie" not in gain for gain in gains)
+    log = "logs/cifar10-cpu/0.25/advmacer/0/history.csv"
+    started, random = (pd.read_csv(root / log)["accuracy"] for root in (warm, study))
+    said = (
+        f"is {started[0]:.3f} in the first epoch after a start; from random weights it is {random[2]:.3f} in the third."
+    )
+    assert said in words_of("docs/warm-starts.md")
 
 
 def test_the_tuning_of_warm_starts_is_that_of_the_committed_table():
