@@ -556,6 +556,25 @@ def test_what_a_start_gives_is_not_what_its_learning_rate_gives(unpacked):
     assert said in words_of("docs/warm-starts.md")
 
 
+def test_ensembles_of_one_start_and_of_three_have_the_acrs_that_the_page_says(unpacked):
+    titles, rows = table("docs/warm-starts.md", "trained from")
+    assert titles == ["seconds", "ACR", "of the cascade", "its evaluations"]
+    warm, start, epoch = unpacked["cifar10-cpu-warm"], 5 * SECONDS["gaussian"], SECONDS["advmacer"]
+    roots = unpacked["cifar10-cpu"], warm / "three-starts", warm / "one-start"
+    seconds = 18 * epoch, 15 * epoch + 3 * start, 15 * epoch + start
+    samples = []
+    for (_, *cells), root, took in zip(rows, roots, seconds, strict=True):
+        paths = (root / f"results/cifar10-cpu/0.25/pool/advmacer-0-1-2.{rule}.tsv" for rule in ("average", "cascade"))
+        average, cascade = map(certificate_rows.read_rows, paths)
+        samples.append(sample([average], [[0, 1, 2]]))
+        acrs = map(estimate, (samples[-1], sample([cascade], [[0, 1, 2]])))
+        evaluations = cascade["evaluations"].sum() / (cascade["n0"] + cascade["n"]).sum()
+        shown_acrs = [with_errors(one.value, one.error_images, None, 3) for one in acrs]
+        assert cells == [f"{took:,.0f}", *shown_acrs, f"{evaluations:.2f}"]
+    less = estimated_gain(estimate(samples[1], samples[2]))
+    assert f"their ensemble has {less[1:]} less." in words_of("docs/warm-starts.md")
+
+
 def test_the_tuning_of_warm_starts_is_that_of_the_committed_table():
     _, rows = table("docs/warm-starts.md", "start", "epochs", "learning rate", "AdvMacer", "SmoothAdv")
     for column, method in ((3, "advmacer"), (4, "smoothadv")):
