@@ -539,15 +539,16 @@ def test_longer_trainings_with_a_start_have_the_acrs_that_the_page_says(results,
     assert f"seconds have {estimated_gain(longer)[1:]} more than 852 with a start" in page
 
 
-def test_what_a_start_gives_is_not_what_its_learning_rate_gives(unpacked):
+def test_what_a_start_gives_is_not_its_learning_rate_nor_the_absence_of_noise(unpacked):
     titles, rows = table("docs/warm-starts.md", "start", "learning rate", "ACR")
     assert titles == ["to the first line"]
     study, warm = (unpacked[name] for name in ("cifar10-cpu", "cifar10-cpu-warm"))
-    samples = [one_seed(root, "advmacer", "0.25") for root in (warm, study, warm / "random-half-rate")]
+    controls = "random-half-rate", "noisy-start", "new-head"
+    samples = [one_seed(root, "advmacer", "0.25") for root in (warm, study, *map(warm.joinpath, controls))]
     acrs = [with_errors(one.value, one.error_images, None, 3) for one in map(estimate, samples)]
     gains = [estimated_gain(estimate(one, samples[0])) for one in samples[1:]]
     assert [row[2:] for row in rows] == [list(pair) for pair in zip(acrs, ["–", *gains], strict=True)]
-    assert all("tie" not in gain for gain in gains)
+    assert ["tie" in gain for gain in gains] == [False, False, True, True]
     log = "logs/cifar10-cpu/0.25/advmacer/0/history.csv"
     started, random = (pd.read_csv(root / log)["accuracy"] for root in (warm, study))
     said = (
