@@ -363,6 +363,12 @@ def test_advmacer_with_cat_rs_or_hard_drop_gains_what_the_page_says(results):
     assert said.format(*(below[place] for place in places)) in words_of("docs/cifar10-cpu.md")
 
 
+def estimated_acr(scores):
+    """The estimated ACR of a sample with its errors."""
+    estimated = estimate(scores)
+    return with_errors(estimated.value, estimated.error_images, estimated.error, 3)
+
+
 def estimated_gain(gain):
     """An estimated difference with its errors, and whether it is a tie."""
     return with_errors(gain.value, gain.error_images, gain.error, 4, "+") + " tie" * (gain.p_value > LEVEL)
@@ -523,20 +529,19 @@ def one_seed(root, method, level):
     return sample(rows_of(method, root / "results/cifar10-cpu" / level)[0][:1], [[0]])
 
 
-def test_longer_trainings_with_a_start_have_the_acrs_that_the_page_says(results, unpacked):
+def test_longer_trainings_with_a_start_have_the_acrs_that_the_page_says(unpacked):
     titles, rows = table("docs/warm-starts.md", "seconds", "method", "σ")
     assert titles == ["random weights", "start without noise", "difference"]
     study, warm = (unpacked[name] for name in ("cifar10-cpu", "cifar10-cpu-warm"))
     for seconds, method, level, *cells in rows:
         roots = (warm / f"{seconds.replace(',', '')}-{start}" for start in ("random", "warm"))
         random, started = (one_seed(root, method, level) for root in roots)
-        acrs = [with_errors(one.value, one.error_images, None, 3) for one in map(estimate, (random, started))]
-        assert cells == [*acrs, estimated_gain(estimate(started, random))]
+        assert cells == [*map(estimated_acr, (random, started)), estimated_gain(estimate(started, random))]
     short = estimate(*(one_seed(root, "advmacer", "0.25") for root in (warm, study)))
     longer = estimate(one_seed(warm / "1704-random", "advmacer", "0.25"), one_seed(warm, "advmacer", "0.25"))
     page = words_of("docs/warm-starts.md")
     assert f"With the same seed and 852 seconds the difference is {estimated_gain(short)}." in page
-    assert f"seconds have {estimated_gain(longer)[1:]} more than 852 with a start" in page
+    assert f"seconds have {estimated_gain(longer).removeprefix('+')} more than 852 with a start" in page
 
 
 def test_what_a_start_gives_is_not_its_learning_rate_nor_the_absence_of_noise(unpacked):
@@ -545,9 +550,9 @@ def test_what_a_start_gives_is_not_its_learning_rate_nor_the_absence_of_noise(un
     study, warm = (unpacked[name] for name in ("cifar10-cpu", "cifar10-cpu-warm"))
     controls = "random-half-rate", "noisy-start", "new-head"
     samples = [one_seed(root, "advmacer", "0.25") for root in (warm, study, *map(warm.joinpath, controls))]
-    acrs = [with_errors(one.value, one.error_images, None, 3) for one in map(estimate, samples)]
     gains = [estimated_gain(estimate(one, samples[0])) for one in samples[1:]]
-    assert [row[2:] for row in rows] == [list(pair) for pair in zip(acrs, ["–", *gains], strict=True)]
+    expected = zip(map(estimated_acr, samples), ["–", *gains], strict=True)
+    assert [row[2:] for row in rows] == [*map(list, expected)]
     assert ["tie" in gain for gain in gains] == [False, False, True, True]
     log = "logs/cifar10-cpu/0.25/advmacer/0/history.csv"
     started, random = (pd.read_csv(root / log)["accuracy"] for root in (warm, study))
@@ -568,12 +573,11 @@ def test_ensembles_of_one_start_and_of_three_have_the_acrs_that_the_page_says(un
         paths = (root / f"results/cifar10-cpu/0.25/pool/advmacer-0-1-2.{rule}.tsv" for rule in ("average", "cascade"))
         average, cascade = map(certificate_rows.read_rows, paths)
         samples.append(sample([average], [[0, 1, 2]]))
-        acrs = map(estimate, (samples[-1], sample([cascade], [[0, 1, 2]])))
+        acrs = map(estimated_acr, (samples[-1], sample([cascade], [[0, 1, 2]])))
         evaluations = cascade["evaluations"].sum() / (cascade["n0"] + cascade["n"]).sum()
-        shown_acrs = [with_errors(one.value, one.error_images, None, 3) for one in acrs]
-        assert cells == [f"{took:,.0f}", *shown_acrs, f"{evaluations:.2f}"]
+        assert cells == [f"{took:,.0f}", *acrs, f"{evaluations:.2f}"]
     less = estimated_gain(estimate(samples[1], samples[2]))
-    assert f"their ensemble has {less[1:]} less." in words_of("docs/warm-starts.md")
+    assert f"their ensemble has {less.removeprefix('+')} less." in words_of("docs/warm-starts.md")
 
 
 def test_the_tuning_of_warm_starts_is_that_of_the_committed_table():
