@@ -12,7 +12,7 @@ from rs.runtime.progress import say
 def main(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder, or ensemble *.json for its members.")],
     data: DataFolder,
-    images: Annotated[int | None, typer.Option(min=1, help="Images of the calibration; default: 300.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Images of the calibration; default: 300.")] = None,
     network: Network = None,
     force: Force = False,
 ) -> None:
@@ -23,7 +23,7 @@ def main(
     Example:
         rs quantize models/mine --data data/digits
         rs quantize ensembles/digits/0.25/advmacer-0-1.average.json \\
-            --data data/digits --images 1000
+            --data data/digits --count 1000
     """
     from rs.certification.inference import members_of
     from rs.certification.load import check_has_folder, load
@@ -36,7 +36,7 @@ def main(
     classifier = load(model, training.meta, network)
     assert classifier.sigma is not None  # every model on disk has one
     members = [*zip(map(Path, classifier.folders), members_of(classifier.module), strict=True)]
-    count = images or CALIBRATION
+    count = count or CALIBRATION
     for folder, _ in members:
         files.check_output(folder / CARD, "a quantised network", option="MODEL", force=force)
     for folder, member in members:

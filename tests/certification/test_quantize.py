@@ -64,7 +64,7 @@ def tiny(tmp_path_factory):
     root = tmp_path_factory.mktemp("tiny")
     write_tiny(root / "data")
     save_model(root / "model")
-    finished("quantize", root / "model", "--data", root / "data", "--images", COUNT)
+    finished("quantize", root / "model", "--data", root / "data", "--count", COUNT)
     return root
 
 
@@ -230,7 +230,7 @@ def test_a_network_of_other_noise_than_the_training_s_is_refused(tiny, tmp_path)
 
 
 def test_what_is_there_is_replaced_by_force_alone(tiny, capfd, monkeypatch):
-    words, more = ["quantize", tiny / "model", "--data", tiny / "data", "--images"], COUNT + 1
+    words, more = ["quantize", tiny / "model", "--data", tiny / "data", "--count"], COUNT + 1
     before = quantized_files(tiny / "model")
     with monkeypatch.context() as patched:
         patched.setattr(int8, "quantize", None)  # it is refused before any work

@@ -62,7 +62,7 @@ WORDS = {
     ),
     "choose": "tiny --params params.yaml",
     "bundle": "tiny --root bundled --params bundled/params.yaml --out new.tar.xz --force",
-    "quantize": "models/macer/0 --data data --images 4 --force",
+    "quantize": "models/macer/0 --data data --count 4 --force",
 }
 """What is struck: words of the stage or command that is the first word of the key."""
 WITH_THREADS = {"quantize": ("nncf.torch", "openvino.frontend.pytorch.fx_decoder", "torch._functorch.aot_autograd")}
