@@ -22,7 +22,7 @@ from rs.certification.inference import FixedBatch
 from rs.certification.load import Classifier, load
 from rs.certification.predict import predict_files
 from rs.data import sources
-from rs.data.images import batches, load_images
+from rs.data.images import epoch_order, load_images
 from rs.data.pictures import Conversion
 from rs.data.prepared import Epoch, read_meta
 from rs.ensemble.base import Ensemble
@@ -192,7 +192,8 @@ def folder_images(device, folder):
     values = {"source": "folder", "root": str(folder / "raw"), "lazy": True, "resize": 8, "crop": 6}
     sources.settings(values | {"mean": [0.5] * 3, "std": [0.2] * 3}, "datasets.tiny").prepare("tiny", folder / "set")
     images = load_images(folder / "set", "train")
-    ((x, y),) = batches(images, Epoch(seed=0, number=0, size=2, crop=1, flip=True), device)
+    epoch = Epoch(seed=0, number=0, size=2, crop=1, flip=True)
+    ((x, y),) = images.batches(epoch_order(len(images), epoch), epoch, device, 0)
     nn.functional.cross_entropy(nn.Linear(108, 2).to(device)(x.flatten(1)), y)
 
 

@@ -69,7 +69,7 @@ class FolderImages:
     def batches(
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the images in ``order``, see :func:`rs.data.images.batches`; ``crop`` > 0 is random, resized."""
+        """Yield the images in ``order``, see :class:`rs.data.prepared.Images`; ``crop`` > 0 is random, resized."""
         loader = DataLoader(
             _Augmented(self, _augmentation(self, epoch), epoch.seed, epoch.number),
             batch_sampler=[chosen.tolist() for chosen in order.split(epoch.size)],

@@ -55,7 +55,7 @@ class PackedImages:
     def batches(
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the images in ``order``; see :func:`batches`. No workers are needed."""
+        """Yield the images in ``order``; see :class:`rs.data.prepared.Images`. No workers are needed."""
         images, labels = self.resident(device)
         for step, chosen in enumerate(order.to(images.device).split(epoch.size)):
             key = (Stream.AUGMENT, epoch.number, step, *process_key(epoch.rank))
@@ -92,26 +92,6 @@ def load_images(folder: Path, split: str) -> Images:
 
         return split_of(meta, split)
     return PackedImages(meta, *prepared.read_split(folder, split, meta))
-
-
-def batches(
-    images: Images, epoch: Epoch, device: torch.device | str, workers: int = 0
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Return the batches of one epoch in the order of :func:`epoch_order`, each with an augmentation of its own.
-
-    Crops and flips of packed images are drawn on ``device``, keyed by
-    (seed, epoch, step) and the process, so they depend on ``epoch.size`` too; those of lazy ones are keyed by
-    (seed, epoch, index).
-
-    Args:
-        images: The split.
-        epoch: Which epoch, and for which process.
-        device: Where the batches lie.
-        workers: Processes that read lazy images; does not change the batches.
-    Returns:
-        Iterator over x float32 (B, C, H, W) in [0, 1] and y int64 (B,), on ``device``.
-    """
-    return images.batches(epoch_order(len(images), epoch), epoch, device, workers)
 
 
 def epoch_order(count: int, epoch: Epoch) -> Tensor:

@@ -338,7 +338,19 @@ class Images(Protocol):
     def batches(
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the images in ``order`` as :func:`rs.data.images.batches` does."""
+        """Yield the batches of an epoch, each with an augmentation of its own.
+
+        Crops and flips of packed images are drawn on ``device``, keyed by (seed, epoch, step) and the process, so they
+        depend on ``epoch.size`` too; those of lazy ones are keyed by (seed, epoch, index).
+
+        Args:
+            order: Numbers of the images, of :func:`rs.data.images.epoch_order`.
+            epoch: Which epoch, and for which process.
+            device: Where the batches lie.
+            workers: Processes that read lazy images; does not change the batches.
+        Yields:
+            x float32 (B, C, H, W) in [0, 1] and y int64 (B,), on ``device``.
+        """
 
     def split(self, share: float) -> tuple[Images, Images]:
         """Split in two, class by class: the larger part, and ``share`` of them by the SHA-256 of their contents.

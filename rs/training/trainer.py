@@ -208,8 +208,9 @@ class Trainer:
             world_size=self.world_size,
             weights=self.image_weights,
         )
-        numbers = data.epoch_order(len(self.images), share).to(self.device).split(share.size)
-        for batch, (x, y) in enumerate(data.batches(self.images, share, self.device, self.options.workers)):
+        order = data.epoch_order(len(self.images), share)
+        numbers = order.to(self.device).split(share.size)
+        for batch, (x, y) in enumerate(self.images.batches(order, share, self.device, self.options.workers)):
             size = len(x) // steps
             for step in range(steps if size else 0):
                 chosen = slice(step * size, (step + 1) * size)

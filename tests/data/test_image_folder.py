@@ -37,7 +37,7 @@ def prepared(root, folder, **changes):
 
 def epoch(images, *, crop=1, flip=True, seed=0, epoch=0, size=4, workers=0, **process):
     chosen = Epoch(seed=seed, number=epoch, size=size, crop=crop, flip=flip, **process)
-    x, y = zip(*data.batches(images, chosen, "cpu", workers), strict=True)
+    x, y = zip(*images.batches(data.epoch_order(len(images), chosen), chosen, "cpu", workers), strict=True)
     return torch.cat(x), torch.cat(y)
 
 

@@ -25,7 +25,8 @@ def folder(tmp_path):
 
 
 def epoch(images, size, *, seed=0, epoch=0, **changes):
-    return list(data.batches(images, prepared.Epoch(seed=seed, number=epoch, size=size, **changes), "cpu"))
+    chosen = prepared.Epoch(seed=seed, number=epoch, size=size, **changes)
+    return list(images.batches(data.epoch_order(len(images), chosen), chosen, "cpu"))
 
 
 def slow_augment(x, crop, flip, rng):
