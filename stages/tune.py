@@ -111,8 +111,9 @@ def changed(values: dict[str, Any], dataset: str, method: str, setting: dict[str
 
 def row(method: str, sigma: float, setting: dict[str, Any], tuning: Tuning, rows: pd.DataFrame) -> dict[str, Any]:
     """Return a line of the table."""
-    from rs.statistics.metrics import acr, standard_error
+    from rs.statistics.comparison import estimate, sample
 
+    score = estimate(sample([rows], [()]))
     return {
         "method": method,
         "sigma": sigma,
@@ -120,8 +121,8 @@ def row(method: str, sigma: float, setting: dict[str, Any], tuning: Tuning, rows
         "epochs": tuning.epochs,
         "images": len(rows),
         "n": tuning.n,
-        "acr": f"{acr(rows):.4f}",
-        "error": f"{standard_error(rows):.4f}",
+        "acr": f"{score.value:.4f}",
+        "error": f"{score.error_images:.4f}",
         "accuracy": f"{rows['correct'].mean():.3f}",
     }
 

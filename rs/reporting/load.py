@@ -189,7 +189,7 @@ class StudyFiles:
         frames = []
         for sigma in self.sigmas:
             path = pool_file(self.weights, sigma, f"{name}.csv")
-            frame = read_table(path, ["ensemble", "images"], self._command("weights", sigma))
+            frame = tsv.read_csv(path, ["ensemble", "images"], f"run {self._command('weights', sigma)}")
             frames.append(frame.assign(sigma=float(sigma)))
         return pd.concat(frames, ignore_index=True)
 
@@ -226,7 +226,7 @@ class StudyFiles:
             timing = self._timing(cell)
             if self.logs is None or timing is None:
                 continue
-            history = read_table(cell.log(self.logs, "history.csv"), ["epoch", "acr"], cell.command("train"))
+            history = tsv.read_csv(cell.log(self.logs, "history.csv"), ["epoch", "acr"], f"run {cell.command('train')}")
             run = history.dropna(subset="acr").merge(timing, on="epoch")
             run = run.assign(method=cell.method, sigma=float(cell.sigma), seconds=run["total"], acr=run["acr"].cummax())
             runs.append(run[["method", "sigma", "epoch", "seconds", "acr"]])
@@ -265,7 +265,7 @@ class StudyFiles:
 
     def _read_timing(self, cell: GridCell, logs: Path, command: str) -> pd.DataFrame:
         """Read the training seconds of a model up to the end of each epoch."""
-        timing = read_table(cell.log(logs, "timing.csv"), ["epoch", "seconds"], command)
+        timing = tsv.read_csv(cell.log(logs, "timing.csv"), ["epoch", "seconds"], f"run {command}")
         if self.epoch_seconds is None:
             return timing
         return timing.assign(seconds=timing["epoch"] * self._measured_seconds(self.epoch_seconds)[cell.method])
@@ -273,7 +273,7 @@ class StudyFiles:
     def _measured_seconds(self, path: Path) -> dict[str, float]:
         """Read the seconds of an epoch of every method of the grid."""
         command = "python -m benchmarks.epochs"
-        table = read_table(path, ["method", "seconds"], command)
+        table = tsv.read_csv(path, ["method", "seconds"], f"run {command}")
         seconds = dict(zip(table["method"], table["seconds"].astype(float), strict=True))
         methods = {cell.method for cell in with_starts(self.cells)}
         if not methods <= seconds.keys() or not all(0 < value < math.inf for value in seconds.values()):
@@ -287,7 +287,7 @@ class StudyFiles:
         path = self.logs and pool_file(self.logs, sigma, name)
         if path is None or not path.is_file():
             return []
-        table = read_table(path, ["seconds"], f"{self._command(stage, sigma)} --force", empty=True)
+        table = tsv.read_csv(path, ["seconds"], f"run {self._command(stage, sigma)} --force", empty=True)
         return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
     def _command(self, stage: str, sigma: Any) -> str:
@@ -312,20 +312,6 @@ def _source(sidecar: dict[str, Any], pool: bool) -> dict[str, Any]:
     """Return what a sidecar says of what its rows share with those of the study; code by the stage that made them."""
     stated = {CODES[pool]: sidecar.get("code")} | {key: sidecar.get(key) for key in MUST_AGREE}
     return {key: value for key, value in stated.items() if value is not None}
-
-
-def read_table(path: Path, columns: list[str], command: str, empty: bool = False) -> pd.DataFrame:
-    """Read a CSV file.
-
-    Args:
-        path: The file.
-        columns: That it must have.
-        command: What makes it.
-        empty: Whether it may be without rows.
-    Raises:
-        InputError: If it is missing or damaged, lacks a column, or has no rows and may not be empty.
-    """
-    return tsv.read_csv(_existing(path, command), columns, f"run {command}", empty=empty)
 
 
 def _existing(path: Path, command: str) -> Path:

@@ -67,7 +67,7 @@ def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: fl
         "sound": result.sound,
         **({} if result.provenance is None else asdict(result.provenance)),
         "acr": metrics.acr(rows) if scored else None,
-        "standard_error": metrics.standard_error(rows) if scored and len(rows) > 1 else None,
+        "standard_error": estimate(sample([rows], [()])).error_images if scored and len(rows) > 1 else None,
         "clean_accuracy": float(metrics.certified_accuracy(rows, 0.0)) if clean else None,
         "certified_accuracy": {radius_text(r): float(metrics.certified_accuracy(rows, r)) for r in at if labelled},
         "certified_share": {radius_text(r): _share(rows, r) for r in at if not labelled},

@@ -52,18 +52,6 @@ def acr(rows: pd.DataFrame) -> float:
     return float(_scores(rows).mean())
 
 
-def standard_error(rows: pd.DataFrame) -> float:
-    """Return the standard error of the ACR over images: sample standard deviation / sqrt(N).
-
-    Raises:
-        InputError: If there are fewer than two images; and as :func:`acr`.
-    """
-    scores = _scores(rows)
-    if len(scores) < 2:
-        raise InputError(f"a standard error needs at least 2 images, got {len(scores)}; certify more")
-    return float(np.std(scores, ddof=1) / np.sqrt(len(scores)))
-
-
 def certified_accuracy(rows: pd.DataFrame, radii: ArrayLike) -> NDArray[np.float64]:
     """Return the share of images that are correct with a radius of at least each of ``radii`` (...).
 

@@ -21,13 +21,12 @@ from rs.ensemble.router import RouterSpec
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.published_checkpoints import read_network
-from rs.reporting.load import read_table
 from rs.reporting.settings import check_study
 from rs.reporting.summaries import compare_rows, comparison_text, summarize_rows, summary_text
 from rs.runtime import arithmetic
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.routing import RoutedClassifier
-from rs.storage import certificate_rows, files
+from rs.storage import certificate_rows, files, tsv
 from rs.study.ensembles import declared
 from rs.study.grid import stage_parameters
 from tests.support import tiny_study
@@ -76,7 +75,7 @@ READERS = {
     "router": ("router.json", lambda path: files.read_as(RouterSpec, path, "a router", "make it again")),
     "sidecar": ("changed.json", read_sidecar),
     "log": ("log.tsv", read_log),
-    "table": ("table.csv", lambda path: read_table(path, ["classifier", "seconds"], "make")),
+    "table": ("table.csv", lambda path: tsv.read_csv(path, ["classifier", "seconds"], "run make")),
     "image weights": ("weights.tsv", lambda path: declare.read_weights(path, 2)),
     "parquet": ("hub/test.parquet", lambda path: parquet.read_parquet(path.parent, None)),
     "PNG": ("a.png", lambda path: pictures.decode(path.read_bytes(), "an image")),

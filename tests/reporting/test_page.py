@@ -23,7 +23,6 @@ from rs.reporting import page, page_data
 from rs.reporting.load import StudyFiles
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import grouped
-from rs.statistics import metrics
 from rs.statistics.certificate import parse_counts
 from rs.statistics.comparison import estimate, sample
 from rs.statistics.radius import lower_bound
@@ -276,8 +275,8 @@ def test_row_files_of_no_study_have_a_page_with_their_names_and_numbers(study):
     assert [result["command"] for result in data["levels"][0]["results"]] == [f"rs show {path}" for path in paths]
     if NODE:
         numbers = page_says(data, 0, "numbersOf(level().groups).map(({acr}) => [acr.value, acr.errorImages])")
-        rows = [certificate_rows.read_rows(path) for path in paths]
-        close(numbers, np.array([[metrics.acr(frame), metrics.standard_error(frame)] for frame in rows]))
+        scores = [estimate(sample([certificate_rows.read_rows(path)], [()])) for path in paths]
+        close(numbers, np.array([[score.value, score.error_images] for score in scores]))
 
 
 def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_path, monkeypatch):

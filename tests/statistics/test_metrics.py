@@ -10,7 +10,7 @@ from rs.errors import InputError
 from rs.reporting.results import published
 from rs.statistics import metrics
 from rs.statistics.certificate import UNLABELLED
-from rs.statistics.metrics import acr, certified_accuracy, check_comparable, common_budget, standard_error, terms_of
+from rs.statistics.metrics import acr, certified_accuracy, check_comparable, common_budget, terms_of
 from rs.storage.certificate_rows import read_field_log
 
 LOGS = Path(__file__).parents[3] / "shared" / "data" / "published_logs"
@@ -83,7 +83,7 @@ def test_rows_that_skipped_their_draws_agree_with_any_n_and_do_not_hide_that_oth
         check_comparable([none, a, b])
 
 
-@pytest.mark.parametrize("measure", [acr, standard_error, lambda rows: certified_accuracy(rows, 0.0)])
+@pytest.mark.parametrize("measure", [acr, lambda rows: certified_accuracy(rows, 0.0)])
 @pytest.mark.parametrize("mode", ["certify", "acr-error:0.1:1000", "at-radius:0.5:1000", "acr-error:0.1:2000"])
 def test_rows_of_several_modes_have_no_one_number(measure, mode):
     mixed = frame(ROWS, mode=[mode, "acr-error:0.2:1000", "acr-error:0.2:1000"])
@@ -91,7 +91,7 @@ def test_rows_of_several_modes_have_no_one_number(measure, mode):
         measure(mixed)
 
 
-@pytest.mark.parametrize("measure", [acr, standard_error, metrics.image_scores])
+@pytest.mark.parametrize("measure", [acr, metrics.image_scores])
 def test_rows_that_ask_one_radius_have_no_average_radius(measure):
     asked = frame([(0.5, 1), (0.5, 1), (0.0, 0)], mode="at-radius:0.5:1000")
     with pytest.raises(InputError, match=r"must hold radii, got only .*\(at-radius:0.5:1000\); .* without --at-radius"):
@@ -100,8 +100,7 @@ def test_rows_that_ask_one_radius_have_no_average_radius(measure):
 
 
 @pytest.mark.parametrize(
-    "measure",
-    [acr, standard_error, lambda rows: certified_accuracy(rows, 0.0), lambda rows: metrics.certified_at(rows, 0.0)],
+    "measure", [acr, lambda rows: certified_accuracy(rows, 0.0), lambda rows: metrics.certified_at(rows, 0.0)]
 )
 def test_images_whose_classes_are_not_known_have_no_accuracy(measure):
     with pytest.raises(InputError, match="rows must have labels"):
@@ -114,7 +113,6 @@ def test_images_whose_classes_are_not_known_have_no_accuracy(measure):
         (lambda: acr(pd.DataFrame()), "at least one image"),
         (lambda: acr(pd.DataFrame({"radius": [1.0]})), "the column correct"),
         (lambda: acr(frame([(np.nan, 1)])), "finite"),
-        (lambda: standard_error(frame([(1.0, 1)])), "at least 2 images"),
     ],
 )
 def test_rows_that_say_nothing_are_refused(call, message):
