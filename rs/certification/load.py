@@ -28,7 +28,7 @@ from rs.smoothing.inputs import Base, Function, as_module, user_code
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.routing import RoutedClassifier
 from rs.smoothing.user_networks import MODEL_KINDS, import_network, is_importable, own_modules, register_network
-from rs.statistics.certificate import radius_text
+from rs.statistics.certificate import SET_SCOPE, radius_text
 from rs.storage import files
 
 NO_ROUTER = "MODEL must be a model folder or an ensemble *.json, got the router {}; give its parts"
@@ -179,12 +179,17 @@ def load(
         has_card = not isinstance(network, str) and Path(name, checkpoint.CARD).is_file()
         register_network(network, checkpoint.read_card(Path(name)).architecture if has_card else None)
     if not isinstance(model, str | Path):
-        classifier = Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
+        classifier = _of_user(getattr(model, "__name__", type(model).__name__), as_module(model))
     elif is_importable(name):
-        classifier = Classifier(name, as_module(import_network(name)))
+        classifier = _of_user(name, as_module(import_network(name)))
     else:
         classifier = _from_disk(name)
     return classifier if meta is None else classifier.for_images(meta.classes, meta.shape, meta.name)
+
+
+def _of_user(name: str, module: nn.Module) -> Classifier:
+    """Return a model of the user's; an ensemble whose rule has votes for no class is of its scope."""
+    return Classifier(name, module, scope=SET_SCOPE if getattr(module, "undecided", False) else "model")
 
 
 def check_has_folder(model: str | Path) -> None:

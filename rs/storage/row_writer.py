@@ -171,7 +171,8 @@ def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:
         files.check_output(out, "rows", replaceable=True)  # their content is checked already
         sidecar = sidecar_of(out)
         files.check_output(sidecar, f"the sidecar of {out}", "classifier" in files.json_values(sidecar))
-    files.check_output(seconds, "a file of seconds")
+    is_made = seconds.is_file() and seconds.read_bytes().startswith(SECONDS_HEADER.encode())
+    files.check_output(seconds, "a file of seconds", is_made, option="--times")
 
 
 @contextmanager
@@ -265,6 +266,9 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
     images = sum(sidecar["rows"] for sidecar in sidecars)
     identity = {key: value for key, value in sidecars[0].items() if key != SHARE} | {"rows": images}
     parts = [path_of_share[name] for name in names]
+    for path in map(seconds_of, parts):
+        if not path.is_file():
+            raise InputError(f"{path} must hold the seconds of a share, but there is none; move its --times there")
     check_row_file_name(out)
     _publish({out: identity}, seconds_of(out), {out: parts, seconds_of(out): [*map(seconds_of, parts)]}, images)
     return images

@@ -15,12 +15,13 @@ from rs.command_line.show import compare_files as compare
 from rs.command_line.show import show_files as show
 from rs.data import prepared
 from rs.data.images import load_images as load_split
+from rs.ensemble.base import Ensemble, Polytope
 from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.errors import InputError
 from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import Draws
-from rs.statistics.certificate import UNLABELLED, format_counts
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, format_counts
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
 from tests.support.helpers import (
@@ -142,6 +143,29 @@ def test_the_order_of_the_classes_is_said_where_nothing_but_names_gives_it(capfd
     save_model(Path("model"))
     words = ("model", "--images", "labelled", "--out", "third.tsv", "--device", "cpu")
     assert "classes in" not in ended(capfd, certify, *words)[2]
+
+
+def wide_polytope():
+    """Its members agree on first pixels below 0 and above 1; all other draws are for no class."""
+    return Ensemble([Linear(0.0), Linear(1.0)], Polytope(((1.0, 0.0), (0.0, 1.0))))
+
+
+@pytest.mark.parametrize("more", [(), ("--at-radius", "0.1")])
+def test_an_ensemble_with_votes_for_no_class_has_rows_that_can_be_read(capfd, flat, more):
+    _, *words = pictures("photos", "rows.tsv", *NAMED, *more)
+    assert ended(capfd, certify, f"{__name__}:wide_polytope", *words)[0] == 0
+    rows = certificate_rows.read_rows(Path("rows.tsv"))
+    assert ({*rows["scope"]}, (rows["predict"] == ABSTAIN).any()) == ({"set"}, True)
+    assert ended(capfd, show, "rows.tsv")[0] == 0
+
+
+@pytest.mark.parametrize("times", ["names.txt", "photos/0.png"])
+def test_times_replace_nothing_but_times(capfd, flat, times):
+    before = Path(times).read_bytes()
+    assert f"{times} must be a file of seconds or new" in refused(capfd, "photos", *NAMED, "--times", times)
+    assert Path(times).read_bytes() == before
+    for _ in range(2):
+        assert certified(capfd, "photos", "rows.tsv", *NAMED, "--times", "new.csv")[0] == 0
 
 
 def test_a_data_set_needs_a_recipe(capfd):

@@ -39,6 +39,17 @@ def test_merged_shares_are_the_bytes_of_one_certification(count, more):
     assert [line.split(",")[0] for line in seconds[0]] == [line.split(",")[0] for line in seconds[1]]
 
 
+def test_a_share_whose_seconds_lie_elsewhere_says_where_they_belong(capfd):
+    for number in (1, 2):
+        assert certified(f"{number}.tsv", "--share", f"{number}/2", "--times", f"times-{number}.csv") == 0
+    capfd.readouterr()
+    line = refusal(capfd, merge, "1.tsv", "2.tsv", "--out", "merged.tsv")
+    assert "1.seconds.csv must hold the seconds of a share, but there is none; move its --times there" in line
+    for number in (1, 2):
+        Path(f"times-{number}.csv").rename(seconds_of(Path(f"{number}.tsv")))
+    assert exit_code(merge, "1.tsv", "2.tsv", "--out", "merged.tsv") == 0
+
+
 REFUSED = {
     "a share is missing": (("1.tsv", "3.tsv"), "each of 3 shares must be given once, got 2 files; missing: 2/3"),
     "a share twice": (("1.tsv", "2.tsv", "2.tsv", "3.tsv"), "must be given once, got 4 files; missing: none"),
