@@ -86,7 +86,7 @@ def transfer_rows(
         "classifier": model_fingerprint(target.module),
         "sources": target.sources,
         "scope": target.scope,
-        "precision": other.precision,
+        "precision": options.precision,
         "engine": other.engine,
         "code": code_fingerprint.code_hash(MODULE),
         "versions": checkpoint.library_versions(),

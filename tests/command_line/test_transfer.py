@@ -43,8 +43,9 @@ def rows(tmp_path, work, monkeypatch, capfd):
 PICTURES = ("--images", "photos", "--device", "cpu")
 
 
-def transferred(source=SOURCE, target=TARGET, out="out.tsv", draws=DRAWS):
-    return exit_code(transfer, "rows.tsv", "--from", source, "--to", target, "--out", out, "--n", draws, *PICTURES)
+def transferred(source=SOURCE, target=TARGET, out="out.tsv", draws=DRAWS, more=()):
+    words = "--from", source, "--to", target, "--out", out, "--n", draws, *PICTURES, *more
+    return exit_code(transfer, "rows.tsv", *words)
 
 
 def test_rows_have_the_bound_of_the_votes_less_that_of_the_losses(rows, capfd):
@@ -97,6 +98,12 @@ def test_each_network_is_watched_in_its_own_precision(rows, monkeypatch):
     )
     assert transferred() == 0
     assert precisions == ["bfloat16", "float32"]
+
+
+def test_the_precision_of_folded_weights_is_in_the_sidecar(rows):
+    assert transferred(more=("--precision", "bfloat16", "--engine", "folded")) == 0
+    sidecar = json.loads(sidecar_of(Path("out.tsv")).read_text())
+    assert (sidecar["precision"], sidecar["engine"]) == ("bfloat16", "folded")
 
 
 def test_rows_of_another_engine_are_refused(capfd, monkeypatch):
