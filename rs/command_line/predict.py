@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Device, Json, ModelOption, Network, NoiseOption, Sigma, answers_alone
+from rs.command_line.shell import Batch, Device, Json, ModelOption, Network, NoiseOption, Sigma, answers_alone
 from rs.errors import InputError
 from rs.models import InferenceEngine, Precision
 
@@ -36,6 +36,7 @@ def main(
     engine: Annotated[
         InferenceEngine, typer.Option(help="How the network runs; quantized: in int8, on a CPU.")
     ] = "plain",
+    batch: Batch = None,
     as_json: Json = False,
     pictures: PictureOptions,
 ) -> None:
@@ -79,7 +80,13 @@ def main(
         # Anyone who knows the seed beforehand can choose the image after the noise.
         noise_seed = secrets.randbits(32) if seed is None else seed
         options = SmoothingOptions(
-            sigma=sigma, device=device_named(device), noise=noise, precision=precision, engine=engine, calibration=data
+            sigma=sigma,
+            device=device_named(device),
+            noise=noise,
+            precision=precision,
+            engine=engine,
+            batch=batch,
+            calibration=data,
         )
         predictions = predict_files(files or [], base, Draws(n0, n, alpha, noise_seed), options, conversion)
         for number, prediction in enumerate(predictions):

@@ -223,14 +223,14 @@ def certification_noise(
 def noisy_batches(
     x: Tensor, noise: Noise, sigma: float, draws: range, batch: int, seed: int, *key: int
 ) -> Iterator[Tensor]:
-    """Yield the noisy copies of an image that certify it, in batches of whole blocks.
+    """Yield the noisy copies of an image that certify it, in batches.
 
     Args:
         x: The image, shape (C, H, W).
         noise: Which noise.
         sigma: Noise standard deviation, in pixels of [0, 1].
         draws: Numbers of the draws, the first a multiple of :data:`BLOCK`.
-        batch: Copies to yield at once, rounded down to whole blocks, one at least.
+        batch: Copies to yield at once; above a block, rounded down to whole blocks.
         seed, key: As for :func:`block`.
     Raises:
         InputError: As :func:`on_grid`, for noise on the grid.
@@ -242,4 +242,4 @@ def noisy_batches(
     for begin in draws[::size]:
         part = range(begin, min(begin + size, draws.stop))
         drawn = certification_noise(part, x.shape, sigma, seed, *key, device=x.device, draw_block=draw_block)
-        yield x + drawn if levels is None else (levels + drawn) / LEVELS
+        yield from (x + drawn if levels is None else (levels + drawn) / LEVELS).split(min(batch, size))

@@ -92,14 +92,15 @@ def test_votes_are_those_of_a_slow_loop_over_the_first_draws_of_the_blocks(draws
     assert draws < 100 or votes.min() > 0  # a vote that everyone wins would show nothing
 
 
-@pytest.mark.parametrize("batch", [1, 100, 199, 250, 10_000])
+@pytest.mark.parametrize("batch", [1, 32, 100, 199, 250, 10_000])
 def test_the_size_of_a_batch_does_not_change_the_votes(batch):
     base, x = smallnet(), tiny_images().pixels(0)
     usual, other = (SmoothedClassifier(base, 2, SIGMA, batch=b).certify(x, 130, 730, 0.01) for b in (None, batch))
     assert (usual.counts0.tolist(), usual.counts.tolist()) == (other.counts0.tolist(), other.counts.tolist())
 
 
-def test_no_more_than_a_batch_is_evaluated_at_once():
+@pytest.mark.parametrize(("batch", "expected"), [(250, [1, 200, 200, 150]), (80, [1, *5 * [80, 20], 50])])
+def test_no_more_than_a_batch_is_evaluated_at_once(batch, expected):
     sizes = []
 
     class Spy(Constant):
@@ -107,8 +108,8 @@ def test_no_more_than_a_batch_is_evaluated_at_once():
             sizes.append(len(x))
             return super().forward(x)
 
-    SmoothedClassifier(Spy(0), 2, SIGMA, batch=250).certify(X, 1, 550, 0.01)
-    assert sizes == [1, 200, 200, 150]
+    SmoothedClassifier(Spy(0), 2, SIGMA, batch=batch).certify(X, 1, 550, 0.01)
+    assert sizes == expected
 
 
 def test_the_modes_of_all_parts_of_the_model_are_restored_and_its_statistics_left_alone():
