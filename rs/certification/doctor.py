@@ -93,7 +93,7 @@ class _Trial:
 
 
 def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: float | None) -> Iterator[Diagnosis]:
-    logits, classes = trial.logits(trial.x), len(classifier.classes)
+    logits, classes = trial.logits(trial.x), len(classifier.classes) + getattr(trial.module, "undecided", False)
     if logits.shape[1] != classes:
         yield Diagnosis(
             "fault", f"the classifier must have {classes} logits, one for each class; it has {logits.shape[1]}"
@@ -154,7 +154,8 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float, remedy: str) -> Itera
     rng = torch.Generator().manual_seed(0)
     noisy = trial.x + gaussian(trial.x.shape, sigma, rng).to(trial.x.device)
     under_noise = trial.logits(noisy)
-    if torch.equal(under_noise, trial.logits(noisy.clamp(0, 1))):
+    is_graded = len(under_noise.unique(dim=0)) > under_noise.shape[1]  # else votes, which clipping need not change
+    if is_graded and torch.equal(under_noise, trial.logits(noisy.clamp(0, 1))):
         yield Diagnosis(
             "warning", "it clips its images to [0, 1], which cuts the noise off; smoothing needs no clipping"
         )

@@ -14,7 +14,8 @@ from rs.certification.doctor import diagnose
 from rs.certification.load import Classifier
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta
-from rs.ensemble.base import Ensemble, SoftmaxAverage
+from rs.ensemble.base import Ensemble, Polytope, SoftmaxAverage
+from rs.ensemble.rules import KConsensus
 from rs.errors import InputError
 from rs.statistics.certificate import UNLABELLED
 from tests.support.networks import Layer, counted
@@ -111,6 +112,8 @@ GOOD = {
     "large logits": Nearest(after=lambda logits: 1000 * logits),
     "log of probabilities": Nearest(after=lambda logits: logits.log_softmax(1)),
     "ensemble": Ensemble([Nearest(), Nearest()], SoftmaxAverage((0.5, 0.5))),
+    "votes": Ensemble([Nearest(), Nearest()], KConsensus(2)),
+    "votes for no class": Ensemble([Nearest(), Nearest()], Polytope(((0.9, 0.1), (0.1, 0.9)))),
     "attribute logits": Nearest(after=lambda logits: SimpleNamespace(logits=logits)),
 }
 
