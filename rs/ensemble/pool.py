@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from rs.ensemble.base import Cascade, LogitAverage, Rule, SoftmaxAverage, scores_of
 from rs.ensemble.outputs import Outputs, summed
+from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.inputs import check_draws
+from rs.smoothing.inputs import check_draws, logits_of
 from rs.smoothing.settings import Draws
 from rs.smoothing.vote_counting import Tally, VoteCounter, certificate_of_votes, winner
 from rs.statistics.certificate import Certificate
@@ -55,7 +56,7 @@ class MemberLogits(nn.Module):
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Return the logits of images."""
-        return [self.networks[number](x) for number in self.needed]
+        return [logits_of(self.networks[number](x)) for number in self.needed]
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class NoisyPool:
     index: int = 0  # of the image
 
     def __post_init__(self) -> None:
+        if self.classifier.num_classes is None:
+            raise InputError("classifier must have a number of classes, got None; give it num_classes")
         check_draws(self.x, self.draws.alpha, n0=self.draws.n0, n=self.draws.n)
 
     def certify(self, entries: Mapping[str, PoolEntry], label: int | None = None) -> dict[str, Certificate]:

@@ -1,6 +1,7 @@
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from rs.ensemble.base import Ensemble, Polytope, Rule, SoftmaxAverage
-from rs.ensemble.pool import PoolEntry
+from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.ensemble.rules import MaxMargin
 from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
@@ -49,14 +50,14 @@ def test_a_pool_certifies_each_classifier_as_it_would_be_alone_byte_for_byte(set
 
 
 class Wider(nn.Module):
-    """A member whose logits are float64."""
+    """A member whose output has float64 logits as an attribute."""
 
     def __init__(self, base):
         super().__init__()
         self.base = base
 
     def forward(self, x):
-        return self.base(x).double()
+        return SimpleNamespace(logits=self.base(x).double())
 
 
 class Product(Rule):
@@ -217,3 +218,5 @@ def test_a_pool_refuses_what_certify_refuses():
             noisy_pool(members(), image(), draws=replace(DRAWS, **changed)).certify(ENTRIES)
     with pytest.raises(InputError):
         noisy_pool(members(), torch.zeros(2, 2)).certify(ENTRIES)
+    with pytest.raises(InputError, match="classifier must have a number of classes, got None; give it num_classes"):
+        NoisyPool(SmoothedClassifier(MemberLogits(members()), None, 0.5), image(), DRAWS)
