@@ -71,7 +71,7 @@ class SmoothedClassifier:
         precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits in
             bfloat16 are sometimes equal, and such a draw is a vote for the lowest class: networks of this project
             compute theirs in float32, and yours should too (``rs.models.architectures.Logits``).
-        batch: Noisy images evaluated at once, rounded down to blocks of ``rs.smoothing.noise.BLOCK``; if ``None``,
+        batch: Noisy images evaluated at once; above ``rs.smoothing.noise.BLOCK`` rounded down to blocks; if ``None``,
             chosen by the size of an image and the kind of device. It does not change the noise.
         noise: ``gaussian``, or ``grid``: rounded to multiples of 1/255, for 8-bit images only. With it the
             certificate holds as the theorem says it, whatever rounding does (``rs.smoothing.noise``). ``None`` is
@@ -189,7 +189,7 @@ class SmoothedClassifier:
             try:
                 certificates.append(self.certify(x, n0, n, alpha, seed=seed, index=index))
             except InputError as error:
-                raise InputError(f"image {index}: {error}") from error
+                raise type(error)(f"image {index}: {error}") from error
         return certificates
 
     def certify_until(
@@ -337,7 +337,7 @@ class SmoothedClassifier:
             yield
 
     def _batches(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Iterator[Tensor]:
-        """Yield ``draws`` noisy copies of ``x`` in batches of whole blocks, each of shape (<= batch, C, H, W)."""
+        """Yield ``draws`` noisy copies of ``x`` in batches, each of shape (<= batch, C, H, W)."""
         numbers, batch = range(start, start + draws), self.batch or default_batch(x)
         return noisy_batches(x, self.noise_of(x), self.sigma, numbers, batch, seed, *key)
 

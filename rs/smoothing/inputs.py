@@ -183,6 +183,8 @@ def as_module(base: Base) -> nn.Module:
         raise InputError(f"base must be a model, got the class {base.__name__}; create one: {base.__name__}(...)")
     if isinstance(base, nn.Module):
         for module in base.modules():
+            if not hasattr(module, "training"):
+                raise InputError("base must not be frozen TorchScript, which hides its weights; give it unfrozen")
             for name in ("eval", "train"):  # which torch.export replaces by methods that raise
                 if str(getattr(vars(module).get(name), "__module__", "")).startswith("torch.export."):
                     delattr(module, name)

@@ -22,7 +22,7 @@ from tests.support.networks import Layer, counted, lived_in
 
 CPU = torch.device("cpu")
 
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.(script|freeze). is deprecated:FutureWarning")
 
 
 def network(*layers):
@@ -133,6 +133,18 @@ def stochastic_depth(rate):
 
 def by_batch(_, x):
     return F.batch_norm(x, None, None, training=True) if len(x) >= 16 else x
+
+
+def test_frozen_torchscript_hides_its_weights_and_is_refused():
+    with pytest.raises(InputError, match="must not be frozen TorchScript, which hides its weights; give it unfrozen"):
+        SmoothedClassifier(torch.jit.freeze(torch.jit.script(network().eval())), 5, 0.5)
+
+
+def test_many_certificates_refuse_what_is_not_one_function_as_one_does():
+    smoothed = SmoothedClassifier(network(stochastic_depth(0.5)), 5, 0.5)
+    images = [tiny_images().pixels(index) for index in range(2)]
+    with pytest.raises(NotDeterministicError):
+        smoothed.certify_many(watched(images, [smoothed.base]), 100, 1000, 0.1)
 
 
 LATE = {  # what two images in batches of 1 and 2 do not show, and of how many images a run shows it
