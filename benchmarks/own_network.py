@@ -89,7 +89,7 @@ def read_groups(folder: Path) -> dict[Run, Group]:
         seeds = {path: path.stem.removeprefix(f"{run.name}-") for path in sorted(folder.glob(f"{run.name}-*.tsv"))}
         results = [
             replace(
-                read_alone(path)[0],
+                read_alone(path),
                 name=run.name,
                 seed=int(seed),
                 training_seconds=run.epochs * seconds[run.method] if run.method else 0.0,

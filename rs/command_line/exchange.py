@@ -58,7 +58,7 @@ def export_rows(
     if is_field_log(rows):
         raise InputError(f"{rows} is a log in the six columns already; ROWS must be certificate rows")
     files.check_output(out, "a file", inputs=[rows], force=force)
-    table = read_alone(rows)[0].rows
+    table = read_alone(rows).rows
     check_radii(table, str(rows))
     check_labels(table, str(rows))
     lost = ["the weights are frozen, chosen image by image"] if (table["scope"] == UNSOUND).any() else []

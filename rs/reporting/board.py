@@ -95,7 +95,7 @@ def board_files(folder: Path, n0: int) -> dict[str, bytes]:
 def _read(path: Path, entry: BoardEntry, n0: int) -> Result:
     """Read the rows of an entry, after checking what it says of them."""
     stated = {"sigma": entry.sigma, "n": entry.n, "alpha": entry.alpha}
-    result, _ = read_alone(path, n0=entry.n0 or n0, **stated)
+    result = read_alone(path, n0=entry.n0 or n0, **stated)
     images, radii = result.terms.images, result.rows["radius"]
     largest = cap(entry.n, entry.alpha, entry.sigma)
     is_piled = (radii == radii.max()).sum() >= MIN_SHARING and 0 < radii.max() < 0.95 * largest

@@ -99,6 +99,7 @@ class StudyFiles:
             classes=sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
             scope=rows["scope"].iloc[0],
             provenance=Provenance.of(sidecar),
+            sidecar=sidecar,
             source=_source(sidecar, pool=cell.is_member_seed),
         )
 
@@ -127,6 +128,7 @@ class StudyFiles:
             combination=ensemble.key,
             members=ensemble.members,
             provenance=Provenance.of(sidecar),
+            sidecar=sidecar,
             source=_source(sidecar, pool=True),
             chosen=self._chosen(ensemble, sigma),
         )

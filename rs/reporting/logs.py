@@ -53,14 +53,12 @@ class Sidecar(TypedDict, total=False):
     versions: dict[str, str]
 
 
-def read_alone(path: Path, **known: float | None) -> tuple[Result, dict[str, Any]]:
+def read_alone(path: Path, **known: float | None) -> Result:
     """Read a row file that belongs to no study, under the name of its path.
 
     Args:
         path: Rows of this project, or a log in the field's six columns, whatever lies beside it.
         known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log.
-    Returns:
-        The result, and its sidecar; empty where there is none.
     Raises:
         InputError: If the rows are damaged, or the sidecar is not theirs.
     """
@@ -71,19 +69,18 @@ def read_alone(path: Path, **known: float | None) -> tuple[Result, dict[str, Any
         check_sidecar(path, rows, sidecar, "certify again, or remove the sidecar")
     provenance = Provenance.of(sidecar) if sidecar else None
     sigma, scope = metrics.budget(rows, "sigma"), rows["scope"].iloc[0]
-    about = {"subset": subset_of(sidecar), "scope": scope, "provenance": provenance}
-    return Result(name=str(path), sigma=sigma, seed=None, rows=rows, **about), sidecar
+    about = {"subset": subset_of(sidecar), "scope": scope, "provenance": provenance, "sidecar": sidecar}
+    return Result(name=str(path), sigma=sigma, seed=None, rows=rows, **about)
 
 
-def read_several_alone(paths: Sequence[Path], **stated: float | None) -> list[tuple[Result, dict[str, Any]]]:
+def read_several_alone(paths: Sequence[Path], **stated: float | None) -> list[Result]:
     """Read row files that belong to no study, as :func:`read_alone`.
 
     Each is named after its file, and the folders below the one that all share; ``.tsv`` is left out.
     """
     shared = os.path.commonpath([path.absolute().parent for path in paths])
     names = [str(path.absolute().relative_to(shared)).removesuffix(".tsv") for path in paths]
-    read = zip(names, (read_alone(path, **stated) for path in paths), strict=True)
-    return [(replace(result, name=name), sidecar) for name, (result, sidecar) in read]
+    return [replace(read_alone(path, **stated), name=name) for name, path in zip(names, paths, strict=True)]
 
 
 def check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> None:

@@ -26,8 +26,6 @@ from rs.reporting.page_data import Pictures, has_votes, packed, vote_columns
 from rs.reporting.results import Group, Groups, Result, filter_groups, results_of
 from rs.reporting.tables.ensemble_tables import families, models_by_member, with_combination
 from rs.statistics import metrics
-from rs.storage import files
-from rs.storage.certificate_rows import sidecar_of
 from rs.study import grid
 from rs.study.layout import pool_rows, pool_target
 
@@ -48,8 +46,8 @@ SIDECAR = ("code", "versions", "device", "precision", "engine", "arithmetic", "o
 Record = dict[str, Any]
 """Values by name, as in JSON."""
 
-Origins = Mapping[Any, tuple[Record, Record]]
-"""Sidecar of a result, and where it comes from, by its key."""
+Origins = Mapping[Any, Record]
+"""Where a result comes from, by its key."""
 
 
 def study_page(
@@ -68,14 +66,13 @@ def study_page(
     shown = filter_groups(groups, has_votes)
     if not shown:
         return None
-    origins = {key: (files.read_json(sidecar), record) for key, sidecar, record in _origins(study)}
     about = {
         "dataset": study.dataset,
         "combination": study.combination,
         "remarks": study.settings.remarks,
         "claims": claims,
     }
-    return _page(shown, about, study.settings.reference, origins, pictures)
+    return _page(shown, about, study.settings.reference, dict(_origins(study)), pictures)
 
 
 def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
@@ -89,17 +86,17 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     """
     groups: Groups = {}
     origins = {}
-    for path, (result, sidecar) in zip(paths, read_several_alone(paths), strict=True):
+    for path, result in zip(paths, read_several_alone(paths), strict=True):
         if not (has_votes(result) and metrics.has_labels(result.rows)):
             mode = metrics.mode_of(result.rows)
             lacking = "votes" if metrics.has_labels(result.rows) else "labels"
             got = f"has no {lacking}; rs show reads it" if mode == "certify" else f"is of mode {mode}; rs show reads it"
             raise InputError(f"{path} must have labels and all votes of one classifier to be reported, but it {got}")
         groups.setdefault(result.sigma, {})[result.name] = Group((result,))
-        origins[_key(result)] = (sidecar, {"file": str(path), "command": f"rs show {path}", "parameters": {}})
+        origins[_key(result)] = {"file": str(path), "command": f"rs show {path}", "parameters": {}}
     for methods in groups.values():
         metrics.check_comparable([result.terms for group in methods.values() for result in group.results])
-    dataset = next(iter(origins.values()))[0].get("dataset", "images")
+    dataset = results_of(groups)[0].sidecar.get("dataset", "images")
     about = {"dataset": dataset, "combination": "", "remarks": [], "claims": []}
     return _page(groups, about, "", origins, pictures)
 
@@ -124,7 +121,7 @@ def _data(
     n0, n, alpha = (metrics.common_budget([result.terms for result in results], name) for name in ("n0", "n", "alpha"))
     provenances: list[Record] = []
     for result in results:
-        if (provenance := _provenance(result, origins)) not in provenances:
+        if (provenance := _provenance(result)) not in provenances:
             provenances.append(provenance)
     if pictures:
         _check_images(provenances, pictures)
@@ -149,9 +146,8 @@ def _data(
     }
 
 
-def _provenance(result: Result, origins: Origins) -> Record:
-    sidecar, _ = origins[_key(result)]
-    return {name: sidecar[name] for name in SIDECAR if name in sidecar}
+def _provenance(result: Result) -> Record:
+    return {name: result.sidecar[name] for name in SIDECAR if name in result.sidecar}
 
 
 def _check_images(provenances: Sequence[Record], pictures: Pictures) -> None:
@@ -179,23 +175,22 @@ def _level(
         "width": width,
         "votes": packed([vote_columns(frame, draws) for frame in frames], width),
         "results": [
-            _result(result, origins) | {"provenance": provenances.index(_provenance(result, origins))}
-            for result in results
+            _result(result, origins) | {"provenance": provenances.index(_provenance(result))} for result in results
         ],
         "groups": [_group(group, methods, combination, singles, numbers) for group in methods.values()],
     }
 
 
 def _result(result: Result, origins: Origins) -> Record:
-    sidecar, origin = origins[_key(result)]
-    record = origin | {
+    record = origins[_key(result)] | {
         "name": result.full_name,
         "chosen": result.chosen,
         "classes": result.classes,
         "seeds": sorted(result.seeds),
         "evaluations": result.members_per_draw,
     }
-    return record | {"undecided": sidecar.get("classes")} if result.scope == "set" else record  # votes for no class
+    # votes for no class have the number after those of the classes
+    return record | {"undecided": result.sidecar.get("classes")} if result.scope == "set" else record
 
 
 def _group(
@@ -235,8 +230,8 @@ def _key(result: Result) -> tuple[str, float, int | None, tuple[tuple[str, int],
     return result.name, result.sigma, result.seed, result.members
 
 
-def _origins(study: StudyFiles) -> Iterator[tuple[Any, Path, Record]]:
-    """Yield the key of each result, its sidecar as it was read, and paths and commands as in the pipeline."""
+def _origins(study: StudyFiles) -> Iterator[tuple[Any, Record]]:
+    """Yield the key of each result, and its paths and commands as in the pipeline."""
     results, declared = Path("results", study.dataset), study.values.get("combinations") or {}
     for cell in study.cells:
         file, model = cell.rows(results).as_posix(), cell.model(Path("models", study.dataset))
@@ -244,7 +239,6 @@ def _origins(study: StudyFiles) -> Iterator[tuple[Any, Path, Record]]:
         alone += f" --times logs/{study.dataset}/{cell.sigma}/{cell.method}-{cell.seed}.seconds.csv"
         yield (
             (cell.method, float(cell.sigma), cell.seed, ()),
-            sidecar_of(cell.rows(study.results)),
             {
                 "file": file,
                 "target": cell.target("certify"),
@@ -255,7 +249,6 @@ def _origins(study: StudyFiles) -> Iterator[tuple[Any, Path, Record]]:
     for sigma, ensemble in product(study.sigmas, study.ensembles):
         yield (
             (study.label(ensemble), float(sigma), None, ensemble.members),
-            sidecar_of(study.ensemble_rows(ensemble, sigma)),
             {
                 "file": pool_rows(results, sigma, ensemble.slug).as_posix(),
                 "target": pool_target("certify_ensembles", study.dataset, sigma),

@@ -182,7 +182,7 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
     if out.suffix not in (".png", ".svg"):
         raise InputError(f"the picture must be a file *.png or *.svg, got {out}")
     groups: Groups = {}
-    for path, (result, _) in zip(paths, read_several_alone(paths, **stated), strict=True):
+    for path, result in zip(paths, read_several_alone(paths, **stated), strict=True):
         if not metrics.has_labels(result.rows) or radii_asked(metrics.mode_of(result.rows)) is not None:
             raise InputError(f"{path} must have labels and radii to be drawn, but has none")
         if np.isnan(result.sigma):

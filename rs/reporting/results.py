@@ -71,6 +71,7 @@ class Result:
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
     provenance: Provenance | None = None  # None: not known, as for rows without a sidecar
     source: Mapping[str, Any] = field(default_factory=dict)  # MUST_AGREE and one of CODES, as far as they are stated
+    sidecar: Mapping[str, Any] = field(default_factory=dict)  # what lies beside the rows; empty if nothing does
     chosen: dict[str, int] | None = None  # which of the members vote, and how often, where weights have chosen them
 
     @property

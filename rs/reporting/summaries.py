@@ -48,8 +48,8 @@ def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: fl
     Raises:
         InputError: If the rows are damaged, or say only whether other radii are certified.
     """
-    result, sidecar = read_alone(path, **known)
-    rows = result.rows
+    result = read_alone(path, **known)
+    rows, sidecar = result.rows, result.sidecar
     mode, at = metrics.mode_of(rows), radii_shown([rows], radii)
     labelled = metrics.has_labels(rows)
     scored = labelled and radii_asked(mode) is None
@@ -88,10 +88,10 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
         InputError: If the rows are damaged, or of different data sets, labels, noise or budgets; or if they share
             fewer than two images.
     """
-    (a, beside_a), (b, beside_b) = (read_alone(path, **known) for path in (first, second))
+    a, b = (read_alone(path, **known) for path in (first, second))
     for result in (a, b):
         _check_stated(result)
-    _check_same_data((a, beside_a), (b, beside_b))
+    _check_same_data(a, b)
     shared = np.intersect1d(a.rows["idx"], b.rows["idx"])
     if shared.size < 2:
         raise InputError(f"{first} and {second} must have two images in common, got {shared.size}; certify the same")
@@ -106,8 +106,8 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
         return means | numbers(estimate(*samples))
 
     return {
-        "a": {"file": str(first), "model": beside_a.get("model"), "images": len(a.rows), "sound": a.sound},
-        "b": {"file": str(second), "model": beside_b.get("model"), "images": len(b.rows), "sound": b.sound},
+        "a": {"file": str(first), "model": a.sidecar.get("model"), "images": len(a.rows), "sound": a.sound},
+        "b": {"file": str(second), "model": b.sidecar.get("model"), "images": len(b.rows), "sound": b.sound},
         "images": int(shared.size),
         **_budget_of(frames),
         "acr": difference(None) if radii_asked(mode) is None else None,
@@ -258,10 +258,10 @@ def _check_stated(result: Result) -> None:
         raise InputError(f"{result.name} must say its {', '.join(silent)} to be compared; {options}")
 
 
-def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:
+def _check_same_data(*results: Result) -> None:
     """Refuse rows of different data sets: their images decide, or their names where the images are not stated."""
-    has_images = all("images" in sidecar for _, sidecar in read)
+    has_images = all("images" in result.sidecar for result in results)
     for name in ("images" if has_images else "dataset", "classes"):
-        if len({sidecar[name] for _, sidecar in read if sidecar.get(name) is not None}) > 1:
-            names = " and ".join(result.name for result, _ in read)
+        if len({result.sidecar[name] for result in results if result.sidecar.get(name) is not None}) > 1:
+            names = " and ".join(result.name for result in results)
             raise InputError(f"{names} must be of the same data set, but their sidecars have different {name}")

@@ -207,7 +207,7 @@ def logs(tmp_path):
 def test_logs_are_named_by_all_of_their_names(logs, tmp_path):
     names = ["lam_0.1.log", "lam_0.5.log"]
     paths = [path.rename(tmp_path / name) for path, name in zip(logs.values(), names, strict=True)]
-    assert [result.name for result, _ in read_several_alone(paths, **STATED)] == names
+    assert [result.name for result in read_several_alone(paths, **STATED)] == names
 
 
 STATED = {"sigma": 0.5, "n0": 100, "n": 10_000, "alpha": 0.001}
