@@ -548,12 +548,12 @@ def test_what_a_start_gives_is_not_its_learning_rate_nor_the_absence_of_noise(un
     titles, rows = table("docs/warm-starts.md", "start", "learning rate", "ACR")
     assert titles == ["to the first line"]
     study, warm = (unpacked[name] for name in ("cifar10-cpu", "cifar10-cpu-warm"))
-    controls = "random-half-rate", "noisy-start", "new-head"
+    controls = "random-half-rate", "noisy-start", "new-head", "half-start"
     samples = [one_seed(root, "advmacer", "0.25") for root in (warm, study, *map(warm.joinpath, controls))]
     gains = [estimated_gain(estimate(one, samples[0])) for one in samples[1:]]
     expected = zip(map(estimated_acr, samples), ["–", *gains], strict=True)
     assert [row[2:] for row in rows] == [*map(list, expected)]
-    assert ["tie" in gain for gain in gains] == [False, False, True, True]
+    assert ["tie" in gain for gain in gains] == [False, False, True, True, True]
     log = "logs/cifar10-cpu/0.25/advmacer/0/history.csv"
     started, random = (pd.read_csv(root / log)["accuracy"] for root in (warm, study))
     said = (
