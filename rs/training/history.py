@@ -45,7 +45,7 @@ def step_numbers(result: Step, norm: Tensor) -> Tensor:
 
 
 def quick_acr(model: nn.Module, images: Images, settings: Training, options: RunOptions) -> float:
-    """Return the ACR of a few draws on the first images.
+    """Return the ACR of a few draws on images that are spread evenly over the split, in which classes may be in order.
 
     Its seed is derived, so a choice by it has not seen the draws of a certificate.
     """
@@ -53,7 +53,7 @@ def quick_acr(model: nn.Module, images: Images, settings: Training, options: Run
     classifier = SmoothedClassifier(model, classes, options.sigma, precision=s.precision, noise="gaussian")
     seed = derived_seed(options.seed, Stream.EVALUATE)
     scores = []  # their mean is metrics.acr, whose module takes half a second to import
-    for index in range(min(s.eval_images, len(images))):
+    for index in np.linspace(0, len(images) - 1, min(s.eval_images, len(images))).astype(int).tolist():
         x, label = images.pixels(index), int(images.labels[index])
         certificate = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, seed=seed, index=index, label=label)
         scores.append(certificate.radius * (certificate.predict == label))

@@ -54,7 +54,7 @@ class Training:
     engine: Engine  # how the network runs (rs.training.attack_backend): the losses are equal up to rounding
     checkpoint_every: Count  # epochs between two checkpoints
     eval_every: NonNegativeCount  # epochs between two quick ACRs; 0 for none
-    eval_images: Count  # first images of the evaluation split
+    eval_images: Count  # spread evenly over the evaluation split
     eval_n0: Count  # draws of a quick certificate
     eval_n: Count
     eval_alpha: Annotated[float, Field(ge=MIN_ALPHA, lt=1)]
