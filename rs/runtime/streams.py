@@ -26,6 +26,7 @@ class Stream(IntEnum):
     VOTES = 10  # noise of the votes on training images, keyed by epoch and call
     ROUTE_SELECT = 11  # the n0 draws that select the noise level of a router, keyed by image and block
     ROUTE_ESTIMATE = 12  # the n draws that bound its probability, keyed by image and block
+    LAYERS = 13  # torch's global generator, from which layers such as dropout draw, keyed by epoch
 
 
 def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Generator:

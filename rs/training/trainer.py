@@ -137,7 +137,10 @@ class Trainer:
         self.model.train()
         self.network.train()
         attack_backend.freeze_norms(self.model)
-        means = self._means([self._step(x, y, key, **targets) for x, y, targets, key in self._steps(epoch)])
+        layers = stream(self.options.seed, Stream.LAYERS, epoch, *process_key(self.rank)).initial_seed()
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(layers)
+            means = self._means([self._step(x, y, key, **targets) for x, y, targets, key in self._steps(epoch)])
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
                 f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']} and a gradient of norm "

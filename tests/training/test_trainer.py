@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim.sgd import sgd
 
 import rs.training.trainer
+from rs.data.images import PackedImages
 from rs.errors import InputError
 from rs.methods import METHODS
 from rs.methods.base import Step, WeightsImages
@@ -43,6 +44,13 @@ class Spied:
         self.seen.append((x, y, epoch))
         result = self.method.loss(model, x, y, sigma=sigma, rng=rng, epoch=epoch, **targets)
         return self.act(model, result) if len(self.seen) == self.at else result
+
+
+def dropping(seed=0):
+    """A network with a layer that draws from torch's global generator."""
+    model = smallnet(seed)
+    model.add_module("drop", nn.Dropout(0.1))
+    return model
 
 
 def spied(made, at=None, act=None):
@@ -95,7 +103,7 @@ def test_the_state_of_the_global_generators_does_not_matter():
     def train(seed):
         torch.manual_seed(seed)
         np.random.seed(seed)  # noqa: NPY002
-        made = trainer("smoothmix", crop=1, flip=True)
+        made = trainer("smoothmix", model=dropping(), crop=1, flip=True)
         made.run()
         return weights(made.model)
 
@@ -108,13 +116,13 @@ def test_an_interrupted_training_ends_with_the_bytes_of_an_unbroken_one(tmp_path
     """Interrupted at step ``at`` of at least 15, with a checkpoint after every second epoch; of velocities if any."""
     settings = {"epochs": 5, "milestones": [2, 4], "checkpoint_every": 2, "eval_every": 2, "crop": 1, "flip": True}
     settings |= {"ema_decay": 0.9, "momentum": momentum}
-    unbroken = trainer(method, **settings)
+    unbroken = trainer(method, model=dropping(), **settings)
     unbroken.run()
     with pytest.raises(KeyboardInterrupt):
-        spied(trainer(method, **settings), at, interrupt).run(tmp_path / "checkpoint.pt")
-    resumed = trainer(method, model=smallnet(99), **settings)  # whose weights come from the checkpoint
+        spied(trainer(method, model=dropping(), **settings), at, interrupt).run(tmp_path / "checkpoint.pt")
+    resumed = trainer(method, model=dropping(99), **settings)  # whose weights come from the checkpoint
     if not (tmp_path / "checkpoint.pt").exists():
-        resumed = trainer(method, **settings)
+        resumed = trainer(method, model=dropping(), **settings)
     resumed.run(tmp_path / "checkpoint.pt")
     assert weights(resumed.model) == weights(unbroken.model)
     assert weights(resumed.trained) == weights(unbroken.trained)
@@ -271,15 +279,21 @@ def test_evaluation_changes_nothing_in_the_training():
 
 
 @pytest.mark.parametrize("decay", [None, 0.9])
-def test_the_quick_acr_is_the_acr_of_full_certificates_of_the_first_evaluation_images(decay):
+def test_the_quick_acr_is_the_acr_of_full_certificates_of_images_all_over_the_split(monkeypatch, decay):
     """Of the averaged network, where weights are averaged."""
     budget = {"eval_images": 6, "eval_n0": 20, "eval_n": 150, "eval_alpha": 0.01}
-    made = trainer(eval_every=2, epochs=4, milestones=[], ema_decay=decay, **budget)
+    made, seen, pixels = (
+        trainer(eval_every=4, epochs=4, milestones=[], ema_decay=decay, **budget),
+        [],
+        PackedImages.pixels,
+    )
+    monkeypatch.setattr(PackedImages, "pixels", lambda images, i: (seen.append(i), pixels(images, i))[1])
     made.run()
+    assert seen == [0, 1, 3, 5, 7, 9]
     classifier, images = SmoothedClassifier(made.trained, 2, 0.25, noise="gaussian"), made.evaluation
     seed = int(np.random.SeedSequence(0, spawn_key=(Stream.EVALUATE,)).generate_state(1, np.uint32)[0])
     budget = {"n0": 20, "n": 150, "alpha": 0.01, "seed": seed}
-    rows = [classifier.certify(images.pixels(i), **budget, index=i).row(i, int(images.labels[i])) for i in range(6)]
+    rows = [classifier.certify(images.pixels(i), **budget, index=i).row(i, int(images.labels[i])) for i in [*seen]]
     assert column(made, "acr")[-1] == metrics.acr(pd.DataFrame(rows)) > 0
 
 
