@@ -57,8 +57,8 @@ class ModelCard:
         """
         architectures.check_architecture(self.architecture)
         now = architectures.USER_NETWORKS.get(self.architecture, {})
-        changed = [name for name in self.sources.keys() | now.keys() if self.sources.get(name) != now.get(name)]
-        if self.sources and changed:
+        changed = [name for name, source in self.sources.items() if source != now.get(name)]
+        if changed:
             raise InputError(
                 f"the source of {self.architecture} must be that of the training, but {', '.join(sorted(changed)[:5])} "
                 "changed; restore it, or train again"
@@ -92,11 +92,13 @@ def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> Non
 
 
 def origin(card: Mapping[str, Any]) -> str:
-    """Return method, data set, noise and seed of a card as text."""
-    hyperparameters = card["hyperparameters"]
+    """Return method, data set, noise, seed and, if it is a user's, network of a card as text."""
+    hyperparameters, network = card["hyperparameters"], str(card["architecture"])
     checkpoint = hyperparameters.get("checkpoint") if isinstance(hyperparameters, dict) else None
-    return f"{card['method']} of {card['dataset']}, sigma {card['sigma']}, seed {card['seed']}" + (
-        f", from {checkpoint}" if checkpoint else ""
+    return (
+        f"{card['method']} of {card['dataset']}, sigma {card['sigma']}, seed {card['seed']}"
+        + (f", network {network}" if ":" in network else "")
+        + (f", from {checkpoint}" if checkpoint else "")
     )
 
 

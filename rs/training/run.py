@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import subprocess
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,9 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
     targets = _targets(recipe, train, options)
     card = _card(recipe, train, options)
     checkpoint.check_model_folder(out, card)
+    if recipe.weights is not None:
+        weights = start.weights_file(recipe.weights, options.seed)
+        files.check_output(out, "another folder than that of --weights", True, inputs=[weights])
     if log.resolve() == out.resolve():
         raise InputError(f"--log must be another folder than --out, got {log} for both; name another --log")
     _check_logs(log, card)
@@ -128,8 +132,20 @@ def _identity(card: ModelCard, train: Images, options: RunOptions, model: nn.Mod
     limit = {} if options.seconds is None else {"seconds": options.seconds}
     _, world_size = processes.rank_and_world_size()
     several = {"processes": world_size} if world_size > 1 else {}
-    network = {"start": model_fingerprint(model)} if card.architecture in architectures.USER_NETWORKS else {}
+    network: dict[str, Any] = {}
+    if card.architecture in architectures.USER_NETWORKS:
+        network = {"start": model_fingerprint(model)} | _sources_in_main(model)
     return {"train": asdict(card), "images": train.fingerprint, "code": code, **limit, **several, **network}
+
+
+def _sources_in_main(model: nn.Module) -> dict[str, str]:
+    """Return the sources of the layers that a script or a notebook defines itself, of which a card has none."""
+    layers = {type(layer) for layer in model.modules() if type(layer).__module__ == "__main__"}
+    sources = {}
+    for layer in layers:
+        with suppress(OSError, TypeError):  # it was typed into an interpreter
+            sources[layer.__qualname__] = inspect.getsource(layer)
+    return sources
 
 
 def _write_logs(log: Path, card: ModelCard, classifier: str, progress: Progress, device: torch.device) -> None:
