@@ -27,7 +27,14 @@ from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Base, Function, as_module, user_code
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.routing import RoutedClassifier
-from rs.smoothing.user_networks import MODEL_KINDS, import_network, is_importable, own_modules, register_network
+from rs.smoothing.user_networks import (
+    MODEL_KINDS,
+    class_name,
+    import_network,
+    is_importable,
+    own_modules,
+    register_network,
+)
 from rs.statistics.certificate import SET_SCOPE, radius_text
 from rs.storage import files
 
@@ -167,7 +174,7 @@ def load(
         meta: The data set to classify. A model of the user's takes classes and shape from it; those of any other model
             are compared with it.
         network: The function that builds the network of a model folder, or its name, where it is not of this project:
-            a folder never makes Python import anything.
+            a folder never makes Python import anything. The names of several have commas between them.
     Raises:
         InputError: If there is no such model, or it does not fit the images.
 
@@ -176,8 +183,8 @@ def load(
     """
     name = str(model)
     if network is not None:
-        has_card = not isinstance(network, str) and Path(name, checkpoint.CARD).is_file()
-        register_network(network, checkpoint.read_card(Path(name)).architecture if has_card else None)
+        has_card = Path(name, checkpoint.CARD).is_file()
+        _register(network, checkpoint.read_card(Path(name)).architecture if has_card else None)
     if not isinstance(model, str | Path):
         classifier = _of_user(getattr(model, "__name__", type(model).__name__), as_module(model))
     elif is_importable(name):
@@ -185,6 +192,16 @@ def load(
     else:
         classifier = _from_disk(name)
     return classifier if meta is None else classifier.for_images(meta.classes, meta.shape, meta.name)
+
+
+def _register(network: str | Callable[[], nn.Module], in_card: str | None) -> None:
+    """Register networks, by the name in a card too if it is the class of what a function builds, as of ``rs.train``."""
+    if not isinstance(network, str):
+        register_network(network, in_card)
+        return
+    for each in network.split(","):
+        if register_network(each) != in_card and in_card == class_name(import_network(each)):
+            register_network(each, in_card)
 
 
 def _of_user(name: str, module: nn.Module) -> Classifier:

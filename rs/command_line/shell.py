@@ -31,7 +31,10 @@ ParamsFile = Annotated[Path, typer.Option(dir_okay=False, help="Parameter file."
 Device = Annotated[str, typer.Option(envvar="RS_DEVICE", help="Device: auto, cpu, cuda or cuda:N.")]
 EnsemblesFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of ensembles that stages.ensemble wrote.")]
 Batch = Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")]
-Network = Annotated[str | None, typer.Option(help="Function that builds your own network, package.module:function.")]
+Network = Annotated[
+    str | None,
+    typer.Option(help="Function that builds your own network, package.module:function; several with commas."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with all digits, one object a line.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]

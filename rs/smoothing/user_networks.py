@@ -45,6 +45,11 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
     return registered
 
 
+def class_name(network: nn.Module) -> str:
+    """Return ``package.module:class`` of a network."""
+    return f"{type(network).__module__}:{type(network).__qualname__}"
+
+
 def own_modules(function_module: str, network: nn.Module) -> set[str]:
     """Return the names of the modules that a user's network is written in, without those of torch and torchvision."""
     owners = {function_module} | {type(module).__module__ for module in network.modules()}

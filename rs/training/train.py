@@ -23,7 +23,7 @@ from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, method_class
 from rs.runtime.device import device_named
 from rs.smoothing.inputs import as_image
-from rs.smoothing.user_networks import register_network
+from rs.smoothing.user_networks import class_name, register_network
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_on
 
@@ -63,11 +63,11 @@ def train(
         images: Shape (N, C, H, W); or a data set of torch whose items are (image, label).
         labels: Shape (N,), numbers from 0 to K - 1; ``None`` for a data set.
         sigma: Noise standard deviation, in pixels of [0, 1].
-        method: Key of ``rs.methods.METHODS``.
+        method: Key of ``rs.methods.METHODS``, but not ``cat-rs``, whose targets ``rs train`` takes.
         validation: Images and labels of the quick ACR of each epoch, or the share of each class to leave out for it.
         classes: Names of the K classes; ``None`` for their numbers.
         epochs: Passes over the images, the last of which is kept; ``None`` for the recipe's.
-        batch: Noisy images of a step, which decide the memory; ``None`` for the recipe's.
+        batch: Noisy images of a step, of ``macer`` images; they decide the memory; ``None`` for the recipe's.
         seed: Seed of every random number.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         from_scratch: Whether to draw the weights anew.
@@ -96,14 +96,16 @@ def train(
             raise InputError(f"validation images must have the shape of the others, {shapes[0]}, got {shapes[1]}")
     else:
         to_train, to_validate = to_train.split(validation)
-    build = (lambda: copy.deepcopy(network)) if isinstance(network, nn.Module) else network
     values = params.for_sigma(params.packaged(), sigma, RECIPE, nearest=True)
-    kind = network if not isinstance(network, nn.Module) else type(network)
-    name = register_network(build, f"{kind.__module__}:{kind.__qualname__}")
+    if isinstance(network, nn.Module):
+        name = register_network(lambda: copy.deepcopy(network), class_name(network))
+    else:
+        name = register_network(network)
     values = params.replace_in_recipe(values, RECIPE, "model", {"network": name})
+    training = params.validate(dict[str, Any], hyperparameters.pop("training", {}), f"{method}.training")
     values = params.replace_in_recipe(values, RECIPE, method, hyperparameters)
     length = {key: value for key, value in (("epochs", epochs), ("batch", batch)) if value is not None}
-    values = params.replace_in_recipe(values, RECIPE, f"{method}.training", length)
+    values = params.replace_in_recipe(values, RECIPE, f"{method}.training", training | length)
     options = RunOptions(
         sigma=sigma,
         seed=seed,
