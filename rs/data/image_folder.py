@@ -230,8 +230,8 @@ def _augmentation(images: FolderImages, epoch: Epoch) -> Callable[[Image.Image],
     """Return what makes an image of an epoch from one on disk."""
     from torchvision.transforms import v2  # slow to import, and no part of a small installation
 
-    channels, side, _ = images.meta.shape
-    cut = v2.RandomResizedCrop(side) if epoch.crop > 0 else partial(images.conversion.apply, channels=channels)
+    channels, *sides = images.meta.shape
+    cut = v2.RandomResizedCrop(sides) if epoch.crop > 0 else partial(images.conversion.apply, channels=channels)
     flip = [v2.RandomHorizontalFlip()] if epoch.flip else []
     return v2.Compose([cut, *flip, _pixels])
 

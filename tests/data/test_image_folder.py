@@ -69,6 +69,15 @@ def test_without_augmentation_an_epoch_is_the_test_pixels_in_a_new_order(folder)
     assert y.tolist() == images.labels[order].tolist()
 
 
+def test_pictures_that_are_no_squares_keep_their_shape_in_training(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        Image.fromarray(np.zeros((6, 9, 3), np.uint8)).save(tmp_path / name / "0.png")
+    tree = image_folder.listed(tmp_path)
+    x, _ = epoch(image_folder.read_pictures(tree, (3, 6, 9), Conversion()), crop=1)
+    assert x.shape == (2, 3, 6, 9)
+
+
 @pytest.mark.parametrize("crop", [0, 1])
 def test_grey_pictures_are_grey_in_training_too(tmp_path, crop):
     for name, grey in (("cat", 51), ("dog", 204)):
