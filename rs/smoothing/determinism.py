@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -97,7 +97,8 @@ def watched(items: Iterable[T], modules: Sequence[nn.Module], precision: Precisi
     Raises:
         NotDeterministicError: If logits differ; no certificate of any item counts then.
     """
-    watches = [_Watch(module, precision) for module in modules]
+    called = [cast(Any, module).members if getattr(module, "lazy", False) else [module] for module in modules]
+    watches = [_Watch(network, precision) for networks in called for network in networks]
     try:
         yield from items
         for watch in watches:

@@ -140,11 +140,13 @@ def test_frozen_torchscript_hides_its_weights_and_is_refused():
         SmoothedClassifier(torch.jit.freeze(torch.jit.script(network().eval())), 5, 0.5)
 
 
-def test_many_certificates_refuse_what_is_not_one_function_as_one_does():
-    smoothed = SmoothedClassifier(network(stochastic_depth(0.5)), 5, 0.5)
+@pytest.mark.parametrize("rule", [None, SoftmaxAverage(), Cascade((2.0,))])
+def test_many_certificates_refuse_what_is_not_one_function_as_one_does(rule):
+    base = network(stochastic_depth(0.5))
+    smoothed = SmoothedClassifier(base if rule is None else Ensemble([base, network()], rule), 5, 0.5)
     images = [tiny_images().pixels(index) for index in range(2)]
     with pytest.raises(NotDeterministicError):
-        smoothed.certify_many(watched(images, [smoothed.base]), 100, 1000, 0.1)
+        smoothed.certify_many(watched(images, smoothed.bases), 100, 1000, 0.1)
 
 
 LATE = {  # what two images in batches of 1 and 2 do not show, and of how many images a run shows it
