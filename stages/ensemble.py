@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import ParamsFile, run
+from rs.command_line.shell import ParamsFile, register_network_of, run
 
 
 def main(
@@ -21,7 +21,9 @@ def main(
     from rs.ensemble.declare import write_ensembles
     from rs.params import read_params
 
-    write_ensembles(read_params(params), dataset, sigma, models, out)
+    values = read_params(params)
+    register_network_of(values, dataset)
+    write_ensembles(values, dataset, sigma, models, out)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ def main(
     images: Annotated[int | None, typer.Option(min=1, help="Images of a router's targets, the first ones.")] = None,
     params: shell.ParamsFile = Path("params.yaml"),
     device: shell.Device = "auto",
+    network: shell.Network = None,
 ) -> None:
     """Write the targets of training images for cat-rs: the votes of a model on noisy copies of them.
 
@@ -37,8 +38,11 @@ def main(
     from rs.data.images import load_images
     from rs.params import load_section
     from rs.runtime.device import device_named, limit_threads
+    from rs.smoothing.user_networks import register_network
     from rs.training.image_votes import TargetSettings, write_targets
 
+    for name in network.split(",") if network else []:
+        register_network(name)
     settings = load_section(values, f"recipes.{dataset}.targets", TargetSettings)
     train = load_images(data, "train")
     limit_threads(train.meta.shape)

@@ -47,7 +47,9 @@ def main(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Epochs, instead of the recipe's; the model of the last one is kept.")
     ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Noisy images of a step; fewer need less memory.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Noisy images of a step, of macer images; fewer need less memory.")
+    ] = None,
     params: shell.ParamsFile = Path("params.yaml"),
     device: shell.Device = "auto",
     workers: shell.Workers = 0,
@@ -72,6 +74,10 @@ def main(
     pictures.check_sources(data, required=True)
     if dataset is None and base.network is None:
         raise InputError("give --dataset, the recipe to follow: a key of recipes in the parameters, as digits")
+    if dataset is None and params != Path("params.yaml"):
+        raise InputError(
+            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, or neither"
+        )
     recipe_name = dataset or "finetune"
     values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
     from rs.params import for_sigma, replace_in_recipe

@@ -20,12 +20,18 @@ from rs.command_line.fingerprints import _network_files
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.command_line.show import report_files, show_files
+from rs.command_line.targets import main as targets
 from rs.command_line.train import main as train
 from rs.data.image_folder import listed, split_by_content
 from rs.data.prepared import save_images
+from rs.ensemble.spec import EnsembleSpec, Member
 from rs.errors import InputError
 from rs.models import architectures
-from tests.support.helpers import exit_code, write_params
+from rs.models.fingerprint import model_fingerprint
+from rs.study.ensembles import Combination, EnsembleDeclaration
+from stages.ensemble import main as ensemble
+from tests.support.combinations import GOOD
+from tests.support.helpers import exit_code, python, write_params
 
 CLASSES = ("circle", "square", "stripe")
 
@@ -68,6 +74,11 @@ def two():
 
 def fixed():
     return Small().requires_grad_(False)
+
+class Views(Small):
+    def forward(self, x):
+        maps = self.features[:-1](x)
+        return self.fc(maps.view(len(maps), -1))
 
 class InPlace(Small):
     def forward(self, x):
@@ -213,6 +224,20 @@ def test_a_network_may_return_its_logits_as_an_attribute():
     assert rs.load("model", network="own_networks:Named").smooth().certify(np.zeros((3, 24, 24), np.uint8), n=20)
 
 
+def test_a_network_may_take_views_of_its_maps():
+    assert "network.fc.weight" in weights_in(trained("--epochs", 1, network="Views"))
+
+
+def test_a_training_replaces_neither_its_start_nor_the_model_of_another_network(capsys):
+    trained("--epochs", 1)
+    words = ["--images", "photos", "--sigma", 0.25, "--out", "model", "--log", "log", "--device", "cpu"]
+    line = refusal(capsys, train, "gaussian", "--network", "own_networks:build", *words)
+    assert "but holds gaussian of photos, sigma 0.25, seed 0, network own_networks:pretrained; name another" in line
+    words += ["--network", "own_networks:pretrained", "--weights", "model"]
+    line = refusal(capsys, train, "gaussian", *words)
+    assert "model must be another folder than that of --weights" in line
+
+
 @pytest.mark.parametrize("method", ["denoiser-mse", "denoiser-stability"])
 def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(method):
     start = importlib.import_module("own_networks").pretrained().state_dict()
@@ -266,6 +291,7 @@ def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
         ("build", ["--weights", "pipe"], "pipe must be a file, but there is none"),
         ("build", ["--from-scratch", "--weights", "other.safetensors"], "give --from-scratch or --weights, got both"),
         ("absent", [], "own_networks has no function absent"),
+        ("build", ["--params", "none.yaml"], "--params none.yaml is for --dataset, .* which is not given"),
     ],
 )
 def test_what_cannot_be_trained_is_one_line(capsys, network, words, message):
@@ -314,6 +340,76 @@ def test_python_trains_arrays_tensors_and_data_sets_alike():
     for network, *examples in ((build, pictures), (build(), tensors, torch.from_numpy(labels)), (build, pairs)):
         other = rs.train(network, *examples, **settings)
         assert all(map(torch.equal, robust.module.state_dict().values(), other.module.state_dict().values()))
+
+
+def test_python_keeps_what_the_recipe_says_of_a_training_beside_what_is_given():
+    build, cards = importlib.import_module("own_networks").pretrained, []
+    for number, given in enumerate([{}, {"training": {"weight_decay": 0.0}}]):
+        rs.train(build, *data(), sigma=0.3, epochs=1, **given, out=f"{number}")
+        cards.append(json.loads(Path(f"{number}/model.json").read_text())["training"])
+    assert cards[0] | {"weight_decay": 0.0} == cards[1] != cards[0]
+
+
+def test_a_folder_that_python_made_of_a_network_loads_by_a_function_that_builds_it():
+    robust = rs.train(importlib.import_module("own_networks").Small(), *data(), sigma=0.3, epochs=1, out="mine")
+    Path("builders.py").write_text("from own_networks import Small, Unused\n\ndef build():\n    return Small()\n")
+    forget()
+    loaded = rs.load("mine", network="builders:build")
+    assert torch.equal(loaded.module.state_dict()["network.fc.weight"], robust.module.state_dict()["network.fc.weight"])
+    forget()
+    with pytest.raises(InputError, match="the network own_networks:Small must be given"):
+        rs.load("mine", network="builders:Unused")
+
+
+def test_an_ensemble_of_several_networks_loads_by_their_names(capsys):
+    names = ["own_networks:build", "own_networks:pretrained"]
+    members = []
+    for seed, name in enumerate(names):
+        path = trained("--epochs", 1, "--seed", seed, network=name.partition(":")[2], out=f"member-{seed}")
+        classifier = model_fingerprint(rs.load(path).module)
+        members.append(Member(path=path, method="gaussian", seed=seed, classifier=classifier))
+    seeds, equal = (("gaussian", 0), ("gaussian", 1)), Combination(**GOOD["equal"])
+    declared = EnsembleDeclaration(name="two", members=seeds, key="equal", combination=equal)
+    spec = EnsembleSpec(declaration=declared, dataset="photos", sigma=0.25, members=members, fitted=None)
+    spec.write(Path("two.json"))
+    words = ["two.json", "--images", "photos", "--n0", 10, "--n", 50, "--subset", "{stride: 30}", "--out", "rows.tsv"]
+    forget()
+    assert f"the network {names[1]} must be given" in refusal(capsys, certify, *words, "--network", names[0])
+    forget()
+    command(certify, *words, "--network", ",".join(names))
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import torch
+import rs
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(64, 2)
+
+    def forward(self, x):
+        return self.fc(x.flatten(1)) * {scale}
+
+def show(row):
+    print(row["epoch"])
+    if row["epoch"] == {last}:
+        sys.exit()
+
+torch.manual_seed(0)
+images = np.random.default_rng(0).integers(0, 256, (40, 1, 8, 8), np.uint8)
+rs.train(Net(), images, np.arange(40) % 2, sigma=0.3, method="gaussian", epochs=3, on_epoch=show)
+"""
+
+
+def test_a_stopped_training_of_a_script_does_not_go_on_with_another_network_of_it():
+    epochs = []
+    for scale, last in ((1, 2), (2, 3), (1, 3)):
+        Path("script.py").write_text(SCRIPT.format(scale=scale, last=last))
+        epochs.append(python("script.py", cwd=Path.cwd()).stdout.split())
+    assert epochs == [["1", "2"], ["1", "2", "3"], ["2", "3"]]
 
 
 def test_a_stopped_training_goes_on_from_its_own_network_alone():
@@ -410,6 +506,17 @@ def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
     command(train, "gaussian", *recipe, "--sigma", 0.25, "--out", "model", "--log", "log")
     forget()
     command(certify, "model", *recipe, "--out", "rows.tsv")
+    forget()
+    grid = {"sigmas": [0.25], "methods": ["gaussian"], "seeds": [0], "members": ["gaussian"], "member_seeds": [1]}
+    Path("params.yaml").write_text(json.dumps(json.loads(Path("params.yaml").read_text()) | grid))
+    Path("models/gaussian").mkdir(parents=True)
+    command(train, "gaussian", *recipe, "--sigma", 0.25, "--seed", 1, "--out", "models/gaussian/1", "--log", "log-1")
+    forget()
+    command(ensemble, "tiny", "--sigma", 0.25, "--models", "models", "--out", "ensembles")
+    forget()
+    write_params(Path("other.yaml"), targets={"draws": 10, "seed": 0})
+    recipe = ["--dataset", "tiny", "--data", "data", "--params", "other.yaml"]
+    command(targets, "model", *recipe, "--network", "own_networks:pretrained", "--out", "targets.safetensors")
     assert json.loads(Path("model/model.json").read_text())["architecture"] == "own_networks:pretrained"
 
 
