@@ -91,8 +91,7 @@ def report_files(
 ) -> None:
     """Write one page of row files, which recomputes their certificates: tables, curves, and images with their votes.
 
-    With --data or --images, it shows the images and the names of the classes. All row files of a noise level must be of
-    the same images.
+    With --data or --images, it shows the images and the names of the classes. All row files must be of the same images.
 
     Example:
         rs report rows.tsv --out report.html

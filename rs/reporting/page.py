@@ -79,7 +79,7 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     """Return the page of row files of no study, each under its name.
 
     Args:
-        paths: Rows of this project, with their votes; those of a noise level are of the same images.
+        paths: Rows of this project, with their votes, all of the same images.
         pictures: The images that were certified.
     Raises:
         InputError: If rows are damaged, have no votes or labels, or are of different images.
@@ -94,8 +94,8 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
             raise InputError(f"{path} must have labels and all votes of one classifier to be reported, but it {got}")
         groups.setdefault(result.sigma, {})[result.name] = Group((result,))
         origins[_key(result)] = {"file": str(path), "command": f"rs show {path}", "parameters": {}}
-    for methods in groups.values():
-        metrics.check_comparable([result.terms for group in methods.values() for result in group.results])
+    terms = [result.terms for result in results_of(groups)]
+    metrics.check_comparable([each._replace(budget=each.budget | {"sigma": 0.0}) for each in terms])  # of any sigma
     dataset = results_of(groups)[0].sidecar.get("dataset", "images")
     about = {"dataset": dataset, "combination": "", "remarks": [], "claims": []}
     return _page(groups, about, "", origins, pictures)

@@ -281,10 +281,11 @@ def test_row_files_of_no_study_have_a_page_with_their_names_and_numbers(study):
 
 def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_path, monkeypatch):
     path = study / "results/0.25/gaussian-0.tsv"
-    rows = pd.read_csv(path, sep="\t", dtype=str)
-    rows[1:].to_csv(tmp_path / "fewer.tsv", sep="\t", index=False)
-    with pytest.raises(InputError, match="same images"):
-        page.rows_page([path, tmp_path / "fewer.tsv"])
+    for sigma in SIGMAS:
+        rows = pd.read_csv(study / f"results/{sigma}/gaussian-0.tsv", sep="\t", dtype=str)
+        rows[1:].to_csv(tmp_path / "fewer.tsv", sep="\t", index=False)
+        with pytest.raises(InputError, match="same images, got 12 and 11"):
+            page.rows_page([path, tmp_path / "fewer.tsv"])
     monkeypatch.setattr(page, "has_votes", lambda result: False)
     with refuses("must have labels and all votes of one classifier to be reported, but it has no votes"):
         page.rows_page([path])
