@@ -555,6 +555,7 @@ def test_a_page_of_one_row_file_compares_it_with_nothing(show, study):
     assert summary == f"At σ = 0.25, gaussian-0 has an ACR of {acr:.3f} ± {error:.3f}."
     assert shown.tab.locator("#acr-chart").is_visible()
     assert shown.tab.locator("figcaption", has_text="Paired difference").is_hidden()
+    assert shown.tab.locator("#cost").is_hidden()
 
 
 @needs_chromium

@@ -577,6 +577,7 @@ async function choose(sigma) {
   setOptions("ensemble", [["all", "all ensembles"], ...ensembles.map((name) => [name, name])], state.ensemble);
   setOptions("classifier", results.map((one, i) => [i, one.name.replace(/ at sigma [^,]*/, "")]), "0");
   $("ensemble").closest("section").hidden = ensembles.length === 0;
+  $("cost").hidden = !results[0].target; // rows of no study do not say how many members they are of
   showToggles();
   await update();
 }
