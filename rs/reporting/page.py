@@ -13,6 +13,7 @@ import html
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -26,6 +27,7 @@ from rs.reporting.page_data import Pictures, has_votes, packed, vote_columns
 from rs.reporting.results import Group, Groups, Result, filter_groups, results_of
 from rs.reporting.tables.ensemble_tables import families, models_by_member, with_combination
 from rs.statistics import metrics
+from rs.statistics.certificate import SET_SCOPE
 from rs.study import grid
 from rs.study.layout import pool_rows, pool_target
 
@@ -92,7 +94,8 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
             lacking = "votes" if metrics.has_labels(result.rows) else "labels"
             got = f"has no {lacking}; rs show reads it" if mode == "certify" else f"is of mode {mode}; rs show reads it"
             raise InputError(f"{path} must have labels and all votes of one classifier to be reported, but it {got}")
-        groups.setdefault(result.sigma, {})[result.name] = Group((result,))
+        classes = None if result.scope == SET_SCOPE else result.sidecar.get("classes")
+        groups.setdefault(result.sigma, {})[result.name] = Group((replace(result, classes=classes),))
         origins[_key(result)] = {"file": str(path), "command": f"rs show {path}", "parameters": {}}
     terms = [result.terms for result in results_of(groups)]
     metrics.check_comparable([each._replace(budget=each.budget | {"sigma": 0.0}) for each in terms])  # of any sigma

@@ -254,7 +254,9 @@ SET = "advmacer-0-1.set.tsv"
 def test_votes_for_no_class_make_no_certificate(tmp_path):
     study = add_set(make_study(tmp_path))
     data = data_of(page_of(study))
-    rows = certificate_rows.read_rows(study / "results" / "0.25" / "pool" / SET)
+    path = study / "results" / "0.25" / "pool" / SET
+    rows = certificate_rows.read_rows(path)
+    assert data_of(page.rows_page([path]).decode())["levels"][0]["results"][0]["classes"] is None
     names = [one["file"] for one in data["levels"][0]["results"]]
     index = names.index(f"results/tiny/0.25/pool/{SET}")
     found = page_says(data, index, "Object.values(certificates(state.classifier)).map((column) => Array.from(column))")
@@ -273,6 +275,7 @@ def test_row_files_of_no_study_have_a_page_with_their_names_and_numbers(study):
     data = data_of(page.rows_page(paths).decode())
     assert [group["name"] for group in data["levels"][0]["groups"]] == ["gaussian-0", "advmacer-0"]
     assert [result["command"] for result in data["levels"][0]["results"]] == [f"rs show {path}" for path in paths]
+    assert [result["classes"] for result in data["levels"][0]["results"]] == [CLASSES, CLASSES]
     if NODE:
         numbers = page_says(data, 0, "numbersOf(level().groups).map(({acr}) => [acr.value, acr.errorImages])")
         scores = [estimate(sample([certificate_rows.read_rows(path)], [()])) for path in paths]
