@@ -562,6 +562,13 @@ def test_a_page_of_one_row_file_compares_it_with_nothing(show, study):
 
 
 @needs_chromium
+def test_a_page_of_rows_that_are_not_sound_says_so(show, study):
+    shown = show(page.rows_page([study / "results/0.25/pool/advmacer-0-1.per-image.tsv"]))
+    assert shown.tab.locator("#summary").inner_text() == "No result has a sound one-sided certificate."
+    assert shown.tab.locator("#unsound").is_visible()
+
+
+@needs_chromium
 def test_the_summary_names_the_largest_acr_of_all_rules(show, tmp_path):
     shown = show(page_of(add_vote(make_study(tmp_path))).encode())
     assert "of all 5 models and ensembles" in shown.tab.locator("#largest").inner_text().lower()

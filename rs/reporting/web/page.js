@@ -187,7 +187,7 @@ const fullName = ({ name, ensemble, combination }) => (ensemble && combination =
 function showSummary() {
   const best = state.headline.find((one) => one.best && !one.tie);
   if (!best) {
-    $("summary").replaceChildren("No result has the votes that two-sided radii need.");
+    $("summary").replaceChildren(`No result has a sound ${state.sides}-sided certificate.`);
     $("largest").replaceChildren();
     return;
   }
@@ -577,6 +577,7 @@ async function choose(sigma) {
   setOptions("ensemble", [["all", "all ensembles"], ...ensembles.map((name) => [name, name])], state.ensemble);
   setOptions("classifier", results.map((one, i) => [i, one.name.replace(/ at sigma [^,]*/, "")]), "0");
   $("ensemble").closest("section").hidden = ensembles.length === 0;
+  if (!ensembles.length && groups.some((one) => !one.sound)) $("methods").append($("unsound")); // its section is hidden
   $("cost").hidden = !results[0].target; // rows of no study do not say how many members they are of
   showToggles();
   await update();
