@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
@@ -81,16 +81,22 @@ class PictureOptions:
         pictures = read_pictures(tree, shape, self.conversion)
         return base.for_images(tree.classes, shape, pictures.meta.name), pictures
 
-    def read(self) -> FolderImages:
+    def read(self, certified: Collection[Any] = ()) -> FolderImages:
         """Return the pictures in the folder, with the size of the first and the classes of --classes or its own.
 
+        Args:
+            certified: Fingerprints; --convert makes RGB, or grey if the fingerprint of these pictures is one of them.
         Raises:
             InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`.
         """
         from rs.data.image_folder import read_pictures
 
         tree, shape = self._listed()
-        return read_pictures(tree, shape, self.conversion)
+        pictures = read_pictures(tree, shape, self.conversion)
+        if self.convert and pictures.fingerprint not in certified:
+            grey = read_pictures(tree, (1, *shape[1:]), self.conversion)
+            return grey if grey.fingerprint in certified else pictures
+        return pictures
 
     def split_for_training(self) -> tuple[FolderImages, FolderImages]:
         """Return the pictures to train with and those to validate with, a share of each class.

@@ -101,13 +101,14 @@ def report_files(
     from rs.reporting.page import rows_page
     from rs.reporting.page_data import Pictures
     from rs.storage import files
+    from rs.storage.certificate_rows import sidecar_of
 
     if out.suffix != ".html":
         raise InputError(f"--out must be a file *.html, got {out}")
     files.check_output(out, "a page", inputs=rows, force=force)
     shown = None if data is None else Pictures.read(data)
     if pictures.images is not None:
-        shown = Pictures.of_folder(pictures.read())
+        shown = Pictures.of_folder(pictures.read([files.json_values(sidecar_of(path)).get("images") for path in rows]))
     files.write_bytes(out, rows_page(rows, shown))
     say(f"page of {', '.join(map(str, rows))} in {out}")
     print("next: rs compare A B, for differences with their errors", file=sys.stderr)

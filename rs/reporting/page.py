@@ -159,7 +159,8 @@ def _check_images(provenances: Sequence[Record], pictures: Pictures) -> None:
         if images != pictures.fingerprint:
             raise InputError(
                 f"--data or --images must hold the test images that the rows are of, {images[:12]}, got "
-                f"{pictures.fingerprint[:12]}; give what was certified, converted in the same way"
+                f"{pictures.fingerprint[:12]}; give what was certified, converted in the same way, "
+                "with --classes in the order of the model"
             )
 
 

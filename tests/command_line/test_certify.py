@@ -12,6 +12,7 @@ from rs.command_line.certify import main as certify
 from rs.command_line.exchange import export_rows as export
 from rs.command_line.predict import main as predict
 from rs.command_line.show import compare_files as compare
+from rs.command_line.show import report_files as report
 from rs.command_line.show import show_files as show
 from rs.data import prepared
 from rs.data.images import load_images as load_split
@@ -257,6 +258,18 @@ def test_a_conversion_makes_images_of_one_shape(capfd):
     how = ("--resize", "5", "--crop", "4", "--convert", *NAMED)
     assert certified(capfd, "photos", "rows.tsv", *how)[0] == 0
     assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 3
+
+
+def test_a_report_shows_the_pictures_that_a_model_took_in_grey(capfd):
+    for number, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)):
+        save(f"photos/{CLASSES[number % 2]}", number, pixels)
+    save_model(Path("model"))
+    how = ("--images", "photos", "--convert", "--out")
+    assert ended(capfd, certify, "model", "--n0", "10", "--n", "100", "--device", "cpu", *how, "rows.tsv")[0] == 0
+    assert ended(capfd, report, "rows.tsv", *how, "page.html")[0] == 0
+    Path("names.txt").write_text("right\nleft\n")
+    line = refusal(capfd, report, "rows.tsv", *NAMED, *how, "other.html")
+    assert "converted in the same way, with --classes in the order of the model" in line
 
 
 BAD = {
