@@ -35,12 +35,13 @@ class LogOptions:
         """Return the values by name.
 
         Raises:
-            InputError: If there is one and no file is a log; rows state theirs.
+            InputError: If there is one and all files are rows, which state theirs.
         """
-        from rs.storage.certificate_rows import is_field_log
+        from rs.storage.certificate_rows import COLUMNS
+        from rs.storage.tsv import read_columns
 
         names = [f"--{name}" for name, value in asdict(self).items() if value is not None]
-        if names and not any(is_field_log(path) for path in paths):
+        if names and all(read_columns(path)[: len(COLUMNS)] == COLUMNS for path in paths):
             listed = " and ".join(map(str, paths))
             options = ", ".join(names)
             raise InputError(f"{options} must be of a log in six columns, but {listed} has its own; leave it out")
