@@ -76,10 +76,12 @@ def read_alone(path: Path, **known: float | None) -> Result:
 def read_several_alone(paths: Sequence[Path], **stated: float | None) -> list[Result]:
     """Read row files that belong to no study, as :func:`read_alone`.
 
-    Each is named after its file, and the folders below the one that all share; ``.tsv`` is left out.
+    Each is named after its file, and the folders below the one that all share, without ``.tsv`` if names then differ.
     """
     shared = os.path.commonpath([path.absolute().parent for path in paths])
-    names = [str(path.absolute().relative_to(shared)).removesuffix(".tsv") for path in paths]
+    full = [str(path.absolute().relative_to(shared)) for path in paths]
+    short = [name.removesuffix(".tsv") for name in full]
+    names = short if len({*short}) == len({*full}) else full
     return [replace(read_alone(path, **stated), name=name) for name, path in zip(names, paths, strict=True)]
 
 

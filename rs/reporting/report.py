@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial as bind
@@ -187,7 +188,8 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
             raise InputError(f"{path} must have labels and radii to be drawn, but has none")
         if np.isnan(result.sigma):
             raise InputError(f"{path} must have a noise level to be drawn, but is a log that states none; give --sigma")
-        groups.setdefault(result.sigma, {})[result.name] = Group((result,))
+        name = re.sub("^_", " _", result.name).replace("$", r"\$")  # which a legend leaves out, or takes for a formula
+        groups.setdefault(result.sigma, {})[name] = Group((replace(result, name=name),))
     figure = figures.draw_certified_accuracy(curves(groups))
     figure.axes[0].set_ylabel("")  # files may be of single models or of ensembles
     _freeze_layout(figure)

@@ -1,6 +1,8 @@
 """The commands ``rs show`` and ``rs compare``, as a person runs them."""
 
 import json
+import re
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -49,6 +51,14 @@ def test_files_are_drawn(files, tmp_path, name, beginning):
     assert (tmp_path / name).read_bytes().startswith(beginning)
     drawn = (tmp_path / name).read_text(encoding="utf-8", errors="replace")
     assert name.endswith("png") or all(path.stem in drawn for path in files)
+
+
+def test_every_file_has_its_own_line_in_the_legend(files, tmp_path):
+    names = ["_one.tsv", "one", "one.tsv", "a$b_{$.tsv"]
+    copies = [shutil.copy(files[0], tmp_path / name) for name in names]
+    assert said("show", *copies, "--picture", tmp_path / "curves.svg")[0] == 0
+    drawn = re.findall("<!-- +(.*) -->", (tmp_path / "curves.svg").read_text(encoding="utf-8"))
+    assert [name for name in drawn if name in names] == names
 
 
 def test_a_picture_of_another_kind_or_of_no_radii_is_refused(files, tmp_path):
