@@ -69,6 +69,7 @@ def show_files(
         rs show theirs.log --sigma 0.5 --n 100000 --alpha 0.001
     """
     from rs.reporting.summaries import summarize_rows, summary_text
+    from rs.storage.certificate_rows import is_field_log
 
     values = logs.of_files(rows)
     summaries = [summarize_rows(path, radii_named(radii), **values) for path in rows]
@@ -78,8 +79,10 @@ def show_files(
 
         draw_files(rows, picture, **values)
     print(("\n" if as_json else "\n\n").join(texts))
-    if not as_json:
-        print("next: rs report ROWS --out report.html, or rs compare A B", file=sys.stderr)
+    if not as_json and all(summary["certified_accuracy"] for summary in summaries):  # whose images have labels
+        has_votes = not any(map(is_field_log, rows)) and all(summary["mode"] == "certify" for summary in summaries)
+        report = "rs report ROWS --out report.html, or " if has_votes else ""
+        print(f"next: {report}rs compare A B", file=sys.stderr)
 
 
 def report_files(
