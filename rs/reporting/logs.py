@@ -69,7 +69,8 @@ def read_alone(path: Path, **known: float | None) -> Result:
         check_sidecar(path, rows, sidecar, "certify again, or remove the sidecar")
     provenance = Provenance.of(sidecar) if sidecar else None
     sigma, scope = metrics.budget(rows, "sigma"), rows["scope"].iloc[0]
-    about = {"subset": subset_of(sidecar), "scope": scope, "provenance": provenance, "sidecar": sidecar}
+    subset = subset_of(sidecar) + (f", share {sidecar[SHARE]}" if SHARE in sidecar else "")
+    about = {"subset": subset, "scope": scope, "provenance": provenance, "sidecar": sidecar}
     return Result(name=str(path), sigma=sigma, seed=None, rows=rows, **about)
 
 
