@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.shell import Force, ParamsFile
-from rs.errors import printable
+from rs.errors import InputError, printable
 
 
 def bundle_study(
@@ -26,6 +26,8 @@ def bundle_study(
     from rs.reporting.bundle import make_bundle
     from rs.storage import files
 
+    if not out.name.endswith(".tar.xz"):  # so that it replaces no file of the study
+        raise InputError(f"--out must be a file *.tar.xz, got {out}")
     files.check_output(out, "a file", force=force)
     content, lines = make_bundle(root, params, dataset)
     files.write_bytes(out, content)

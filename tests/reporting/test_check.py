@@ -380,6 +380,8 @@ def test_the_library_compares_the_protocol_with_the_parameters(content):
 def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
     out = tmp_path / "tiny.tar.xz"
     words = ["bundle", "tiny", "--root", study, "--params", study / "params.yaml", "--out", out]
+    error = CliRunner().invoke(app, [*map(str, words), "--out", str(tmp_path / "params.yaml")]).exception
+    assert "--out must be a file *.tar.xz, got" in str(error)
     made = CliRunner().invoke(app, [*map(str, words)])
     said = check.check_bundle(bundle)
     assert (made.exit_code, made.stdout.splitlines(), out.read_bytes()) == (0, [*said, f"bundle in {out}"], bundle)
