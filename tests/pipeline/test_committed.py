@@ -529,19 +529,33 @@ def one_seed(root, method, level):
     return sample(rows_of(method, root / "results/cifar10-cpu" / level)[0][:1], [[0]])
 
 
-def test_longer_trainings_with_a_start_have_the_acrs_that_the_page_says(unpacked):
+def test_other_lengths_and_methods_with_a_start_have_the_acrs_that_the_page_says(unpacked):
     titles, rows = table("docs/warm-starts.md", "seconds", "method", "σ")
     assert titles == ["random weights", "start without noise", "difference"]
-    study, warm = (unpacked[name] for name in ("cifar10-cpu", "cifar10-cpu-warm"))
+    study, equal, warm = (unpacked[f"cifar10-cpu{name}"] for name in ("", "-equal-seconds", "-warm"))
+    roots = {f"{seconds:,}": (warm / f"{seconds}-random", warm / f"{seconds}-warm") for seconds in (426, 1704)}
+    others, took = {}, {}
     for seconds, method, level, *cells in rows:
-        roots = (warm / f"{seconds.replace(',', '')}-{start}" for start in ("random", "warm"))
-        random, started = (one_seed(root, method, level) for root in roots)
+        pair = roots.get(seconds, (study if method == "advmacer" else equal, warm))
+        random, started = (one_seed(root, method, level) for root in pair)
         assert cells == [*map(estimated_acr, (random, started)), estimated_gain(estimate(started, random))]
-    short = estimate(*(one_seed(root, "advmacer", "0.25") for root in (warm, study)))
-    longer = estimate(one_seed(warm / "1704-random", "advmacer", "0.25"), one_seed(warm, "advmacer", "0.25"))
+        logs = (pd.read_csv(root / f"logs/cifar10-cpu/{level}/{method}/0/history.csv") for root in pair)
+        spent = [
+            len(log) * SECONDS[method] + start for log, start in zip(logs, (0, 5 * SECONDS["gaussian"]), strict=True)
+        ]
+        took |= {(method, start): value / float(seconds.replace(",", "")) for start, value in enumerate(spent)}
+        others[seconds, method, level] = random, started
     page = words_of("docs/warm-starts.md")
-    assert f"With the same seed and 852 seconds the difference is {estimated_gain(short)}." in page
-    assert f"seconds have {estimated_gain(longer).removeprefix('+')} more than 852 with a start" in page
+    random, started = zip(*(others[seconds, "advmacer", "0.25"] for seconds in ("426", "852", "1,704")), strict=True)
+    half, same = estimate(started[0], random[1]), estimate(started[1], random[2])
+    assert half.p_value > LEVEL > same.p_value
+    assert f"tie with 852 from random weights ({estimated_gain(half).removesuffix(' tie')}); 852 with a start" in page
+    assert f"have {estimated_gain(same).removeprefix('-')} less than 1,704 from random weights" in page
+    behind = estimate(others["852", "consistency", "0.25"][0], started[1])
+    assert f"still has {estimated_gain(behind).removeprefix('+')} more at 0.25 than AdvMacer with a start" in page
+    longest = took.pop(("852", "macer", "0.25", 0))
+    assert f"MACER's training from random weights took {longest:.0f} seconds" in page
+    assert all(abs(spent / float(seconds.replace(",", "")) - 1) < 0.03 for (seconds, *_), spent in took.items())
 
 
 def test_what_a_start_gives_is_not_its_learning_rate_nor_the_absence_of_noise(unpacked):
