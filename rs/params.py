@@ -268,7 +268,10 @@ def merge_recipe(
         method: merge(values, *layers(f"{recipe}.{method}"), sigma=sigma, optional=optional),
         "training": merge(values, *training_layers(dataset, method), sigma=sigma, optional=optional),
     }
-    sections[method][0].pop("training", None)
+    own, origins = sections[method]
+    own.pop("training", None)
+    if "training" in origins and not _has(values, where := f"{origins['training']}.training"):
+        raise InputError(f"params.yaml: training must not be inside a noise level of {method}; give {where}")
     return sections
 
 

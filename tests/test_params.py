@@ -151,6 +151,14 @@ def test_a_mapping_in_a_recipe_takes_the_place_of_the_defaults_whole():
     assert said == "params.yaml: recipes.digits.macer.lam must have a value for sigma 0.25; it has 0.5"
 
 
+def test_a_training_inside_a_noise_level_is_refused():
+    levels = {0.25: {"lam": 1.0, "training": {"epochs": 2}}, 0.5: {"lam": 2.0}}
+    values = {"recipes": {"tiny": {"model": {}, "macer": levels, "training": {"epochs": 1}}}}
+    assert params.merge_recipe(values, "tiny", "macer", 0.5)["macer"][0] == {"lam": 2.0}
+    with refuses(r"inside a noise level of macer; give recipes\.tiny\.macer\.training"):
+        params.merge_recipe(values, "tiny", "macer", 0.25)
+
+
 def test_a_recipes_trainings_come_before_the_defaults_of_a_method_and_after_its_own_of_it():
     merged, origins = params.merge(LAYERED, *params.training_layers("digits", "macer"), sigma=0.5)
     assert merged == {"epochs": 12, "batch": 8, "decay": 0.1, "flip": False}

@@ -41,6 +41,7 @@ from rs.study.layout import ALONE_FILE, model_name
 from rs.study.subset import select
 
 MODULE = "rs/certification/certify_pool.py"
+STOPS_EARLY = "{} must be null where a pool is certified, which needs all n draws; or set members and ensembles to []"
 TIMED_IMAGES = 16
 """Images whose certificates a cascade is timed on."""
 
@@ -92,24 +93,19 @@ def certify_pool(
     if not entries:
         return
     if certification.stop is not None:
-        raise InputError(
-            "a pool must be certified with all n draws, got certify.stop; leave it null, or set members and ensembles "
-            "to []"
-        )
-    together = smooth(
-        Classifier(
-            name=str(ensembles),
-            module=Ensemble(models, LogitAverage()),
-            classes=tuple(images.meta.classes),
-            shape=tuple(images.meta.shape),
-            sigma=pool.sigma,
-            folders=tuple(member.path for member in pool.members),
-        ),
-        certification,
-        replace(options, device=device, calibration=folder),
+        raise InputError(STOPS_EARLY.format("certify.stop"))
+    whole = Classifier(
+        name=str(ensembles),
+        module=Ensemble(models, LogitAverage()),
+        classes=tuple(images.meta.classes),
+        shape=tuple(images.meta.shape),
+        sigma=pool.sigma,
+        folders=tuple(member.path for member in pool.members),
     )
+    together = smooth(whole, certification, replace(options, device=device, calibration=folder))
     networks = members_of(together.base)
     shared = row_identity(images, certification, pool.sigma, device, together.engine, MODULE, RULES.as_posix())
+    shared |= {"sources": whole.sources} if whole.sources else {}
     outs = {
         out / f"{name}.tsv": entry.provenance | shared | quantized_identity([networks[k] for k in entry.member_ids])
         for name, entry in entries.items()

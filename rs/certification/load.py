@@ -151,12 +151,19 @@ class Classifier:
     def sources(self) -> str | None:
         """SHA-256 of the source files of a user's model: of its function and its modules, and of what they import.
 
+        Of model folders they are those of their cards, which their networks are built with.
         Of installed packages only the files of its function and its modules are read, and of torch and torchvision none
         (``rs.models.fingerprint.sources``). Weights and attributes are part of the fingerprint; files that the
         user's code reads are not known here. It is ``None`` for models of this project.
         """
         if not is_importable(self.name):
-            return None
+            folders = [Path(folder) for part in (self, *self.parts) for folder in part.folders]
+            stated = {
+                f"{module} {code}"
+                for folder in folders
+                for module, code in checkpoint.read_card(folder).sources.items()
+            }
+            return hashlib.sha256("\n".join(sorted(stated)).encode()).hexdigest() if stated else None
         modules = own_modules(self.name.partition(":")[0], self.module)
         return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
 

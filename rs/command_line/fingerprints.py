@@ -11,8 +11,8 @@ from typing import Any
 from rs.command_line.shell import register_network_of
 from rs.data import sources
 from rs.errors import InputError
-from rs.methods import EVERY_METHOD
-from rs.params import load_section, section
+from rs.methods import DENOISERS, EVERY_METHOD, ROUTERS
+from rs.params import layers, load_section, merge, section, validate
 from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
 from rs.runtime.processes import launcher_words
@@ -44,12 +44,15 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     }
     source = sources.settings(section(values, where), where)
     parameters = stage_parameters(values, dataset)
-    for name, sections in parameters.items():
-        network, weights = (sections.get("model", {}).get(key) for key in ("network", "weights"))
-        if network or weights:
-            parameters[name] |= {
-                "network": _network_files(network, weights, {cell.seed for cell in cells(values, dataset)})
-            }
+    model, where = merge(values, *layers(f"recipes.{dataset}.model"), optional=True)[0], f"recipes.{dataset}.model"
+    network, weights = (validate(str | None, model.get(key), f"{where}.{key}") for key in ("network", "weights"))
+    if network or weights:
+        seeds = {cell.seed for cell in cells(values, dataset)}
+        for name, sections in parameters.items():
+            if "model" in sections:
+                parameters[name] |= {"network": _network_files(network, weights, seeds)}
+            elif network and name in ("weights", "certify_ensembles"):  # files of ensembles do not hold its code
+                parameters[name] |= {"network": _network_files(network, None, ())}
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
     try:
         texts = {out / f"{name}.json": json.dumps(content, allow_nan=False) for name, content in contents.items()}
@@ -61,12 +64,18 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
 
 
 def _network_files(network: str | None, weights: str | None, seeds: Iterable[int]) -> dict[str, str]:
-    """Return the SHA-256 of the source files of a user's network, by module, and of the weights of its starts."""
-    from rs.models.fingerprint import sources as source_files  # which imports torch
+    """Return the SHA-256 of a user's network: of its source files, by module, as it is built, and of its starts."""
+    from rs.models.fingerprint import model_fingerprint  # which imports torch
+    from rs.models.fingerprint import sources as source_files
+    from rs.runtime.streams import seeded
+    from rs.smoothing.user_networks import import_network
     from rs.training.start import weights_file
 
     modules = [] if network is None else [network.partition(":")[0]]
     hashes = {name: sha256(content).hexdigest() for name, content in source_files(modules).items()}
+    if network is not None:  # whose function may read weights from a file
+        with seeded(0):
+            hashes["built"] = model_fingerprint(import_network(network))
     starts = {weights_file(weights, seed) for seed in seeds} if weights is not None else set()
     return hashes | {str(path): files.sha256(path) for path in sorted(starts)}
 
@@ -78,10 +87,11 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
         InputError: If one is missing, unknown or out of range; names it.
     """
     from rs.certification.certify_model import certification_settings
-    from rs.certification.certify_pool import PoolSettings
+    from rs.certification.certify_pool import STOPS_EARLY, PoolSettings
     from rs.ensemble.declare import check_rules
     from rs.ensemble.member_outputs import WeightSettings
     from rs.methods.base import NeedsTargets
+    from rs.models.architectures import USER_NETWORKS
     from rs.training.image_votes import TargetSettings
     from rs.training.recipe import training_recipe
 
@@ -89,7 +99,11 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
     check_rules(values)
     grid = cells(values, dataset)
     for cell in with_starts(grid):
+        if cell.method in ROUTERS:
+            raise InputError(f"params.yaml: {cell.method} must be trained by rs train, not in a study; remove it")
         recipe = training_recipe(values, dataset, cell.method, cell.sigma)
+        if cell.method in DENOISERS and recipe.architecture not in USER_NETWORKS:
+            raise InputError(f"params.yaml: {cell.method} must have a network in recipes.{dataset}.model; add it")
         if isinstance(recipe.method, NeedsTargets) != cell.needs_targets:
             raise InputError(
                 f"params.yaml: methods_with_targets must be the methods that need targets, but {cell.method} is in the "
@@ -97,7 +111,9 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
             )
     if any(cell.needs_targets for cell in grid):
         load_section(values, f"recipes.{dataset}.targets", TargetSettings)
-    certification_settings(values, dataset)
+    certification = certification_settings(values, dataset)
     if values.get("ensembles") or any(cell.is_member_seed for cell in grid):  # else there is no pool
+        if certification.stop is not None:
+            raise InputError(STOPS_EARLY.format(f"params.yaml: recipes.{dataset}.certify.stop"))
         load_section(values, f"recipes.{dataset}.pool", PoolSettings)
         load_section(values, f"recipes.{dataset}.weights", WeightSettings)

@@ -223,7 +223,7 @@ def _choices(entry: _Entry, values: Mapping[str, Any], where: str) -> list[tuple
     if not choices:
         raise InputError(
             f"params.yaml: {where}.members must leave each member a seed of its own, but the grid has too few for "
-            f"{counts}; add member_seeds, or name the seeds"
+            f"{counts}; add the methods to members, and further member_seeds"
         )
     return choices
 

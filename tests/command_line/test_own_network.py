@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import rs
 from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
-from rs.command_line.fingerprints import _network_files
+from rs.command_line.fingerprints import _network_files, cell_fingerprints
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.command_line.show import report_files, show_files
@@ -31,7 +31,7 @@ from rs.models.fingerprint import model_fingerprint
 from rs.study.ensembles import Combination, EnsembleDeclaration
 from stages.ensemble import main as ensemble
 from tests.support.combinations import GOOD
-from tests.support.helpers import exit_code, python, write_params
+from tests.support.helpers import ROOT, SECTIONS, exit_code, python, tiny_params, write_params
 
 CLASSES = ("circle", "square", "stripe")
 
@@ -379,6 +379,14 @@ def test_an_ensemble_of_several_networks_loads_by_their_names(capsys):
     command(certify, *words, "--network", ",".join(names))
 
 
+READS_WEIGHTS = """
+def stored():
+    network = pretrained()
+    network.fc.bias.data.fill_(torch.load("bias.pt"))
+    return network
+"""
+
+
 SCRIPT = """
 import sys
 import numpy as np
@@ -518,6 +526,42 @@ def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
     recipe = ["--dataset", "tiny", "--data", "data", "--params", "other.yaml"]
     command(targets, "model", *recipe, "--network", "own_networks:pretrained", "--out", "targets.safetensors")
     assert json.loads(Path("model/model.json").read_text())["architecture"] == "own_networks:pretrained"
+
+
+def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
+    """Ensembles too, whose files have no code."""
+    monkeypatch.setattr("rs.runtime.code_fingerprint.stage_fingerprints", lambda *_: {})
+    Path("own_networks.py").write_text(MODULE + READS_WEIGHTS)
+    sections = SECTIONS | {"model": {"network": "own_networks:stored"}}
+    grid = {
+        "sigmas": [0.25],
+        "methods": ["macer"],
+        "seeds": [0],
+        "datasets": {"tiny": {"source": "folder", "root": "raw"}},
+    }
+    values = (
+        tiny_params(**sections)
+        | grid
+        | {
+            "combinations": {},
+            "ensembles": {},
+            "tables": {"radii": [0.0], "reference": "macer", "combination": "", "remarks": []},
+        }
+    )
+
+    def networks():
+        return {
+            name: one.get("network")
+            for name, one in cell_fingerprints(values, "tiny", Path("data"), Path("out"), ROOT).items()
+        }
+
+    found = []
+    for bias in (0.0, 0.0, 1.0):
+        torch.save(bias, "bias.pt")
+        found.append(networks())
+    assert found[0] == found[1]
+    changed = {name for name in found[0] if found[0][name] != found[2][name]}
+    assert changed == {f"parameters/tiny/{name}" for name in ("train/macer-0.25", "weights", "certify_ensembles")}
 
 
 @pytest.mark.parametrize(

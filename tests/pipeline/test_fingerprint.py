@@ -91,6 +91,10 @@ POOL = {
 }
 
 
+DENOISER = {"denoiser-mse": {"depth": 3, "width": 8}}
+STOP = {"acr_error": 0.05, "beta": 0.01, "step": 100}
+
+
 def recipe(**sections):
     """A change of the recipe alone."""
     return {"recipes": tiny(**sections)["recipes"]}
@@ -117,6 +121,16 @@ def fingerprint_of(tmp_path, **sections):
         (recipe(certify=CERTIFY | {"subset": "al"}), "a subset must be .*; got 'al'"),
         (recipe(pool={"timed": -1}), r"recipes\.tiny\.pool\.timed: Input should be greater than or equal to 0, got -1"),
         (recipe(weights={}), r"recipes\.tiny\.weights\.noises is missing"),
+        (recipe(model={"weights": {0.25: "a"}}), r"recipes\.tiny\.model\.weights: Input should be a valid string"),
+        (recipe(certify=CERTIFY | {"stop": STOP}), r"recipes\.tiny\.certify\.stop must be null where a pool is"),
+        (
+            recipe(router={"lam": 1.0}) | {"methods": ["macer", "router"]},
+            "router must be trained by rs train, not in a study; remove it",
+        ),
+        (
+            recipe(**DENOISER) | {"methods": ["macer", "denoiser-mse"]},
+            r"denoiser-mse must have a network in recipes\.tiny\.model; add it",
+        ),
         ({"recipes": {"tiny": None}}, "must have the key"),
         ({"datasets": {}}, r"must have the key datasets\.tiny"),
         ({"seeds": []}, "must list a method, a seed and a sigma at least"),
