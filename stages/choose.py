@@ -21,8 +21,10 @@ def main(
     from rs.storage import files
 
     values = read_params(params)
-    section(values, f"recipes.{dataset}")
-    grid = validate(dict[str, Any], merge(values, "grids", optional=True)[0].get(dataset, {}), f"grids.{dataset}")
+    grids = merge(values, "grids", optional=True)[0]
+    for name in (dataset, *grids):
+        section(values, f"recipes.{name}")
+    grid = validate(dict[str, Any], grids.get(dataset, {}), f"grids.{dataset}")
     if unknown := [key for key in grid if key not in GRID]:
         must = f"grids.{dataset} must have keys among {', '.join(GRID)}"
         raise InputError(f"params.yaml: {must}; got {', '.join(unknown)}")

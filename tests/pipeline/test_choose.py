@@ -57,6 +57,7 @@ def test_every_grid_is_of_a_recipe_and_has_keys_of_the_grid():
         ("recipes: {a: {}}", "b", "must have the key recipes.b; known here: a"),
         ("{recipes: {a: {}}, grids: {a: {sigma: [0.5]}}}", "a", "grids.a must have keys among sigmas, methods"),
         ("{recipes: {a: {}}, grids: {a: [0.5]}}", "a", "grids.a"),
+        ("{recipes: {a: {}}, grids: {b: {sigmas: [0.5]}}}", "a", "must have the key recipes.b"),
     ],
 )
 def test_a_mistake_is_one_line_and_changes_nothing(tmp_path, capfd, text, dataset, message):
