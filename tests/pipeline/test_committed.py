@@ -544,12 +544,23 @@ def test_other_lengths_and_methods_with_a_start_have_the_acrs_that_the_page_says
             took[seconds, method, level, start] = start + epochs * SECONDS[method]
         others[seconds, method, level] = random, started
     page = words_of("docs/warm-starts.md")
-    random, started = zip(*(others[seconds, "advmacer", "0.25"] for seconds in ("426", "852", "1,704")), strict=True)
-    half, same = estimate(started[0], random[1]), estimate(started[1], random[2])
-    assert half.p_value > LEVEL > same.p_value
-    assert f"tie with 852 from random weights ({estimated_gain(half).removesuffix(' tie')}); 852 with a start" in page
-    assert f"have {estimated_gain(same).removeprefix('-')} less than 1,704 from random weights" in page
-    behind = estimate(others["852", "consistency", "0.25"][0], started[1])
+    twice = {
+        (level, seconds): estimate(others[seconds, "advmacer", level][1], others[longer, "advmacer", level][0])
+        for level, (seconds, longer) in product(("0.25", "0.5"), (("426", "852"), ("852", "1,704")))
+    }
+    shown = {key: estimated_gain(gain) for key, gain in twice.items()}
+    assert {key for key, gain in shown.items() if gain.endswith("tie")} == {("0.25", "426"), ("0.5", "852")}
+    shown = {key: gain.removesuffix(" tie") for key, gain in shown.items()}
+    assert (
+        f"random weights at 0.25 ({shown['0.25', '426']}), and 852 with 1,704 at 0.5 ({shown['0.5', '852']})." in page
+    )
+    assert f"426 seconds at 0.5 have {shown['0.5', '426']}, 852 at 0.25 have {shown['0.25', '852']}." in page
+    gains = [
+        estimate(*reversed(others[seconds, "advmacer", level])).value
+        for level, seconds in product(("0.25", "0.5"), ("426", "852", "1,704"))
+    ]
+    assert gains[0] > gains[1] > gains[2] > 0 < gains[5] < gains[4] < gains[3]
+    behind = estimate(others["852", "consistency", "0.25"][0], others["852", "advmacer", "0.25"][1])
     assert f"still has {estimated_gain(behind).removeprefix('+')} more at 0.25 than AdvMacer with a start" in page
     longest = took.pop(("852", "macer", "0.25", 0))
     assert f"MACER's training from random weights took {longest:.0f} seconds" in page
