@@ -268,8 +268,8 @@ def merge_recipe(
         method: merge(values, *layers(f"{recipe}.{method}"), sigma=sigma, optional=optional),
         "training": merge(values, *training_layers(dataset, method), sigma=sigma, optional=optional),
     }
-    own, origins = sections[method]
-    own.pop("training", None)
+    hyperparameters, origins = sections[method]
+    hyperparameters.pop("training", None)
     if "training" in origins and not _has(values, where := f"{origins['training']}.training"):
         raise InputError(f"params.yaml: training must not be inside a noise level of {method}; give {where}")
     return sections

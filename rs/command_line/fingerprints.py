@@ -47,12 +47,10 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     model, where = merge(values, *layers(f"recipes.{dataset}.model"), optional=True)[0], f"recipes.{dataset}.model"
     network, weights = (validate(str | None, model.get(key), f"{where}.{key}") for key in ("network", "weights"))
     if network or weights:
-        seeds = {cell.seed for cell in cells(values, dataset)}
-        for name, sections in parameters.items():
-            if "model" in sections:
-                parameters[name] |= {"network": _network_files(network, weights, seeds)}
-            elif network and name in ("weights", "certify_ensembles"):  # files of ensembles do not hold its code
-                parameters[name] |= {"network": _network_files(network, None, ())}
+        trained_from = _network_files(network, weights, {cell.seed for cell in cells(values, dataset)})
+        for name in parameters:  # files of ensembles do not hold the code of their members
+            if "model" in parameters[name] or (network and name in ("weights", "certify_ensembles")):
+                parameters[name] |= {"network": trained_from}
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
     try:
         texts = {out / f"{name}.json": json.dumps(content, allow_nan=False) for name, content in contents.items()}
