@@ -67,13 +67,17 @@ def seed_sequence(seed: int, *key: int) -> np.random.SeedSequence:
 
 
 @contextmanager
-def seeded(seed: int | None) -> Iterator[None]:
-    """Seed torch's global generator of the CPU, which layers draw their weights from, and restore it afterwards.
+def seeded(seed: int | None, device: torch.device | str = "cpu") -> Iterator[None]:
+    """Seed torch's global generator, from which layers draw their weights and dropout, and restore it afterwards.
 
     Args:
         seed: ``None`` leaves the generator as it is.
+        device: A GPU whose generator is seeded too.
     """
-    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+    gpus = [device] if torch.device(device).type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus, enabled=seed is not None):
         if seed is not None:
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every device
+            for gpu in gpus:
+                torch.cuda.set_rng_state(torch.Generator(gpu).manual_seed(seed).get_state(), gpu)
         yield

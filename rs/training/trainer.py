@@ -29,7 +29,7 @@ from rs.errors import InputError
 from rs.methods.base import Method, Step, WeightsImages
 from rs.runtime import processes
 from rs.runtime.progress import progress
-from rs.runtime.streams import Stream, process_key, stream
+from rs.runtime.streams import Stream, process_key, seeded, stream
 from rs.smoothing.classifier import autocast
 from rs.storage import files
 from rs.training import attack_backend, warnings
@@ -138,8 +138,7 @@ class Trainer:
         self.network.train()
         attack_backend.freeze_norms(self.model)
         layers = stream(self.options.seed, Stream.LAYERS, epoch, *process_key(self.rank)).initial_seed()
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(layers)
+        with seeded(layers, self.device):
             means = self._means([self._step(x, y, key, **targets) for x, y, targets, key in self._steps(epoch)])
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
