@@ -29,11 +29,11 @@ from rs.smoothing.noise import noisy_pair
 from rs.smoothing.routing import RoutedClassifier
 from rs.smoothing.user_networks import (
     MODEL_KINDS,
-    class_name,
     import_network,
     is_importable,
     own_modules,
     register_network,
+    register_networks,
 )
 from rs.statistics.certificate import SET_SCOPE, radius_text
 from rs.storage import files
@@ -191,7 +191,11 @@ def load(
     name = str(model)
     if network is not None:
         has_card = Path(name, checkpoint.CARD).is_file()
-        _register(network, checkpoint.read_card(Path(name)).architecture if has_card else None)
+        in_card = checkpoint.read_card(Path(name)).architecture if has_card else None
+        if isinstance(network, str):
+            register_networks(network, in_card)
+        else:
+            register_network(network, in_card)
     if not isinstance(model, str | Path):
         classifier = _of_user(getattr(model, "__name__", type(model).__name__), as_module(model))
     elif is_importable(name):
@@ -199,16 +203,6 @@ def load(
     else:
         classifier = _from_disk(name)
     return classifier if meta is None else classifier.for_images(meta.classes, meta.shape, meta.name)
-
-
-def _register(network: str | Callable[[], nn.Module], in_card: str | None) -> None:
-    """Register networks, by the name in a card too if it is the class of what a function builds, as of ``rs.train``."""
-    if not isinstance(network, str):
-        register_network(network, in_card)
-        return
-    for each in network.split(","):
-        if register_network(each) != in_card and in_card == class_name(import_network(each)):
-            register_network(each, in_card)
 
 
 def _of_user(name: str, module: nn.Module) -> Classifier:

@@ -38,11 +38,11 @@ def main(
     from rs.data.images import load_images
     from rs.params import load_section
     from rs.runtime.device import device_named, limit_threads
-    from rs.smoothing.user_networks import register_network
+    from rs.smoothing.user_networks import register_networks
     from rs.training.image_votes import TargetSettings, write_targets
 
-    for name in network.split(",") if network else []:
-        register_network(name)
+    if network is not None:
+        register_networks(network)
     settings = load_section(values, f"recipes.{dataset}.targets", TargetSettings)
     train = load_images(data, "train")
     limit_threads(train.meta.shape)

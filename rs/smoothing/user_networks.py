@@ -45,6 +45,19 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
     return registered
 
 
+def register_networks(names: str, in_card: str | None = None) -> None:
+    """Register networks by their names, with commas between them.
+
+    Args:
+        names: As for :func:`register_network`, ``package.module:function``.
+        in_card: What the card of a model calls its network. ``rs.train`` of a network, not of a function, writes its
+            class; a function that builds one of this class is registered by that name too.
+    """
+    for name in names.split(","):
+        if register_network(name) != in_card and in_card and class_name(import_network(name)) == in_card:
+            register_network(name, in_card)
+
+
 def class_name(network: nn.Module) -> str:
     """Return ``package.module:class`` of a network."""
     return f"{type(network).__module__}:{type(network).__qualname__}"
