@@ -37,11 +37,10 @@ class LogOptions:
         Raises:
             InputError: If there is one and all files are rows, which state theirs.
         """
-        from rs.storage.certificate_rows import COLUMNS
-        from rs.storage.tsv import read_columns
+        from rs.storage.certificate_rows import is_certificate_rows
 
         names = [f"--{name}" for name, value in asdict(self).items() if value is not None]
-        if names and all(read_columns(path)[: len(COLUMNS)] == COLUMNS for path in paths):
+        if names and all(map(is_certificate_rows, paths)):
             listed = " and ".join(map(str, paths))
             options = ", ".join(names)
             raise InputError(f"{options} must be of a log in six columns, but {listed} has its own; leave it out")

@@ -189,6 +189,15 @@ def is_field_log(path: Path) -> bool:
     return tsv.read_columns(path) == FIELD_COLUMNS
 
 
+def is_certificate_rows(path: Path) -> bool:
+    """Return whether a file begins as certificate rows.
+
+    Raises:
+        InputError: If it is missing, empty, or no text.
+    """
+    return tsv.read_columns(path)[: len(COLUMNS)] == COLUMNS
+
+
 def read_any(path: Path, **known: Any) -> pd.DataFrame:
     """Read rows of either kind, which the header tells.
 
@@ -200,12 +209,11 @@ def read_any(path: Path, **known: Any) -> pd.DataFrame:
     """
     if is_field_log(path):
         return read_field_log(path, **known)
-    columns = tsv.read_columns(path)
-    if columns[: len(COLUMNS)] != COLUMNS:
+    if not is_certificate_rows(path):
         raise InputError(
             f"{path}, line 1: must be certificate rows of `rs certify`, with the columns {' '.join(COLUMNS)}, or a log "
             f"in the field's six columns, {' '.join(FIELD_COLUMNS)}, with tabs between them; got "
-            f"{tsv.shortened(repr(' '.join(columns)))}"
+            f"{tsv.shortened(repr(' '.join(tsv.read_columns(path))))}"
         )
     return read_rows(path)
 
