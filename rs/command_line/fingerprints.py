@@ -44,8 +44,9 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     }
     source = sources.settings(section(values, where), where)
     parameters = stage_parameters(values, dataset)
-    model, where = merge(values, *layers(f"recipes.{dataset}.model"), optional=True)[0], f"recipes.{dataset}.model"
-    network, weights = (validate(str | None, model.get(key), f"{where}.{key}") for key in ("network", "weights"))
+    recipe_model = f"recipes.{dataset}.model"
+    model, _ = merge(values, *layers(recipe_model), optional=True)
+    network, weights = (validate(str | None, model.get(key), f"{recipe_model}.{key}") for key in ("network", "weights"))
     if network or weights:
         trained_from = _network_files(network, weights, {cell.seed for cell in cells(values, dataset)})
         for name in parameters:  # files of ensembles do not hold the code of their members

@@ -282,11 +282,8 @@ def test_evaluation_changes_nothing_in_the_training():
 def test_the_quick_acr_is_the_acr_of_full_certificates_of_images_all_over_the_split(monkeypatch, decay):
     """Of the averaged network, where weights are averaged."""
     budget = {"eval_images": 6, "eval_n0": 20, "eval_n": 150, "eval_alpha": 0.01}
-    made, seen, pixels = (
-        trainer(eval_every=4, epochs=4, milestones=[], ema_decay=decay, **budget),
-        [],
-        PackedImages.pixels,
-    )
+    made = trainer(eval_every=4, epochs=4, milestones=[], ema_decay=decay, **budget)
+    seen, pixels = [], PackedImages.pixels
     monkeypatch.setattr(PackedImages, "pixels", lambda images, i: (seen.append(i), pixels(images, i))[1])
     made.run()
     assert seen == [0, 1, 3, 5, 7, 9]
