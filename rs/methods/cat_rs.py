@@ -82,9 +82,10 @@ def kl_attack(model: nn.Module, x: Tensor, noise: Tensor, targets: Tensor, steps
     """Move each draw away from the targets, keeping its mean and its root mean square.
 
         d <- d + 2 epsilon / T g / (||g|| + 1e-8),   g = grad KL(pi || softmax f(x + d)),   into the ball around d_0,
-        d <- mean(d_0) + (d - mean(d)) rms(d_0) / rms(d)
+        d <- mean(d_0) + (d - mean(d)) ||d_0|| / ||d||
 
-    The last line may leave the ball by a little. Nothing is clipped.
+    The last line restores the mean and the root mean square; its result may leave the ball by a little. Nothing is
+    clipped.
 
     Args:
         model: Images (N, C, H, W) -> logits (N, K); attacked in eval mode, its mode is restored.
@@ -96,12 +97,14 @@ def kl_attack(model: nn.Module, x: Tensor, noise: Tensor, targets: Tensor, steps
     """
     draws = noise.shape[1]
     images, repeated, start = x.repeat_interleave(draws, 0), targets.repeat_interleave(draws, 0), noise.flatten(0, 1)
-    mean, rms, moved = _mean(start), _mean(start**2).sqrt(), start
+    mean = _mean(start)
+    length = norms(start)
+    moved = start
     with evaluating(model):
         for _ in range(steps):
             g = noise_gradient(model, images, moved, lambda logits: kl_divergence(repeated, logits).sum() / draws)
             moved = start + project(moved + 2 * epsilon / steps * g / (norms(g) + 1e-8) - start, epsilon)
-            moved = mean + (moved - _mean(moved)) * rms / _mean(moved**2).sqrt()
+            moved = mean + (moved - _mean(moved)) * length / norms(moved)
     return moved.unflatten(0, noise.shape[:2])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from rs.errors import InputError
@@ -32,7 +32,26 @@ PORTABLE = {
 }
 """The environment of portable arithmetic."""
 
+PROCESSOR_DEPENDENT = ("sqrt", "log10", "atan", "tan")
+"""Operations of torch that code under portable arithmetic must not use; nor ``log`` in float64, nor ``x ** 0.5``.
+
+On a CPU they call the vector functions of MKL. Even where ``MKL_CBWR`` is ``COMPATIBLE``, these begin with the
+instruction RSQRTPS or RCPPS, whose result differs between Intel and AMD. Norms, the layers of a network, ``rsqrt``, and
+``log`` in float32 do not take this path.
+"""
+
 LIBRARIES = ("numpy", "torch")
+
+
+def environment_of(values: dict[str, Any], dataset: str) -> dict[str, str]:
+    """Return the environment that makes the arithmetic of a new process that of the recipe ``dataset``."""
+    is_portable = recipe_arithmetic(values, dataset) == "portable" and is_x86_64()
+    return PORTABLE if is_portable else {}
+
+
+def is_x86_64() -> bool:
+    """Return whether this machine can have portable arithmetic."""
+    return platform.machine().lower() in ("x86_64", "amd64")
 
 
 def set_arithmetic(chosen: Arithmetic, where: str) -> None:
@@ -49,7 +68,7 @@ def set_arithmetic(chosen: Arithmetic, where: str) -> None:
     """
     if chosen == "native" or current() == "portable":
         return
-    if platform.machine().lower() not in ("x86_64", "amd64"):
+    if not is_x86_64():
         print(f"warning: {where} is portable on x86-64 only; here it is native", file=sys.stderr)
         return
     loaded = [name for name in LIBRARIES if name in sys.modules]
@@ -81,6 +100,22 @@ def recipe_arithmetic(values: dict[str, Any], dataset: str) -> Arithmetic:
 def current() -> Arithmetic:
     """Return the arithmetic of this process, by its environment."""
     return "portable" if PORTABLE.items() <= os.environ.items() else "native"
+
+
+def is_processor_dependent(operation: str, arguments: Sequence[Any]) -> bool:
+    """Return whether the last bits of an operation of torch differ between Intel and AMD (:data:`PROCESSOR_DEPENDENT`).
+
+    Args:
+        operation: Its name, as ``sqrt``, ``sqrt_`` or ``_foreach_sqrt``.
+        arguments: Its positional arguments; the first one is a tensor or several.
+    """
+    name = operation.removeprefix("_foreach_").rstrip("_")
+    if name == "log":
+        first = arguments[0] if isinstance(arguments[0], list | tuple) else [arguments[0]]
+        return any(tensor.element_size() == 8 for tensor in first)
+    if name == "pow":
+        return abs(float(arguments[1])) == 0.5
+    return name in PROCESSOR_DEPENDENT
 
 
 def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:

@@ -1,0 +1,89 @@
+"""Portable arithmetic uses no operation of torch whose last bits depend on the maker of the processor."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rs.certification.certify_pool import PoolSettings, certify_pool
+from rs.methods import METHODS
+from rs.runtime.arithmetic import PORTABLE, is_processor_dependent
+from rs.smoothing.settings import SmoothingOptions
+from tests.support.helpers import trainer
+from tests.support.tiny_pool import CERTIFICATION, CPU, solve
+
+
+class WatchedOperations(TorchDispatchMode):
+    """Collects the operations that run, in forward and backward passes, and depend on the processor."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if is_processor_dependent(function.overloadpacket.__name__, args):
+            self.found.add(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture(autouse=True)
+def portable(monkeypatch):
+    """Code that asks finds portable arithmetic; which operations run does not depend on the libraries' kernels."""
+    for name, value in PORTABLE.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_step_of_a_method_depends_on_the_processor(method):
+    made = trainer(method, eval_every=1, clip_norm=1.0, ema_decay=0.9, epochs=1)
+    with WatchedOperations() as watched:
+        made.run()
+    assert watched.found == set()
+
+
+@pytest.mark.usefixtures("pool_here")
+def test_no_pool_of_ensembles_depends_on_the_processor():
+    certification = replace(CERTIFICATION, n=20, subset={"first": 2})
+    with WatchedOperations() as watched:
+        solve("again")
+        certify_pool(
+            Path("ensembles"), Path("again"), Path("data"), PoolSettings(timed=0), certification,
+            SmoothingOptions(device=CPU), out=Path("rows"), times=Path("times"),
+        )  # fmt: skip
+    assert watched.found == set()
+
+
+X = torch.rand(8, generator=torch.Generator().manual_seed(0)) + 0.5
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        torch.sqrt,
+        torch.log10,
+        torch.atan,
+        torch.tan,
+        lambda x: x.clone().sqrt_(),
+        lambda x: torch.sqrt(x, out=torch.empty_like(x)),
+        lambda x: x**0.5,
+        lambda x: x ** torch.tensor(0.5),
+        lambda x: x**-0.5,
+        lambda x: x.double().log(),
+        lambda x: torch._foreach_sqrt([x]),
+    ],
+)
+def test_a_processor_dependent_operation_is_found_in_any_form(operation):
+    with WatchedOperations() as watched:
+        operation(X)
+    assert len(watched.found) == 1
+
+
+@pytest.mark.parametrize(
+    "operation", [torch.log, torch.exp, torch.rsqrt, lambda x: x**2, lambda x: x.norm(), lambda x: x.std()]
+)
+def test_operations_that_round_in_one_way_everywhere_are_allowed(operation):
+    with WatchedOperations() as watched:
+        operation(X)
+    assert watched.found == set()
