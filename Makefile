@@ -1,28 +1,20 @@
-# `make repro` makes the study that params.yaml describes, `make study` a long one piece by piece, `make test` checks the
-# project.
+.DEFAULT_GOAL := help
 
 PYTHON ?= python3
 VENV ?= .venv
 # Cells of the pipeline that `make repro` runs at once, and tests that `make test` does.
 JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
-CELLS := train train_members targets train_from_targets start train_from_start certify certify_from_targets certify_from_start ensemble weights certify_ensembles
 
-.PHONY: repro study times test trust audit licences vulnerabilities test-portable check format docs setup setup-hashed bench
+.PHONY: help repro study times test trust audit licences vulnerabilities test-portable check format docs setup setup-hashed bench
 
-# `dvc repro` alone does the same, one cell after the other. With --single-item a cell does not look at what it depends
-# on, so several can run at once, group by group, members beside the first seeds, a few for each job at a time; the last
-# line is the plain command, which finds everything done. `fingerprint_first` always runs, so the status of the rest is
-# asked for by name.
-repro: export PATH := $(BIN):$(PATH)
-repro: setup
-	@dvc repro fingerprint_first prepare
-	@dvc status --quiet $(CELLS) tables || { cells=$$(dvc stage list --name-only) && for group in $(filter-out %_members,$(CELLS)); do \
-	    own=$$(echo "$$cells" | grep -E "^$$group(_members)?@") || continue; \
-	    share=$$(( ($$(echo "$$own" | wc -l) + $(JOBS) - 1) / $(JOBS) )); \
-	    echo "$$own" | xargs --max-procs=$(JOBS) --max-args=$$((share < 4 ? share : 4)) \
-	        dvc --wait-for-lock repro --single-item || exit 1; done; }
-	dvc repro
+# Print the targets that people use.
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+
+# `dvc repro` does the same, one cell after the other.
+repro: setup ## install, then make the study that params.yaml describes, several cells at once
+	@$(BIN)/python -m stages.repro --jobs $(JOBS)
 
 # As much of a study as fits into MINUTES (all of it without), and the rest the next time: what is stopped, by Ctrl-C too,
 # continues from its last checkpoint or image. A cell that fails stops those that need it and no others. DATASET, and its
@@ -31,7 +23,7 @@ repro: setup
 # to stop as a whole. EXECUTOR=slurm submits all cells that are missing to SLURM instead, and ends.
 study: export PATH := $(BIN):$(PATH)
 study: SHELL := /bin/bash
-study: setup
+study: setup ## a long study piece by piece: DATASET=, MINUTES=, TARGETS=, EXECUTOR=
 	$(if $(DATASET),$(BIN)/python -m stages.choose $(DATASET))
 	$(if $(EXECUTOR),$(if $(MINUTES)$(TARGETS),$(error EXECUTOR submits all cells: leave out MINUTES and TARGETS)))
 	@$(if $(EXECUTOR),SBATCH='$(SBATCH)' exec examples/$(EXECUTOR)/submit.sh;) \
@@ -42,12 +34,12 @@ study: setup
 	if [ $$code = 124 ] || [ $$code = 137 ]; then echo "The time is over; the same command continues."; else exit $$code; fi
 
 # What the study cost, by the wall times that its cells have left in logs/.
-times: setup
+times: setup ## what the study cost
 	@dataset=$$(sed -n 's/^dataset: *\([^ #]*\).*/\1/p' params.yaml); \
 	$(BIN)/python -m stages.tables $$dataset --results results/$$dataset --weights weights/$$dataset \
 	    --logs logs/$$dataset --out times/$$dataset
 
-test: setup check
+test: setup check ## install, then lint, types and tests: what continuous integration runs
 
 check:
 	$(BIN)/ruff format --check .
@@ -57,7 +49,7 @@ check:
 
 # What tries to break the promises: attacks on certificates, fuzzing, faults, and the tests of `make test` that refuse bad
 # input. At the end a table by family: tried, held or refused clearly, broken.
-trust: setup
+trust: setup ## attacks, fuzzing, faults and kills
 	$(BIN)/python -m pytest -q -m "trust or trust_only" --numprocesses=$(JOBS) --dist=worksteal
 
 # The tests under settings that imitate other processors, other BLAS kernels and another number of threads: the fast
@@ -88,19 +80,23 @@ vulnerabilities: setup
 	$(BIN)/python -m pip install --quiet pip-audit
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements.lock
 
-format:
+format: ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 # The pages as a site, in build/docs; a warning is an error.
-docs: setup
+docs: setup ## the pages as a site, in build/docs
 	$(BIN)/python -m sphinx --fail-on-warning --quiet docs build/docs
 
-setup: $(VENV)/.installed
+# uv takes a quarter of pip's time; pip is for machines whose package index only pip knows.
+PINNED := --constraint constraints.txt --editable '.[dev]'
+
+setup: $(VENV)/.installed ## install into .venv
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python $(PINNED) || $(BIN)/python -m pip install --quiet $(PINNED)
 	touch $@
 
 # The same versions, of which no file is installed whose SHA-256 is another. pip takes no editable project together with
@@ -112,7 +108,6 @@ setup-hashed:
 	touch $(VENV)/.installed
 
 requirements.lock: constraints.txt
-	$(BIN)/python -m pip install --quiet uv
 	sed '/^#/!d' $@ > $@.part
 	$(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate --python-version 3.11.5 $< >> $@.part
 	mv $@.part $@
