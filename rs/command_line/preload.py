@@ -113,6 +113,7 @@ def _run_command(connection: socket.socket) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # there is nothing left to interrupt
         sys.stdout.flush()
         sys.stderr.flush()
         with suppress(BrokenPipeError):  # the command that asked for it has ended
