@@ -99,6 +99,24 @@ def noise(device: torch.device) -> str:
     return ""
 
 
+@check("layers draw the same numbers for a seed, and the generator is restored", "rs.runtime.streams.seeded")
+def layers(device: torch.device) -> str:
+    """Draw from the global generator of the GPU under one seed twice, the second time around another seed."""
+    import torch
+
+    from rs.runtime.streams import seeded
+
+    with seeded(1, device):
+        first = torch.rand(1000, device=device)
+    with seeded(1, device):
+        with seeded(2, device):
+            other = torch.rand(1000, device=device)
+        again = torch.rand(1000, device=device)
+    if first.device.type != device.type or not torch.equal(first, again) or torch.equal(first, other):
+        return "the generator gives other numbers for one seed, or the same for two"
+    return ""
+
+
 @check(
     "a network compiled with CUDA graphs is the network, in full and in padded batches", "rs.models.backend.compiled"
 )
