@@ -131,5 +131,7 @@ def chebyshev_bounds(margins: ArrayLike, y: ArrayLike, weights: ArrayLike) -> Bo
 def _chebyshev(variances: Floats, e: Floats, others: NDArray[np.bool_]) -> Floats:
     positive = (e > 0) | ~others
     safe = np.where(others & positive, e, 1.0)
-    failures = np.where(others, variances / safe / safe, 0.0).sum(axis=-1)
+    with np.errstate(over="ignore"):  # an infinite term leaves the bound 0
+        terms = variances / safe / safe
+    failures = np.where(others, terms, 0.0).sum(axis=-1)
     return np.where(positive.all(axis=-1), (1 - failures).clip(min=0.0), 0.0)

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,3 +52,13 @@ def test_a_bound_needs_positive_mean_margins():
     assert tuple(chebyshev_bounds(z, 0, [0.5, 0.5])) == (0.0, 0.0, 0.0)
     z[0, :, 1] = 2.0
     assert tuple(chebyshev_bounds(z, 0, [0.5, 0.5])) == (1.0, 0.0, 1.0)  # the paper's e_i is that of the worst member
+
+
+def test_a_member_that_hardly_wins_leaves_the_minimum_bound_0():
+    """Its mean margin squared is below the smallest float, so Chebyshev's term is infinite; that is not a fault."""
+    z = np.zeros((2, 2, 2))
+    z[0, :, 1] = 1e-156
+    z[1, :, 1] = [1.0, 1.5]
+    found = chebyshev_bounds(z, 0, [0.5, 0.5])
+    assert found.minimum == 0
+    assert found.weighted == pytest.approx(1 - (0.125 / 0.625) ** 2)  # deviation and mean of 0.5 and 0.75
