@@ -336,17 +336,26 @@ def estimate_of(*groups: Group) -> Difference:
         if len(means) == len(groups):
             parts.append([v[0] - sum(v[1:]) for v in zip(*means, strict=True)])
     whole, size, both = parts[0], len(seeds), None
+    counted = min(map(fewest_seeds, groups))
     value, by_images = fmean(whole), stdev(whole) / math.sqrt(len(whole))
     p_value = student(value, by_images, len(whole) - 1)
-    if len(parts) == 1 + size:  # pseudo-values of the jackknife over seeds
+    if len(parts) == 1 + size and counted > 1:  # pseudo-values of the jackknife over seeds
         pairs = [zip(whole, part, strict=True) for part in parts[1:]]
-        squares = squares_of([[size * a - (size - 1) * b for a, b in pair] for pair in pairs])
+        squares = (*squares_of([[size * a - (size - 1) * b for a, b in pair] for pair in pairs])[:-1], counted)
         p_value, start = max(p_value, two_way(value, squares)), math.sqrt(max(squares[:2]))
         width = max(math.sqrt(squares[0]), 1e-6 * start)  # the least: where nothing varies, or hardly but for seeds
         if start and two_way(width, squares) > LEVEL:
             width = interval_half_width(lambda mean: two_way(mean, squares), start)
         both = float(f"{max(by_images * student_quantile(len(whole)), width) / NORMAL_QUANTILE:.6g}")
     return Difference(value, by_images, both, float(f"{p_value:.6g}"), len(whole), size)
+
+
+def fewest_seeds(group: Group) -> int:
+    """Return the number of training seeds of the method that has the fewest, as which a table of seeds counts."""
+    seeds: dict[str, set[int]] = {}
+    for method, seed in (member for result in group for member in result.members):
+        seeds.setdefault(method, set()).add(seed)
+    return min(map(len, seeds.values()))
 
 
 def squares_of(table: Sequence[Sequence[float]]) -> tuple[float, ...]:

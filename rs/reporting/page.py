@@ -222,6 +222,7 @@ def _group(
         "headline": first.ensemble is None or first.combination == combination,
         "cost": "evaluations" in first.rows and group in families(methods, str(first.combination)),
         "results": numbers_of(group.results),
+        "fewest_seeds": group.fewest_seeds,
         "members": [numbers_of(team) for team in teams] if first.members else None,
         "beside": same and numbers_of(same.results),
     }

@@ -14,7 +14,7 @@ import pandas as pd
 from rs.errors import InputError
 from rs.statistics import metrics
 from rs.statistics.certificate import UNSOUND
-from rs.statistics.comparison import Estimate, Sample, estimate, sample
+from rs.statistics.comparison import Estimate, Sample, estimate, fewest_seeds_of, sample
 from rs.statistics.metrics import Terms
 from rs.statistics.resampling import SPLITS, Split, two_sided
 from rs.study.ensembles import kind_of, trained_as
@@ -141,7 +141,17 @@ class Group:
     @cached_property
     def sample(self) -> Sample:
         """Scores of all results, with the seeds that each depends on."""
-        return sample(self.rows, [result.seeds for result in self.results])
+        return self.sample_of(self.rows)
+
+    def sample_of(self, rows: Sequence[pd.DataFrame], radius: float | None = None) -> Sample:
+        """Return the scores of rows of the same classifiers (:func:`rs.statistics.comparison.sample`)."""
+        seeds = [result.seeds for result in self.results]
+        return sample(rows, seeds, radius, self.fewest_seeds)
+
+    @property
+    def fewest_seeds(self) -> int | None:
+        """Number of training seeds of the member's method that has the fewest; ``None`` for single models."""
+        return fewest_seeds_of(result.members for result in self.results)
 
     @cached_property
     def acr(self) -> Estimate:

@@ -11,6 +11,12 @@ a value of the kernel, the mean of all is a U-statistic, and the jackknife never
 (Efron & Stein 1981). The table p of seeds by images is a two-way layout of random effects: :mod:`rs.statistics.two_way`
 computes the p-value and the interval of its mean. Student's t over images alone gives another p-value; the larger one
 of both decides. They agree in order where all classifiers have as many seeds and all seeds as many classifiers.
+
+The seeds of one method alone can make nearly all of the variance. The variance estimate then has one degree of freedom
+less than that method has seeds, however many seeds the other methods have. So the table counts as one of as many seeds
+as the method with the fewest has, on either side of a difference, and in an ensemble of several methods. This is the
+conservative choice of degrees of freedom for Student's t of two samples (Mickey & Brown 1966). Where all methods have
+the same seeds, it is the number of rows of the table.
 """
 
 from __future__ import annotations
@@ -46,11 +52,22 @@ class Sample:
     terms: Terms  # of the first classifier's rows: budget, images and labels
     scores: Floats  # whose mean is compared (:func:`sample`), (classifiers, images), by the images' numbers
     seeds: tuple[frozenset[int], ...]  # that each classifier was trained with; empty: not known
+    fewest_seeds: int | None = None  # of the method that has the fewest (:func:`fewest_seeds_of`); None: there is one
 
     def mean(self, without: int | None = None) -> Floats | None:
         """Return the mean scores (images,) of the classifiers without a seed; ``None`` if all have it."""
         is_left = [without not in seeds for seeds in self.seeds]
         return self.scores[is_left].mean(axis=0) if any(is_left) else None
+
+    @property
+    def all_seeds(self) -> frozenset[int]:
+        """The training seeds of all classifiers."""
+        return frozenset[int]().union(*self.seeds)
+
+    @property
+    def counted_seeds(self) -> int:
+        """The number of seeds that counts for degrees of freedom."""
+        return len(self.all_seeds) if self.fewest_seeds is None else self.fewest_seeds
 
 
 @dataclass(frozen=True)
@@ -82,12 +99,34 @@ class Estimate:
         return self.error * NORMAL_QUANTILE
 
 
-def sample(rows: Sequence[pd.DataFrame], seeds: Sequence[Iterable[int]], radius: float | None = None) -> Sample:
+def fewest_seeds_of(teams: Iterable[Iterable[tuple[str, int]]]) -> int | None:
+    """Return the number of training seeds of the method that has the fewest; ``None`` if there are no methods.
+
+    Args:
+        teams: Training method and seed of each member, for each ensemble.
+
+    >>> fewest_seeds_of([[("advmacer", 0), ("macer", 1)], [("advmacer", 2), ("macer", 1)]])
+    1
+    """
+    seeds: dict[str, set[int]] = {}
+    for team in teams:
+        for method, seed in team:
+            seeds.setdefault(method, set()).add(seed)
+    return min(map(len, seeds.values()), default=None)
+
+
+def sample(
+    rows: Sequence[pd.DataFrame],
+    seeds: Sequence[Iterable[int]],
+    radius: float | None = None,
+    fewest_seeds: int | None = None,
+) -> Sample:
     """Return the scores of classifiers, with the seeds that each was trained with.
 
     Args:
         rows: Of each classifier.
         seeds: Training seeds of each classifier.
+        fewest_seeds: As in :class:`Sample`.
         radius: Where the scores are to be 1 for an image that is certified at this radius, else 0, whose mean is the
             certified accuracy; ``None`` for radius times correct, whose mean is the ACR.
     Raises:
@@ -97,7 +136,7 @@ def sample(rows: Sequence[pd.DataFrame], seeds: Sequence[Iterable[int]], radius:
     metrics.check_comparable(terms)
     score = metrics.image_scores if radius is None else partial(metrics.certified_at, radius=radius)
     scores = np.stack([score(frame) for frame in rows])
-    return Sample(terms[0], scores, tuple(map(frozenset, seeds)))
+    return Sample(terms[0], scores, tuple(map(frozenset, seeds)), fewest_seeds)
 
 
 def estimate(first: Sample, second: Sample | None = None) -> Estimate:
@@ -113,6 +152,7 @@ def estimate(first: Sample, second: Sample | None = None) -> Estimate:
     metrics.check_comparable([group.terms for group in samples])
     trained_with = [seeds for group in samples for seeds in group.seeds]
     seeds = sorted(frozenset[int]().union(*trained_with))
+    counted = min(group.counted_seeds for group in samples)
     whole = _difference(samples)
     assert whole is not None  # it leaves no seed out
     images = len(whole)
@@ -122,9 +162,10 @@ def estimate(first: Sample, second: Sample | None = None) -> Estimate:
     error_images = float(whole.std(ddof=1)) / math.sqrt(images)
     by_images = _student_p_value(value, error_images, images)
     parts = [part for seed in seeds if (part := _difference(samples, seed)) is not None]
-    if not seeds or len(parts) < len(seeds) or not all(trained_with):
+    if counted < 2 or len(parts) < len(seeds) or not all(trained_with):
         return Estimate(value, error_images, None, _rounded(by_images), images, len(seeds))
     squares = two_way.mean_squares(len(seeds) * whole - (len(seeds) - 1) * np.stack(parts))
+    squares = squares._replace(seed_count=counted)
     larger = max(by_images, float(two_way.p_value(value, squares)))
     half_width = max(error_images * _student_quantile(images), two_way.half_width(LEVEL, squares))
     return Estimate(value, error_images, _rounded(half_width / NORMAL_QUANTILE), _rounded(larger), images, len(seeds))

@@ -93,6 +93,8 @@ def checked_two_way(mean, *squares):
 def checked_group(sample):
     """A sample as the checker has it: results with scores and members."""
     members = [tuple(("any", seed) for seed in seeds) for seeds in sample["seeds"]]
+    if "members" in sample:
+        members = [tuple(map(tuple, team)) for team in sample["members"]]
     results = zip(members, sample["scores"], strict=True)
     return tuple(check.Classified("", None, "", of, tuple(scores), ()) for of, scores in results)
 

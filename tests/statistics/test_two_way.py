@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rs.statistics import two_way
-from rs.statistics.comparison import LEVEL, Sample, estimate, holm
+from rs.statistics.comparison import LEVEL, Sample, estimate, fewest_seeds_of, holm
 from rs.statistics.metrics import BUDGET, Terms
 from rs.statistics.two_way import MeanSquares, half_width, mean_squares, p_value
 
@@ -50,12 +50,16 @@ def normal_scores(rng, seeds, seed_variance, interaction):
     return np.sqrt(IMAGES) * rng.standard_normal(IMAGES) + by_seed + rest
 
 
+def sample_of(scores, seeds, **fewest):
+    terms = Terms("certify", dict.fromkeys(BUDGET, 1.0), np.arange(IMAGES), np.zeros(IMAGES))
+    return Sample(terms, scores, tuple(map(frozenset, seeds)), **fewest)
+
+
 def p_value_of_sub_ensembles(scores, members, effects=0.0):
     """P-value of the mean of all sub-ensembles, each the mean of its members and of an effect of its own."""
     chosen = list(combinations(range(len(scores)), members))
-    terms = Terms("certify", dict.fromkeys(BUDGET, 1.0), np.arange(IMAGES), np.zeros(IMAGES))
     means = np.stack([scores[list(seeds)].mean(axis=0) for seeds in chosen])
-    return estimate(Sample(terms, means + effects, tuple(map(frozenset, chosen)))).p_value
+    return estimate(sample_of(means + effects, chosen)).p_value
 
 
 @pytest.mark.parametrize(("seeds", "members"), [(3, 2), (4, 3)])
@@ -84,6 +88,46 @@ def test_effects_far_from_normal_break_the_level(monkeypatch):
         images = np.sqrt(IMAGES) * rng.standard_normal((1, IMAGES))
         wrong += p_value_of_sub_ensembles(np.repeat(images, 4, axis=0), 3, np.array(largest)[:, None]) <= LEVEL
     assert wrong > stats.binom.isf(NULL, trials, 2 * LEVEL)
+
+
+UNEQUAL = [([0, 1, 2], [0, 1]), ([0, 1, 2, 3, 4], [0, 1]), ([0, 1], [2, 3, 4]), ([0, 1, 2], [3, 4, 5])]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), UNEQUAL)
+def test_a_difference_keeps_the_level_where_the_seeds_of_its_sides_differ(monkeypatch, ours, theirs):
+    """Most of the variance is that of the seeds of one side, the one with fewer of them."""
+    monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
+    rng, p_values = np.random.default_rng(0), []
+    few, many = sorted((ours, theirs), key=len)
+    for _ in range(STUDIES):
+        first = normal_scores(rng, len(few), 50.0, 0.5)
+        second = normal_scores(rng, len(many), 0.0, 0.5)
+        p_values.append(estimate(sample_of(first, [[s] for s in few]), sample_of(second, [[s] for s in many])).p_value)
+    assert not rejects_too_often(np.array(p_values))
+
+
+def test_an_ensemble_keeps_the_level_where_its_methods_have_different_numbers_of_seeds(monkeypatch):
+    """Pairs of a method with five seeds and one with two, whose seeds make most of the variance."""
+    monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
+    rng, p_values = np.random.default_rng(0), []
+    pairs = [(a, b) for a in range(5) for b in range(2) if a != b]
+    teams = [(("many", a), ("few", b)) for a, b in pairs]
+    for _ in range(STUDIES):
+        many = normal_scores(rng, 5, 0.0, 0.5)
+        few = normal_scores(rng, 2, 50.0, 0.5)
+        scores = np.stack([(many[a] + few[b]) / 2 for a, b in pairs])
+        p_values.append(estimate(sample_of(scores, pairs, fewest_seeds=fewest_seeds_of(teams))).p_value)
+    assert not rejects_too_often(np.array(p_values))
+
+
+@pytest.mark.parametrize("components", [(0.0, 0.5), (8.0, 0.5)])
+def test_with_three_seeds_a_verdict_among_36_needs_19_to_35_standard_errors(components):
+    """For a power of 80 %, as the page on tables says."""
+    errors, squares = simulated(np.random.default_rng(0), 3, *components)
+    standard_error = np.sqrt(1 + sum(components))
+    found = [(p_value(errors + size * standard_error, squares) <= LEVEL / 36).sum() for size in (19, 35)]
+    assert found[0] <= stats.binom.isf(NULL, TRIALS, 0.8)
+    assert found[1] >= stats.binom.isf(1 - NULL, TRIALS, 0.8)
 
 
 @pytest.mark.parametrize(("seed_variance", "interaction"), [(8.0, 0.5), (50.0, 0.01)])

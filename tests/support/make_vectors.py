@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from rs.reporting.tables.formatting import decimals_needed
-from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate
+from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, fewest_seeds_of
 from rs.statistics.metrics import BUDGET, Terms
 from rs.statistics.radius import two_sided_radius
 from rs.statistics.two_way import MeanSquares, half_width, p_value
@@ -36,10 +36,15 @@ def bounds(votes, draws, alpha):
     ]
 
 
+def made(sample):
+    """A sample as the library has it."""
+    seeds = tuple(map(frozenset, sample["seeds"]))
+    return Sample(TERMS, np.array(sample["scores"]), seeds, sample.get("fewestSeeds"))
+
+
 def estimated(samples):
     """Value, both errors, p-value and tie."""
-    ours, *theirs = (Sample(TERMS, np.array(s["scores"]), tuple(map(frozenset, s["seeds"]))) for s in samples)
-    found = estimate(ours, *theirs)
+    found = estimate(*map(made, samples))
     return [found.value, found.error_images, found.error, found.p_value, found.tie]
 
 
@@ -71,13 +76,24 @@ MAKERS = {
 
 
 def samples():
-    """Scores of 2 to 4 classifiers on 12 images, of one, two or three seeds each, and samples of differences."""
+    """Scores of 2 to 4 classifiers on 12 images, of one, two or three seeds each, and samples of differences.
+
+    The last ones have fewer seeds on one side, other seeds, and an ensemble whose methods have three and two.
+    """
     rng = np.random.default_rng(0)
     for seeds in ([[0]], [[]], [[0], [1]], [[0], [1], [2]], [[0, 1], [0, 2], [1, 2]]):
         first, second = (rng.normal(level, 0.3, (len(seeds), 12)).round(3).tolist() for level in (0.6, 0.5))
         yield [{"scores": first, "seeds": seeds}]
         yield [{"scores": first, "seeds": seeds}, {"scores": second, "seeds": seeds}]
         yield [{"scores": first, "seeds": seeds}, {"scores": second[:1], "seeds": [[0]]}]
+    for seeds in ([[0], [1]], [[3], [4]]):  # fewer than three, or others
+        first = rng.normal(0.6, 0.3, (3, 12)).round(3).tolist()
+        second = rng.normal(0.5, 0.3, (len(seeds), 12)).round(3).tolist()
+        yield [{"scores": first, "seeds": [[0], [1], [2]]}, {"scores": second, "seeds": seeds}]
+    members = [[["a", one], ["b", other]] for one in range(3) for other in range(2) if one != other]
+    mixed = {"members": members, "seeds": [[seed for _, seed in team] for team in members]}
+    mixed |= {"fewestSeeds": fewest_seeds_of(members)}
+    yield [mixed | {"scores": rng.normal(0.6, 0.3, (len(members), 12)).round(3).tolist()}]
 
 
 def arguments():

@@ -21,7 +21,7 @@ from rs.reporting.results import Group, Groups, Result, best, results_of
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import Row, Table, acr_cell, build_table, difference, marked, plain
 from rs.statistics import metrics
-from rs.statistics.comparison import Estimate, Sample, estimate, sample
+from rs.statistics.comparison import Estimate, Sample, estimate, fewest_seeds_of, sample
 from rs.statistics.resampling import with_fewer_draws
 from rs.study.layout import model_name
 
@@ -148,7 +148,7 @@ def gains(groups: Groups, radii: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
         single, size = best[0, False], max(best)[0]
         ensembles = [best[kind] for kind in ((size, False), (size, True)) if size and kind in best]
         for group, radius in product(ensembles, radii[sigma]):
-            compared = [sample(side.rows, side.sample.seeds, radius) for side in (group, single)]
+            compared = [side.sample_of(side.rows, radius) for side in (group, single)]
             points.append((sigma, group.first.name, single.first.name, radius, *_three(estimate(*compared))))
     return pd.DataFrame(points, columns=["sigma", "method", "single", "radius", "gain", "error_images", "error"])
 
@@ -215,10 +215,9 @@ def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[tuple[int, 
     costs = sorted({round((n0 + n) * 2 ** (half / 2)) for half in halves})
     draws = {cost: int(cost / each) - n0 for cost in costs}
     affordable = {cost: number for cost, number in draws.items() if n0 <= number < n} | {round(each * (n0 + n)): n}
-    seeds = [result.seeds for result in group.results]
     fewer = zip(*(with_fewer_draws(frame, affordable.values()) for frame in group.rows), strict=True)
     # what is compared has the same cost, not the same number of draws
-    samples = [replace(sample(rows, seeds), terms=group.sample.terms) for rows in fewer]
+    samples = [replace(group.sample_of(rows), terms=group.sample.terms) for rows in fewer]
     return list(zip(affordable.items(), samples, strict=True))
 
 
@@ -251,7 +250,10 @@ def samples_of_members(teams: Sequence[Members], methods: Mapping[str, Group]) -
     seeds = tuple(frozenset(seed for _, seed in team) for team in teams)
     means = [np.mean([scores[member] for member in team], axis=0) for team in teams]
     largest = [scores[max(team, key=lambda member: scores[member].mean())] for team in teams]
-    return Sample(every.terms, np.stack(means), seeds), Sample(every.terms, np.stack(largest), seeds)
+    fewest = fewest_seeds_of(teams)
+    of_means = Sample(every.terms, np.stack(means), seeds, fewest)
+    of_largest = Sample(every.terms, np.stack(largest), seeds, fewest)
+    return of_means, of_largest
 
 
 def _ensembles(methods: Mapping[str, Group]) -> dict[str, Group]:

@@ -90,15 +90,15 @@ function certificatesOf(one, index) {
 
 const certificates = (index) => state.certificates(index);
 
-/** Return the scores of results as a sample; several results stand for one classifier as their mean. */
-function sampleOf(teams) {
+/** Return the scores of results of a group as a sample; several results stand for one classifier as their mean. */
+function sampleOf(group, teams) {
   const all = teams.map((team) => team.map((i) => certificates(i)?.score));
   if (all.flat().includes(undefined)) return null;
   const seeds = teams.map((team) => [...new Set(team.flatMap((i) => level().results[i].seeds))]);
-  return { scores: all.map((team) => meanOf(team)), seeds };
+  return { scores: all.map((team) => meanOf(team)), seeds, fewestSeeds: group.fewest_seeds };
 }
 
-const samples = (group) => sampleOf(group.results.map((i) => [i]));
+const samples = (group) => sampleOf(group, group.results.map((i) => [i]));
 
 /** Return the share of images that are right with at least a radius, mean over the results. */
 function accuracy(group, radius) {
@@ -218,8 +218,8 @@ function showCombinations() {
 function combinationRows(groups) {
   return numbersOf(groups).map((one, i) => {
     const { group } = one;
-    const members = group.members?.every((team) => team.length) ? sampleOf(group.members) : null;
-    const beside = group.beside && sampleOf(group.beside.map((k) => [k]));
+    const members = group.members?.every((team) => team.length) ? sampleOf(group, group.members) : null;
+    const beside = group.beside && sampleOf(group, group.beside.map((k) => [k]));
     const draws = moments(group.results.map((k) => level().results[k].evaluations)).mean;
     const dagger = group.sound ? "" : element("a", { href: "#unsound", title: "not sound: see below the table" }, " †");
     const scope = soft(group.sound ? ` ${group.scope}` : ` ${group.scope}: not sound`);

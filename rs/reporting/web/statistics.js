@@ -336,8 +336,9 @@ function isTie(value, errorImages, error, images) {
 /**
  * Return the mean score of a sample, or of its paired difference to another one, with both errors.
  *
- * A sample has `scores`, an array for each classifier, and `seeds`, the training seeds of each. `error` is over images
- * and training seeds, null where one training is all there is (rs.statistics.comparison.estimate).
+ * A sample has `scores`, an array for each classifier, `seeds`, the training seeds of each, and `fewestSeeds`, the
+ * number of seeds of the method that has the fewest, null where there is one method. `error` is over images and training
+ * seeds, null where one training is all there is (rs.statistics.comparison.estimate).
  */
 function estimate(...samples) {
   const seeds = [...new Set(samples.flatMap((one) => one.seeds.flat()))];
@@ -347,10 +348,12 @@ function estimate(...samples) {
   const errorImages = Math.sqrt(variance / images);
   const byImages = pValue(value, errorImages, images - 1);
   const parts = seeds.map((seed) => differenceWithout(samples, seed));
-  const known = seeds.length > 0 && !parts.includes(null) && samples.every((one) => one.seeds.every((s) => s.length));
+  const counted = Math.min(...samples.map((one) => one.fewestSeeds ?? new Set(one.seeds.flat()).size));
+  const known = counted > 1 && !parts.includes(null) && samples.every((one) => one.seeds.every((s) => s.length));
   let [error, p] = [null, byImages];
   if (known) {
-    const squares = meanSquares(parts.map((part) => part.map((v, i) => seeds.length * whole[i] - (seeds.length - 1) * v)));
+    const table = parts.map((part) => part.map((v, i) => seeds.length * whole[i] - (seeds.length - 1) * v));
+    const squares = { ...meanSquares(table), seedCount: counted };
     p = Math.max(byImages, twoWayPValue(value, squares));
     error = rounded(Math.max(errorImages * studentQuantile(images), twoWayHalfWidth(squares)) / NORMAL);
   }
