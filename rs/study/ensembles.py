@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
-from rs.errors import InputError
+from rs.errors import InputError, did_you_mean
 from rs.params import MAX_NAME, Count, NonNegativeCount, load_section, merge, validate, validated
 
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
@@ -176,9 +176,9 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
     """Return each of ``ensembles`` with each of its ``combinations``; none if there is no such key.
 
     Raises:
-        InputError: If an entry is not one, names a combination that there is none of, or one twice, asks for more seeds
-            than the grid trains, makes too long a name of a file, or shares its name with a method; or if what the grid
-            lists is no list of names or seeds.
+        InputError: If an entry is not one, names a combination that there is none of, or one twice, asks for a method
+            or for more seeds than the grid trains, makes too long a name of a file, or shares its name with a method;
+            or if what the grid lists is no list of names or seeds.
 
     >>> values = {"combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}, "methods": ["macer"],
     ...           "seeds": [0, 1, 2], "ensembles": {"macer x2": {"members": {"macer": 2}, "combinations": ["mme"]}}}
@@ -187,7 +187,7 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
     """
     entries = validate(dict[_Name, dict[str, Any]], values.get("ensembles") or {}, "ensembles")
     combinations = declared_combinations(values) if entries else {}
-    methods = {name for key, _ in _TRAINED for name in _names(values, key)}
+    methods = list(dict.fromkeys(name for key, _ in _TRAINED for name in _names(values, key)))
     declarations = []
     for name, fields in entries.items():
         where = f"ensembles.{name}"
@@ -196,7 +196,7 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
             raise InputError(f"params.yaml: {where} must not have the name of a method")
         if len({*entry.combinations}) < len(entry.combinations):
             raise InputError(f"params.yaml: {where}.combinations must be different, got {entry.combinations}")
-        choices = _choices(entry, values, where)
+        choices = _choices(entry, values, methods, where)
         for key in entry.combinations:
             _check_fits(combinations, key, len(choices[0]), where)
         for key, members in product(entry.combinations, choices):
@@ -210,8 +210,10 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
     return declarations
 
 
-def _choices(entry: _Entry, values: Mapping[str, Any], where: str) -> list[tuple[tuple[str, int], ...]]:
-    """Return the members of each ensemble of an entry."""
+def _choices(
+    entry: _Entry, values: Mapping[str, Any], methods: Sequence[str], where: str
+) -> list[tuple[tuple[str, int], ...]]:
+    """Return the members of each ensemble of an entry, of the methods that the grid trains."""
     if any(isinstance(seeds, list) for seeds in entry.members.values()):
         listed = validate(_Seeds, entry.members, f"{where}.members")
         members = tuple((method, seed) for method, seeds in listed.items() for seed in seeds)
@@ -219,6 +221,12 @@ def _choices(entry: _Entry, values: Mapping[str, Any], where: str) -> list[tuple
             raise InputError(f"params.yaml: {where}.members must name each seed once, got {listed}")
         return [members]
     counts = validate(_Numbers, entry.members, f"{where}.members")
+    for method in counts:
+        if method not in methods:
+            raise InputError(
+                f"params.yaml: {where}.members must be among {', '.join(methods)}; got {method}"
+                f"{did_you_mean(method, methods) or '; add it to members'}"
+            )
     choices = [*_apart({method: (count, _seeds(values, method)) for method, count in counts.items()})]
     if not choices:
         raise InputError(

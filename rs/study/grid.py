@@ -7,7 +7,7 @@ from dataclasses import field
 from itertools import product
 from typing import Any
 
-from rs.errors import InputError
+from rs.errors import InputError, did_you_mean
 from rs.params import (
     Count,
     NonNegativeCount,
@@ -69,8 +69,8 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
 
     Raises:
         InputError: If there is none, a key is missing, a list has an entry twice, or targets have no model;
-            or if ``warm_start`` has a method that the grid trains otherwise, methods without seeds, or seeds without
-            methods.
+            if a method would be trained twice with a seed; or if ``warm_start`` has a method that the grid trains
+            otherwise, methods without seeds, or seeds without methods.
     """
     optional: dict[str, Any] = {"members": [], "member_seeds": [], "methods_with_targets": [], "warm_start": {}}
     stated = optional | {key: value for key, value in values.items() if value is not None}
@@ -92,7 +92,12 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
             "add what is missing, or empty both"
         )
     first = [*product(methods, first_seeds)]
-    further = [pair for pair in product(members, seeds) if pair not in first]
+    further = [*product(members, seeds)]
+    if twice := [f"{method} with seed {seed}" for method, seed in further if (method, seed) in first]:
+        raise InputError(
+            "params.yaml: member_seeds must be none of seeds for methods that are in members too, got "
+            f"{', '.join(twice)} twice; remove the seed from one of the two"
+        )
     start_sigma = stated["warm_start"].get("sigma", warm.sigma)  # likewise
     starts = {seed: GridCell(dataset, START, start_sigma, seed) for seed in warm.seeds}
     grid = [
@@ -213,8 +218,10 @@ def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridC
         )
     wanted = {pair for ensemble in declared(values) for pair in ensemble.members}
     for method, seed in sorted(wanted - set(here)):
+        trained = {method for method, _ in here}
+        add = "; add it to members and member_seeds, or remove the ensembles (ensembles: null)"
+        advice = add if method in trained else did_you_mean(method, trained) or add
         raise InputError(
-            f"params.yaml: ensembles need {method} with seed {seed}, but the grid does not train it; add it to members "
-            "and member_seeds, or remove the ensembles (ensembles: null)"
+            f"params.yaml: ensembles need {method} with seed {seed}, but the grid does not train it{advice}"
         )
     return [cell for pair, cell in here.items() if cell.is_member_seed or pair in wanted]

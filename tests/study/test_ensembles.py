@@ -119,6 +119,7 @@ BAD_ENTRIES = [
     (entry(members={"macer": [1, 1]}), "ensembles.a.members must name each seed once, got {'macer': [1, 1]}"),
     (entry(members={"macer": 1, "gaussian": [0]}), "ensembles.a.members.macer: Input should be a valid list, got 1"),
     (entry(members={"macer": 1}), "ensembles.a.members must leave each member a seed of its own"),
+    (entry(members={"macr": 1}), "ensembles.a.members must be among macer; got macr; did you mean 'macer'?"),
     (entry(combinations=["average", "printed"]), "ensembles.a, combination printed: the printed weights must be of 2"),
     (entry(combinations=["set"]), "ensembles.a, combination set: low and high must leave room for 1 weights"),
 ]
@@ -198,6 +199,9 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
         assert [one.members for one in found if one.key == "average"] == expected
         assert [one.members for one in found if one.key == "mme"] == expected
         assert len({one.slug for one in found}) == len(found) == 2 * len(expected)
+    elif unknown := [method for method in wanted if method not in grid["methods"] + grid["members"]]:
+        with pytest.raises(InputError, match=rf"members must be among .*; got {unknown[0]}"):
+            of(values, **grid)
     else:
         with pytest.raises(InputError, match=r"members must leave each member a seed of its own, but "):
             of(values, **grid)
@@ -227,5 +231,8 @@ def test_a_pool_holds_further_seeds_and_the_members_of_ensembles_and_no_other_ce
 
 def test_a_member_that_the_grid_does_not_train_is_named():
     values = REAL | {"ensembles": {"a": entry(members={"macer": [0, 9]})}}
-    with pytest.raises(InputError, match="ensembles need macer with seed 9, but the grid does not train it"):
+    with pytest.raises(InputError, match="ensembles need macer with seed 9, but the grid does not train it; add it"):
+        pool_cells(values, REAL["dataset"], REAL["sigmas"][0])
+    values = REAL | {"ensembles": {"a": entry(members={"mcer": [0]})}}
+    with pytest.raises(InputError, match=r"ensembles need mcer with .*; did you mean 'macer'"):
         pool_cells(values, REAL["dataset"], REAL["sigmas"][0])

@@ -66,6 +66,7 @@ TWICE = [
 ]
 NEEDS = "must have gaussian among methods"
 ONLY_ONE = "warm_start.methods, methods and members must be different"
+TRAINED_TWICE = "member_seeds must be none of seeds for methods that are in members too, got macer with seed 0"
 BOTH = "warm_start must have methods and seeds, or neither"
 
 
@@ -73,6 +74,8 @@ BOTH = "warm_start must have methods and seeds, or neither"
     ("values", "message"),
     [
         *((PLAIN | {key: entries}, f"{key} must be different") for key, entries in TWICE),
+        (PLAIN | {"members": ["gaussian", "macer"], "member_seeds": [1, 0]}, TRAINED_TWICE),
+        (WITH_TARGETS | {"members": ["cat-rs"], "member_seeds": [0]}, "got cat-rs with seed 0"),
         (WITH_STARTS | {"methods": ["gaussian", "macer"]}, ONLY_ONE),
         (WITH_STARTS | {"members": ["macer"], "member_seeds": [1]}, ONLY_ONE),
         (WITH_STARTS | {"warm_start": {"methods": ["macer"], "seeds": [1, 1]}}, "warm_start.seeds must be different"),
@@ -93,6 +96,11 @@ BOTH = "warm_start must have methods and seeds, or neither"
 def test_a_grid_at_fault_is_refused(values, message):
     with pytest.raises(InputError, match=re.escape(message)):
         grid.cells(values, "tiny")
+
+
+def test_a_member_may_have_the_seeds_of_methods_that_it_is_not_among():
+    cells = grid.cells(PLAIN | {"members": ["gaussian"], "member_seeds": [0, 1]}, "tiny")
+    assert [(cell.method, cell.seed) for cell in cells] == [("macer", 0), ("gaussian", 0), ("gaussian", 1)]
 
 
 def test_the_tiny_study_has_every_cell_once():
