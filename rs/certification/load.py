@@ -21,6 +21,7 @@ from rs.errors import InputError
 from rs.models import InferenceEngine, Precision, checkpoint
 from rs.models.backend import device_of
 from rs.models.fingerprint import sources
+from rs.runtime.device import warn_of_slow_bfloat16
 from rs.smoothing import Noise
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
@@ -95,6 +96,7 @@ class Classifier:
                 "nn.Module"
             )
         home = device_of(self.module) if device is None else torch.device(device)
+        warn_of_slow_bfloat16(home.type, precision)
         if self.shape:
             with user_code(f"{self.name} must run on {home}"):
                 check_deterministic(self.module.to(home), noisy_pair(self.shape, home))

@@ -6,13 +6,15 @@ import ctypes
 import math
 import os
 import platform
+import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
 
 from rs.errors import InputError
-from rs.runtime import arithmetic
+from rs.runtime import arithmetic, processes
 
 SMALL_IMAGE = 1024
 """Values in an image (C * H * W) below which one thread is fastest."""
@@ -74,6 +76,24 @@ def keep_memory() -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt
     return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))  # from the heap, which is never trimmed
+
+
+@cache
+def warn_of_slow_bfloat16(device_type: str, precision: str) -> None:
+    """Write to stderr, once per process, if bfloat16 is to run on a CPU that has no instructions for it.
+
+    Such a CPU converts every product to float32 and back. torch names the instructions ``avx512_bf16`` and ``amx_bf16``
+    on x86-64, ``bf16`` and ``sve_bf16`` on ARM.
+    """
+    if precision != "bfloat16" or device_type != "cpu" or processes.rank_and_world_size()[0] != 0:
+        return
+    capabilities = torch.cpu.get_capabilities()
+    if not any(has for name, has in capabilities.items() if name.endswith("bf16")):
+        print(
+            "warning: precision bfloat16 is slower than float32 on this CPU, which has no bfloat16 instructions; "
+            "precision float32 is faster, most of all with the engine folded",
+            file=sys.stderr,
+        )
 
 
 def limit_threads(shape: Sequence[int]) -> None:

@@ -28,6 +28,7 @@ from rs.data.prepared import Epoch, Images
 from rs.errors import InputError
 from rs.methods.base import Method, Step, WeightsImages
 from rs.runtime import processes
+from rs.runtime.device import warn_of_slow_bfloat16
 from rs.runtime.progress import progress
 from rs.runtime.streams import Stream, process_key, seeded, stream
 from rs.smoothing.classifier import autocast
@@ -76,6 +77,7 @@ class Trainer:
         self.targets = targets if targets is None else targets.to(options.device)
         self.rank, self.world_size = processes.rank_and_world_size()
         self._check()
+        warn_of_slow_bfloat16(self.device.type, settings.precision)
         self.parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
         alone = self.world_size == 1  # else compiling, which tries a backward pass, would set off the averaging
         slower = self.device.type == "cpu" and settings.precision == "bfloat16"  # compiled batch norms are

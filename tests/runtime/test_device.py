@@ -7,9 +7,10 @@ import resource
 import pytest
 import torch
 
+from rs.certification.load import load
 from rs.errors import InputError
 from rs.runtime import device
-from tests.support.helpers import python
+from tests.support.helpers import python, smallnet, trainer
 
 FAULTS = """
 import ctypes, resource, torch
@@ -77,3 +78,58 @@ def test_another_c_library_is_left_alone(monkeypatch):
     monkeypatch.setattr("ctypes.CDLL", lambda name: pytest.fail("malloc is tuned"))
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
     assert not device.keep_memory()
+
+
+# ------------------------------------------------------------------------------------------ bfloat16
+
+X86 = {"architecture": "x86_64", "avx512_f": True, "l2_cache_size": 2**20, "avx512_bf16": False, "amx_bf16": False}
+ARM = {"architecture": "aarch64", "neon": True, "bf16": False}
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """A function that makes the processor one with these capabilities."""
+
+    def with_capabilities(capabilities):
+        monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities)
+        device.warn_of_slow_bfloat16.cache_clear()
+
+    yield with_capabilities
+    device.warn_of_slow_bfloat16.cache_clear()
+
+
+def runs(precision):
+    """What smooths a network, and what trains one, both without running it."""
+    return [lambda: load(smallnet()).smooth(0.25, precision=precision), lambda: trainer(precision=precision)]
+
+
+@pytest.mark.parametrize("of", [0, 1], ids=["smoothed", "trained"])
+@pytest.mark.parametrize("capabilities", [X86, ARM], ids=["x86-64", "ARM"])
+def test_bfloat16_warns_once_on_a_cpu_without_instructions_for_it(processor, capsys, capabilities, of):
+    processor(capabilities)
+    for _ in range(2):
+        runs("bfloat16")[of]()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: precision bfloat16 is slower than float32 on this CPU")
+
+
+@pytest.mark.parametrize("of", [0, 1], ids=["smoothed", "trained"])
+@pytest.mark.parametrize("capability", ["avx512_bf16", "amx_bf16", "bf16", "sve_bf16"])
+def test_bfloat16_does_not_warn_on_a_cpu_with_instructions_for_it(processor, capsys, capability, of):
+    processor(X86 | {capability: True})
+    runs("bfloat16")[of]()
+    assert not capsys.readouterr().err
+
+
+def test_neither_float32_nor_a_gpu_nor_a_further_process_warns(processor, capsys, monkeypatch):
+    processor(X86)
+    for make in runs("float32"):
+        make()
+    device.warn_of_slow_bfloat16("cuda", "bfloat16")
+    monkeypatch.setattr("rs.runtime.processes.rank_and_world_size", lambda: (1, 2))
+    device.warn_of_slow_bfloat16("cpu", "bfloat16")
+    assert not capsys.readouterr().err
+
+
+def test_torch_knows_the_capabilities_of_this_processor():
+    assert "architecture" in torch.cpu.get_capabilities()
