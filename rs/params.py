@@ -284,7 +284,7 @@ def _has(values: Any, key: str) -> bool:
 
 
 def base_dataset(values: dict[str, Any], dataset: str) -> str:
-    """Return the data set under a recipe's name: ``cifar10`` for ``cifar10-long``."""
+    """Return the data set under a recipe's name: ``cifar10`` for ``cifar10-cpu``."""
     where = f"datasets.{dataset}"
     return validate(str, merge(values, where, optional=True)[0].get("dataset") or dataset, f"{where}.dataset")
 

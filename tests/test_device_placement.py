@@ -151,7 +151,6 @@ PATHS |= {
 PATHS |= {
     f"training, {method} {' '.join(map(str, changes.values()))}": partial(training, method=method, parameters=changes)
     for method, changes in (
-        ("smoothadv", {"attack": "pgd-free", "steps": 2}),
         ("consistency", {"steps": 1, "epsilon": 0.2}),
         ("smoothmix", {"one_step": True}),
         ("advmacer", {"fresh_draws": True}),
@@ -205,7 +204,6 @@ def attacks(device, folder):
     attack.pgd(model, x, y, noise, 1, 0.2)
     attack.mixing_path(model, x, y, noise, 1, 0.2)
     attack.projected_path_attack(model, x, y, noise, 1, 0.2)
-    attack.pgd(model, x, y, noise, 1, 0.2, direction=lambda u: attack.stein_direction(model, u, y, noise))
     soft_probabilities(attack.forward(model, x, noise))
 
 

@@ -284,8 +284,8 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
 
 
 def test_a_recipe_may_be_of_a_data_set_of_another_name():
-    values = {"datasets": {"cifar10-long": {"dataset": "cifar10"}, "other": {"dataset": ["a"]}}}
-    assert params.base_dataset(values, "cifar10-long") == "cifar10"
+    values = {"datasets": {"cifar10-cpu": {"dataset": "cifar10"}, "other": {"dataset": ["a"]}}}
+    assert params.base_dataset(values, "cifar10-cpu") == "cifar10"
     assert params.base_dataset(values, "tiny") == "tiny"
     with refuses(r"datasets\.other\.dataset: Input should be a valid string, got \['a'\]"):
         params.base_dataset(values, "other")

@@ -79,14 +79,6 @@ def noise_gradient(model: nn.Module, x: Tensor, noise: Tensor, objective: Callab
         return torch.autograd.grad(objective(to_float32(model(x + noise))), noise)[0]
 
 
-def stein_direction(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-    """Estimate the ascent direction without gradients: -1/M sum_k softmax(f(x + d_k))[y] d_k (Salman et al. 2019)."""
-    with torch.no_grad():
-        p = torch.softmax(to_float32(forward(model, x, noise)), dim=-1)
-        p_y = p.gather(2, y[:, None, None].expand(-1, p.shape[1], 1))  # (B, M, 1)
-        return -(p_y[..., None, None] * noise).mean(dim=1)
-
-
 def norms(u: Tensor) -> Tensor:
     """Return the l2 norm of each image, shape (B, 1, 1, 1)."""
     return u.flatten(1).norm(dim=1)[:, None, None, None]
@@ -117,7 +109,6 @@ def pgd(
     *,
     rng: torch.Generator | None = None,
     beta: float = 1.0,
-    direction: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Attack by projected gradient ascent, as SmoothAdv does (Salman et al. 2019).
 
@@ -134,17 +125,15 @@ def pgd(
         epsilon: Radius of the ball, in pixels of [0, 1].
         rng: Where the direction of an image with a gradient of exactly 0 comes from; a fixed stream if ``None``.
         beta: Inverse temperature of the attacked classifier.
-        direction: From images (B, C, H, W) to the direction of the step, unnormalised; the gradient if ``None``.
     Returns:
         x_hat, shape (B, C, H, W), detached.
     """
     rng = rng if rng is not None else torch.Generator(x.device).manual_seed(0)
     x = x.detach()
-    ascend = direction or (lambda point: gradient(model, point, y, noise, beta))
     u = torch.zeros_like(x)
     with evaluating(model):
         for _ in range(steps):
-            u = u + 2 * epsilon / steps * unit(ascend(x + u), rng)
+            u = u + 2 * epsilon / steps * unit(gradient(model, x + u, y, noise, beta), rng)
             u = project((x + u).clamp(0.0, 1.0) - x, epsilon)
     return x + u
 

@@ -25,7 +25,6 @@ PASSES |= {"cat-rs": 2, "hard-drop": 1}
 
 every_method = pytest.mark.parametrize("name", METHODS)
 SWITCHES = [
-    ("smoothadv", {"attack": "pgd-free"}),
     ("consistency", {"steps": 0}),
     ("smoothmix", {"one_step": False}),
     ("advmacer", {"fresh_draws": True}),
@@ -153,13 +152,6 @@ def test_numbers_below_their_range_infinite_or_nan_are_refused(name):
         for wrong in bad:
             with pytest.raises(InputError, match=rf"{name}\.{key}: "):
                 method(name, **{key: wrong})
-
-
-def test_an_attack_without_gradients_needs_two_draws_to_tell_directions_apart():
-    assert method("smoothadv", attack="pgd-free", draws=2).draws == 2
-    assert method("smoothadv", attack="pgd", draws=1).draws == 1
-    with pytest.raises(InputError, match="the attack pgd-free needs at least 2 draws"):
-        method("smoothadv", attack="pgd-free", draws=1)
 
 
 @pytest.mark.parametrize("draws", [1, 3])

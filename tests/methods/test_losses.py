@@ -62,10 +62,9 @@ def slow_stability(f, frozen, x, y, rng, epoch, lam):
     return over_images(term)
 
 
-def slow_smoothadv(f, frozen, x, y, rng, epoch, draws, steps, epsilon, warmup, attack_name):
+def slow_smoothadv(f, frozen, x, y, rng, epoch, draws, steps, epsilon, warmup):
     noise, epsilon = normal(rng, draws), ramp(epsilon, epoch, warmup)
-    free = {"direction": lambda point: attack.stein_direction(frozen, point, y, noise)}
-    x_hat = attack.pgd(frozen, x, y, noise, steps, epsilon, **(free if attack_name == "pgd-free" else {}))
+    x_hat = attack.pgd(frozen, x, y, noise, steps, epsilon)
     return over_draws(f, x_hat, noise, y)
 
 
@@ -210,10 +209,9 @@ TARGETS = torch.tensor([[0, 3, 7], [10, 0, 0], [1, 8, 1], [0, 0, 10], [6, 4, 0],
 CASES = {
     "gaussian": (slow_gaussian, {}, 0),
     "stability": (slow_stability, {"lam": 2.0}, 0),
-    "smoothadv": (slow_smoothadv, SMOOTHADV | {"attack": "pgd"}, 20),
-    "smoothadv in its warm-up": (slow_smoothadv, SMOOTHADV | {"attack": "pgd"}, 3),
-    "smoothadv without gradients": (slow_smoothadv, SMOOTHADV | {"attack": "pgd-free"}, 20),
-    "smoothadv of one draw": (slow_smoothadv, SMOOTHADV | {"attack": "pgd", "draws": 1}, 20),
+    "smoothadv": (slow_smoothadv, SMOOTHADV, 20),
+    "smoothadv in its warm-up": (slow_smoothadv, SMOOTHADV, 3),
+    "smoothadv of one draw": (slow_smoothadv, SMOOTHADV | {"draws": 1}, 20),
     "macer": (slow_macer, HINGE, 0),
     "macer before the end of its deferral": (slow_macer, HINGE | {"defer": 5}, 4),
     "macer after the end of its deferral": (slow_macer, HINGE | {"defer": 5}, 5),
@@ -265,7 +263,6 @@ def images(model):
 def slow_of(case, weights, model, images):
     """The slow form of a case as a function of the weights of ``f`` alone."""
     slow, values, epoch = CASES[case]
-    values = {"attack_name" if key == "attack" else key: value for key, value in values.items()}
     moving = copy.deepcopy(model)
     vector_to_parameters(weights, moving.parameters())
     with torch.no_grad():

@@ -205,25 +205,7 @@ def test_with_one_draw_the_gradient_survives_any_confidence_in_a_wrong_class():
     assert (x_hat - x).flatten().tolist() == pytest.approx([0.06, 0.08], rel=1e-5)
 
 
-def test_pgd_follows_another_direction_where_one_is_given():
-    x, y, noise = problem()
-    to = torch.randn(SHAPE, generator=generator(3), dtype=torch.float64)
-    x_hat = attack.pgd(net(), x, y, noise, 2, 0.1, direction=lambda point: to.expand_as(point))
-    assert torch.allclose(x_hat, x + 0.1 * to / to.norm(), rtol=0, atol=1e-14)
-
-
-# ---------------------------------------------------- the gradient-free direction, and Jeong's two
-
-
-def test_stein_direction_agrees_with_a_loop_over_draws():
-    (x, y, noise), model = problem(), net()
-    direction = attack.stein_direction(model, x, y, noise)
-    for i in range(B):
-        total = np.zeros(SHAPE)
-        for d in noise[i]:
-            with torch.no_grad():
-                total -= special.softmax(model((x[i] + d)[None])[0].numpy())[y[i]] * d.numpy()
-        assert direction[i].numpy() == pytest.approx(total / M, rel=1e-12)
+# ---------------------------------------------------- Jeong's two attacks
 
 
 def test_mixing_path_has_every_iterate_from_the_image_on_and_no_ball():

@@ -31,7 +31,7 @@ ensembles:
   gaussian 0 + advmacer 0:
     members: {gaussian: [0], advmacer: [0]}
     combinations: [average]
-datasets: {tiny: {source: none}, cifar10-long: {dataset: cifar10}}
+datasets: {tiny: {source: none}, cifar10-cpu: {dataset: cifar10}}
 recipes:
   tiny:
     arithmetic: native

@@ -17,7 +17,6 @@ from tests.support.networks import close, images, tiny
 STEPS = [(name, {}) for name in METHODS] + [
     ("consistency", {"steps": 2, "epsilon": 0.2}),
     ("smoothmix", {"steps": 2, "one_step": True}),
-    ("smoothadv", {"attack": "pgd-free"}),
     ("advmacer", {"fresh_draws": True, "steps": 2}),
 ]
 every_step = pytest.mark.parametrize(("name", "changes"), STEPS)
