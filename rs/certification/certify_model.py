@@ -31,7 +31,7 @@ from rs.smoothing import STOPPING_RULES
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.determinism import watched
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions, Stop
-from rs.statistics.certificate import ROUTED, UNLABELLED
+from rs.statistics.certificate import UNLABELLED
 from rs.statistics.radius import lower_bound
 from rs.storage import certificate_rows
 from rs.storage.row_writer import SHARE, write_rows
@@ -98,8 +98,6 @@ def certify_model(
     limit_threads(images.meta.shape)
     if settings.shortcut and bool((images.labels == UNLABELLED).any()):
         raise InputError(f"shortcut must be false for images without labels, as those of {images.meta.name} are")
-    if base.parts:
-        settings = replace(settings, shortcut=False)  # its rows have all votes
     classifier, device = smooth(base, settings, options), options.device or device_of(base.module)
     if settings.stop is not None:
         settings.stop.run(classifier.sigma, settings.alpha, settings.n)  # refuses radii that no votes certify
@@ -118,7 +116,7 @@ def certify_model(
     identity |= {"scope": base.scope}
     modules = [MODULE] if base.scope == "model" else [MODULE, code_fingerprint.RULES.as_posix()]
     identity |= row_identity(images, settings, classifier.sigma, device, classifier.engine, *modules)
-    identity |= quantized_identity(classifier.bases)
+    identity |= quantized_identity([classifier.base])
     if share is not None:
         identity |= {SHARE: share, "rows": len(indices)}
     certify_images(classifier, images, indices, settings, device, identity, out, seconds)
@@ -141,7 +139,7 @@ def say_how_long(classifier: SmoothedClassifier, x: Tensor, images: int, draws: 
         images: How many there are.
         draws: Of each certificate.
     """
-    batch, draws_an_image = classifier.batch or default_batch(x), classifier.stages * (draws.n0 + draws.n)
+    batch, draws_an_image = classifier.batch or default_batch(x), draws.n0 + draws.n
     is_short = images * draws_an_image <= MAX_UNTIMED_BATCHES * batch
     if is_short or processes.rank_and_world_size()[0] > 0:
         return
@@ -184,11 +182,10 @@ def certify_images(
         NotDeterministicError: As :func:`rs.smoothing.determinism.watched`; the rows are discarded.
         InputError: As :func:`rs.storage.row_writer.write_rows`.
     """
-    warn_if_n_too_small(settings.n, settings.alpha / classifier.stages)
-    is_lazy = getattr(classifier.base, "lazy", False)
-    further = ROUTED if classifier.stages > 1 else (certificate_rows.EVALUATIONS,) if is_lazy else ()
+    warn_if_n_too_small(settings.n, settings.alpha)
+    further = (certificate_rows.EVALUATIONS,) if getattr(classifier.base, "lazy", False) else ()
     with write_rows({out: identity}, seconds or certificate_rows.seconds_of(out), indices, {out: further}) as writer:
-        for index in watched(writer.remaining, members_of(*classifier.bases), classifier.precision):
+        for index in watched(writer.remaining, members_of(classifier.base), classifier.precision):
             x, label = images.pixels(index).to(device), int(images.labels[index])
             keys: dict[str, Any] = {"seed": settings.seed, "index": index}
             keys["label"] = label if settings.shortcut else None

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rs.certification.load import NO_ROUTER, Classifier
+from rs.certification.load import Classifier
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.smoothing.attack import evaluating
@@ -53,8 +53,6 @@ def diagnose(
     Raises:
         InputError: If the classes and the shape of the images are unknown.
     """
-    if classifier.parts:
-        raise InputError(NO_ROUTER.format(classifier.name))
     if not classifier.shape:
         raise InputError(
             f"the classes and the shape of the images must be known, but {classifier.name} names none; "

@@ -100,9 +100,9 @@ def _check_engine(module: nn.Module, engine: InferenceEngine, precision: Precisi
         )
 
 
-def members_of(*modules: nn.Module) -> list[nn.Module]:
-    """Return the members of ensembles; of other classifiers, themselves."""
-    return [member for module in modules for member in (module.members if isinstance(module, Ensemble) else [module])]
+def members_of(module: nn.Module) -> list[nn.Module]:
+    """Return the members of an ensemble; of another classifier, itself."""
+    return list(module.members) if isinstance(module, Ensemble) else [module]
 
 
 def _folded(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +14,6 @@ from rs.certification.inference import Optimized, members_of, optimize_for_infer
 from rs.certification.quantize import quantized_members
 from rs.data.prepared import Meta, data_set_text
 from rs.ensemble import spec as ensemble_spec
-from rs.ensemble.router import RoutedModules, RouterSpec
 from rs.errors import InputError
 from rs.models import InferenceEngine, Precision, checkpoint
 from rs.models.backend import device_of
@@ -27,7 +24,6 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Base, Function, as_module, user_code
 from rs.smoothing.noise import noisy_pair
-from rs.smoothing.routing import RoutedClassifier
 from rs.smoothing.user_networks import (
     MODEL_KINDS,
     import_network,
@@ -36,11 +32,7 @@ from rs.smoothing.user_networks import (
     register_network,
     register_networks,
 )
-from rs.statistics.certificate import SET_SCOPE, radius_text
-from rs.storage import files
-
-NO_ROUTER = "MODEL must be a model folder or an ensemble *.json, got the router {}; give its parts"
-"""Message where a router is given, and one classifier is needed."""
+from rs.statistics.certificate import SET_SCOPE
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,6 @@ class Classifier:
     sigma: float | None = None  # noise that it was trained with, in pixels of [0, 1]
     scope: str = "model"  # of an ensemble's weights (``rs.statistics.certificate.SCOPES``), "model" for a single model
     folders: tuple[str, ...] = ()  # the model folder, or those of the members; of a user's model none
-    parts: tuple[Classifier, ...] = field(default=(), repr=False)  # a router and its experts; of other models none
 
     def smooth(
         self,
@@ -81,12 +72,6 @@ class Classifier:
                 function is to be moved to a device, or the classifier is not one function of each image; that is
                 checked where the shape is known.
         """
-        if self.parts:
-            if sigma is not None:
-                raise InputError(f"sigma must be left out for {self.name}, a router, whose file says it, got {sigma}")
-            options: Any = {"device": device, "noise": noise, "precision": precision, "engine": engine, "batch": batch}
-            router, *experts = (part.smooth(calibration=calibration, **options) for part in self.parts)
-            return RoutedClassifier(router, experts)
         std = self.noise_std(sigma)
         if not self.shape and engine != "plain":
             raise InputError(f"engine must be plain where the shape of images is unknown, got {engine!r}; leave it out")
@@ -159,11 +144,10 @@ class Classifier:
         user's code reads are not known here. It is ``None`` for models of this project.
         """
         if not is_importable(self.name):
-            folders = [Path(folder) for part in (self, *self.parts) for folder in part.folders]
             stated = {
                 f"{module} {code}"
-                for folder in folders
-                for module, code in checkpoint.read_card(folder).sources.items()
+                for folder in self.folders
+                for module, code in checkpoint.read_card(Path(folder)).sources.items()
             }
             return hashlib.sha256("\n".join(sorted(stated)).encode()).hexdigest() if stated else None
         modules = own_modules(self.name.partition(":")[0], self.module)
@@ -176,8 +160,8 @@ def load(
     """Load a base classifier, to be smoothed by :meth:`Classifier.smooth`.
 
     Args:
-        model: A model folder, the ``*.json`` of an ensemble or a router, or ``package.module:name`` of an ``nn.Module``
-            or of a function that returns one; or, as objects, an ``nn.Module`` or any function of images
+        model: A model folder, the ``*.json`` of an ensemble, or ``package.module:name`` of an ``nn.Module`` or of a
+            function that returns one; or, as objects, an ``nn.Module`` or any function of images
             (``rs.smoothing.classifier.SmoothedClassifier``). A model of the user's has no metadata: ``smooth`` needs
             sigma, and the number of classes is that of its logits.
         meta: The data set to classify. A model of the user's takes classes and shape from it; those of any other model
@@ -213,21 +197,17 @@ def _of_user(name: str, module: nn.Module) -> Classifier:
 
 
 def check_has_folder(model: str | Path) -> None:
-    """Refuse a ``module:function`` and a router where a model or an ensemble on disk is needed.
+    """Refuse a ``module:function`` where a model or an ensemble on disk is needed.
 
     Raises:
         InputError: If MODEL is one.
     """
     if is_importable(str(model)):
         raise InputError(f"MODEL must be a model folder or an ensemble *.json, got {model}; a function has no folder")
-    if _is_router(Path(model)):
-        raise InputError(NO_ROUTER.format(model))
 
 
 def _from_disk(name: str) -> Classifier:
     path = Path(name)
-    if _is_router(path):
-        return _router(path)
     if path.suffix == ".json" and not path.is_dir():
         module, spec, classes, shape = ensemble_spec.load(path)
         scope, folders = spec.combination.scope, tuple(member.path for member in spec.voting)
@@ -239,32 +219,3 @@ def _from_disk(name: str) -> Classifier:
         raise InputError(f"{MODEL_KINDS}, got {name!r}, which has no {checkpoint.CARD}; {remedy}")
     module, card = checkpoint.load_model(path)
     return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model", (name,))
-
-
-def _is_router(path: Path) -> bool:
-    return path.suffix == ".json" and files.json_values(path).get("rule") == "router"
-
-
-def _router(path: Path) -> Classifier:
-    """Load a router and its experts; a note on stderr says where the router can shorten every radius."""
-    spec = files.read_as(RouterSpec, path, "a router", "correct it as docs/router.md says")
-    router, *experts = parts = [_part(part.path, part.sigma) for part in (spec.router, *spec.experts)]
-    levels, names = ", ".join(radius_text(part.noise_std()) for part in experts), ", ".join(router.classes)
-    if names != levels:
-        raise InputError(f"{router.name} must have the classes {levels}, the levels of {path}, but has {names}")
-    for part in (replace(router, classes=experts[0].classes), *experts):
-        part.for_images(experts[0].classes, experts[0].shape, experts[0].name)
-    module = RoutedModules(router.module, [part.module for part in experts], [part.noise_std() for part in parts])
-    if module.sigmas[0] < max(module.sigmas):
-        print(f"note: the sigma of the router is below {max(module.sigmas)}, so it can shorten radii", file=sys.stderr)
-    routed = replace(experts[0], name=str(path), module=module.eval(), sigma=router.sigma, scope="noisy-input")
-    return replace(routed, folders=(), parts=tuple(parts))
-
-
-def _part(path: str, sigma: float) -> Classifier:
-    """Load a router or an expert, and check the noise that a file says of it."""
-    check_has_folder(path)
-    part = _from_disk(path)
-    if part.sigma != sigma:
-        raise InputError(f"{path} must be of sigma {sigma:g}, as the file of the router says, but is of {part.sigma:g}")
-    return part

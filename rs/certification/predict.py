@@ -22,7 +22,7 @@ from rs.runtime.progress import progress
 from rs.smoothing.determinism import watched
 from rs.smoothing.inputs import check_draws, check_key
 from rs.smoothing.settings import Draws, SmoothingOptions
-from rs.statistics.certificate import ABSTAIN, ROUTED, Certificate, RoutedCertificate, round_down
+from rs.statistics.certificate import ABSTAIN, Certificate, round_down
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,6 @@ class Prediction:
             return f"{self.file}: abstains{of_what}"
         radius, p_lower = round_down(self.certificate.radius), round_down(self.certificate.p_lower)
         name = self.name if self.classes else f"class {self.name}"
-        if isinstance(self.certificate, RoutedCertificate):
-            name += f" by the expert of sigma {self.certificate.level:g}"
         return f"{self.file}: {name}, radius {radius}, p >= {p_lower}{of_what}"
 
     def json(self) -> str:
@@ -62,7 +60,7 @@ class Prediction:
         certificate = self.certificate.to_dict()
         prediction = {"file": self.file, "predict": certificate["predict"], "class": self.name}
         values = {name: certificate[name] for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma", "noise")}
-        votes = {name: certificate[name] for name in ("counts0", "counts", *ROUTED) if name in certificate}
+        votes = {name: certificate[name] for name in ("counts0", "counts")}
         said = {**self.provenance, **({"notes": self.notes} if self.notes else {})}
         return json.dumps({**prediction, **values, "seed": self.seed, **votes, **said}, allow_nan=False)
 
@@ -86,19 +84,19 @@ def predict_files(
     check_draws(torch.zeros(base.shape), draws.alpha, n0=draws.n0, n=draws.n)
     check_key(seed=draws.seed)
     classifier, device = base.smooth(**vars(options)), options.device or device_of(base.module)
-    warn_if_n_too_small(draws.n, draws.alpha / classifier.stages)
+    warn_if_n_too_small(draws.n, draws.alpha)
     provenance = {
         "scope": base.scope,
         "device": device.type,
         "precision": options.precision,
         "engine": classifier.engine,
     }
-    identity = quantized_identity(classifier.bases)
+    identity = quantized_identity([classifier.base])
     provenance |= {name: identity[name] for name in ("precision", "quantized", "calibration") if name in identity}
     provenance |= {"conversion": str(conversion)} if str(conversion) else {}
     failed = []
     numbered = progress(enumerate(files), len(files), "predict", always=False)
-    for index, file in watched(numbered, members_of(*classifier.bases), classifier.precision):
+    for index, file in watched(numbered, members_of(classifier.base), classifier.precision):
         try:
             pixels, notes = picture_with_notes(file, base.shape, conversion)
         except InputError as error:

@@ -10,7 +10,7 @@ import pandas as pd
 from torch import Tensor
 
 from rs.certification.inference import members_of
-from rs.certification.load import NO_ROUTER, Classifier
+from rs.certification.load import Classifier
 from rs.certification.quantize import quantized_identity
 from rs.data.prepared import Images
 from rs.errors import InputError
@@ -63,9 +63,6 @@ def transfer_rows(
             ``source`` votes otherwise than its rows say.
     """
     limit_threads(images.meta.shape)
-    for classifier in (source, target):
-        if classifier.parts:
-            raise InputError(NO_ROUTER.format(classifier.name))
     if source.scope == "set":
         raise InputError(f"{source.name} must vote for a class at every draw, but has scope set; certify without rows")
     rows, sidecar = certificate_rows.read_rows(path), files.json_values(sidecar_of(path))

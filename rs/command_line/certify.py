@@ -126,7 +126,7 @@ def main(
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
     certify_model.certify_model(base, images, settings, options, out=out, share=share, seconds=times)
     if rank_and_world_size()[0] == 0:
-        is_whole = settings.stop is None and share is None and not base.parts
+        is_whole = settings.stop is None and share is None
         has_page = is_whole and not (images.labels == UNLABELLED).any()
         report = f", or rs report {out} --out report.html" if has_page else ""
         say(f"rows in {out}; next: rs show {out}{report}")

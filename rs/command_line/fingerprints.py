@@ -11,7 +11,7 @@ from typing import Any
 from rs.command_line.shell import register_network_of
 from rs.data import sources
 from rs.errors import InputError
-from rs.methods import DENOISERS, EVERY_METHOD, ROUTERS
+from rs.methods import DENOISERS, EVERY_METHOD
 from rs.params import layers, load_section, merge, section, validate
 from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
@@ -98,8 +98,6 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
     check_rules(values)
     grid = cells(values, dataset)
     for cell in with_starts(grid):
-        if cell.method in ROUTERS:
-            raise InputError(f"params.yaml: {cell.method} must be trained by rs train, not in a study; remove it")
         recipe = training_recipe(values, dataset, cell.method, cell.sigma)
         if cell.method in DENOISERS and recipe.architecture not in USER_NETWORKS:
             raise InputError(f"params.yaml: {cell.method} must have a network in recipes.{dataset}.model; add it")

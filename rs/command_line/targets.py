@@ -1,4 +1,4 @@
-"""Write the targets of training images for cat-rs and for routers, from votes of models on noisy copies of them."""
+"""Write the targets of training images for cat-rs, from votes of a model on noisy copies of them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,27 +10,20 @@ from rs.runtime.progress import say
 
 
 def main(
-    models: Annotated[
-        list[Path], typer.Argument(metavar="MODEL", help="Folder of a Gaussian model; for a router, one a noise level.")
-    ],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a Gaussian model.")],
     dataset: Annotated[str, typer.Option(help="Recipe: recipes.DATASET.targets of the parameters.")],
     data: shell.DataFolder,
     out: Annotated[Path, typer.Option(dir_okay=False, help="File to write, *.safetensors.")],
     draws: Annotated[int | None, typer.Option(min=1, help="Noisy copies of an image, instead of the recipe's.")] = None,
-    images: Annotated[int | None, typer.Option(min=1, help="Images of a router's targets, the first ones.")] = None,
     params: shell.ParamsFile = Path("params.yaml"),
     device: shell.Device = "auto",
     network: shell.Network = None,
 ) -> None:
     """Write the targets of training images for cat-rs: the votes of a model on noisy copies of them.
 
-    Of several models of increasing noise levels, write the targets of a router: the radius of each image at each level.
-
     Example:
         rs targets models/digits/0.25/gaussian/0 --dataset digits \\
             --data data/digits --out targets/digits.safetensors
-        rs targets models/digits/0.25/advmacer/0 models/digits/0.5/advmacer/0 \\
-            --dataset digits --data data/digits --out levels.safetensors
     """
     values = shell.parameters(params, dataset)
     from dataclasses import replace
@@ -46,7 +39,7 @@ def main(
     settings = load_section(values, f"recipes.{dataset}.targets", TargetSettings)
     train = load_images(data, "train")
     limit_threads(train.meta.shape)
-    options = {name: value for name, value in {"draws": draws, "images": images}.items() if value is not None}
-    settings = replace(settings, **options)
-    write_targets(models, train, settings, device_named(device), out)
-    say(f"targets from {settings.draws:,} draws of {', '.join(map(str, models))} in {out}")
+    if draws is not None:
+        settings = replace(settings, draws=draws)
+    write_targets(model, train, settings, device_named(device), out)
+    say(f"targets from {settings.draws:,} draws of {model} in {out}")

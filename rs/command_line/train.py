@@ -41,8 +41,7 @@ def main(
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of every random number.")] = 0,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")] = None,
     targets: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, help="Targets of the training images, for cat-rs and router: see rs targets."),
+        Path | None, typer.Option(dir_okay=False, help="Targets of the training images, for cat-rs: see rs targets.")
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Epochs, instead of the recipe's; the model of the last one is kept.")

@@ -29,10 +29,7 @@ DENOISERS = {
 }
 """The methods that train a denoiser before a frozen classifier, in the same form."""
 
-ROUTERS = {"router": "rs.methods.router:Router"}
-"""The methods whose classes are the noise levels of experts, not those of the images."""
-
-EVERY_METHOD = METHODS | DENOISERS | ROUTERS
+EVERY_METHOD = METHODS | DENOISERS
 
 DEFAULT_METHOD = "advmacer"
 """The method of the largest ACR after one epoch (``benchmarks/results/own-network.md``)."""

@@ -59,7 +59,7 @@ class SeveralDraws:
 
 @runtime_checkable
 class NeedsTargets(Protocol):
-    """A method whose loss has the argument ``targets``: class probabilities (B, K), or a router's radii and weights."""
+    """A method whose loss has the argument ``targets``: class probabilities (B, K)."""
 
     needs_targets: bool
 

@@ -71,7 +71,6 @@ def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: fl
         "clean_accuracy": float(metrics.certified_accuracy(rows, 0.0)) if clean else None,
         "certified_accuracy": {radius_text(r): float(metrics.certified_accuracy(rows, r)) for r in at if labelled},
         "certified_share": {radius_text(r): _share(rows, r) for r in at if not labelled},
-        **({"levels": rows["level"].value_counts(normalize=True).sort_index().to_dict()} if "level" in rows else {}),
         "skipped": len(rows) - len(taken),
         "abstentions": int((taken["predict"] == ABSTAIN).sum()),
     }
@@ -157,7 +156,6 @@ def summary_text(about: Numbers) -> str:
     made_with = [about.get(name) for name in ("device", "precision", "engine", "arithmetic")]
     outputs, taken = about.get("outputs", UNROUNDED), about["images"] - about["skipped"]
     made_with += [f"outputs {outputs}"] * (outputs != UNROUNDED)
-    levels = about.get("levels", {})
     lines = {
         "model": about["model"] or "not stated",
         "images": f"{about['images']:,}{_optional(' of {}', about['dataset'])} (subset: {about['subset']})",
@@ -173,7 +171,6 @@ def summary_text(about: Numbers) -> str:
         "labels": "" if about["certified_accuracy"] else "none, so neither accuracies nor an ACR",
         "certified share": _columns("at", about["certified_share"], lambda radius, _: radius),
         " ": _columns("  ", about["certified_share"], lambda _, share: f"{share:.1%}"),
-        "router": ", ".join(f"{share:.1%} to {s:g}" if s else f"{share:.1%} abstain" for s, share in levels.items()),
         "shortcut": SKIPPED.format(about["skipped"], taken) if about["skipped"] else "",
         "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / taken:.1%})" if taken else "",
     }

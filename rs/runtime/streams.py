@@ -24,8 +24,6 @@ class Stream(IntEnum):
     CALIBRATE = 8  # images that quantised networks are calibrated on, keyed by block
     EVALUATE = 9  # the seed of the quick certificates amid a training
     VOTES = 10  # noise of the votes on training images, keyed by epoch and call
-    ROUTE_SELECT = 11  # the n0 draws that select the noise level of a router, keyed by image and block
-    ROUTE_ESTIMATE = 12  # the n draws that bound its probability, keyed by image and block
     LAYERS = 13  # torch's global generator, from which layers such as dropout draw, keyed by epoch
 
 

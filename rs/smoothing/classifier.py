@@ -90,8 +90,6 @@ class SmoothedClassifier:
     class 1, l2 radius 1.2316 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0.001, grid noise
     """
 
-    stages = 1  # smoothed classifiers that a certificate asks, each with all draws
-
     def __init__(
         self,
         base: Base,
@@ -122,8 +120,6 @@ class SmoothedClassifier:
         self.base, self.num_classes, self.sigma = as_module(base), num_classes, sigma
         self.precision, self.batch, self.noise = precision, batch, noise
         self.undecided, self.engine = undecided or bool(getattr(self.base, "undecided", False)), engine
-        self.streams = (Stream.SELECT, Stream.ESTIMATE)  # of the n0 and the n draws of a certificate
-        self.bases = [self.base]  # every base classifier that a certificate evaluates
 
     def certify(
         self,
@@ -154,13 +150,10 @@ class SmoothedClassifier:
             InputError: If an argument is not what it must be, ``base`` returns something else than logits, or it is a
                 plain function and raises an error, which is the cause.
         """
-        return self._draw(self._checked(x, alpha, seed, index, label, n0=n0, n=n), n0, n, alpha, seed, index, label)
-
-    def _draw(self, x: Tensor, n0: int, n: int, alpha: float, seed: int, index: int, label: int | None) -> Certificate:
-        """Return the certificate of arguments that are checked."""
-        first = self.tally(x, n0, seed, self.streams[0], index)
+        x = self._checked(x, alpha, seed, index, label, n0=n0, n=n)
+        first = self.tally(x, n0, seed, Stream.SELECT, index)
         needs_more = label is None or winner(first.votes, self.undecided) == label
-        second = self.tally(x, n, seed, self.streams[1], index) if needs_more else None
+        second = self.tally(x, n, seed, Stream.ESTIMATE, index) if needs_more else None
         return certificate_of_votes(first, second, alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
 
     def certify_many(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
@@ -30,16 +30,14 @@ MAX_DRAWS = 10**9
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
 
-There are four more, with their numbers: ``at-radius:R,...:N`` and ``acr-error:E:N``, where draws ended once the
-answer was sure, N at most; ``transfer:N``, where N draws compared another classifier with the one whose votes the
-row has (:func:`rs.statistics.radius.transferred_bound`); and ``router:SIGMA,SIGMA,...``, where a
-router chose one of these levels for each image (:func:`rs.statistics.radius.routed_radius`).
+There are three more, with their numbers: ``at-radius:R,...:N`` and ``acr-error:E:N``, where draws ended once the
+answer was sure, N at most; and ``transfer:N``, where N draws compared another classifier with the one whose votes the
+row has (:func:`rs.statistics.radius.transferred_bound`).
 """
 
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 _TRANSFER = re.compile("transfer:([1-9][0-9]*)", re.ASCII)
-_ROUTER = re.compile(rf"router:({_NUMBER}(?:,{_NUMBER})+)", re.ASCII)
 _SEQUENTIAL = re.compile(rf"(?:at-radius:({_NUMBER}(?:,{_NUMBER})*)|acr-error:{_NUMBER}):([1-9][0-9]*)", re.ASCII)
 
 
@@ -143,25 +141,6 @@ def draws_compared(mode: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def router_mode(levels: Iterable[float]) -> str:
-    """Return the mode of a router between noise levels.
-
-    >>> router_mode([0.25, 1.0])
-    'router:0.25,1'
-    """
-    return f"router:{','.join(map(radius_text, levels))}"
-
-
-def routed_levels(mode: str) -> tuple[float, ...] | None:
-    """Return the noise levels that a router chose from, by its classes; ``None`` for other modes.
-
-    >>> routed_levels("router:0.25,1"), routed_levels("certify")
-    ((0.25, 1.0), None)
-    """
-    match = _ROUTER.fullmatch(mode)
-    return tuple(map(float, match[1].split(","))) if match else None
-
-
 def radii_asked(mode: str) -> tuple[float, ...] | None:
     """Return the radii of a mode whose rows say only which of them are certified; ``None`` for the others.
 
@@ -184,7 +163,7 @@ def radius_text(radius: float) -> str:
 
 def is_mode(text: str) -> bool:
     """Return whether rows can have this mode."""
-    return text in MODES or any(pattern.fullmatch(text) for pattern in (_SEQUENTIAL, _TRANSFER, _ROUTER))
+    return text in MODES or any(pattern.fullmatch(text) for pattern in (_SEQUENTIAL, _TRANSFER))
 
 
 def round_down(value: float) -> Decimal:
@@ -232,22 +211,3 @@ class Certificate:
         if label < 0 and label != UNLABELLED:
             raise InputError(f"label must be a class, or {UNLABELLED} where it is not known, got {label}")
         return {"idx": index, "label": label, "correct": int(self.predict == label), "scope": scope, **vars(self)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoutedCertificate(Certificate):
-    """The certificate of a router and the expert that it chose; ``alpha`` is halved between the two.
-
-    ``sigma`` is the noise of the router. ``p_lower``, ``counts0`` and ``counts`` are the expert's. Where the router
-    abstains, the expert draws nothing: ``n0`` and ``n`` are 0.
-    """
-
-    level: float  # noise of the chosen expert, in pixels of [0, 1]; 0 where the router abstains
-    radius_router: float  # within which the router chooses this level
-    radius_class: float  # within which the expert predicts the class
-    counts0_router: NDArray[np.int64] = field(repr=False)  # votes of the n0 draws of the router, by level
-    counts_router: NDArray[np.int64] = field(repr=False)  # votes of the n draws of the router, by level
-
-
-ROUTED = tuple(part.name for part in fields(RoutedCertificate))[len(fields(Certificate)) :]
-"""Columns that rows of a router have besides those of other rows."""

@@ -149,45 +149,6 @@ def radius(p_lower: ArrayLike, sigma: ArrayLike, p_upper: ArrayLike | None = Non
     return (scale / 2 * spread)[()]
 
 
-def routed_radius(
-    p_router: ArrayLike, sigma_router: ArrayLike, p_class: ArrayLike, sigma_class: ArrayLike
-) -> NDArray[np.float64]:
-    """Return the certified l2 radius of a router and the expert that it chose (Sun, Mao & Vechev 2026, Dual RS).
-
-        R = min(sigma_router Phi^-1(p_router), sigma_class Phi^-1(p_class))
-
-    The router g_e is a smoothed classifier of noise levels. The system answers g_s(x) with s = g_e(x), where g_s is the
-    classifier smoothed at the level s. Let p_router <= P(router = s) and p_class <= P(expert s = c) hold at x.
-
-    1. By Cohen et al., g_e(x') = s for every x' within R of x, as R is at most the first radius.
-    2. There the system is x' -> g_s(x'), one smoothed classifier. It is c within R, as R is at most the second radius.
-
-    So the system answers c within R. A bound below 1/2 says nothing, and R is 0: where the router abstains, no fixed
-    level can stand in, as nearby images need not have it.
-
-    **Failure probability.** Let the router's bound fail with probability alpha/2 at most, for a level that other draws
-    chose, and likewise the bound of each expert, for a class that other draws chose. A false R > 0 has one of two
-    causes. Either the router's bound fails; or P(router = s) >= p_router > 1/2, so s is the one level of that kind,
-    which no draw decides, and the bound of this expert fails. So R is false with probability alpha at most, even if
-    router and experts share draws. A level that draws choose without the router's bound has no such argument: with
-    shared draws the failures of all experts add up.
-
-    Args:
-        p_router: Lower bounds of the probability of the chosen level, shape (...), in [0, 1].
-        sigma_router: Noise of the router, in pixels of [0, 1]; positive.
-        p_class: Lower bounds of the probability of the class, in [0, 1].
-        sigma_class: The chosen level; positive.
-    Returns:
-        Radii, shape (...), in the unit of both sigmas.
-    Raises:
-        ValueError: If a bound leaves [0, 1] or a sigma is not positive.
-
-    >>> routed_radius([0.99, 0.99, 0.4], 1.0, [0.9, 0.999, 0.999], [0.5, 1.0, 1.0]).round(3)
-    array([0.641, 2.326, 0.   ])
-    """
-    return np.minimum(radius(p_router, sigma_router), radius(p_class, sigma_class))[()]
-
-
 def two_sided_radius(
     counts: ArrayLike, predict: ArrayLike, sigma: ArrayLike, alpha: float, weights: ArrayLike | None = None
 ) -> NDArray[np.float64]:

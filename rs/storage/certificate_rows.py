@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rs.errors import InputError
-from rs.statistics.certificate import MIN_ALPHA, MODES, ROUTED, SCOPES, format_counts, is_mode, parse_counts, votes_of
+from rs.statistics.certificate import MIN_ALPHA, MODES, SCOPES, format_counts, is_mode, parse_counts, votes_of
 from rs.statistics.log_budget import impossible
 from rs.storage import files, tsv
-from rs.storage.row_checks import as_arrays, by_mode, check_columns, check_routed, check_votes
+from rs.storage.row_checks import as_arrays, by_mode, check_columns, check_votes
 
 if TYPE_CHECKING:  # half a second to import, and appending rows does not need it
     import pandas as pd
@@ -54,10 +54,9 @@ EVALUATIONS = "evaluations"
 """A further column of the rows of cascades: evaluations of members, on all draws of the image."""
 LOSSES = "losses"
 """A further column of the rows of a transfer: draws that the class lost."""
-FURTHER = ((EVALUATIONS,), (LOSSES,), ROUTED)
+FURTHER = ((EVALUATIONS,), (LOSSES,))
 """Groups of extra columns; a row file has one at most, at the end."""
 _FURTHER_KINDS: dict[str, tsv.Kind] = dict.fromkeys((EVALUATIONS, LOSSES), tsv.whole)
-_FURTHER_KINDS |= {name: _counts if name.startswith("counts") else tsv.finite for name in ROUTED}
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
 HEADER = "\t".join(COLUMNS)
 """First line of a file of rows, without the newline; a group of :data:`FURTHER` stands behind it."""
@@ -118,8 +117,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     for bad, rule in (
         (
             ~by_mode(rows, is_mode),
-            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, acr-error:E:N, "
-            "transfer:N, router:SIGMA,SIGMA,...",
+            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, acr-error:E:N, transfer:N",
         ),
         (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != rows["scope"][0], "scope must be the same in all rows"),
@@ -136,10 +134,7 @@ def read_rows(path: Path) -> pd.DataFrame:
         (totals["counts"] != rows["n"], "counts must be n votes"),
     ):
         tsv.refuse(path, bad, rule)
-    if further == ROUTED:
-        check_routed(path, rows, votes)
-    else:
-        check_votes(path, rows, votes["counts0"], votes["counts"])
+    check_votes(path, rows, votes["counts0"], votes["counts"])
     return frame
 
 

@@ -17,7 +17,6 @@ from rs.statistics.certificate import (
     draws_at_most,
     draws_compared,
     radii_asked,
-    routed_levels,
     votes_for,
 )
 from rs.storage import tsv
@@ -60,7 +59,6 @@ def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
     """Check class, bound and radius of each row against the ones that its votes give (``smoothing.vote_counting``)."""
     from rs.statistics.radius import lower_bound, radius, transferred_bound  # SciPy, which appending rows does not need
 
-    tsv.refuse(path, by_mode(rows, lambda mode: routed_levels(mode) is not None), "rows of a router must say its votes")
     selected = _most_votes(first, len(rows["idx"]))
     none = (rows["scope"] == SET_SCOPE) & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)
     is_selected, whole = rows["predict"] == selected, rows["mode"] == "certify"
@@ -95,57 +93,6 @@ def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
     early = by_mode(rows, lambda mode: draws_at_most(mode) is not None)
     if early.any():
         _check_early(path, rows, early, votes, none)
-
-
-def check_routed(path: Path, rows: Columns, votes: dict[str, Votes]) -> None:
-    """Check the rows of a router: level, class, both bounds and all radii against those that its votes give.
-
-    Args:
-        path: For messages.
-        rows: With the columns of :data:`rs.statistics.certificate.ROUTED`.
-        votes: Those of the columns ``counts0``, ``counts``, ``counts0_router`` and ``counts_router``.
-    """
-    from rs.statistics.radius import radius, routed_radius  # SciPy, as above
-
-    count, levels = len(rows["idx"]), np.array(routed_levels(rows["mode"][0]) or ())
-    increasing = len(levels) > 0 and bool((np.diff(levels, prepend=0.0) > 0).all() and np.isfinite(levels).all())
-    is_other = (rows["mode"] != rows["mode"][0]) | (not increasing)
-    tsv.refuse(path, is_other, "mode must be that of one router, of increasing levels, in all rows")
-    of_levels = votes["counts0_router"], votes["counts_router"]
-    draws0, draws = (np.bincount(row, weights=numbers, minlength=count) for row, _, numbers in of_levels)
-    tsv.refuse(path, np.minimum(draws0, draws) < 1, "a router must have votes of n0 and of n draws")
-    for row, chosen, _ in of_levels:
-        tsv.refuse(path, np.isin(np.arange(count), row[chosen >= len(levels)]), "router votes must be for its levels")
-    route, p_router = _selected_bound(rows, *of_levels, draws)
-    selected, p_class = _selected_bound(rows, votes["counts0"], votes["counts"], rows["n"])
-    routed, is_class = p_router >= 0.5, p_class >= 0.5
-    level = np.where(routed, levels[route], 0.0)
-    scale = np.where(routed, level, 1.0)  # of a router that abstains any: the bound of the class is 0
-    expected = {
-        "n0": routed * draws0,
-        "n": routed * draws,
-        "level": level,
-        "predict": np.where(routed & is_class, selected, ABSTAIN),
-        "p_lower": p_class,
-        "radius_router": radius(p_router, rows["sigma"]),
-        "radius_class": radius(p_class, scale),
-        "radius": routed_radius(p_router, rows["sigma"], p_class, scale),
-    }
-    for name, values in expected.items():
-        differs = ~np.isclose(rows[name], values, rtol=TOLERANCE, atol=TOLERANCE)
-        tsv.refuse(path, differs, f"{name} must be what the votes of router and expert give")
-
-
-def _selected_bound(
-    rows: Columns, first: Votes, second: Votes, draws: NDArray[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the class that the first votes select, and its bound by the second at half of alpha; 0 without draws."""
-    from rs.statistics.radius import lower_bound
-
-    selected, p_lower = _most_votes(first, len(draws)), np.zeros(len(draws))
-    votes, drawn = votes_for(second, selected), draws > 0
-    p_lower[drawn] = lower_bound(votes[drawn], draws[drawn], rows["alpha"][drawn] / 2)
-    return selected, p_lower
 
 
 def _check_losses(path: Path, rows: Columns, transferred: NDArray[np.bool_], compared: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import safetensors.torch
@@ -17,16 +16,11 @@ from rs.params import Count, NonNegativeCount, validated
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.attack import evaluating
 from rs.smoothing.noise import draw, noisy
-from rs.statistics.certificate import radius_text
-from rs.statistics.radius import lower_bound, radius
 from rs.storage import files
 from rs.training.attack_backend import frozen
 
 BATCH = 500
 """Images in a batch, one noisy copy of each."""
-
-ROUTER_ALPHA = 0.5
-"""Level of the bounds behind a router's targets, which are neither too large nor too small on average."""
 
 
 @validated
@@ -35,7 +29,6 @@ class TargetSettings:
 
     draws: Count  # noisy copies of an image
     seed: NonNegativeCount
-    images: Count | None = None  # of a router's targets, the first ones; None: all
 
 
 def vote_shares(
@@ -66,61 +59,26 @@ def vote_shares(
     return torch.cat(votes).double() / draws
 
 
-def write_targets(
-    models: Sequence[Path], images: Images, settings: TargetSettings, device: torch.device, out: Path
-) -> None:
-    """Write the targets of images, from votes of models under the noise that they were trained with.
-
-    Of one model these are its vote shares. Of several they are those of a router: the radius of each image at the noise
-    level of each model. A radius is sigma Phi^-1(p), p the Clopper-Pearson bound of the votes for the label at
-    alpha = 1/2, and 0 below 1/2. At alpha = 0.001 few draws would certify next to nothing. It is no certificate.
+def write_targets(model: Path, images: Images, settings: TargetSettings, device: torch.device, out: Path) -> None:
+    """Write the targets of images: the vote shares of a model under the noise that it was trained with.
 
     Args:
-        models: Model folders; several must be of increasing noise levels.
+        model: Model folder.
         images: The split.
-        settings: How to draw; images of a router's targets that are not measured have no radius.
-        device: Where the models run.
+        settings: How to draw.
+        device: Where the model runs.
         out: The file.
     Raises:
-        InputError: If a model does not fit the images or the others, no image has a radius, or ``out`` is another file.
+        InputError: If the model does not fit the images, or ``out`` is another file.
     """
     files.check_output(out, "a file of targets", _metadata(out) is not None)
-    if settings.images is not None and len(models) == 1:
-        raise InputError(f"images must be left out for one model, got {settings.images}; routers have several models")
-    cards, metadata = [read_card(model) for model in models], {"images": images.fingerprint}
-    for model, card in zip(models, cards, strict=True):
-        if (card.shape, card.classes) != (list(images.meta.shape), list(images.meta.classes)):
-            raise InputError(f"{model} must classify the images of {images.meta.name}, got a model of {card.dataset}")
-    levels = [card.sigma for card in cards]
-    if levels != sorted({*levels}):
-        raise InputError(f"models must be of increasing noise levels, one for each level, got {levels}")
-    numbers = torch.arange(len(images))[: settings.images]
-    labels = torch.as_tensor(images.labels)[numbers].unsqueeze(1)
-    radii = torch.zeros(len(images), len(models))
-    for column, (model, card) in enumerate(zip(models, cards, strict=True)):
-        network = frozen(load_model(model)[0], card.shape).to(device)
-        rng = stream(settings.seed, Stream.VOTES, *([column] if column else []), device=device)
-        targets = shares = vote_shares(network, images, numbers, settings.draws, card.sigma, rng)
-        votes = (shares.gather(1, labels).squeeze(1) * settings.draws).round().numpy()
-        bounds = lower_bound(votes, settings.draws, ROUTER_ALPHA)
-        radii[: len(numbers), column] = torch.from_numpy(radius(bounds, card.sigma))
-    if len(models) > 1:
-        targets, metadata["levels"] = router_targets(radii), " ".join(map(radius_text, levels))
-    files.write_bytes(out, safetensors.torch.save({"targets": targets.float()}, metadata))
-
-
-def router_targets(radii: Tensor) -> Tensor:
-    """Return the radii (N, L) of images at each level, and the weight of each image, (N, L + 1).
-
-    Raises:
-        InputError: If no image has a radius.
-    """
-    best, is_used = radii.argmax(dim=1), radii.amax(dim=1) > 0
-    if not is_used.any():
-        raise InputError("some image must have a radius at some level, but none has; give experts that classify them")
-    shares = best[is_used].bincount(minlength=radii.shape[1]) / is_used.sum()
-    weights = torch.where(is_used, 1 / shares[best], 0.0)
-    return torch.cat([radii, weights.to(radii).unsqueeze(1)], dim=1)
+    card = read_card(model)
+    if (card.shape, card.classes) != (list(images.meta.shape), list(images.meta.classes)):
+        raise InputError(f"{model} must classify the images of {images.meta.name}, got a model of {card.dataset}")
+    network = frozen(load_model(model)[0], card.shape).to(device)
+    rng = stream(settings.seed, Stream.VOTES, device=device)
+    shares = vote_shares(network, images, torch.arange(len(images)), settings.draws, card.sigma, rng)
+    files.write_bytes(out, safetensors.torch.save({"targets": shares.float()}, {"images": images.fingerprint}))
 
 
 def read_targets(path: Path, images: Images) -> Tensor:
@@ -135,11 +93,6 @@ def read_targets(path: Path, images: Images) -> Tensor:
     if metadata["images"] != images.fingerprint:
         raise InputError(f"{path} must hold the targets of the images of this training, but it has others; {remedy}")
     return safetensors.torch.load_file(path)["targets"]
-
-
-def read_levels(path: Path) -> list[str]:
-    """Return the noise levels of a file of a router's targets; none of other files."""
-    return (_metadata(path) or {}).get("levels", "").split()
 
 
 def _metadata(path: Path) -> dict[str, str] | None:

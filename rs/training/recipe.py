@@ -12,7 +12,7 @@ from pydantic import Field
 
 from rs import params
 from rs.errors import InputError
-from rs.methods import ROUTERS, method_class
+from rs.methods import method_class
 from rs.methods.base import Method
 from rs.models import Engine, Precision, architectures
 from rs.params import MAX_SIDE, Count, NonNegative, NonNegativeCount, Positive, validated
@@ -91,8 +91,8 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
     model = params.validate(Model, network, f"{where}.model", network_origins)
     architecture = model.network or model.architecture or ""  # one is given
     architectures.check_architecture(architecture)
-    # the classes of a router are not those of images; of a user's images all have targets, so none can be held out
-    unmeasured = method in ROUTERS or (model.network is not None and hasattr(kind, "needs_targets"))
+    # of a user's images all have targets, so none can be held out
+    unmeasured = model.network is not None and hasattr(kind, "needs_targets")
     not_measured = {"eval_every": 0} if unmeasured else {}
     return Recipe(
         architecture=architecture,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rs.data import images
 from rs.data.prepared import Images
 from rs.errors import InputError
-from rs.methods import EVERY_METHOD, ROUTERS
+from rs.methods import EVERY_METHOD
 from rs.methods.base import NeedsTargets
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
@@ -26,7 +26,7 @@ from rs.runtime.device import limit_threads
 from rs.storage import files
 from rs.training import start, warnings
 from rs.training.history import HISTORY, TIMING, Progress
-from rs.training.image_votes import read_levels, read_targets
+from rs.training.image_votes import read_targets
 from rs.training.recipe import Recipe, RunOptions
 from rs.training.trainer import Trainer
 
@@ -105,14 +105,12 @@ def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path)
 def _targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | None:
     """Return the targets of the images of a method that needs them; ``None`` for others."""
     if isinstance(recipe.method, NeedsTargets) == (options.targets is not None):
-        if options.targets is not None and bool(read_levels(options.targets)) != (recipe.name in ROUTERS):
-            raise InputError(f"{options.targets} must hold targets for {recipe.name}, not others; see rs targets -h")
         return None if options.targets is None else read_targets(options.targets, train)
     if options.targets is not None:
         raise InputError(f"--targets is for methods that need targets, which {recipe.name} does not; leave it out")
     raise InputError(
         f"{recipe.name} must have targets of its images; make a file of them by `rs targets MODEL --dataset ... "
-        "--data ... --out FILE` of a Gaussian model at sigma 0.25, for a router of its experts, and give --targets FILE"
+        "--data ... --out FILE` of a Gaussian model at sigma 0.25, and give --targets FILE"
     )
 
 
@@ -166,12 +164,11 @@ def _check_logs(log: Path, card: ModelCard) -> None:
 def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
     meta = train.meta
     sources = architectures.USER_NETWORKS.get(recipe.architecture)
-    levels = [] if options.targets is None else read_levels(options.targets)
     is_own = sources is not None  # a user's network has its own normalisation
     return ModelCard(
         architecture=recipe.architecture,
         shape=list(meta.shape),
-        classes=levels or list(meta.classes),
+        classes=list(meta.classes),
         mean=[0.0] * meta.shape[0] if is_own else list(meta.mean),
         std=[1.0] * meta.shape[0] if is_own else list(meta.std),
         dataset=meta.name,

@@ -147,7 +147,7 @@ class Trainer:
                 f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']} and a gradient of norm "
                 f"{means['gradient_norm']}; lower learning_rate or lam, or set clip_norm"
             )
-        if epoch == 0 and self.rank == 0 and self.targets is None:  # the accuracy of a router is not about classes
+        if epoch == 0 and self.rank == 0:
             warnings.warn_of_chance(means["accuracy"], self.images.labels)
         now = self.progress
         now.epoch, now.seconds = epoch + 1, now.seconds + time.perf_counter() - start

@@ -124,10 +124,6 @@ def fingerprint_of(tmp_path, **sections):
         (recipe(model={"weights": {0.25: "a"}}), r"recipes\.tiny\.model\.weights: Input should be a valid string"),
         (recipe(certify=CERTIFY | {"stop": STOP}), r"recipes\.tiny\.certify\.stop must be null where a pool is"),
         (
-            recipe(router={"lam": 1.0}) | {"methods": ["macer", "router"]},
-            "router must be trained by rs train, not in a study; remove it",
-        ),
-        (
             recipe(**DENOISER) | {"methods": ["macer", "denoiser-mse"]},
             r"denoiser-mse must have a network in recipes\.tiny\.model; add it",
         ),

@@ -8,7 +8,6 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,21 +16,17 @@ from rs.certification.certify_model import certification_settings
 from rs.command_line.fingerprints import check_recipe
 from rs.data import images, parquet, pictures, sources
 from rs.ensemble import declare, spec
-from rs.ensemble.router import RouterSpec
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.published_checkpoints import read_network
 from rs.reporting.settings import check_study
 from rs.reporting.summaries import compare_rows, comparison_text, summarize_rows, summary_text
 from rs.runtime import arithmetic
-from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.routing import RoutedClassifier
-from rs.storage import certificate_rows, files, tsv
+from rs.storage import certificate_rows, tsv
 from rs.study.ensembles import declared
 from rs.study.grid import stage_parameters
 from tests.support import tiny_study
 from tests.support.faults import make_study
-from tests.support.helpers import Linear, write_row_file
 from tests.support.raw_images import image_bytes, pixels, write_parquet
 
 EXAMPLES = 1500
@@ -71,8 +66,6 @@ READERS = {
     "data set": ("data/meta.json", lambda path: images.load_images(path.parent, "test")),
     "images": ("data/test.npz", lambda path: images.load_images(path.parent, "test")),
     "rows": ("rows.tsv", summarize_rows),
-    "rows of a router": ("routed.tsv", summarize_rows),
-    "router": ("router.json", lambda path: files.read_as(RouterSpec, path, "a router", "make it again")),
     "sidecar": ("changed.json", read_sidecar),
     "log": ("log.tsv", read_log),
     "table": ("table.csv", lambda path: tsv.read_csv(path, ["classifier", "seconds"], "run make")),
@@ -98,12 +91,6 @@ def place(tmp_path_factory):
             Path(f"{name}.json").write_text(json.dumps(said))
         certificate_rows.write_field_log(rows, Path("log.tsv"))
         Path("table.csv").write_text("classifier,seconds\nmacer-0,1.5\n")
-        levels = [SmoothedClassifier(Linear(), 2, sigma) for sigma in (0.25, 0.5)]
-        system = RoutedClassifier(levels[1], levels)
-        certificates = [system.certify(torch.full((1, 2, 2), pixel), 10, 50) for pixel in (0.1, 0.5, 0.9)]
-        write_row_file([one.row(index, 1) for index, one in enumerate(certificates)], Path("routed.tsv"))
-        parts = [{"path": f"models/macer/{seed}", "sigma": (seed + 1) / 4} for seed in (0, 1)]
-        Path("router.json").write_text(json.dumps({"rule": "router", "router": parts[1], "experts": parts}))
         Path("weights.tsv").write_text("idx\tclass\tw0\tw1\n0\t1\t0.25\t0.75\n1\t0\t0.5\t0.5\n")
         for split in ("train", "test"):
             cells_of = [image_bytes(image) for image in pixels(2)]

@@ -146,7 +146,7 @@ def test_many_certificates_refuse_what_is_not_one_function_as_one_does(rule):
     smoothed = SmoothedClassifier(base if rule is None else Ensemble([base, network()], rule), 5, 0.5)
     images = [tiny_images().pixels(index) for index in range(2)]
     with pytest.raises(NotDeterministicError):
-        smoothed.certify_many(watched(images, smoothed.bases), 100, 1000, 0.1)
+        smoothed.certify_many(watched(images, [smoothed.base]), 100, 1000, 0.1)
 
 
 LATE = {  # what two images in batches of 1 and 2 do not show, and of how many images a run shows it

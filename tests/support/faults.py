@@ -18,7 +18,6 @@ import time
 import traceback
 from collections import Counter
 from contextlib import chdir, redirect_stdout, suppress
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -43,7 +42,6 @@ WORDS = {
     "train": f"gaussian --dataset tiny {OPTIONS} --sigma 0.25 --seed 0 --out new --log log",
     "import": "c.pth --architecture smallnet --sigma 0.25 --normalisation none --data data --out new --force",
     "certify": f"models/macer/0 --dataset tiny {OPTIONS} --out new.tsv",
-    "certify router": f"router.json --dataset tiny {OPTIONS} --out new.tsv",
     "ensemble": "tiny --sigma 0.25 --models models --params params.yaml --out new",
     "weights": f"tiny --ensembles ensembles {OPTIONS} --out new --seconds new.seconds.csv",
     "certify_ensembles": f"tiny --ensembles ensembles --weights weights {OPTIONS} --out new --times times",
@@ -64,7 +62,7 @@ WORDS = {
     "bundle": "tiny --root bundled --params bundled/params.yaml --out new.tar.xz --force",
     "quantize": "models/macer/0 --data data --count 4 --force",
 }
-"""What is struck: words of the stage or command that is the first word of the key."""
+"""What is struck: the words after the stage or command."""
 WITH_THREADS = {"quantize": ("nncf.torch", "openvino.frontend.pytorch.fx_decoder", "torch._functorch.aot_autograd")}
 """Commands whose libraries keep threads, which a fork has not: none runs in the process that forks. And what takes long
 to import."""
@@ -72,7 +70,6 @@ to import."""
 
 def command_of(stage):
     """The function of a stage, or of the command of ``rs`` that has no stage."""
-    stage = stage.partition(" ")[0]
     if (ROOT / "stages" / f"{stage}.py").is_file():
         return import_module(f"stages.{stage}").main
     return COMMANDS[stage]
@@ -172,13 +169,6 @@ def make_study(root, bundled=False):
         Path("params.yaml").write_text(json.dumps(values))
         tiny_pool.solve()
         torch.save({"state_dict": checkpoint.load_model(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
-        model, card = checkpoint.load_model(Path("models/macer/1"))
-        experts = [{"path": f"experts/{sigma:g}", "sigma": sigma} for sigma in (0.25, 0.5, 1.0)]
-        for expert in experts:
-            checkpoint.save(Path(expert["path"]), model, replace(card, sigma=expert["sigma"]))
-        checkpoint.save(Path("router"), model, replace(card, classes=["0.25", "0.5", "1"], sigma=1.0))
-        router = {"rule": "router", "router": {"path": "router", "sigma": 1.0}, "experts": experts}
-        Path("router.json").write_text(json.dumps(router))
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("rows.tsv"))
         entry = {"name": "a", "dataset": "b", "network": "c", "source": "d", "licence": "e", "file": "rows.tsv"}
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("listed/rows.tsv"))

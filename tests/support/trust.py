@@ -13,7 +13,6 @@ FAMILIES = {
         "storage/test_certificate_rows.py::test_a_row_that_contradicts_itself",
         "storage/test_certificate_rows.py::test_a_damaged_file_is_refused",
         "storage/test_certificate_rows.py::test_damaged_counts",
-        "command_line/test_router.py::test_a_forged_row",
         "reporting/test_load.py::test_a_sidecar_of_other_rows",
         "reporting/test_load.py::test_rows_and_sidecar_of_another_model",
         "reporting/test_load.py::test_rows_of_another",
@@ -29,7 +28,6 @@ FAMILIES = {
     "cards and ensembles of the wrong kind": (
         "models/test_checkpoint.py::test_a_card",
         "models/test_checkpoint.py::test_the_values_of_a_card",
-        "command_line/test_router.py::test_a_file_that_is_no_router",
         "ensemble/test_spec.py::test_keys_that_are",
         "ensemble/test_spec.py::test_parts_that_do_not_fit",
         "ensemble/test_spec.py::test_a_member_that",
@@ -48,7 +46,6 @@ FAMILIES = {
     "kills and interruptions": (
         "command_line/test_shell.py::test_a_certification_that_is_interrupted",
         "command_line/test_shell.py::test_a_training_that_is_interrupted",
-        "command_line/test_router.py::test_an_interrupted",
         "runtime/test_scratch.py::test_another_process",
         "storage/test_files.py::test_a_failure",
         "training/test_trainer.py::test_an_interrupted",
@@ -56,7 +53,6 @@ FAMILIES = {
     "false certificates, constructed": (
         "smoothing/test_noise.py::test_rounding",
         "smoothing/test_classifier.py::test_a_certificate_reaches",
-        "smoothing/test_routing.py::test_a_certificate_is_false",
         "ensemble/test_rules.py::test_a_polytope_that_holds",
         "ensemble/test_rules.py::test_weights_clipped",
     ),

@@ -40,7 +40,7 @@ def test_targets_are_made_from_a_model_and_trained_on(tmp_path, tiny, monkeypatc
     images, path = load_images(tiny, "train"), tmp_path / "targets.safetensors"
     train(tmp_path, tiny, "gaussian")
     for _ in range(2):  # the second replaces the first
-        write_targets([tmp_path / "gaussian"], images, TargetSettings(draws=7, seed=0), OPTIONS.device, path)
+        write_targets(tmp_path / "gaussian", images, TargetSettings(draws=7, seed=0), OPTIONS.device, path)
     targets = read_targets(path, images)
     assert targets.shape == (len(images), 2)
     assert torch.allclose(targets.sum(dim=1), torch.ones(len(images)))
