@@ -183,8 +183,8 @@ def certify_images(
         InputError: As :func:`rs.storage.row_writer.write_rows`.
     """
     warn_if_n_too_small(settings.n, settings.alpha)
-    further = (certificate_rows.EVALUATIONS,) if getattr(classifier.base, "lazy", False) else ()
-    with write_rows({out: identity}, seconds or certificate_rows.seconds_of(out), indices, {out: further}) as writer:
+    cascades = [out] if getattr(classifier.base, "lazy", False) else []
+    with write_rows({out: identity}, seconds or certificate_rows.seconds_of(out), indices, cascades) as writer:
         for index in watched(writer.remaining, members_of(classifier.base), classifier.precision):
             x, label = images.pixels(index).to(device), int(images.labels[index])
             keys: dict[str, Any] = {"seed": settings.seed, "index": index}

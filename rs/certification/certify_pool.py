@@ -35,7 +35,6 @@ from rs.smoothing.determinism import watched
 from rs.smoothing.noise import BLOCK
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import files
-from rs.storage.certificate_rows import EVALUATIONS
 from rs.storage.row_writer import write_rows
 from rs.study.layout import ALONE_FILE, model_name
 from rs.study.subset import select
@@ -113,7 +112,7 @@ def certify_pool(
     warn_if_n_too_small(certification.n, certification.alpha)
     cascades = [out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)]
     members = _with_base(together, MemberLogits(networks))
-    with write_rows(outs, times / "images.csv", indices, dict.fromkeys(cascades, (EVALUATIONS,))) as writer:
+    with write_rows(outs, times / "images.csv", indices, cascades) as writer:
         for index in watched(writer.remaining, networks, together.precision):
             x, label = images.pixels(index).to(device), int(images.labels[index])
             noisy = NoisyPool(members, x, certification.draws, index)

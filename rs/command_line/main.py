@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import certify, doctor, exchange, predict, prepare, quantize, share, show, targets, train, transfer
+from rs.command_line import certify, doctor, exchange, predict, prepare, quantize, share, show, targets, train
 from rs.command_line.shell import add, application, run
 from rs.errors import DISTRIBUTION
 
@@ -16,7 +16,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "targets": targets.main,
     "train": train.main,
     "certify": certify.main,
-    "transfer": transfer.main,
     "merge": exchange.merge_rows,
     "show": show.show_files,
     "report": show.report_files,

@@ -17,7 +17,7 @@ from rs.reporting.results import UNROUNDED, Result
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import numbers, signed
 from rs.statistics import metrics
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, draws_compared, radii_asked, radius_text
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, radii_asked, radius_text
 from rs.statistics.comparison import estimate, sample
 
 STEP = 0.25
@@ -161,7 +161,6 @@ def summary_text(about: Numbers) -> str:
         "images": f"{about['images']:,}{_optional(' of {}', about['dataset'])} (subset: {about['subset']})",
         "certified with": _budget(about) + _optional(", {} noise", about.get("noise")),
         "stopped early": about["mode"] if draws_at_most(about["mode"]) else "",
-        "transferred": _optional("votes of another model; {:,} draws compared the two", draws_compared(about["mode"])),
         "computed on": ", ".join(filter(None, made_with)),
         "weights": "" if about["scope"] == "model" else f"{about['scope']}: {'sound' if about['sound'] else FROZEN}",
         "ACR": _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"]),

@@ -263,18 +263,6 @@ class SmoothedClassifier:
                 evaluations += evaluated
         return Tally(counter.fetch()[0], evaluations)
 
-    def votes_by_draw(self, x: Tensor, draws: int, seed: int, *key: int) -> NDArray[np.int64]:
-        """Return the class that ``base`` gives each of the noisy copies that :meth:`votes` counts, shape (draws,)."""
-        width = self._classes(x) + self.undecided
-        counter, classes = VoteCounter([width], x.device), []
-        with self._ready(x):
-            for batch in self._batches(x, draws, seed, *key):
-                scores = evaluate(self.base, batch)
-                counter.add(scores.to(x.device)[None], (len(batch), width))
-                classes.append(scores.max(dim=-1)[1].cpu().numpy())
-        counter.fetch()  # refuses scores that are no numbers
-        return np.concatenate(classes)
-
     def noise_of(self, x: Tensor) -> Noise:
         """Return the noise that is added to an image (C, H, W)."""
         return self.noise or (NOISE_OF_8_BIT if is_on_grid(x) else "gaussian")

@@ -30,14 +30,12 @@ MAX_DRAWS = 10**9
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
 
-There are three more, with their numbers: ``at-radius:R,...:N`` and ``acr-error:E:N``, where draws ended once the
-answer was sure, N at most; and ``transfer:N``, where N draws compared another classifier with the one whose votes the
-row has (:func:`rs.statistics.radius.transferred_bound`).
+There are two more, with their numbers: ``at-radius:R,...:N`` and ``acr-error:E:N``, where draws ended once the answer
+was sure, N at most.
 """
 
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
-_TRANSFER = re.compile("transfer:([1-9][0-9]*)", re.ASCII)
 _SEQUENTIAL = re.compile(rf"(?:at-radius:({_NUMBER}(?:,{_NUMBER})*)|acr-error:{_NUMBER}):([1-9][0-9]*)", re.ASCII)
 
 
@@ -131,16 +129,6 @@ def draws_at_most(mode: str) -> int | None:
     return int(match[2]) if match else None
 
 
-def draws_compared(mode: str) -> int | None:
-    """Return the number of draws that compared two classifiers; ``None`` for modes other than a transfer.
-
-    >>> draws_compared("transfer:1000"), draws_compared("certify")
-    (1000, None)
-    """
-    match = _TRANSFER.fullmatch(mode)
-    return int(match[1]) if match else None
-
-
 def radii_asked(mode: str) -> tuple[float, ...] | None:
     """Return the radii of a mode whose rows say only which of them are certified; ``None`` for the others.
 
@@ -163,7 +151,7 @@ def radius_text(radius: float) -> str:
 
 def is_mode(text: str) -> bool:
     """Return whether rows can have this mode."""
-    return text in MODES or any(pattern.fullmatch(text) for pattern in (_SEQUENTIAL, _TRANSFER))
+    return text in MODES or _SEQUENTIAL.fullmatch(text) is not None
 
 
 def round_down(value: float) -> Decimal:

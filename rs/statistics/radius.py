@@ -86,37 +86,6 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
     return np.where(inner, bound, edges)[()]
 
 
-def transferred_bound(
-    votes: ArrayLike, draws: ArrayLike, losses: ArrayLike, compared: ArrayLike, alpha: ArrayLike
-) -> NDArray[np.float64]:
-    """Return a lower bound of the probability of a class by the votes of another classifier.
-
-        P(f' = c) >= P(f = c) - P(f = c, f' != c) >= L(votes, draws; alpha/2) - U(losses, compared; alpha/2)
-
-    L and U are :func:`lower_bound` and :func:`upper_bound`. After Ugare et al., "Incremental Randomized Smoothing
-    Certification" (ICLR 2024), who count every draw on which f and f' differ. The bound fails with probability at most
-    ``alpha``: two bounds fail with half of it each, whether or not they share draws. The class must be chosen by
-    other draws.
-
-    Args:
-        votes, draws: Votes of f for the class, and draws of f, shape (...).
-        losses, compared: Draws on which f votes for the class and f' does not, and draws of both.
-        alpha: Failure probability, in (0, 1).
-    Returns:
-        Bounds in [0, 1), shape (...); 0 where the difference is negative.
-    Raises:
-        ValueError: If an argument leaves its range.
-
-    >>> transferred_bound([90_000, 99_000], 100_000, 5, 1_000, 0.001).round(3)
-    array([0.88 , 0.972])
-    >>> lower_bound([900, 990], 1_000, 0.001).round(3)
-    array([0.867, 0.976])
-    """
-    half = np.asarray(alpha) / 2
-    bound = lower_bound(votes, draws, half) - upper_bound(losses, compared, half)
-    return np.maximum(bound, 0.0)[()]
-
-
 def radius(p_lower: ArrayLike, sigma: ArrayLike, p_upper: ArrayLike | None = None) -> NDArray[np.float64]:
     """Return the certified l2 radius (Cohen et al. 2019, Theorem 1).
 

@@ -51,15 +51,13 @@ _KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items()
 
 COLUMNS = tuple(_KINDS)
 EVALUATIONS = "evaluations"
-"""A further column of the rows of cascades: evaluations of members, on all draws of the image."""
-LOSSES = "losses"
-"""A further column of the rows of a transfer: draws that the class lost."""
-FURTHER = ((EVALUATIONS,), (LOSSES,))
-"""Groups of extra columns; a row file has one at most, at the end."""
-_FURTHER_KINDS: dict[str, tsv.Kind] = dict.fromkeys((EVALUATIONS, LOSSES), tsv.whole)
+"""The last column of the rows of cascades: evaluations of members, on all draws of the image."""
+_CASCADE_KINDS: dict[str, tsv.Kind] = _KINDS | {EVALUATIONS: tsv.whole}
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
 HEADER = "\t".join(COLUMNS)
-"""First line of a file of rows, without the newline; a group of :data:`FURTHER` stands behind it."""
+"""First line of a file of rows, without the newline."""
+CASCADE_HEADER = "\t".join(_CASCADE_KINDS)
+"""First line of a file of rows of a cascade, without the newline."""
 
 
 def sidecar_of(path: Path) -> Path:
@@ -76,17 +74,17 @@ def format_row(row: Mapping[str, Any]) -> str:
     """Return one row as a line, without the newline; its numbers read back exactly.
 
     Args:
-        row: A value for each of :data:`COLUMNS`; counts as votes per class, or as text. A group of
-            :data:`FURTHER` if it has one.
+        row: A value for each of :data:`COLUMNS`, of a cascade for :data:`EVALUATIONS` too; counts as votes per class,
+            or as text.
     Raises:
         ValueError: If a number is not finite.
     """
-    further = [name for name in _FURTHER_KINDS if row.get(name) is not None]
-    return "\t".join(_text(name, row[name]) for name in (*COLUMNS, *further))
+    kinds = _KINDS if row.get(EVALUATIONS) is None else _CASCADE_KINDS
+    return "\t".join(_text(name, row[name]) for name in kinds)
 
 
 def _text(name: str, value: Any) -> str:
-    kind = _KINDS.get(name) or _FURTHER_KINDS[name]
+    kind = _CASCADE_KINDS[name]
     if kind is tsv.whole:
         return str(int(value))
     if kind is tsv.finite:
@@ -98,27 +96,24 @@ def read_rows(path: Path) -> pd.DataFrame:
     """Read this project's rows.
 
     Returns:
-        The columns :data:`COLUMNS`, and a group of :data:`FURTHER` where it is; ``counts0`` and ``counts`` stay text
-        (see :func:`parse_counts`).
+        The columns :data:`COLUMNS`, of a cascade :data:`EVALUATIONS` too; ``counts0`` and ``counts`` stay text (see
+        :func:`parse_counts`).
     Raises:
         InputError: If the file is missing or damaged, or a row contradicts itself; names the file and the line.
     """
     columns = tsv.read_columns(path)
-    further = next((group for group in FURTHER if columns == (*COLUMNS, *group)), ())
-    frame = tsv.read_tsv(path, _KINDS | {name: _FURTHER_KINDS[name] for name in further})
+    is_of_cascade = columns == tuple(_CASCADE_KINDS)
+    frame = tsv.read_tsv(path, _CASCADE_KINDS if is_of_cascade else _KINDS)
     rows = as_arrays(frame)
     check_columns(path, rows)
-    if EVALUATIONS in further:
+    if is_of_cascade:
         tsv.refuse(path, rows[EVALUATIONS] < rows["n0"] + rows["n"], "every draw must take one evaluation or more")
     votes = {name: votes_of(rows[name]) for name in rows if name.startswith("counts")}
     totals = {
         name: np.bincount(row, weights=numbers, minlength=len(frame)) for name, (row, _, numbers) in votes.items()
     }
     for bad, rule in (
-        (
-            ~by_mode(rows, is_mode),
-            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, acr-error:E:N, transfer:N",
-        ),
+        (~by_mode(rows, is_mode), f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, acr-error:E:N"),
         (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != rows["scope"][0], "scope must be the same in all rows"),
         (

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.statistics.certificate import (
-    ABSTAIN,
-    SET_SCOPE,
-    UNLABELLED,
-    Votes,
-    draws_at_most,
-    draws_compared,
-    radii_asked,
-    votes_for,
-)
+from rs.statistics.certificate import ABSTAIN, SET_SCOPE, UNLABELLED, Votes, draws_at_most, radii_asked, votes_for
 from rs.storage import tsv
 
 if TYPE_CHECKING:
@@ -57,7 +48,7 @@ def check_columns(path: Path, rows: Columns) -> None:
 
 def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
     """Check class, bound and radius of each row against the ones that its votes give (``smoothing.vote_counting``)."""
-    from rs.statistics.radius import lower_bound, radius, transferred_bound  # SciPy, which appending rows does not need
+    from rs.statistics.radius import lower_bound, radius  # SciPy, which appending rows does not need
 
     selected = _most_votes(first, len(rows["idx"]))
     none = (rows["scope"] == SET_SCOPE) & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)
@@ -66,11 +57,6 @@ def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
     votes = votes_for(second, selected)
     drawn, n, alpha = whole & ~none, rows["n"], rows["alpha"]
     p_lower[drawn] = lower_bound(votes[drawn], n[drawn], alpha[drawn])
-    for mode in {*rows["mode"]}:
-        if (compared := draws_compared(mode)) is not None:
-            _check_losses(path, rows, rows["mode"] == mode, compared)
-            same = (rows["mode"] == mode) & ~none
-            p_lower[same] = transferred_bound(votes[same], n[same], rows["losses"][same], compared, alpha[same])
     continuous = ~by_mode(rows, lambda mode: mode == "shortcut" or radii_asked(mode) is not None)
     expected_radius = np.where(continuous, radius(p_lower, rows["sigma"]), rows["radius"])
     for bad, rule in (
@@ -93,13 +79,6 @@ def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
     early = by_mode(rows, lambda mode: draws_at_most(mode) is not None)
     if early.any():
         _check_early(path, rows, early, votes, none)
-
-
-def _check_losses(path: Path, rows: Columns, transferred: NDArray[np.bool_], compared: int) -> None:
-    losses = rows.get("losses", np.full(len(transferred), -1))
-    tsv.refuse(path, transferred & (losses < 0), "a transfer must have the column losses")
-    tsv.refuse(path, transferred & (losses > compared), f"losses must be at most {compared}, the draws compared")
-    tsv.refuse(path, transferred & (rows["n"] < compared), "n must be at least the draws compared")
 
 
 def _check_early(

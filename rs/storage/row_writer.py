@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from rs.errors import InputError, NotDeterministicError, printable
 from rs.runtime import processes, scratch
 from rs.runtime.progress import progress
 from rs.storage import certificate_rows, files
-from rs.storage.certificate_rows import HEADER, seconds_of, sidecar_of
+from rs.storage.certificate_rows import CASCADE_HEADER, HEADER, seconds_of, sidecar_of
 
 SHARE = "share"
 """Key of a sidecar that says which share of the images a row file has."""
@@ -31,10 +31,7 @@ SECONDS_HEADER = "idx,seconds\n"
 
 @contextmanager
 def write_rows(
-    outs: Mapping[Path, dict[str, Any]],
-    seconds: Path,
-    indices: NDArray[np.int64],
-    further: Mapping[Path, Sequence[str]] | None = None,
+    outs: Mapping[Path, dict[str, Any]], seconds: Path, indices: NDArray[np.int64], cascades: Collection[Path] = ()
 ) -> Iterator[RowWriter]:
     """Write row files of the same images, their sidecars and the seconds of each image.
 
@@ -54,7 +51,7 @@ def write_rows(
             compared with an existing one.
         seconds: File for the wall-clock seconds of each image.
         indices: The images.
-        further: The further columns of the row files that have some (``rs.storage.certificate_rows.FURTHER``).
+        cascades: The row files that have the column ``evaluations`` (``rs.storage.certificate_rows.EVALUATIONS``).
     Raises:
         InputError: If a file is not a ``*.tsv``, holds the rows of something else, even if that is noticed only at the
             end, or another process is writing it; or if its sidecar or ``seconds`` is something else.
@@ -69,7 +66,7 @@ def write_rows(
     _check_outputs(outs, seconds)
     try:
         with scratch.scratch_folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
-            with _open_parts(outs, folder, indices[rank::world_size], further or {}) as writer:
+            with _open_parts(outs, folder, indices[rank::world_size], cascades) as writer:
                 yield writer
             wait_for_all()
             if rank == 0:
@@ -177,11 +174,11 @@ def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:
 
 @contextmanager
 def _open_parts(
-    outs: Mapping[Path, dict[str, Any]], folder: Path, indices: NDArray[np.int64], further: Mapping[Path, Sequence[str]]
+    outs: Mapping[Path, dict[str, Any]], folder: Path, indices: NDArray[np.int64], cascades: Collection[Path]
 ) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
     parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
-    headers = {path: "\t".join([HEADER, *further.get(out, ())]) + "\n" for out, path in parts.items()}
+    headers = {path: (CASCADE_HEADER if out in cascades else HEADER) + "\n" for out, path in parts.items()}
     written = _resume(headers | {folder / SECONDS: SECONDS_HEADER})
     if written:
         print(f"continuing after {written} of {len(indices)} images", file=sys.stderr)

@@ -8,16 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rs.statistics.certificate import MIN_ALPHA
-from rs.statistics.radius import (
-    PREDICTED_SHARE,
-    cap,
-    fewest_votes,
-    lower_bound,
-    radius,
-    transferred_bound,
-    two_sided_radius,
-    upper_bound,
-)
+from rs.statistics.radius import PREDICTED_SHARE, cap, fewest_votes, lower_bound, radius, two_sided_radius, upper_bound
 from rs.storage.row_checks import TOLERANCE
 
 alphas = st.sampled_from([1e-4, 1e-3, 0.01, 0.05, 0.3])
@@ -171,43 +162,3 @@ def test_weights_share_the_rest_of_alpha_among_the_other_classes(counts, weights
 def test_a_class_without_a_part_of_alpha_is_refused(weights):
     with pytest.raises(ValueError, match="alpha must lie"), np.errstate(divide="ignore", invalid="ignore"):
         two_sided_radius([5, 3, 2], 0, 1.0, 0.05, weights=weights)
-
-
-def chance_of_a_false_bound(law, n, compared, alpha, bound):
-    """P(bound > P(f' = c)), by enumeration; f' is right where f is and keeps it, and the first draws serve both bounds.
-
-    ``law`` is P(f = c, f' = c) and P(f = c, f' != c).
-    """
-    kept, lost = (np.arange(compared + 1)[:, None, None], np.arange(compared + 1)[None, :, None])
-    later = np.arange(n - compared + 1)[None, None, :]
-    possible = kept + lost <= compared
-    others = np.where(possible, compared - kept - lost, 0)
-    counts = np.stack(np.broadcast_arrays(np.where(possible, kept, 0), np.where(possible, lost, 0), others), axis=-1)
-    counts[..., 2] = compared - counts[..., 0] - counts[..., 1]
-    chance = stats.multinomial.pmf(counts, compared, [*law, 1 - sum(law)])
-    chance = np.where(possible, chance, 0.0) * stats.binom.pmf(later, n - compared, sum(law))
-    votes = np.minimum(kept + lost, compared) + later
-    false = bound(votes, n, np.broadcast_to(np.minimum(lost, compared), votes.shape), compared, alpha) > law[0]
-    assert chance.sum() == pytest.approx(1, rel=1e-9)
-    return float((chance * false).sum())
-
-
-@pytest.mark.parametrize("compared", [8, 20])
-def test_a_transferred_bound_fails_with_probability_alpha_at_most(compared):
-    laws = [(right - lost, lost) for right in (0.55, 0.7, 0.9, 0.97) for lost in (0.0, 0.02, 0.1, 0.3, 0.5)]
-    chances = [chance_of_a_false_bound(law, 20, compared, 0.1, transferred_bound) for law in laws]
-    assert max(chances) <= 0.1
-
-    def of_the_votes_alone(votes, n, losses, compared, alpha):
-        return lower_bound(votes, n, alpha)
-
-    forgotten = [chance_of_a_false_bound(law, 20, compared, 0.1, of_the_votes_alone) for law in laws]
-    assert max(forgotten) > 0.9  # the enumeration can tell
-
-
-@given(votes, votes, alphas)
-def test_a_transferred_bound_is_a_difference_of_scipys_exact_bounds(vote, loss, alpha):
-    low = stats.binomtest(*vote, alternative="greater").proportion_ci(1 - alpha / 2, method="exact").low
-    high = stats.binomtest(*loss, alternative="less").proportion_ci(1 - alpha / 2, method="exact").high
-    expected = max(0.0, low - high)
-    assert transferred_bound(*vote, *loss, alpha) == pytest.approx(expected, rel=1e-9, abs=1e-12)

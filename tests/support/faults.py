@@ -46,9 +46,6 @@ WORDS = {
     "weights": f"tiny --ensembles ensembles {OPTIONS} --out new --seconds new.seconds.csv",
     "certify_ensembles": f"tiny --ensembles ensembles --weights weights {OPTIONS} --out new --times times",
     "targets": f"models/macer/0 --dataset tiny {OPTIONS} --out new.safetensors",
-    "transfer": (
-        "certified.tsv --from models/macer/0 --to models/macer/1 --n 10 --data data --device cpu --out new.tsv"
-    ),
     "merge": "share-1.tsv share-2.tsv --out new.tsv",
     "report": "rows.tsv --out new.html --force",
     "board": "listed --out new --force",
@@ -174,9 +171,8 @@ def make_study(root, bundled=False):
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("listed/rows.tsv"))
         listed = [entry | {"sigma": 0.25, "n": tiny_study.N, "alpha": tiny_study.ALPHA}]
         Path("listed/board.yaml").write_text(json.dumps(listed))
-        shares = {f"share-{number}.tsv": f" --share {number}/2" for number in (1, 2)}
-        for name, share in {"certified.tsv": "", **shares}.items():
-            words = f"{WORDS['certify']}{share}".replace("new.tsv", name)
+        for number in (1, 2):
+            words = f"{WORDS['certify']} --share {number}/2".replace("new.tsv", f"share-{number}.tsv")
             with suppress(SystemExit):
                 run(COMMANDS["certify"], words.split())
         tiny_study.make_study(Path("study"))
