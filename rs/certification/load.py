@@ -72,7 +72,12 @@ class Classifier:
                 function is to be moved to a device, or the classifier is not one function of each image; that is
                 checked where the shape is known.
         """
-        std = self.noise_std(sigma)
+        std = sigma if sigma is not None else self.sigma
+        if std is None:
+            raise InputError(
+                f"the noise of the certificate must be known, but {self.name} does not say it; in Python give sigma, "
+                "on the command line give --sigma"
+            )
         if not self.shape and engine != "plain":
             raise InputError(f"engine must be plain where the shape of images is unknown, got {engine!r}; leave it out")
         if device is not None and isinstance(self.module, Function):
@@ -102,20 +107,6 @@ class Classifier:
             undecided=getattr(self.module, "undecided", False),  # of an ensemble whose rule has votes for no class
             engine=runs.engine,
         )
-
-    def noise_std(self, sigma: float | None = None) -> float:
-        """Return the noise of the certificate, in pixels of [0, 1]: ``sigma``, or else that of the training.
-
-        Raises:
-            InputError: If neither says it.
-        """
-        std = sigma if sigma is not None else self.sigma
-        if std is None:
-            raise InputError(
-                f"the noise of the certificate must be known, but {self.name} does not say it; in Python give sigma, "
-                "on the command line give --sigma"
-            )
-        return std
 
     def for_images(self, classes: Sequence[str], shape: Sequence[int], name: str = "the images") -> Classifier:
         """Return a classifier with the classes and the shape of images, if it has none; compare them, if it has.

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rs.command_line.targets import main as targets_command
 from rs.data.images import load_images
 from rs.errors import InputError
 from rs.training.image_votes import TargetSettings, read_targets, vote_shares, write_targets
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
-from tests.support.helpers import Linear, refuses, tiny_images, tiny_params
+from tests.support.helpers import Linear, exit_code, refuses, tiny_images, tiny_params, write_params
 
 OPTIONS = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"))
 CAT_RS = {"draws": 2, "steps": 1, "epsilon": 0.2, "lam": 0.5, "confidence": "votes"}
@@ -56,3 +57,33 @@ def test_targets_are_made_from_a_model_and_trained_on(tmp_path, tiny, monkeypatc
     for other in (path, tmp_path / "none"):
         with refuses(r"must be a file of targets, but it is none; make it by `rs targets MODEL`"):
             read_targets(other, images)
+
+
+def test_the_command_writes_the_shares_of_as_many_draws_as_it_is_given(tmp_path, tiny, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(tmp_path, tiny, "gaussian")
+    write_params(tmp_path / "params.yaml", targets={"draws": 40, "seed": 3})
+    words = ["gaussian", "--dataset", "tiny", "--data", tiny, "--params", "params.yaml", "--device", "cpu"]
+    images = load_images(tiny, "train")
+    for draws, more in ((40, []), (7, ["--draws", 7])):
+        assert exit_code(targets_command, *words, *more, "--out", "targets.safetensors") == 0
+        shares = read_targets(tmp_path / "targets.safetensors", images)
+        settings = TargetSettings(draws=draws, seed=3)
+        write_targets(tmp_path / "gaussian", images, settings, OPTIONS.device, tmp_path / "again.safetensors")
+        assert torch.equal(shares, read_targets(tmp_path / "again.safetensors", images))
+        assert torch.allclose(shares * draws, (shares * draws).round(), atol=1e-4)
+
+
+def test_a_model_of_other_images_makes_no_targets(tmp_path, tiny, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(tmp_path, tiny, "gaussian")
+    images = load_images(tiny, "train")
+    others = replace(images, meta=replace(images.meta, classes=("one", "two")))
+    with refuses("must classify the images of"):
+        write_targets(
+            tmp_path / "gaussian",
+            others,
+            TargetSettings(draws=7, seed=0),
+            OPTIONS.device,
+            tmp_path / "none.safetensors",
+        )
