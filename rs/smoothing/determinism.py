@@ -23,7 +23,13 @@ LONE_IMAGES = 4
 """Images of a batch that are also evaluated alone."""
 
 MIN_REPEATED = 8
-"""Images of a batch that are evaluated again at the end, however few evaluations there were."""
+"""Images that are evaluated again at the end, however few evaluations there were."""
+
+MAX_CALLS = 128
+"""Calls of a network that the end is compared with: the first ones, by one image of each.
+
+A network that answers differently at every k-th of its calls cannot pass for k up to this number.
+"""
 
 EXTRA_SHARE = 0.008
 """Largest share of all evaluations that both checks together may take."""
@@ -86,9 +92,15 @@ def rounding(module: nn.Module, logits: Tensor, precision: Precision = "float32"
 def watched(items: Iterable[T], modules: Sequence[nn.Module], precision: Precision = "float32") -> Iterator[T]:
     """Yield what is to be certified, and check that networks stay one function of each image all the while.
 
-    Whenever a batch is larger than all before it, :data:`LONE_IMAGES` of its images are evaluated alone. After the last
-    item, images of the largest batch are evaluated again: as many as take less than 1 % of the evaluations with those
-    alone, at least :data:`MIN_REPEATED`. Differences count as rounding as in :func:`check_deterministic`.
+    - Whenever a batch is larger than all before it, :data:`LONE_IMAGES` of its images are evaluated alone.
+    - One image of each of the first :data:`MAX_CALLS` calls is kept. After the last item, these images are evaluated
+      again in one call, and images of the largest batch in another one.
+
+    The images at the end are as many as take less than 1 % of the evaluations together with those alone, at least
+    :data:`MIN_REPEATED`. Differences count as rounding as in :func:`check_deterministic`.
+
+    A network whose calls differ with probability p, each as a whole, passes with probability (1 - p)^c + p^c, where c
+    counts the calls that are kept, those with one image and those at the end.
 
     Args:
         items: Anything, such as images.
@@ -109,42 +121,74 @@ def watched(items: Iterable[T], modules: Sequence[nn.Module], precision: Precisi
 
 
 class _Watch:
-    """A network, its largest batch so far, and the logits of that batch."""
+    """A network, an image of each of its first calls, its largest batch so far, and the logits of both."""
 
     def __init__(self, module: nn.Module, precision: Precision) -> None:
-        self.module, self.precision = module, precision
-        self.batch, self.logits, self.evaluated, self.lone = torch.empty(0), torch.empty(0), 0, 0
+        self.module = module
+        self.precision = precision
+        self.batch = torch.empty(0)
+        self.logits = torch.empty(0)
+        self.kept_images: list[Tensor] = []  # of the shape (1, C, H, W), one of each call
+        self.kept_logits: list[Tensor] = []
+        self.evaluated = 0
+        self.lone = 0
+        self.is_comparing = False
         self.hook = module.register_forward_hook(self._see)
 
     def _see(self, module: nn.Module, inputs: tuple[Tensor], output: Any) -> None:
-        """Check a call; the calls with one image that this makes are only counted."""
-        images, logits = inputs[0], logits_of(output)
+        """Check a call; the calls that this makes are only counted."""
+        images = inputs[0]
+        logits = logits_of(output)
         self.evaluated += len(images)
-        if len(images) <= len(self.batch) or logits.shape[:1] != images.shape[:1]:  # the second is refused elsewhere
+        if self.is_comparing or logits.shape[:1] != images.shape[:1]:  # the second is refused elsewhere
             return
-        self.batch, self.logits = images, logits.clone()
-        rows = self._spread(LONE_IMAGES)
-        self.lone += len(rows)
-        self._compare(rows, 1, f"between a batch of {len(self.batch)} and its images alone")
+        self._keep(images, logits)
+        if len(images) > len(self.batch):
+            self.batch = images
+            self.logits = logits.clone()
+            rows = self._spread(LONE_IMAGES)
+            self.lone += len(rows)
+            when = f"between a batch of {len(images)} and its images alone"
+            self._compare(self.batch[rows], self.logits[rows], 1, when)
+
+    def _keep(self, images: Tensor, logits: Tensor) -> None:
+        """Keep an image of this call, at another place than in the call before."""
+        count = len(self.kept_images)
+        if count == MAX_CALLS or len(images) == 0:
+            return
+        if count and images.shape[1:] != self.kept_images[0].shape[1:]:  # they could not be one batch
+            return
+        place = count % len(images)
+        self.kept_images.append(images[place : place + 1].clone())  # a view would keep the whole batch
+        self.kept_logits.append(logits[place : place + 1].clone())
 
     def repeat(self) -> None:
-        """Evaluate images of the batch again."""
-        if self.evaluated:
-            rows = self._spread(max(MIN_REPEATED, int(self.evaluated * EXTRA_SHARE) - self.lone))
-            self._compare(rows, len(rows), f"between the start and the end of {self.evaluated:,} evaluations")
+        """Evaluate the images of the first calls again, and then images of the largest batch."""
+        if not self.kept_images:
+            return
+        when = f"between the start and the end of {self.evaluated:,} evaluations"
+        count = max(MIN_REPEATED, int(self.evaluated * EXTRA_SHARE) - self.lone)
+        images = torch.cat(self.kept_images[:count])
+        self._compare(images, torch.cat(self.kept_logits[:count]), len(images), when)
+        if rows := self._spread(count - len(images)):
+            self._compare(self.batch[rows], self.logits[rows], len(rows), when)
 
     def _spread(self, count: int) -> list[int]:
         """Return the numbers of some images of the batch: the first, the last and others between them."""
         return torch.linspace(0, len(self.batch) - 1, min(count, len(self.batch))).long().tolist()
 
-    def _compare(self, rows: list[int], size: int, when: str) -> None:
-        expected, images = self.logits[rows], self.batch[rows]
+    def _compare(self, images: Tensor, expected: Tensor, size: int, when: str) -> None:
+        """Evaluate images in batches of this size, and compare their logits."""
+        self.is_comparing = True
         try:
             with torch.inference_mode(), evaluating(self.module), autocast(images.device, self.precision):
                 again = torch.cat([_logits(self.module, part) for part in images.split(size)])
         except InputError as error:  # of images that it took before
             raise NotDeterministicError(str(error)) from error
-        difference, largest = _difference(again, expected), float(expected.abs().max())
+        finally:
+            self.is_comparing = False
+        difference = _difference(again, expected)
+        largest = float(expected.abs().max())
         if difference > rounding(self.module, expected, self.precision) * largest:
             raise _refusal(when, difference, largest)
 

@@ -1,11 +1,14 @@
 """Classifiers that are one function of each image, and those that are not: ``rs.smoothing.determinism``."""
 
 import os
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import example, given
+from hypothesis import strategies as st
 from torch import nn
 
 import rs
@@ -197,13 +200,60 @@ def test_a_run_of_what_is_one_function_is_not_refused(name, precision, tmp_path,
     assert (tmp_path / "rows.tsv").exists()
 
 
-@pytest.mark.parametrize(("images", "repeated"), [(3, 18), (12, 97), (60, 500)])
-def test_from_three_images_on_it_costs_less_than_a_hundredth(images, repeated):
+@pytest.mark.parametrize(("images", "kept", "repeated"), [(3, 9, 9), (12, 36, 61), (60, 128, 392)])
+def test_from_three_images_on_it_costs_less_than_a_hundredth(images, kept, repeated):
     sizes = []
     model = Layer(lambda _, x: x.flatten(1))
     model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     smoothed = SmoothedClassifier(model, 16, 0.5)
     smoothed.certify_many(watched([torch.zeros(SHAPE)] * images, [smoothed.base]))
-    assert sizes == [100, *[1] * 4, 500, *[1] * 4, 500, *[100, 500, 500] * (images - 1), repeated]
+    assert sizes == [100, *[1] * 4, 500, *[1] * 4, 500, *[100, 500, 500] * (images - 1), kept, repeated]
     assert sum(sizes) < 1.01 * 1100 * images
     assert not model._forward_hooks
+
+
+def answers_otherwise_at(is_another):
+    """A network whose logits are others in the calls that are."""
+    return Layer(lambda self, x: x.flatten(1)[:, :5] + (1.0 if is_another(self.calls) else 0.0))
+
+
+CALLS_OF_THREE_IMAGES = 9 + 8 + 2
+"""Batches of the run, single images of the first two of them, and the calls at the end."""
+
+
+@given(others=st.sets(st.integers(1, CALLS_OF_THREE_IMAGES)) | st.integers(1, 19).map(lambda call: {call}))
+@example(others=set())
+@example(others=set(range(1, CALLS_OF_THREE_IMAGES + 1)))
+def test_a_run_passes_only_if_all_of_its_calls_answer_in_one_way(others):
+    """So chance p per call passes with probability (1 - p)^19 + p^19."""
+    model = answers_otherwise_at(lambda call: call in others)
+    smoothed = SmoothedClassifier(model, 5, 0.5)
+    is_one_way = len(others) in (0, CALLS_OF_THREE_IMAGES)
+    with nullcontext() if is_one_way else pytest.raises(NotDeterministicError):
+        smoothed.certify_many(watched([torch.zeros(SHAPE)] * 3, [smoothed.base]))
+    assert model.calls == CALLS_OF_THREE_IMAGES or not is_one_way
+
+
+@pytest.mark.parametrize("period", range(17, 98))
+def test_a_network_that_differs_at_every_kth_call_is_refused(period, tmp_path, work):
+    """34 images are 102 calls, so one of each 97 calls in a row is compared."""
+    with pytest.raises(NotDeterministicError, match="the start and the end"):
+        certify(answers_otherwise_at(lambda call: call % period == 0), 34, tmp_path / "rows.tsv")
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.05])
+def test_chance_for_a_whole_call_is_refused(chance, tmp_path, work):
+    """Of 43 images 138 calls are compared: one of twenty such runs passes with probability 0.02 at most."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        with pytest.raises(NotDeterministicError):
+            certify(answers_otherwise_at(lambda _, rng=rng: rng.random() < chance), 43, tmp_path / "rows.tsv")
+
+
+def test_images_of_several_shapes_are_watched():
+    smoothed = SmoothedClassifier(Layer(lambda _, x: x.mean(dim=(2, 3))), 3, 0.5)
+    images = [torch.full((3, side, side), 0.5) for side in (4, 5, 4)]
+    assert len(smoothed.certify_many(watched(images, [smoothed.base]))) == 3
+    broken = SmoothedClassifier(answers_otherwise_at(lambda call: call > 13), 5, 0.5)
+    with pytest.raises(NotDeterministicError, match="the start and the end"):
+        broken.certify_many(watched(images, [broken.base]))
