@@ -1,4 +1,4 @@
-"""The one error a user can cause, and what its messages have in common."""
+"""The one error and the one warning a user can cause, and what their messages have in common."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -25,6 +25,10 @@ class InputError(ValueError):
 
 class NotDeterministicError(InputError):
     """A classifier that is not one function of each image; nothing that was computed with it counts."""
+
+
+class InputWarning(UserWarning):
+    """What a user has probably not meant; a command prints it as one line."""
 
 
 def printable(line: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,9 @@ from rs.runtime.streams import Stream
 from rs.smoothing import STOPPING_RULES
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.determinism import watched
+from rs.smoothing.inputs import warn_if_n_too_small
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions, Stop
 from rs.statistics.certificate import UNLABELLED
-from rs.statistics.radius import lower_bound
 from rs.storage import certificate_rows
 from rs.storage.row_writer import SHARE, write_rows
 from rs.study.subset import select, share_of, subset_name
@@ -182,7 +181,8 @@ def certify_images(
         NotDeterministicError: As :func:`rs.smoothing.determinism.watched`; the rows are discarded.
         InputError: As :func:`rs.storage.row_writer.write_rows`.
     """
-    warn_if_n_too_small(settings.n, settings.alpha)
+    if settings.stop is not None:  # ``certify`` warns itself
+        warn_if_n_too_small(settings.n, settings.alpha)
     cascades = [out] if getattr(classifier.base, "lazy", False) else []
     with write_rows({out: identity}, seconds or certificate_rows.seconds_of(out), indices, cascades) as writer:
         for index in watched(writer.remaining, members_of(classifier.base), classifier.precision):
@@ -225,14 +225,3 @@ def row_identity(
         "code": code_fingerprint.code_hash(*modules),
         "versions": checkpoint.library_versions(),
     }
-
-
-def warn_if_n_too_small(n: int, alpha: float) -> None:
-    """Warn on stderr if ``n`` draws can never certify anything at ``alpha``."""
-    if lower_bound(n, n, alpha) < 0.5:
-        least = next(more for more in count(n + 1) if lower_bound(more, more, alpha) >= 0.5)
-        print(
-            f"warning: n = {n} draws can never certify at alpha = {alpha}: even a unanimous vote abstains; "
-            f"give n of at least {least}",
-            file=sys.stderr,
-        )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rs.certification.certify_model import row_identity, smooth, warn_if_n_too_small
+from rs.certification.certify_model import row_identity, smooth
 from rs.certification.inference import members_of
 from rs.certification.load import Classifier
 from rs.certification.quantize import quantized_identity
@@ -32,6 +32,7 @@ from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import watched
+from rs.smoothing.inputs import warn_if_n_too_small
 from rs.smoothing.noise import BLOCK
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import files

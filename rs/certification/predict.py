@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rs.certification.certify_model import say_how_long, warn_if_n_too_small
+from rs.certification.certify_model import say_how_long
 from rs.certification.inference import members_of
 from rs.certification.load import Classifier
 from rs.certification.quantize import quantized_identity
@@ -84,7 +84,6 @@ def predict_files(
     check_draws(torch.zeros(base.shape), draws.alpha, n0=draws.n0, n=draws.n)
     check_key(seed=draws.seed)
     classifier, device = base.smooth(**vars(options)), options.device or device_of(base.module)
-    warn_if_n_too_small(draws.n, draws.alpha)
     provenance = {
         "scope": base.scope,
         "device": device.type,

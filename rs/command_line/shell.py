@@ -10,6 +10,7 @@ import re
 import sys
 import textwrap
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields, is_dataclass
@@ -19,7 +20,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from rs.command_line import preload
-from rs.errors import InputError, install_command, printable, raised
+from rs.errors import InputError, InputWarning, install_command, printable, raised
 from rs.smoothing import Noise
 
 # A thread that waits for the others of its operation spins for a few milliseconds by default. Where another process
@@ -207,13 +208,31 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
     if app is not command:
         add(app, command)
     try:
-        app(args=[word for word in words if word != DEBUG])
+        with _warnings_in_one_line():
+            app(args=[word for word in words if word != DEBUG])
     except Exception as error:
         message = _mendable(error)
         if DEBUG in words:
             traceback.print_exception(error)
         print(printable(f"error: {_with_parameters_named(message, words)}"), file=sys.stderr)
         raise SystemExit(2) from None
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Print what a user has probably not meant as one line on stderr; other warnings stay as they are."""
+    show = warnings.showwarning
+
+    def show_in_one_line(message: Warning | str, category: type[Warning], *where: Any, **how: Any) -> None:
+        if issubclass(category, InputWarning):
+            print(printable(f"warning: {message}"), file=sys.stderr)
+        else:
+            show(message, category, *where, **how)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("once", InputWarning)  # for all images, whatever filters the user has set
+        warnings.showwarning = show_in_one_line
+        yield
 
 
 def _with_parameters_named(message: str, words: Sequence[str]) -> str:

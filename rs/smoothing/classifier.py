@@ -20,10 +20,21 @@ from rs.params import MIN_SIGMA
 from rs.runtime.streams import Stream
 from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating
-from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_draws, check_key, evaluate, is_number
+from rs.smoothing.inputs import (
+    Base,
+    ImageLike,
+    as_image,
+    as_module,
+    check_draws,
+    check_key,
+    evaluate,
+    is_number,
+    warn_if_n_too_small,
+)
 from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, is_on_grid, noisy_batches
 from rs.smoothing.vote_counting import Tally, VoteCounter, certificate_of_votes, evaluations_of, winner
 from rs.statistics.certificate import ABSTAIN, Certificate
+from rs.statistics.radius import fewest_draws
 
 
 class Run(Protocol):
@@ -149,8 +160,11 @@ class SmoothedClassifier:
         Raises:
             InputError: If an argument is not what it must be, ``base`` returns something else than logits, or it is a
                 plain function and raises an error, which is the cause.
+        Warns:
+            InputWarning: If ``n`` is so small that every image abstains at ``alpha``.
         """
         x = self._checked(x, alpha, seed, index, label, n0=n0, n=n)
+        warn_if_n_too_small(n, alpha)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         needs_more = label is None or winner(first.votes, self.undecided) == label
         second = self.tally(x, n, seed, Stream.ESTIMATE, index) if needs_more else None
@@ -224,10 +238,18 @@ class SmoothedClassifier:
         A two-sided binomial test of the two largest counts of ``n`` draws against 1/2 (Hung & Fithian 2019); of the
         largest count against all others if draws may be votes for no class. As for :meth:`certify`, ``x`` must not be
         chosen by someone who knows ``seed``.
+
+        Raises:
+            InputError: As :meth:`certify`, or if ``n`` is so small that every image abstains at ``alpha``.
         """
         from scipy.stats import binomtest  # a third of a second to import, which CERTIFY does not need
 
         x = self._checked(x, alpha, seed, index, n=n)
+        least = fewest_draws(alpha / 2)  # the test is two-sided
+        if n < least:
+            raise InputError(
+                f"n must be at least {least} at alpha = {alpha}, got {n}; even a unanimous vote of {n} abstains"
+            )
         counts = self.tally(x, n, seed, Stream.PREDICT, index).votes
         classes = counts[: len(counts) - self.undecided]
         second, first = (int(count) for count in np.sort(classes)[-2:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from rs.errors import InputError, raised
+from rs.errors import InputError, InputWarning, raised
 from rs.statistics.certificate import MAX_DRAWS, MIN_ALPHA
+from rs.statistics.radius import fewest_draws
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -131,6 +133,24 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
     for name, count in draws.items():
         if not is_number(count, Integral) or not 1 <= count <= MAX_DRAWS:
             raise InputError(f"{name} must be a whole number of noisy copies from 1 to {MAX_DRAWS:,}, got {count!r}")
+
+
+def warn_if_n_too_small(n: int, alpha: float, stacklevel: int = 2) -> None:
+    """Warn if ``n`` draws can never certify anything at ``alpha``.
+
+    Args:
+        n: Number of draws.
+        alpha: Failure probability of the certificate.
+        stacklevel: Whose line the warning names: 1 the caller's, 2 that of the caller of the caller.
+    """
+    least = fewest_draws(alpha)
+    if n < least:
+        warnings.warn(
+            f"n = {n} draws can never certify at alpha = {alpha}: even a unanimous vote abstains; "
+            f"give n of at least {least}",
+            InputWarning,
+            stacklevel + 1,
+        )
 
 
 # ------------------------------------------------------------------------------------------ base classifiers

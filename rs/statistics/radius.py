@@ -7,6 +7,8 @@ unit of ``sigma``. Every function takes scalars or arrays and broadcasts; a scal
 from __future__ import annotations
 
 import math
+from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -184,6 +186,18 @@ def fewest_votes(p: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
         reaches = lower_bound(middle, n, alpha) >= target
         below, reaching = np.where(reaches, below, middle), np.where(reaches, middle, reaching)
     return reaching[()]
+
+
+@cache
+def fewest_draws(alpha: float) -> int:
+    """Return the fewest draws n that can certify at ``alpha``: the bound of a unanimous vote reaches 1/2.
+
+        (1/2)^n <= alpha
+
+    >>> fewest_draws(0.001)
+    10
+    """
+    return next(n for n in count(1) if lower_bound(n, n, alpha) >= 0.5)
 
 
 def _votes(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

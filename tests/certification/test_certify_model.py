@@ -2,15 +2,17 @@
 
 import json
 import os
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from rs.certification.certify_model import certify_images, warn_if_n_too_small
-from rs.errors import InputError
+from rs.certification.certify_model import certify_images
+from rs.errors import InputError, InputWarning
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.inputs import warn_if_n_too_small
 from rs.smoothing.settings import CertificationSettings
 from rs.statistics.radius import fewest_votes
 from rs.storage import certificate_rows, row_writer
@@ -170,20 +172,20 @@ def test_a_loop_that_leaves_out_an_image_or_raises_after_the_last_publishes_noth
     assert write_until(tmp_path / "rows.tsv", 0) == ([], True)
 
 
-@pytest.mark.parametrize(("n", "lines"), [(9, 1), (10, 0)])
-def test_a_number_of_draws_that_is_too_small_gets_one_line_of_warning(tmp_path, capsys, n, lines):
+@pytest.mark.parametrize(("n", "is_too_small"), [(9, True), (10, False)])
+def test_a_number_of_draws_that_is_too_small_is_warned_of(tmp_path, n, is_too_small):
     """(1/2)^n <= 0.001 first at n = 10."""
     settings = CertificationSettings(**{**vars(SETTINGS), "n": n, "alpha": 0.001})
-    certify_tiny(tmp_path / "rows.tsv", settings=settings)
-    warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning:")]
-    assert len(warned) == lines
-    assert all("n = 9 draws" in line and "at least 10" in line for line in warned)
+    message = "n = 9 draws can never certify at alpha = 0.001: .*at least 10"
+    with pytest.warns(InputWarning, match=message) if is_too_small else nullcontext():
+        certify_tiny(tmp_path / "rows.tsv", settings=settings)
     assert certificate_rows.read_rows(tmp_path / "rows.tsv")["n"].tolist() == [n] * SIZE
 
 
 @pytest.mark.parametrize("alpha", [0.4, 0.25, 0.1, 0.001, 1e-6, 2.0**-29, 2.0**-31, 2.0**-39])
-def test_the_warning_names_the_least_number_that_is_not_too_small(capsys, alpha):
-    warn_if_n_too_small(1, alpha)
-    least = int(capsys.readouterr().err.split("at least ")[1])
+def test_the_warning_names_the_least_number_that_is_not_too_small(alpha):
+    with pytest.warns(InputWarning) as caught:
+        warn_if_n_too_small(1, alpha)
+    least = int(str(caught[0].message).split("at least ")[1])
     assert 0.5**least <= alpha < 0.5 ** (least - 1)
     assert fewest_votes(0.5, least, alpha) == least

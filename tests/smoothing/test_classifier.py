@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from rs.errors import InputError
+from rs.errors import InputError, InputWarning
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.noise import block
@@ -128,6 +128,25 @@ def test_the_modes_of_all_parts_of_the_model_are_restored_and_its_statistics_lef
 def test_predict_answers_from_the_least_significant_majority(monkeypatch, n, needed):
     classifier = ballot(monkeypatch, [needed, n - needed], [needed - 1, n - needed + 1])
     assert [classifier.predict(X, n, 0.001) for _ in range(2)] == [0, ABSTAIN]
+
+
+@pytest.mark.parametrize("alpha", [0.9, 0.1, 0.001, 2.0**-9, 1e-12])
+def test_predict_refuses_draws_of_which_no_vote_can_be_significant(alpha):
+    """A unanimous vote of n has the two-sided p-value 2 / 2^n."""
+    classifier = SmoothedClassifier(Constant(1), 2, SIGMA)
+    least = next(n for n in range(1, 100) if stats.binomtest(n, n).pvalue <= alpha)
+    assert classifier.predict(X, least, alpha) == 1
+    with pytest.raises(InputError, match=f"n must be at least {least} at alpha = {alpha}, got {least - 1}"):
+        classifier.predict(X, least - 1, alpha)
+
+
+def test_certify_warns_where_no_vote_can_certify_and_points_at_its_caller():
+    """(1/2)^n <= 0.001 first at n = 10."""
+    classifier = SmoothedClassifier(Constant(1), 2, SIGMA)
+    assert classifier.certify(X, 1, 10, 0.001).predict == 1
+    with pytest.warns(InputWarning, match="n = 9 draws can never certify at alpha = 0.001: .* at least 10") as caught:
+        assert classifier.certify(X, 1, 9, 0.001).predict == ABSTAIN
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_predict_compares_the_two_largest_counts_only(monkeypatch):
