@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Hashable, Mapping
 from functools import cache, wraps
+from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_transform
@@ -387,6 +388,28 @@ def _fault(fault: Any, key_of: Callable[[list[str]], str]) -> str:
     value = getattr(fault["input"], "kwargs", fault["input"])  # of a whole dataclass, its values
     came = "" if ", got " in must else f", got {value!r:.{MAX_SHOWN}}"
     return f"{key}: {must}{came}" if key else f"{must}{came}"
+
+
+def check_sigma(sigma: Any, name: str = "sigma") -> float:
+    """Return a noise std for images in [0, 1]; refuse one that was probably given on the scale of 8-bit pixels.
+
+    Args:
+        sigma: What was given.
+        name: What messages call it.
+    Raises:
+        InputError: If it is not a number from :data:`MIN_SIGMA` to :data:`MAX_SIGMA`.
+    """
+    if not isinstance(sigma, Real) or isinstance(sigma, bool) or not MIN_SIGMA <= sigma < math.inf:
+        raise InputError(
+            f"{name} must be a positive number, got {sigma!r}; it is the std of the noise, in pixels of [0, 1], at "
+            f"least {MIN_SIGMA:g}"
+        )
+    if sigma > MAX_SIGMA:
+        raise InputError(
+            f"{name} is in pixels of [0, 1] and must be at most {MAX_SIGMA:g}, got {sigma:g}; "
+            f"did you mean {sigma:g}/255 = {sigma / 255:.3g}?"
+        )
+    return cast(float, sigma)
 
 
 def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = False) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import DataFolder, Force, check_sigma
+from rs.command_line.shell import DataFolder, Force, sigma_option
 from rs.errors import InputError
 from rs.models import Architecture, Normalisation
 from rs.runtime.progress import say
@@ -15,7 +15,9 @@ from rs.runtime.progress import say
 def import_model(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="checkpoint.pth.tar, or MACER's EPOCH.pth.")],
     architecture: Annotated[Architecture, typer.Option(help="Architecture of the network.")],
-    sigma: Annotated[float, typer.Option(callback=check_sigma, help="Noise std of its training, in pixels of [0, 1].")],
+    sigma: Annotated[
+        float, typer.Option(callback=sigma_option, help="Noise std of its training, in pixels of [0, 1].")
+    ],
     normalisation: Annotated[
         Normalisation, typer.Option(help="First layer: mean-std (Cohen, Jeong), centre (Salman) or none (MACER).")
     ],

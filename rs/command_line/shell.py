@@ -60,29 +60,16 @@ Radii = Annotated[
 ]
 
 
-def check_sigma(option: typer.CallbackParam, sigma: float | None) -> float | None:
-    """Reject a sigma that is not positive, or was probably given on the 0-255 scale.
+def sigma_option(option: typer.CallbackParam, sigma: float | None) -> float | None:
+    """Return the sigma of an option; see :func:`rs.params.check_sigma`."""
+    from rs import params
 
-    Raises:
-        InputError: If it is below :data:`rs.params.MIN_SIGMA`, or exceeds :data:`rs.params.MAX_SIGMA`.
-    """
-    from rs.params import MAX_SIGMA, MIN_SIGMA
-
-    if sigma is not None and not sigma >= MIN_SIGMA:
-        raise InputError(
-            f"{option.opts[0]} must be a positive number, got {sigma}; it is the noise's std, in pixels of [0, 1], at "
-            f"least {MIN_SIGMA:g}"
-        )
-    if sigma is not None and sigma > MAX_SIGMA:
-        raise InputError(
-            f"{option.opts[0]} is in pixels of [0, 1] and must be at most {MAX_SIGMA:g}, got {sigma:g}; "
-            f"did you mean {sigma:g}/255 = {sigma / 255:.3g}?"
-        )
-    return sigma
+    return None if sigma is None else params.check_sigma(sigma, option.opts[0])
 
 
 Sigma = Annotated[
-    float | None, typer.Option(callback=check_sigma, help="Noise std, in pixels of [0, 1]; default: that of the model.")
+    float | None,
+    typer.Option(callback=sigma_option, help="Noise std, in pixels of [0, 1]; default: that of the model."),
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Force, Json, Radii, check_sigma, radii_named
+from rs.command_line.shell import Force, Json, Radii, radii_named, sigma_option
 from rs.errors import InputError
 from rs.runtime.progress import say
 
@@ -25,7 +25,7 @@ class LogOptions:
     """What a log in six columns does not state."""
 
     sigma: Annotated[
-        float | None, typer.Option(callback=check_sigma, help="Noise std of the logs, in pixels of [0, 1].")
+        float | None, typer.Option(callback=sigma_option, help="Noise std of the logs, in pixels of [0, 1].")
     ] = None
     n0: Annotated[int | None, typer.Option(help=f"Selection draws; rs compare assumes {DEFAULT_N0}.")] = None
     n: Annotated[int | None, typer.Option(help="Further draws.")] = None

@@ -32,7 +32,7 @@ class NetworkOptions:
 def main(
     *,
     method: Annotated[str, typer.Argument(help=METHOD_HELP)] = DEFAULT_METHOD,
-    sigma: Annotated[float, typer.Option(callback=shell.check_sigma, help="Noise std, in pixels of [0, 1].")],
+    sigma: Annotated[float, typer.Option(callback=shell.sigma_option, help="Noise std, in pixels of [0, 1].")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for model.safetensors and model.json.")],
     log: Annotated[Path, typer.Option(file_okay=False, help="Folder for history.csv, timing.csv, provenance.json.")],
     dataset: Annotated[

@@ -66,6 +66,7 @@ def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:
     >>> step.loss.backward()
     """
     kind = method_class(method)
+    params.check_sigma(sigma)
     preset = dict(params.section(params.packaged(), f"defaults.{method}"))
     preset.pop("training", None)
     values = params.for_sigma(preset, sigma, f"defaults.{method}", nearest=True) | hyperparameters

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rs.errors import InputError
-from rs.params import validated
+from rs.params import check_sigma, validated
 from rs.runtime.streams import seeded
 
 Denoiser = Callable[[Tensor, float], Tensor]
@@ -33,13 +33,12 @@ class Denoised(nn.Module):
         denoise: A function or module of (images, sigma), such as a denoiser of deepinv or :class:`DiffusionDenoiser`.
         sigma: Noise standard deviation that it removes, in pixels of [0, 1].
     Raises:
-        InputError: If sigma is not positive and finite.
+        InputError: As :func:`rs.params.check_sigma`.
     """
 
     def __init__(self, network: nn.Module, denoise: Denoiser, sigma: float) -> None:
         super().__init__()
-        if not 0 < sigma < math.inf:
-            raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
+        check_sigma(sigma)
         self.network, self.denoise, self.sigma = network, denoise, sigma
 
     def train(self, mode: bool = True) -> Denoised:

@@ -16,7 +16,7 @@ from torch import Tensor
 from rs.errors import InputError
 from rs.models import Precision
 from rs.models.backend import device_of
-from rs.params import MIN_SIGMA
+from rs.params import check_sigma
 from rs.runtime.streams import Stream
 from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating
@@ -117,18 +117,13 @@ class SmoothedClassifier:
             raise InputError(
                 f"num_classes must be at least 2, got {num_classes!r}; leave it out to infer it, and give sigma by name"
             )
-        if sigma is None or not is_number(sigma) or not MIN_SIGMA <= sigma < np.inf:
-            raise InputError(
-                f"sigma must be a positive number, got {sigma!r}; it is the std of the noise, in [0, 1] pixels, at "
-                f"least {MIN_SIGMA:g}"
-            )
         chosen_noise = "gaussian" if noise is None else noise
         for name, value, names in (("precision", precision, Precision), ("noise", chosen_noise, Noise)):
             if value not in get_args(names):
                 raise InputError(f"{name} must be one of {', '.join(get_args(names))}; got {value!r}")
         if batch is not None and (not is_number(batch, Integral) or batch < 1):
             raise InputError(f"batch must be at least 1, got {batch!r}")
-        self.base, self.num_classes, self.sigma = as_module(base), num_classes, sigma
+        self.base, self.num_classes, self.sigma = as_module(base), num_classes, check_sigma(sigma)
         self.precision, self.batch, self.noise = precision, batch, noise
         self.undecided, self.engine = undecided or bool(getattr(self.base, "undecided", False)), engine
 

@@ -80,6 +80,7 @@ def train(
     """
     if not callable(network):
         raise InputError(f"network must be an nn.Module or a function that builds one, got {type(network).__name__}")
+    params.check_sigma(sigma)
     allowed = inspect.signature(method_class(method)).parameters
     for name in hyperparameters:
         if name not in (*allowed, "training"):

@@ -585,8 +585,8 @@ def test_arrays_that_do_not_fit_are_refused(change, message):
 
 def test_a_share_and_a_function_that_do_not_fit_are_refused():
     module, settings = importlib.import_module("own_networks"), {"sigma": 0.25}
-    for sigma in (0, -1.0):
-        with pytest.raises(InputError, match=f"sigma must be positive and finite, got {sigma}"):
+    for sigma, message in ((0, "a positive number, got 0"), (-1.0, "a positive number, got -1.0"), (64, "at most 10")):
+        with pytest.raises(InputError, match=f"must be {message}"):
             rs.train(module.build, *data(), sigma=sigma)
     images, labels = data()
     with pytest.raises(InputError, match=r"validation images must have the shape of the others, .*, got"):

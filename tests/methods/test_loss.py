@@ -66,7 +66,8 @@ def test_hyperparameters_are_those_of_the_nearest_noise_level_unless_given():
     ("arguments", "message"),
     [
         (("advmacr", 0.5), "the method must be one of gaussian, .*; got 'advmacr'"),
-        (("advmacer", 0.0), "sigma must be positive and finite, got 0.0"),
+        (("advmacer", 0.0), "sigma must be a positive number, got 0.0"),
+        (("advmacer", 64), r"sigma is in pixels of \[0, 1\] and must be at most 10, got 64"),
         (("advmacer", 0.5, {"lamb": 1.0}), "AdvMacer must have valid values, but: lamb is not a known key"),
         (("advmacer", 0.5, {"lam": -1.0}), "lam: Input should be greater than or equal to 0, got -1.0"),
     ],

@@ -132,7 +132,7 @@ def test_the_fingerprint_covers_the_denoiser():
 
 
 def test_what_cannot_be_denoised_is_refused():
-    with pytest.raises(InputError, match="sigma must be positive and finite, got 0"):
+    with pytest.raises(InputError, match="sigma must be a positive number, got 0"):
         Denoised(classifier(), lambda x, sigma: x, 0)
     with pytest.raises(InputError, match=r"sigma must be at most 0\.\d+, the noise of the last step, got 2"):
         DiffusionDenoiser(nn.Identity(), linear_schedule(10)).step(2)

@@ -255,6 +255,8 @@ def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
     [
         ({"sigma": "0.25"}, "sigma must be a positive number, got '0.25'"),
         ({"sigma": math.nan}, "sigma must be a positive number, got nan"),
+        ({"sigma": 64}, r"sigma is in pixels of \[0, 1\] and must be at most 10, got 64; .* 64/255 = 0.251\?"),
+        ({"sigma": math.inf}, "sigma must be a positive number, got inf"),
         ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
         ({"sigma": 1e-320}, "sigma must be a positive number, got 1e-320; .*at least 1e-06"),
         ({"num_classes": 0.25, "sigma": None}, "num_classes must be at least 2, got 0.25; .* give sigma by name"),
