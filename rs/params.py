@@ -399,7 +399,8 @@ def check_sigma(sigma: Any, name: str = "sigma") -> float:
     Raises:
         InputError: If it is not a number from :data:`MIN_SIGMA` to :data:`MAX_SIGMA`.
     """
-    if not isinstance(sigma, Real) or isinstance(sigma, bool) or not MIN_SIGMA <= sigma < math.inf:
+    is_number = isinstance(sigma, Real) and not isinstance(sigma, bool)
+    if not is_number or not MIN_SIGMA <= sigma < math.inf:
         raise InputError(
             f"{name} must be a positive number, got {sigma!r}; it is the std of the noise, in pixels of [0, 1], at "
             f"least {MIN_SIGMA:g}"
@@ -409,7 +410,7 @@ def check_sigma(sigma: Any, name: str = "sigma") -> float:
             f"{name} is in pixels of [0, 1] and must be at most {MAX_SIGMA:g}, got {sigma:g}; "
             f"did you mean {sigma:g}/255 = {sigma / 255:.3g}?"
         )
-    return cast(float, sigma)
+    return sigma
 
 
 def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = False) -> Any:

@@ -144,8 +144,9 @@ class SmoothedClassifier:
         exact one-sided Clopper-Pearson lower bound of its probability; R = sigma Phi^-1(p), or abstention if p < 1/2.
 
         Args:
-            x: One image: a tensor (C, H, W) in [0, 1], or a NumPy array or a Pillow image, also (H, W, C), and uint8,
-                which is divided by 255 (``rs.smoothing.inputs.as_image``). It is moved to the device of the model.
+            x: One image: a tensor or a NumPy array (C, H, W) in [0, 1], a NumPy array of uint8 (C, H, W) or (H, W, C),
+                or a Pillow image (``rs.smoothing.inputs.as_image``). uint8 is divided by 255. It is moved to the device
+                of the model.
             n0, n: Numbers of draws, at least 1.
             alpha: Failure probability, in (0, 1).
             seed, index: Key of the noise: image ``index`` with ``seed`` always gets the same draws. The guarantee is

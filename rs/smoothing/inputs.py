@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from numbers import Integral, Real
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -36,13 +37,16 @@ Base: TypeAlias = Callable[[Tensor], Any]
 def as_image(x: ImageLike) -> Tensor:
     """Return an image as a floating-point tensor (C, H, W); its values are not checked.
 
-    - uint8 is divided by 255, so that pixels lie in [0, 1]; other floating-point types become float32.
-    - An image of shape (H, W, C) is one whose last axis is 3 and whose first is neither 1 nor 3; of a NumPy array the
-      last axis may be 1 as well. A tensor whose last axis is 1 is taken as it is: it can be a series (C, L, 1).
+    uint8 is divided by 255, so that pixels lie in [0, 1]; other floating-point types become float32. The axes are read
+    by what is given:
+
+    - A tensor is always (C, H, W), whatever its sizes: it can be six signals of 50 times 3 numbers.
+    - A NumPy array of uint8 is (H, W, C) if its last axis is 1 or 3 and its first is neither, else (C, H, W).
+    - A NumPy array of floating-point numbers is (C, H, W). It is refused where that rule would read (H, W, C).
     - A Pillow image is 8-bit grey or RGB.
 
     Raises:
-        InputError: If it is none of these, not one image, or holds integers that are not uint8.
+        InputError: If it is none of these, not one image, has masked pixels, or holds integers that are not uint8.
 
     >>> as_image(np.full((4, 5, 3), 51, np.uint8)).shape, as_image(np.full((1, 1, 1), 51, np.uint8)).item()
     (torch.Size([3, 4, 5]), 0.20000000298023224)
@@ -50,14 +54,35 @@ def as_image(x: ImageLike) -> Tensor:
     values = x if isinstance(x, Tensor) else torch.from_numpy(_array(x))
     if values.dtype != torch.uint8 and not values.is_floating_point():
         raise _wrong_type(values.dtype)
-    check_axes(tuple(values.shape))
-    if values.shape[2] in ((3,) if isinstance(x, Tensor) else (1, 3)) and values.shape[0] not in (1, 3):
+    shape = tuple(values.shape)
+    check_axes(shape)
+    if not isinstance(x, Tensor) and shape[2] in (1, 3) and shape[0] not in (1, 3):
+        if values.is_floating_point():
+            raise InputError(
+                f"x of floating-point numbers must have the shape (C, H, W), got {shape}, which could also be "
+                "(H, W, C); give a tensor, which is always (C, H, W): torch.from_numpy(x), or "
+                "torch.from_numpy(x).permute(2, 0, 1)"
+            )
         values = values.permute(2, 0, 1).contiguous()
     return values.float() / 255 if values.dtype == torch.uint8 else values.float()
 
 
+def check_unmasked(x: object, name: str = "x") -> None:
+    """Check that this is no NumPy array with masked values, whose mask torch would ignore.
+
+    Raises:
+        InputError: If it is one.
+    """
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        masked = int(np.ma.getmaskarray(x).sum())
+        raise InputError(
+            f"{name} must have pixels without a mask, got {masked} masked ones; fill them first: {name}.filled(0)"
+        )
+
+
 def _array(x: Any) -> NDArray[Any]:
     """Return a NumPy array or a Pillow image as an array of uint8 or float32 of its own, which torch can read."""
+    check_unmasked(x)
     array = x if isinstance(x, np.ndarray) else _pillow_array(x)
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
         raise _wrong_type(array.dtype)
@@ -197,11 +222,12 @@ def as_module(base: Base) -> nn.Module:
     which is in the mode of its export for good, no longer refuses ``eval`` and ``train``.
 
     Raises:
-        InputError: If it is a class, or cannot be called.
+        InputError: If it is a class, cannot be called, or has no weights yet (:func:`check_not_meta`).
     """
     if isinstance(base, type):
         raise InputError(f"base must be a model, got the class {base.__name__}; create one: {base.__name__}(...)")
     if isinstance(base, nn.Module):
+        check_not_meta(base)
         for module in base.modules():
             if not hasattr(module, "training"):
                 raise InputError("base must not be frozen TorchScript, which hides its weights; give it unfrozen")
@@ -215,6 +241,20 @@ def as_module(base: Base) -> nn.Module:
             "smoothed by rs.load(path).smooth()"
         )
     return Function(base)
+
+
+def check_not_meta(module: nn.Module) -> None:
+    """Check that no parameter and no buffer lies on the device ``meta``, whose tensors have a shape and no numbers.
+
+    Raises:
+        InputError: If one does.
+    """
+    for name, value in chain(module.named_parameters(), module.named_buffers()):
+        if value.is_meta:
+            raise InputError(
+                f"base must hold its weights, but {name} is on the device meta, which holds no numbers; load them, or "
+                "build the model on another device"
+            )
 
 
 def logits_of(output: Any) -> Tensor:

@@ -22,7 +22,7 @@ from rs.data.prepared import Images, images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, method_class
 from rs.runtime.device import device_named
-from rs.smoothing.inputs import as_image
+from rs.smoothing.inputs import as_image, check_unmasked
 from rs.smoothing.user_networks import class_name, register_network
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_on
@@ -140,6 +140,7 @@ def _arrays(images: Any, labels: Any) -> tuple[NDArray[np.uint8], NDArray[np.int
         if len({image.shape for image in images}) > 1:
             raise InputError("the images of a data set must have one shape, but they differ; resize them in it")
         images = torch.stack(images)
+    check_unmasked(images, "images")
     try:
         x, y = torch.as_tensor(images), torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -18,6 +18,7 @@ from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.ensemble_specs import MADE, made, network, spec, written
 from tests.support.helpers import CLASSES, SHAPE, write_tiny
+from tests.support.simulated_gpu import GPU, simulated_gpu
 
 pytestmark = pytest.mark.usefixtures("models_here")
 
@@ -158,12 +159,19 @@ def test_a_mistake_inside_the_users_function_is_kept_as_the_cause(meta, own):
 # ------------------------------------------------------------------------------------------ smoothed
 
 
-def test_it_is_smoothed_where_and_as_it_is_asked_to_be(monkeypatch):
-    monkeypatch.setattr("rs.certification.load.check_deterministic", lambda *_: None)  # nothing is computed on "meta"
+def test_it_is_smoothed_where_and_as_it_is_asked_to_be():
     loaded = load(FOLDER)
-    smoothed = loaded.smooth(None, device=torch.device("meta"), precision="bfloat16", batch=7)
+    with simulated_gpu():
+        smoothed = loaded.smooth(None, device=GPU, precision="bfloat16", batch=7)
+        assert {parameter.device.type for parameter in smoothed.base.parameters()} == {"cuda"}
     assert (smoothed.num_classes, smoothed.precision, smoothed.batch) == (2, "bfloat16", 7)
-    assert {parameter.device.type for parameter in smoothed.base.parameters()} == {"meta"}
+
+
+def test_a_model_without_weights_is_refused_by_its_name_too(own):
+    with Path(f"{own}.py").open("a") as file:
+        file.write("\ndef empty():\n    return nn.Linear(16, 2, device='meta')\n")
+    with pytest.raises(InputError, match="but weight is on the device meta, which holds no numbers; load them, or"):
+        rs.load(f"{own}:empty")
 
 
 # ------------------------------------------------------------------------------------------ for programs

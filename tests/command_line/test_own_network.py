@@ -567,6 +567,7 @@ def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (lambda x, y: (np.ma.masked_less(x, 9), y), r"images must have pixels without a mask, .*: images.filled\(0\)"),
         (lambda x, y: (x[0], y), r"images must have the shape \(N, C, H, W\)"),
         (lambda x, y: (x, y[:-1]), "labels of shape"),
         (lambda x, y: (x, None), "labels must be given"),

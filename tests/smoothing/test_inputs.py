@@ -43,11 +43,11 @@ def text(certificate):
 SAME = {
     "tensor": TENSOR,
     "tensor, uint8": torch.from_numpy(RGB.transpose(2, 0, 1).copy()),
-    "tensor, (H, W, C)": TENSOR.permute(1, 2, 0),
     "NumPy, (H, W, C), uint8": RGB,
-    "NumPy, (H, W, C), float64": TENSOR.permute(1, 2, 0).double().numpy(),
+    "NumPy, (C, H, W), float64": TENSOR.double().numpy(),
     "NumPy, (C, H, W), uint8": RGB.transpose(2, 0, 1),
     "NumPy, big-endian": TENSOR.numpy().astype(">f4"),
+    "NumPy, masked nowhere": np.ma.masked_array(RGB),
     "Pillow": Image.fromarray(RGB),
 }
 
@@ -66,13 +66,26 @@ def test_every_form_of_a_grey_image_is_the_same(x):
 
 
 @given(c=st.integers(1, 5), h=st.integers(1, 5), w=st.integers(1, 5))
-def test_the_last_axis_is_that_of_channels_only_where_it_can_be_and_the_first_cannot(c, h, w):
+def test_only_an_array_has_its_channels_last_and_only_where_they_can_be_and_cannot_be_first(c, h, w):
     x = np.arange(c * h * w, dtype=np.uint8).reshape(c, h, w)
-    moved = w in (1, 3) and c not in (1, 3)
-    expected = torch.from_numpy(np.moveaxis(x, -1, 0).copy() if moved else x).float() / 255
-    assert torch.equal(as_image(x), expected)
-    kept = torch.from_numpy(x).float()
-    assert torch.equal(as_image(kept), kept.permute(2, 0, 1) if moved and w == 3 else kept)
+    can_be_last = w in (1, 3) and c not in (1, 3)
+    expected = np.moveaxis(x, -1, 0) if can_be_last else x
+    assert np.array_equal(as_image(x), expected.astype(np.float32) / 255)
+    for tensor in (torch.from_numpy(x), torch.from_numpy(x).double()):
+        assert torch.equal(as_image(tensor) * (255 if tensor.dtype == torch.uint8 else 1), torch.from_numpy(x).float())
+    if can_be_last:
+        with pytest.raises(InputError, match=r"could also be \(H, W, C\); give a tensor, which is always \(C, H, W\)"):
+            as_image(x.astype(np.float64))
+    else:
+        assert np.array_equal(as_image(x.astype(np.float64)), x.astype(np.float32))
+
+
+def test_an_image_of_six_channels_is_not_turned():
+    """Six signals of 50 times 3 numbers are no colour picture of 6 times 50 pixels."""
+    signals = torch.rand(6, 50, 3, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(as_image(signals), signals)
+    with refuses(r"x of floating-point numbers must have the shape \(C, H, W\), got \(6, 50, 3\)"):
+        as_image(signals.numpy())
 
 
 def test_what_is_given_is_left_alone():
@@ -95,6 +108,10 @@ BAD_IMAGES = {
     "a path": ("photo.png", r"tensor, a NumPy array or a Pillow image, got str; open a file with PIL\.Image\.open"),
     "int64": (RGB.astype(np.int64), r"uint8 pixels, or floating-point pixels in \[0, 1\], got int64; divide"),
     "int64 tensor": (torch.ones(3, 6, 5, dtype=torch.int64), "got torch.int64; divide integers"),
+    "masked": (
+        np.ma.masked_less(RGB, 9),
+        r"pixels without a mask, got \d+ masked ones; fill them first: x.filled\(0\)",
+    ),
     "RGBA": (Image.fromarray(RGB).convert("RGBA"), r'got mode RGBA; convert it: x.convert\("RGB"\)'),
     "NaN": (changed(math.nan), r"pixels in \[0, 1\], got torch.float32 from nan to nan"),
     "0 to 255": (TENSOR * 255, r"pixels in \[0, 1\], got torch.float32 from 0.* to 2\d\d; divide 8-bit pixels by 255"),
@@ -207,6 +224,14 @@ BAD_BASES = {
     "a tuple": (returning(lambda z: (z, z)), r"logits \(N, K\), got a tuple of 2; return the logits alone"),
     "a dict": (returning(lambda z: {"scores": z}), "got dict with scores; use a model for classification"),
     "empty logits": (returning(lambda z: Output(None)), "got Output; use a model for classification"),
+    "on meta": (
+        nn.Linear(2, 2, device="meta"),
+        "base must hold its weights, but weight is on the device meta, .* load them",
+    ),
+    "a buffer on meta": (
+        nn.BatchNorm2d(3, affine=False, device="meta"),
+        "base must hold its weights, but running_mean is on the device",
+    ),
     "one axis": (returning(lambda z: z[:, 0]), r"logits \(1, K\) of one image"),
     "complex": (returning(lambda z: z.to(torch.complex64)), "real numbers in a dense tensor, got complex64"),
     "sparse": (returning(lambda z: z.to_sparse()), "dense tensor, got float32, sparse_coo on cpu"),
