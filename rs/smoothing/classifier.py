@@ -90,7 +90,8 @@ class SmoothedClassifier:
             A certificate holds for the classifier with its noise: pass that noise to classify nearby images.
         undecided: ``base`` returns K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
             counts against every class: if the ``n0`` draws select it, the classifier abstains. A ``base`` with an
-            attribute ``undecided`` that is true, such as an ensemble, says so itself.
+            attribute ``undecided`` that is true, such as an ensemble, says so itself. A classifier that rejects noisy
+            images needs this: K equal logits are a vote for class 0, and NaN is refused.
         engine: How ``base`` was optimized for inference (``rs.certification.inference``); kept for the record.
 
     Raises:

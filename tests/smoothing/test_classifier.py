@@ -99,6 +99,28 @@ def test_the_size_of_a_batch_does_not_change_the_votes(batch):
     assert (usual.counts0.tolist(), usual.counts.tolist()) == (other.counts0.tolist(), other.counts.tolist())
 
 
+def test_a_rejected_image_is_a_vote_for_no_class_with_a_further_score_and_for_class_0_with_equal_ones():
+    """Every image is of class 1, and rejected where its first pixel is above 1/2: half of the images."""
+
+    def is_rejected(x):
+        return x[:, 0, 0, 0] > 0.5
+
+    def with_equal_logits(x):
+        return torch.stack([torch.zeros(len(x)), (~is_rejected(x)).float()], dim=1)
+
+    def with_a_further_score(x):
+        return torch.stack([torch.zeros(len(x)), torch.ones(len(x)), 2.0 * is_rejected(x)], dim=1)
+
+    equal = SmoothedClassifier(with_equal_logits, 2, SIGMA, noise="gaussian").certify(X, 100, 1000, 0.01)
+    further = SmoothedClassifier(with_a_further_score, 2, SIGMA, noise="gaussian", undecided=True)
+    made = further.certify(X, 100, 1000, 0.01)
+    rejected = int(equal.counts[0])
+    assert 0 < rejected < 1000
+    assert made.counts.tolist() == [0, 1000 - rejected, rejected]
+    assert made.n == 1000
+    assert made.p_lower in (0.0, lower_bound(1000 - rejected, 1000, 0.01))
+
+
 @pytest.mark.parametrize(("batch", "expected"), [(250, [1, 200, 200, 150]), (80, [1, *5 * [80, 20], 50])])
 def test_no_more_than_a_batch_is_evaluated_at_once(batch, expected):
     sizes = []
