@@ -134,7 +134,7 @@ def ended(capfd, command, *words):
         ("Untrainable", "Untrainable must run on cpu, but it raised RuntimeError: it cannot be trained"),
         ("Gradient", "it raised RuntimeError: Inference tensors cannot be saved for backward"),
         ("Moves", "the classifier must leave the current folder as it is"),
-        ("on_meta", "Cannot copy out of meta tensor"),
+        ("on_meta", "is on the device meta, which holds no numbers; load them, or build the model on another device"),
         ("meta", "it makes meta, which holds no numbers, torch's default device"),
         ("float64", "must take images (1, 1, 4, 4), torch.float32, but it raised RuntimeError"),
     ],
