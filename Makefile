@@ -6,7 +6,7 @@ VENV ?= .venv
 JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 
-.PHONY: help repro study times test trust audit licences vulnerabilities test-portable check format docs setup setup-hashed bench
+.PHONY: help repro study times test trust audit licences vulnerabilities test-portable check format pages docs setup setup-hashed bench
 
 # Print the targets that people use.
 help:
@@ -83,6 +83,9 @@ vulnerabilities: setup
 format: ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+pages: setup ## fill the tables of the pages from the committed reports and rows
+	$(BIN)/python -m benchmarks.pages
 
 # The pages as a site, in build/docs; a warning is an error.
 docs: setup ## the pages as a site, in build/docs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,12 @@ ENGINES = [(e, p) for p in ("float32", "bfloat16") for e in ("plain", "folded", 
 def engines_on(device: torch.device) -> list[tuple[str, str]]:
     """The engines that a device has, with their precisions."""
     return [one for one in ENGINES if device.type == "cpu" or one[1] != "int8"]
+
+
+def unpack_rows(archives: Path, folder: Path) -> None:
+    """Unpack the committed rows of each study into a folder of its name."""
+    for path in sorted(archives.glob("*/*.tar.xz")):
+        shutil.unpack_archive(path, folder / path.parent.name, filter="data")
 
 
 Name = TypeVar("Name", bound=Hashable)

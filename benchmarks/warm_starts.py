@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +13,7 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
+from benchmarks.common import unpack_rows
 from rs.reporting.figures import COLOURS
 from rs.reporting.report import svg
 from rs.statistics.comparison import Estimate, estimate, sample
@@ -95,11 +95,9 @@ def draw(points: list[Training]) -> Figure:
 def main() -> None:
     """Draw the committed rows."""
     with TemporaryDirectory() as folder:
-        unpacked = {study: Path(folder, study) for study in ("cifar10-cpu", "cifar10-cpu-warm")}
-        for study, root in unpacked.items():
-            for archive in (ROWS / study).glob("*.tar.xz"):
-                shutil.unpack_archive(archive, root, filter="data")
-        points = trainings(*unpacked.values(), ROWS / "cifar10-cpu/epoch-seconds.csv")
+        unpack_rows(ROWS, Path(folder))
+        studies = [Path(folder, study) for study in ("cifar10-cpu", "cifar10-cpu-warm")]
+        points = trainings(*studies, ROWS / "cifar10-cpu/epoch-seconds.csv")
         files.write_bytes(PICTURE, svg(draw(list(points))))
 
 

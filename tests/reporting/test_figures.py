@@ -185,7 +185,7 @@ def test_acr_by_cost_has_the_gains_of_its_rows_by_kind_with_bars_of_the_larger_e
 
 
 def test_legends_stand_beside_the_panels_and_within_the_picture():
-    by_cost = pd.read_csv(ROOT / "reports/digits/equal-cost.csv")
+    by_cost = pd.read_csv(ROOT / "reports/cifar10-cpu/equal-cost.csv")
     figure = figures.draw_acr_by_cost(by_cost.assign(gain=0.0, gain_error_images=0.01, gain_error=None))
     figure.draw_without_rendering()
     rows = {}

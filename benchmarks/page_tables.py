@@ -1,0 +1,386 @@
+"""The tables of the pages: functions of committed files that return titles of columns, then lines."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rs import params
+from rs.methods import METHODS
+from rs.reporting.tables.formatting import EMPTY, bold, signed
+from rs.statistics.comparison import Estimate, Sample, estimate, holm, sample
+from rs.statistics.metrics import certified_accuracy
+from rs.storage import certificate_rows
+from rs.study.grid import WarmStart
+
+LEVELS = ("0.25", "0.5", "1.0")
+NOISE = [f"σ = {level}" for level in LEVELS]
+DIGITS = (0.25, 0.5)
+"""Noise levels of the default run."""
+HEADLINE = ("advmacer x3, cascade", "advmacer x1 + macer x2, radius", "advmacer x1 + macer x2, optimal")
+"""Ensembles of the README."""
+MIXED = ("advmacer x1 + macer x2", "advmacer x2 + macer x1")
+ENSEMBLES = ("advmacer x3", "smoothadv x3", "macer x3", *MIXED)
+"""Ensembles of the other pages."""
+
+Lines = list[list[str]]
+
+
+class Committed(NamedTuple):
+    """The files in git that tables are made of."""
+
+    root: Path  # of the project
+    rows: Path  # unpacked
+
+    def report(self, name: str, *index: str) -> pd.DataFrame:
+        """Return a table of a report, its rows by the values of some columns."""
+        return pd.read_csv(self.root / "reports" / f"{name}.csv", index_col=index)
+
+    def study(self, name: str, level: str) -> Path:
+        """Return the folder of the certificates of a study at a noise level."""
+        return self.rows / name / "results/cifar10-cpu" / level
+
+    def sample(self, name: str, level: str, study: str = "cifar10-cpu") -> Sample:
+        """Return the scores of all trainings of a method, or of an ensemble."""
+        return sample(*rows_of(name, self.study(study, level)))
+
+    def epochs(self, study: str, level: str, method: str) -> int:
+        """Return the number of epochs of a training."""
+        log = self.rows / study / "logs/cifar10-cpu" / level / method / "0/history.csv"
+        return len(pd.read_csv(log))
+
+    def methods(self) -> list[str]:
+        """Return the methods of the study on CIFAR-10."""
+        values = params.read_params(self.root / "reports/rows/cifar10-cpu/params.yaml")
+        return values["methods"] + values["methods_with_targets"]
+
+    def seconds(self) -> pd.Series:
+        """Return the seconds of an epoch of each method."""
+        path = self.root / "reports/rows/cifar10-cpu/epoch-seconds.csv"
+        return pd.read_csv(path, index_col="method")["seconds"]
+
+
+def rows_of(name: str, folder: Path) -> tuple[list[pd.DataFrame], list[list[int]]]:
+    """Return the rows of each training of a method, or of each ensemble of a kind, and their seeds."""
+    members, _, rule = name.partition(", ")
+    method, _, others = members.partition(" x")
+    pattern = f"{name}-?.tsv"
+    if rule:
+        pattern = f"{method}-0-1-2.{rule}.tsv" if others == "3" else f"{method}-?+macer-?-?.{rule}.tsv"
+    found = {path.name: path for place in ("pool", ".") for path in (folder / place).glob(pattern)}
+    names = sorted(found)
+    seeds = [[0, 1, 2] if rule else [int(name[-5])] for name in names]
+    return [certificate_rows.read_rows(found[name]) for name in names], seeds
+
+
+def of_file(path: Path) -> Sample:
+    """Return the scores of a training with seed 0."""
+    return sample([certificate_rows.read_rows(path)], [[0]])
+
+
+# ------------------------------------------------------------------------------------------ cells
+
+
+def acr_cell(acr: Estimate, places: int = 3) -> str:
+    """Return an ACR with its errors."""
+    return f"{acr.value:.{places}f}{errors(acr, places)}"
+
+
+def gain_cell(gain: Estimate) -> str:
+    """Return a difference with its errors, and whether it is a tie."""
+    return f"{signed(gain.value)}{errors(gain, 4)}" + " tie" * gain.tie
+
+
+def errors(value: Estimate, places: int) -> str:
+    """Return the error over images and, where it is known, the error over training seeds too."""
+    over_seeds = "" if value.error is None else f" [{value.error:.{places}f}]"
+    return f" ± {value.error_images:.{places}f}{over_seeds}"
+
+
+def reported(row: pd.Series, *columns: str) -> Estimate:
+    """Return a value of a report and its two errors, by the names of their columns."""
+    value, error_images, error = (float(row[column]) for column in columns)
+    known = None if np.isnan(error) else error
+    return Estimate(value, error_images, known, np.nan, int(row["images"]), int(row["seeds"]))
+
+
+def reported_gain(row: pd.Series, prefix: str) -> Estimate:
+    """Return a difference of a report."""
+    return reported(row, *(f"{prefix}_{name}" for name in ("difference", "error_images", "error")))
+
+
+# ------------------------------------------------------------------------------------------ digits
+
+
+def digits_methods(committed: Committed, *methods: str) -> Lines:
+    """Return ACR and clean accuracy of methods, all by default."""
+    frame = committed.report("digits/main", "method", "sigma")
+    lines = [["method", *(f"σ = {sigma}" for sigma in DIGITS)]]
+    for method in methods or METHODS:
+        lines.append([method])
+        for sigma in DIGITS:
+            row = frame.loc[(method, sigma)]
+            acr = reported(row, "acr", "standard_error", "standard_error_with_seeds")
+            lines[-1].append(f"{acr_cell(acr)} ({row['clean_accuracy']:.1%})")
+    return lines
+
+
+def digits_ensembles(committed: Committed) -> Lines:
+    """Return the cost of ensembles, their ACR, and the difference to equal weights."""
+    frames = {sigma: ensembles(committed, "digits", sigma) for sigma in DIGITS}
+    lines = [["ensemble", "combination"]]
+    for sigma in DIGITS:
+        lines[0] += ["members per draw", f"σ = {sigma}", "to average"]
+    for name, rule in frames[DIGITS[0]].index:
+        lines.append([name, rule])
+        for sigma in DIGITS:
+            row = frames[sigma].loc[(name, rule)]
+            gain = EMPTY if rule == "average" else gain_cell(reported_gain(row, "reference"))
+            lines[-1] += [f"{row['members_per_draw']:.2f}", f"{row['acr']:.3f}", gain]
+    return lines
+
+
+def ensembles(committed: Committed, dataset: str, sigma: float | str) -> pd.DataFrame:
+    """Return the rows of a report that are of the ensembles that pages show."""
+    frame = committed.report(f"{dataset}/ensembles-{sigma}", "ensemble", "combination")
+    return frame[frame.index.isin(ENSEMBLES, level="ensemble")]
+
+
+# ------------------------------------------------------------------------------------------ CIFAR-10
+
+
+def cifar10_results(committed: Committed) -> Lines:
+    """Return the ACRs of methods and of some ensembles; bold is the largest, and what ties with it."""
+    lines = [[name] for name in (*committed.methods(), *HEADLINE)]
+    for level in LEVELS:
+        samples = [committed.sample(name, level) for (name, *_) in lines]
+        best = max(samples, key=lambda scores: estimate(scores).value)
+        for line, scores in zip(lines, samples, strict=True):
+            is_best = scores is best or estimate(best, scores).tie
+            line.append(bold(acr_cell(estimate(scores)), is_best))
+    return [["method", *NOISE], *lines]
+
+
+def cifar10_methods(committed: Committed, level: str) -> Lines:
+    """Return ACR and clean accuracy of methods at a noise level, next to what the paper prints."""
+    paper = committed.report("cifar10-cpu/published").query(f"sigma == {level} and metric == 'acr'")
+    paper = paper.drop_duplicates("method").set_index("method")["paper"]
+    reference = committed.sample("gaussian", level)
+    lines = [["method", "ACR", "to gaussian", "ACR published", "clean accuracy"]]
+    for method in committed.methods():
+        frames, seeds = rows_of(method, committed.study("cifar10-cpu", level))
+        scores = sample(frames, seeds)
+        gain = EMPTY if method == "gaussian" else gain_cell(estimate(scores, reference))
+        printed = f"{paper[method]:.3f}" if method in paper else EMPTY
+        accuracy = np.mean([certified_accuracy(frame, [0.0]) for frame in frames])
+        lines.append([method, acr_cell(estimate(scores)), gain, printed, f"{accuracy:.1%}"])
+    return lines
+
+
+def cifar10_ensembles(committed: Committed) -> Lines:
+    """Return the ACRs of ensembles, and the differences to the mean of their members."""
+    frames = {level: ensembles(committed, "cifar10-cpu", level) for level in LEVELS}
+    lines = [["ensemble", "combination", *paired_titles("to members' mean")]]
+    for name, rule in frames[LEVELS[0]].index:
+        lines.append([name, rule])
+        for level in LEVELS:
+            row = frames[level].loc[(name, rule)]
+            lines[-1] += [f"{row['acr']:.3f}", gain_cell(reported_gain(row, "members"))]
+    return lines
+
+
+def paired_titles(title: str) -> list[str]:
+    """Return the titles of an ACR and a difference at each noise level."""
+    return [each for noise in NOISE for each in (noise, title)]
+
+
+def cifar10_mixtures(committed: Committed) -> Lines:
+    """Return the ACRs of AdvMacer with CAT-RS, hard-drop or both, and the differences to AdvMacer."""
+    lines = [["ensemble of two or three", "weights", *paired_titles("to AdvMacer")]]
+    for others, rule in product(("cat-rs", "hard-drop", "cat-rs + hard-drop"), ("average", "optimal", "radius")):
+        name = f"advmacer + {others}"
+        lines.append([name, rule])
+        for level in LEVELS:
+            pool = committed.study("cifar10-cpu-mixtures", level) / "pool"
+            made = of_file(pool / f"{name.replace(' + ', '-0+')}-0.{rule}.tsv")
+            gain = estimate(made, of_file(pool / "advmacer-0.tsv"))
+            lines[-1] += [f"{estimate(made).value:.3f}", gain_cell(gain)]
+    return lines
+
+
+def cifar10_more_draws(committed: Committed, level: str, *radii: str) -> Lines:
+    """Return certified accuracies and ACR with four times the draws, on the first 500 images."""
+    study = "cifar10-cpu-500"
+    reference = committed.sample("advmacer", level, study)
+    lines = [[f"σ = {level}", *radii, "ACR", "to advmacer"]]
+    ensembles = [f"{method} x3, average" for method in ("smoothadv", "macer", "advmacer")]
+    for name in (*committed.methods(), *ensembles):
+        frames, seeds = rows_of(name, committed.study(study, level))
+        accuracies = [certified_accuracy(frame, [float(radius) for radius in radii]) for frame in frames]
+        shares = [f"{share:.1%}" for share in np.mean(accuracies, axis=0)]
+        scores = sample(frames, seeds)
+        gain = EMPTY if name == "advmacer" else gain_cell(estimate(scores, reference))
+        lines.append([name, *shares, acr_cell(estimate(scores)), gain])
+    return lines
+
+
+def cifar10_parts(committed: Committed) -> Lines:
+    """Return the difference AdvMacer - SmoothAdv on parts of the images."""
+    parts = {
+        "first 500, n = 4,000": ("cifar10-cpu-500", 0, 499),
+        "first 500, n = 1,000": ("cifar10-cpu", 0, 499),
+        "500 to 1,016": ("cifar10-cpu", 500, 1016),
+        "1,017 to 1,999, JPEG": ("cifar10-cpu", 1017, 1999),
+        "all 2,000": ("cifar10-cpu", 0, 1999),
+    }
+    lines = [["sigma", *parts]]
+    for level in LEVELS:
+        lines.append([level])
+        for study, first, last in parts.values():
+            samples = []
+            for method in ("advmacer", "smoothadv"):
+                frames, seeds = rows_of(method, committed.study(study, level))
+                kept = [frame[frame["idx"].between(first, last)] for frame in frames]
+                samples.append(sample([frame.reset_index(drop=True) for frame in kept], seeds))
+            lines[-1].append(gain_cell(estimate(*samples)))
+    return lines
+
+
+def cifar10_equal_seconds(committed: Committed) -> Lines:
+    """Return the ACRs of methods in the training time of AdvMacer, and the differences to it."""
+    seconds, longer = committed.seconds(), "cifar10-cpu-equal-seconds"
+    lines = [["method", "epochs", "time", *paired_titles("to advmacer")]]
+    for method in committed.methods():
+        is_longer = (committed.study(longer, "1.0") / f"{method}-0.tsv").exists()
+        study = longer if is_longer else "cifar10-cpu"
+        epochs = committed.epochs(study, "1.0", method)
+        time = epochs * seconds[method] / (6 * seconds["advmacer"])
+        lines.append([method, str(epochs), f"{100 * time:.0f} %"])
+        for level in LEVELS:
+            frames, seeds = rows_of(method, committed.study(study, level))
+            others, trained = rows_of("advmacer", committed.study("cifar10-cpu", level))
+            same = len(seeds) if len(seeds) > 1 else len(trained)
+            scores = sample(frames, seeds)
+            gain = estimate(scores, sample(others[:same], trained[:same]))
+            shown = EMPTY if method == "advmacer" else gain_cell(gain)
+            lines[-1] += [f"{estimate(scores).value:.3f}", shown]
+    return lines
+
+
+# ------------------------------------------------------------------------------------------ warm starts
+
+
+def warm_result(committed: Committed) -> Lines:
+    """Return the ACRs with and without a start, the differences, and p-values corrected for six."""
+    lines = []
+    gains = []
+    for method, level in product(("advmacer", "smoothadv"), LEVELS):
+        random = committed.sample(method, level)
+        warm = committed.sample(method, level, "cifar10-cpu-warm")
+        gains.append(estimate(warm, random))
+        acrs = [acr_cell(estimate(scores)) for scores in (random, warm)]
+        lines.append([method, level, *acrs, gain_cell(gains[-1])])
+    p_values = holm([gain.p_value for gain in gains])
+    for line, p_value in zip(lines, p_values, strict=True):
+        line.append(f"{p_value:.3f}")
+    return [["method", "σ", "random weights", "start without noise", "difference", "p"], *lines]
+
+
+def warm_lengths(committed: Committed) -> Lines:
+    """Return the ACRs of other lengths and methods, with seed 0."""
+    warm, longer = "cifar10-cpu-warm", "cifar10-cpu-equal-seconds"
+    studies = {
+        "426": (f"{warm}/426-random", f"{warm}/426-warm"),
+        "852": ("cifar10-cpu", warm),
+        "1,704": (f"{warm}/1704-random", f"{warm}/1704-warm"),
+    }
+    trained = [(*pair, "advmacer", level) for level in LEVELS[:2] for pair in studies.items()]
+    trained += [("852", (longer, warm), method, "0.25") for method in ("gaussian", "macer", "consistency")]
+    lines = [["seconds", "method", "σ", "random weights", "start without noise", "difference"]]
+    for seconds, pair, method, level in trained:
+        random, started = (one_seed(committed, study, method, level) for study in pair)
+        acrs = [acr_cell(estimate(scores)) for scores in (random, started)]
+        lines.append([seconds, method, level, *acrs, gain_cell(estimate(started, random))])
+    return lines
+
+
+def one_seed(committed: Committed, study: str, method: str = "advmacer", level: str = "0.25") -> Sample:
+    """Return the scores of a method's training with seed 0."""
+    frames, seeds = rows_of(method, committed.study(study, level))
+    return sample(frames[:1], seeds[:1])
+
+
+def warm_controls(committed: Committed) -> Lines:
+    """Return the ACRs of AdvMacer after other starts, and the differences to the first."""
+    warm = "cifar10-cpu-warm"
+    starts = [
+        ("without noise", "0.2", warm),
+        ("random weights", "0.4", "cifar10-cpu"),
+        ("random weights", "0.2", f"{warm}/random-half-rate"),
+        ("with noise of 0.25", "0.2", f"{warm}/noisy-start"),
+        ("without noise, last layer drawn anew", "0.2", f"{warm}/new-head"),
+        ("without noise, 10 epochs on half of the images", "0.2", f"{warm}/half-start"),
+    ]
+    first = one_seed(committed, warm)
+    lines = [["start", "learning rate", "ACR", "to the first line"]]
+    for start, rate, study in starts:
+        scores = one_seed(committed, study)
+        gain = EMPTY if study == warm else gain_cell(estimate(scores, first))
+        lines.append([start, rate, acr_cell(estimate(scores)), gain])
+    return lines
+
+
+def warm_ensembles(committed: Committed) -> Lines:
+    """Return time, ACR and evaluations of three AdvMacers from random weights, three starts, and one."""
+    seconds_per_epoch = committed.seconds()
+    epoch = seconds_per_epoch["advmacer"]
+    start = WarmStart().epochs * seconds_per_epoch["gaussian"]
+    trained = {
+        "random weights": ("cifar10-cpu", 18 * epoch),
+        "three starts": ("cifar10-cpu-warm/three-starts", 15 * epoch + 3 * start),
+        "one start": ("cifar10-cpu-warm/one-start", 15 * epoch + start),
+    }
+    lines = [["trained from", "seconds", "ACR", "of the cascade", "its evaluations"]]
+    for name, (study, seconds) in trained.items():
+        average = committed.sample("advmacer x3, average", "0.25", study)
+        cascade = committed.sample("advmacer x3, cascade", "0.25", study)
+        (rows,), _ = rows_of("advmacer x3, cascade", committed.study(study, "0.25"))
+        evaluations = rows["evaluations"].sum() / (rows["n0"] + rows["n"]).sum()
+        acrs = [acr_cell(estimate(scores)) for scores in (average, cascade)]
+        lines.append([name, f"{seconds:,.0f}", *acrs, f"{evaluations:.2f}"])
+    return lines
+
+
+def warm_tuning(committed: Committed) -> Lines:
+    """Return the ACRs on validation images of the settings that were tried."""
+    files = [f"docs/tuning/cifar10-cpu-warm-{method}.csv" for method in ("advmacer", "smoothadv")]
+    tried = [pd.read_csv(committed.root / file) for file in files]
+    lines = [["start", "epochs", "learning rate", "AdvMacer", "SmoothAdv"]]
+    for both in zip(*(frame.itertuples() for frame in tried), strict=True):
+        start, rate = both[0].setting.split("; learning_rate ")
+        acrs = [f"{trial.acr:.3f} ± {trial.error:.3f}" for trial in both]
+        lines.append([start, str(both[0].epochs), rate, *acrs])
+    return lines
+
+
+def complementary(committed: Committed) -> Lines:
+    """Return the ACRs of AdvMacer mixed with another method, and the differences to both."""
+    parents = {
+        "advmacer": [],
+        "cat-rs": [],
+        "hard-drop": [],
+        "advmacer, images of cat-rs": ["advmacer", "cat-rs"],
+        "advmacer, weights of hard-drop": ["advmacer", "hard-drop"],
+    }
+    folder = committed.rows / "complementary"
+    scores = {name: of_file(folder / f"{re.sub(',? ', '-', name)}-0.tsv") for name in parents}
+    lines = [["method", "ACR", "to one parent", "to the other"]]
+    for name, others in parents.items():
+        gains = [gain_cell(estimate(scores[name], scores[other])) for other in others]
+        lines.append([name, acr_cell(estimate(scores[name]), 4), *(gains or ["", ""])])
+    return lines
