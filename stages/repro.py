@@ -77,47 +77,35 @@ def main(
     values = read_params(params)
     dataset = load_section(values, "dataset", str)
     cells(values, dataset)  # refuses what DVC would refuse in words of its own
-    environment = {**os.environ, **arithmetic.environment_of(values, dataset)}
-    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
-    run_dvc(["repro", "fingerprint_first", "prepare"], environment)
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    os.environ.update(arithmetic.environment_of(values, dataset))
     waves = waves_of_changed_cells()
     progress = Progress(sum(map(len, waves)))
-    with preloaded(environment) if progress.cells > jobs else nullcontext():
+    with preloaded() if progress.cells > jobs else nullcontext():
         for wave in waves:
-            run_wave(wave, jobs, environment, progress)
+            run_wave(wave, jobs, progress)
     print(f"Everything is up to date. Open reports/{dataset}/index.html in a browser.")
 
 
-@contextmanager
-def preloaded(environment: dict[str, str]) -> Iterator[None]:
-    """Let commands run in forks of a process that has imported torch, where the operating system forks safely."""
-    if sys.platform != "linux":
-        yield
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        address = str(Path(folder, "socket"))
-        server = [sys.executable, "-m", preload.__name__, address]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(server, stdin=pipe, stdout=pipe, env=environment, start_new_session=True) as process:
-            assert process.stdin
-            assert process.stdout
-            process.stdout.readline()
-            environment[preload.SOCKET] = address
-            try:
-                yield
-            finally:
-                process.stdin.close()
-
-
 def waves_of_changed_cells() -> list[list[str]]:
-    """Return the cells that have changed or depend on those, in waves: a cell needs only cells of earlier waves."""
+    """Return the cells that have changed or depend on those, in waves: a cell needs only cells of earlier waves.
+
+    What cells depend on is written down first.
+    """
+    from dvc.exceptions import DvcException
     from dvc.repo import Repo
     from networkx import descendants, topological_generations
 
+    from rs.errors import InputError
+
     with Repo() as repo:
-        needed_by = repo.index.graph.reverse()
+        try:
+            repo.reproduce(["fingerprint_first", "prepare"])
+        except DvcException as error:
+            raise InputError(f"{error}; see above, and run the same command again") from error
         changed = repo.status().keys() - {"fingerprint_first"}  # which is always said to have changed
-        waves = [list(wave) for wave in topological_generations(needed_by)]
+        needed_by = repo.index.graph.reverse()
+    waves = [list(wave) for wave in topological_generations(needed_by)]
     to_run = set()
     for stage in itertools.chain(*waves):
         if stage.addressing in changed:
@@ -126,7 +114,29 @@ def waves_of_changed_cells() -> list[list[str]]:
     return [wave for wave in cells if wave]
 
 
-def run_wave(cells: Sequence[str], jobs: int, environment: dict[str, str], progress: Progress) -> None:
+@contextmanager
+def preloaded() -> Iterator[None]:
+    """Let commands run in forks of a process that has imported torch, where the operating system forks safely."""
+    if sys.platform != "linux":
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        address = str(Path(folder, "socket"))
+        server = [sys.executable, "-m", preload.__name__, address]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(server, stdin=pipe, stdout=pipe, start_new_session=True) as process:
+            assert process.stdin
+            assert process.stdout
+            if process.stdout.readline():  # else it has failed, and commands run as usual
+                os.environ[preload.SOCKET] = address
+            try:
+                yield
+            finally:
+                os.environ.pop(preload.SOCKET, None)
+                process.stdin.close()
+
+
+def run_wave(cells: Sequence[str], jobs: int, progress: Progress) -> None:
     """Run cells that do not need each other, in several processes of DVC.
 
     With ``--single-item``, DVC does not look at the cells that these depend on.
@@ -135,7 +145,7 @@ def run_wave(cells: Sequence[str], jobs: int, environment: dict[str, str], progr
     shares = [cells[start : start + size] for start in range(0, len(cells), size)]
     with ThreadPoolExecutor(jobs) as executor:
         words = ["--wait-for-lock", "repro", "--single-item"]
-        futures = [executor.submit(run_dvc, [*words, *share], environment, progress) for share in shares]
+        futures = [executor.submit(run_dvc, [*words, *share], progress) for share in shares]
         try:
             for future in futures:
                 future.result()
@@ -143,8 +153,8 @@ def run_wave(cells: Sequence[str], jobs: int, environment: dict[str, str], progr
             executor.shutdown(cancel_futures=True)
 
 
-def run_dvc(words: Sequence[str], environment: dict[str, str], progress: Progress | None = None) -> None:
-    """Run a command of DVC, whose output is shown only if it fails.
+def run_dvc(words: Sequence[str], progress: Progress) -> None:
+    """Run a command of DVC, and print which cells begin; its output is shown only if it fails.
 
     Raises:
         InputError: If it fails.
@@ -153,13 +163,13 @@ def run_dvc(words: Sequence[str], environment: dict[str, str], progress: Progres
 
     lines = []
     with subprocess.Popen(
-        [*DVC, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        [*DVC, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
         assert process.stdout
         for line in process.stdout:
             lines.append(line)
             begun = STARTS.match(line)
-            if begun and progress:
+            if begun:
                 progress.begin(begun[1])
     if process.returncode:
         sys.stderr.writelines(lines[-TAIL:])
