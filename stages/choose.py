@@ -34,7 +34,7 @@ def main(
 
 
 def with_values(text: str, changes: dict[str, Any]) -> str:
-    """Return YAML with other values at its top level; all else stays, comments too.
+    """Return YAML with other values at its top level; all else stays, comments too, and values that are equal already.
 
     >>> print(with_values("dataset: digits  # which\\nlimit: null\\nsigmas:\\n  - 0.5\\n", {"sigmas": [1.0]}), end="")
     dataset: digits  # which
@@ -51,7 +51,9 @@ def with_values(text: str, changes: dict[str, Any]) -> str:
         type(None), lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null")
     )
     values = yaml.load(text)
-    values.update(changes)
+    for key, value in changes.items():
+        if values.get(key) != value:
+            values[key] = value
     out = io.StringIO()
     yaml.dump(values, out)
     return out.getvalue()

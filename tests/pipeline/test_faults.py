@@ -20,7 +20,7 @@ READING = {
 
 
 def test_every_stage_and_command_that_writes_is_struck():
-    stages = {path.stem for path in (ROOT / "stages").glob("*.py")} - {"__init__"}
+    stages = {path.stem for path in (ROOT / "stages").glob("*.py")} - {"__init__", "repro"}  # which runs the others
     assert {*WORDS} == {*stages, *COMMANDS} - READING.keys()
 
 

@@ -44,11 +44,6 @@ def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
     assert ("fingerprints/versions.json" in stage.get("deps", [])) == (module in COMPUTE)
 
 
-def test_the_makefile_knows_every_stage() -> None:
-    cells = re.search(r"^CELLS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
-    assert ["fingerprint_first", "prepare", *cells, "tables"] == list(STAGES)
-
-
 @pytest.mark.parametrize("name", STAGES)
 def test_every_path_of_a_command_is_a_dependency_or_an_output_or_of_wall_times(name: str) -> None:
     stage = STAGES[name]
@@ -108,7 +103,7 @@ CERTIFY = {f"certify@digits-{method}-0.5-0" for method in ("gaussian", "macer")}
 CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "draws train and solve nothing again": ({"recipes": {"digits": {"certify": {"n": 30}}}}, {*CERTIFY, POOL[-1]}),
     "a method trains no other again": (
-        {"recipes": {"digits": {"gaussian": {"training": {"learning_rate": 0.1}}}}},
+        {"recipes": {"digits": {"gaussian": {"training": {"learning_rate": 0.07}}}}},
         {"train@digits-gaussian-0.5-0"},
     ),
     "another ensemble trains and certifies no model again": (
@@ -211,7 +206,7 @@ def test_in_a_clone_a_study_makes_what_is_committed_and_going_back_trains_nothin
     times = {path.name for path in (clone / "logs/digits/0.5").rglob("*.csv")}
     assert times >= {"timing.csv", "alone.csv", "weights.csv"}
     (back,) = re.findall(r"^git checkout .*", (ROOT / "docs" / "vary.md").read_text(), re.MULTILINE)[:1]
-    change = "+recipes.digits.gaussian.training.learning_rate=0.1"
+    change = "+recipes.digits.gaussian.training.learning_rate=0.07"
     assert "train@digits-gaussian-0.5-0" in repro(clone, "exp", "run", "-S", change)
     run(clone, "bash", "-euc", back)
     assert is_clean(clone)
