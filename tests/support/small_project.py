@@ -1,15 +1,22 @@
 """A copy of the project with a study that takes seconds, for tests of the pipeline as a whole."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from rs import params
+from tests.support.helpers import exit_code
 
 ROOT = Path(__file__).parents[2]
 MADE = ("fingerprints", "data", "models", "targets", "logs", "ensembles", "weights", "results", "times", ".work")
@@ -55,6 +62,7 @@ def shrink(values: dict[str, Any], dataset: str, **training: Any) -> None:
         "certify": {"n": 20, "subset": {"first": 10}, "engine": "plain"},
     }
     recipe = values["recipes"][dataset]
+    recipe["arithmetic"] = "native"  # which a process that has imported torch can compute with
     for name, section in few.items():
         recipe[name] = {**recipe.get(name, {}), **section}
     recipe["training"] |= training
@@ -75,6 +83,31 @@ def run(root: Path, *words: str) -> str:
     done = subprocess.run(words, cwd=root, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+@contextmanager
+def opened(root: Path) -> Iterator[Repo]:
+    """Enter a repository, whose DVC runs in this process: a command of DVC takes seconds to start."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries of DVC
+        with chdir(root), Repo() as repo:
+            yield repo
+
+
+def make_cells(root: Path, *stages: str) -> list[str]:
+    """Run the cells of stages that ``dvc repro`` would run, in this process; return their names.
+
+    The stages are in their order, because DVC looks at what a cell depends on.
+    """
+    made = []
+    with opened(root) as repo:
+        for name in stages:
+            for cell in repo.reproduce(name, dry=True, single_item=True):
+                python, option, module, *words = shlex.split(cell.cmd)
+                assert (python, option) == ("python", "-m")
+                assert exit_code(import_module(module).main, *words) == 0
+                made.append(cell.addressing)
+    return made
 
 
 def contents(root: Path, *folders: str) -> dict[Path, bytes]:
