@@ -89,13 +89,16 @@ def series() -> dict[str, str]:
 def closure(root: Path, entry: Path) -> set[Path]:
     """Return the modules of this project that ``entry`` imports, directly or not, at any depth of its functions."""
     modules: set[Path] = set()
+    followed: set[str] = set()
     waiting = [entry]
     while waiting:
         path = waiting.pop()
         if path not in modules and (path == entry or path not in (TABLE, RULES)):
             modules.add(path)
             package = ".".join(path.parent.parts)
-            waiting += [file for name in imported_names(_source(root, path), package) for file in _files(root, name)]
+            names = set(imported_names(_source(root, path), package)) - followed
+            followed |= names
+            waiting += [file for name in names for file in _files(root, name)]
     return modules
 
 
