@@ -1,6 +1,7 @@
 """Settings every test shares."""
 
 import os
+import pickle
 import shutil
 import tempfile
 from contextlib import chdir
@@ -22,6 +23,23 @@ os.environ.pop("RS_WORK", None)
 
 import pytest
 from hypothesis import settings
+from ruamel.yaml import YAML
+
+from rs import params
+
+
+class RememberedYAML(YAML):
+    """A reader that parses each text once: most commands read the same parameters, which takes a tenth of a second."""
+
+    parsed = {}
+
+    def load(self, text):
+        if text not in self.parsed:
+            self.parsed[text] = pickle.dumps(super().load(text))
+        return pickle.loads(self.parsed[text])
+
+
+params.YAML = RememberedYAML
 
 settings.register_profile("rs", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("rs")
