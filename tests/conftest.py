@@ -31,14 +31,13 @@ from rs import params
 class RememberedYAML(YAML):
     """A reader that parses each text once: most commands read the same parameters, which takes a tenth of a second."""
 
-    parsed = {}
-
     def load(self, text):
-        if text not in self.parsed:
-            self.parsed[text] = pickle.dumps(super().load(text))
-        return pickle.loads(self.parsed[text])
+        if text not in PARSED:
+            PARSED[text] = pickle.dumps(super().load(text))
+        return pickle.loads(PARSED[text])
 
 
+PARSED = {}
 params.YAML = RememberedYAML
 
 settings.register_profile("rs", derandomize=True, deadline=None, print_blob=True)

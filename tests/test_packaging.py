@@ -238,7 +238,11 @@ def test_the_wheel_has_the_library_with_its_data_and_nothing_else(wheel):
 
 @needs_pip
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", [None, "torchrun --standalone --nproc-per-node 2"], ids=["alone", "launched"])
+@pytest.mark.parametrize(
+    "launcher",
+    [None, pytest.param("torchrun --standalone --nproc-per-node 2", marks=pytest.mark.trust_only)],
+    ids=["alone", "launched"],
+)
 def test_an_installed_command_writes_the_bytes_of_a_checkout(installed, tmp_path, work, monkeypatch, launcher):
     monkeypatch.chdir(tmp_path)
     model, data, params = tmp_path / "model", write_tiny(tmp_path / "data"), write_params(tmp_path / "params.yaml")

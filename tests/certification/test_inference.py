@@ -80,7 +80,7 @@ def close_call():
     return model
 
 
-@pytest.mark.parametrize("engine", ["plain", "folded", pytest.param("compiled", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["plain", "folded", pytest.param("compiled", marks=pytest.mark.trust_only)])
 def test_logits_that_only_bfloat16_cannot_tell_apart_are_told_apart(engine):
     made = optimize_for_inference(close_call(), engine, "bfloat16", SHAPE, CPU)
     classifier = SmoothedClassifier(made.module, 2, 0.5, precision=made.precision, batch=made.batch)

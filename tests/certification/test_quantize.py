@@ -145,6 +145,7 @@ subprocess.run([sys.executable, "-c", "pass"])
 
 
 @needs_x86
+@pytest.mark.trust_only
 def test_a_process_with_portable_arithmetic_runs_what_all_have_and_survives_a_signal_with_a_handler():
     """A runtime of OpenVINO brings back the stack for signals of the one before, which may be gone with its memory."""
     made = python("-c", PROCESS, **PORTABLE)

@@ -2,9 +2,13 @@
 
 import copy
 import importlib
+import io
 import json
+import linecache
 import os
 import re
+import runpy
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +35,7 @@ from rs.models.fingerprint import model_fingerprint
 from rs.study.ensembles import Combination, EnsembleDeclaration
 from stages.ensemble import main as ensemble
 from tests.support.combinations import GOOD
-from tests.support.helpers import ROOT, SECTIONS, exit_code, python, tiny_params, write_params
+from tests.support.helpers import ROOT, SECTIONS, exit_code, tiny_params, write_params
 
 CLASSES = ("circle", "square", "stripe")
 
@@ -412,11 +416,20 @@ rs.train(Net(), images, np.arange(40) % 2, sigma=0.3, method="gaussian", epochs=
 """
 
 
+def printed_by_script():
+    """The words that the script prints, as in a process of its own."""
+    forget()
+    linecache.clearcache()
+    with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
+        runpy.run_path("script.py", run_name="__main__")
+    return printed.getvalue().split()
+
+
 def test_a_stopped_training_of_a_script_does_not_go_on_with_another_network_of_it():
     epochs = []
     for scale, last in ((1, 2), (2, 3), (1, 3)):
         Path("script.py").write_text(SCRIPT.format(scale=scale, last=last))
-        epochs.append(python("script.py", cwd=Path.cwd()).stdout.split())
+        epochs.append(printed_by_script())
     assert epochs == [["1", "2"], ["1", "2", "3"], ["2", "3"]]
 
 

@@ -169,18 +169,30 @@ def test_what_a_module_prints_is_no_part_of_an_answer(capfd, module):
     assert ([json.loads(line)["n"] for line in out.splitlines()], "forward" in err) == ([1000] * 6, True)
 
 
+BOTH = """
+import contextlib, sys
+from rs.command_line.main import main
+for words in sys.argv[1:]:
+    sys.argv = ["rs", *words.split()]
+    with contextlib.suppress(SystemExit):
+        main()
+    if words.startswith("predict"):
+        for stream in (sys.stdout, sys.stderr):
+            print("next command", file=stream, flush=True)
+"""
+
+
 def test_what_a_module_prints_past_sys_stdout_is_no_part_of_an_answer_either(module):
     """In a process of its own, whose stdout is that of the system."""
-    words = ["--images", "photos", "--sigma", "0.5", "--device", "cpu"]
-    for command in (["predict", "--json", "--model"], ["doctor"]):
-        line = ["-m", "rs.command_line.main", *command, f"{module}:PrintsOtherwise", *words]
-        done = python(*line, cwd=Path.cwd())
-        assert [name in done.stdout for name in ("descriptor", "stream")] == [False, False], done.stdout
-        assert [name in done.stderr for name in ("descriptor", "stream")] == [True, True]
-        if command[0] == "predict":
-            assert [json.loads(line)["n"] for line in done.stdout.splitlines()] == [1000] * 6
-        else:
-            assert done.stdout.startswith(("warning: ", "fault: ", "nothing was found"))
+    words = f"{module}:PrintsOtherwise --images photos --sigma 0.5 --device cpu"
+    done = python("-c", BOTH, f"predict --json --model {words}", f"doctor {words}", cwd=Path.cwd())
+    assert [name in done.stdout for name in ("descriptor", "stream")] == [False, False], done.stdout
+    predicting, finding = done.stderr.split("next command\n")
+    assert [name in predicting for name in ("descriptor", "stream")] == [True, True]
+    assert [name in finding for name in ("descriptor", "stream")] == [True, True]
+    answers, found = done.stdout.split("next command\n")
+    assert [json.loads(line)["n"] for line in answers.splitlines()] == [1000] * 6
+    assert found.startswith(("warning: ", "fault: ", "nothing was found"))
 
 
 @pytest.mark.parametrize("engine", ["folded", "compiled"])

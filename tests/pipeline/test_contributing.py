@@ -1,8 +1,12 @@
-"""The recipes of CONTRIBUTING.md, carried out in a copy of the project: its code blocks are what is tested."""
+"""The recipes of CONTRIBUTING.md, carried out in a copy of the project: its code blocks are what is tested.
+
+The stages of the copy are stand-ins: that the project's run is tested elsewhere.
+"""
 
 import itertools
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,7 +15,8 @@ import pytest
 from rs import params
 from tests.support.helpers import ROOT
 from tests.support.raw_images import image_bytes, pixels
-from tests.support.small_project import copy_project, run, shrink, write_params
+from tests.support.small_project import run, shrink, write_params
+from tests.support.stand_in import stand_in_project
 
 BLOCK = re.compile(r"^```(\w+) ?(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SECTION = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
@@ -29,7 +34,9 @@ def edited(text: str, diff: str) -> str:
 
 def follow(root: Path, section: str, dataset: str = "digits") -> str:
     """Write and edit files as a section says, make the study small, and run the commands; what they print."""
-    copy_project(root, "tests")
+    stand_in_project(root)
+    shutil.copy(ROOT / "stages" / "choose.py", root / "stages")
+    shutil.copytree(ROOT / "tests", root / "tests")
     blocks = BLOCK.findall(SECTIONS[section])
     for kind, name, text in blocks:
         if kind == "python":
@@ -64,8 +71,8 @@ def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> Non
         "train@digits-smoothed-0.5-0",
         "certify@digits-smoothed-0.5-0",
     ]
-    card = json.loads((tmp_path / "copy/models/digits/0.5/smoothed/0/model.json").read_text())
-    assert (card["method"], card["hyperparameters"]) == ("smoothed", {"lam": 0.1})
+    settings = json.loads((tmp_path / "copy/fingerprints/parameters/digits/train/smoothed-0.5.json").read_text())
+    assert settings["smoothed"]["lam"] == 0.1
 
 
 @pytest.mark.slow
@@ -81,6 +88,10 @@ def test_a_data_set_is_two_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             (folder / f"{number}.png").write_bytes(image_bytes(image))
     text = SECTIONS["Add a data set"].replace("/path/to/flowers", str(tmp_path / "flowers"))
     monkeypatch.setitem(SECTIONS, "Add a data set", text)
-    follow(tmp_path / "copy", "Add a data set", "flowers")
-    rows = tmp_path / "copy/results/flowers/0.5/gaussian-0.tsv"
-    assert len(rows.read_text().splitlines()) == 11  # a header and ten images
+    printed = follow(tmp_path / "copy", "Add a data set", "flowers")
+    assert re.findall("Running stage '(.*)'", printed) == [
+        "fingerprint_first",
+        "prepare@flowers",
+        "train@flowers-gaussian-0.5-0",
+        "certify@flowers-gaussian-0.5-0",
+    ]

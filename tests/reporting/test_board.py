@@ -287,13 +287,18 @@ def test_the_committed_page_says_what_its_numbers_say(committed):
         assert shown[4] == f"{row['clean_accuracy']:.1%}"
 
 
-def test_the_committed_board_of_our_rows_is_made_of_the_committed_rows(listed, committed, tmp_path):
-    ours = [each for each in listed if each["source"].startswith("reports/rows/")]
+@pytest.mark.parametrize("sigma", [0.25, *(pytest.param(sigma, marks=pytest.mark.trust_only) for sigma in (0.5, 1.0))])
+def test_the_committed_board_of_our_rows_is_made_of_the_committed_rows(listed, committed, tmp_path, sigma):
+    ours = [each for each in listed if each["source"].startswith("reports/rows/") and each["sigma"] == sigma]
     for source in {each["source"] for each in ours}:
         shutil.unpack_archive(ROOT / source, tmp_path / source.split("/")[2], filter="data")
     _, numbers = board(folder(tmp_path, {}, ours))
-    expected = committed[committed["network"] == "resnet8"].reset_index(drop=True).dropna(axis="columns", how="all")
-    assert len(numbers) > 40
+    expected = (
+        committed.query("network == 'resnet8' and sigma == @sigma")
+        .reset_index(drop=True)
+        .dropna(axis="columns", how="all")
+    )
+    assert len(numbers) > 10
     pd.testing.assert_frame_equal(numbers[list(expected)], expected, check_dtype=False, rtol=1e-9)
 
 

@@ -9,7 +9,7 @@ from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime import arithmetic
 from rs.runtime.device import device_named
-from tests.support.helpers import needs_x86, stage, tiny_params, write_params, write_tiny
+from tests.support.helpers import needs_x86, python, tiny_params, write_params, write_tiny
 
 OTHER_MACHINE = {
     "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "OPENBLAS_CORETYPE": "Prescott",
@@ -18,17 +18,33 @@ OTHER_MACHINE = {
 """What makes a processor compute as another one would: no vectors, old kernels of BLAS, more threads."""
 
 
+BOTH = """
+import sys
+from rs.command_line.main import main
+for words in sys.argv[1:]:
+    sys.argv = ["rs", *words.split()]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+"""Commands in one process."""
+
+
 def made(folder, tiny, **environment):
     """Bytes of a model, and of its certificates, that stages of portable arithmetic make."""
     training = {**tiny_params()["recipes"]["tiny"]["training"], "eval_every": 1}
     params = write_params(folder / "params.json", arithmetic="portable", training=training)
     how = ["--dataset", "tiny", "--data", tiny, "--params", params, "--device", "cpu"]
     environment["RS_WORK"] = str(folder / "work")
-    stage(
-        "stages.train", "advmacer", "--sigma", 0.25, "--seed", 0, *how,
-        "--out", folder / "model", "--log", folder / "log", **environment,
-    )  # fmt: skip
-    stage("stages.certify", folder / "model", *how, "--out", folder / "rows.tsv", **environment)
+    trained = ["--sigma", 0.25, "--seed", 0, "--out", folder / "model", "--log", folder / "log"]
+    certified = ["--out", folder / "rows.tsv"]
+    commands = [["train", "advmacer", *trained, *how], ["certify", folder / "model", *certified, *how]]
+    done = python(
+        "-c", BOTH, *(" ".join(map(str, words)) for words in commands), without=arithmetic.PORTABLE, **environment
+    )
+    assert done.returncode == 0, done.stderr
     names = ("model/model.safetensors", "model/model.json", "log/history.csv", "rows.tsv")
     return {name: (folder / name).read_bytes() for name in names}
 

@@ -1,4 +1,4 @@
-"""Several processes at one certification: ``rs.runtime.processes``, as torchrun starts them."""
+"""Several processes at one certification: ``rs.runtime.processes``, with the variables that torchrun sets."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def cell(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_rows_of_several_processes_are_those_of_one(cell, tmp_path, work):
-    launched = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 3, "-m", "stages.certify"]
+    launched = ["-m", "tests.support.forked", 3, "stages.certify"]
     words = [cell / "model", "--dataset", "tiny", "--data", cell / "data", "--params", cell / "params.yaml"]
     done = python(*launched, *words, "--device", "cpu", "--out", tmp_path / "rows.tsv", RS_WORK=str(work))
     assert done.returncode == 0, done.stderr

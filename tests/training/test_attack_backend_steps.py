@@ -93,7 +93,7 @@ def test_a_folded_step_is_the_plain_one_but_for_rounding(name, changes, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.slow
+@pytest.mark.trust_only
 @every_step
 def test_a_compiled_step_is_the_plain_one_but_for_rounding(name, changes, capsys):
     is_the_plain_step("compiled", name, changes)

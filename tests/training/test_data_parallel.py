@@ -1,4 +1,4 @@
-"""Training by several processes: ``rs.training.trainer`` in processes that torchrun starts."""
+"""Training by several processes: ``rs.training.trainer`` in several processes."""
 
 import sys
 from pathlib import Path
@@ -17,6 +17,7 @@ from rs.training import attack_backend, run, start
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from rs.training.trainer import Trainer
+from tests.support.forked import run_forked
 from tests.support.helpers import python, tiny_images, tiny_params, trainer, write_tiny
 
 ROUNDING = 3e-12  # in the middle between a rounding in float64 and one in float32, which anything forgotten exceeds
@@ -86,7 +87,7 @@ def resumed(method, folder, rank):
 
 
 def process(folder):
-    """Train in one of the processes; everything in one launch, because a launch takes seconds."""
+    """Train in one of the processes; everything in one start, which takes seconds."""
     rank, _ = processes.rank_and_world_size()
     found = {}
     with processes.process_group("gloo"):
@@ -104,7 +105,7 @@ def process(folder):
 def found(request, tmp_path_factory):
     """What each of 2 and of 4 processes found."""
     folder = tmp_path_factory.mktemp("processes")
-    done = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", request.param, __file__, folder)
+    done = python(__file__, request.param, folder)
     assert done.returncode == 0, done.stderr
     assert "UserWarning" not in done.stderr
     return [torch.load(folder / f"found{rank}.pt", weights_only=False) for rank in range(request.param)]
@@ -228,4 +229,4 @@ def test_a_checkpoint_is_not_continued_by_another_number_of_processes(tmp_path, 
 
 
 if __name__ == "__main__":
-    process(Path(sys.argv[1]))
+    run_forked(int(sys.argv[1]), lambda: process(Path(sys.argv[2])))
