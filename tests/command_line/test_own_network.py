@@ -165,11 +165,11 @@ def test_the_way_from_a_network_to_certificates(capsys, network, epochs, stride)
     command(certify, folder, "--network", named, *rows)
     command(predict, "photos/circle/0.png", "--model", folder, "--network", named, "--n", 100)
     assert Path("rows.tsv").read_text().count("\n") == 1 + 90 // stride
-    command(report_files, "rows.tsv", "--images", "photos", "--out", "report.html")
-    assert all(name in Path("report.html").read_text() for name in CLASSES)
-    command(show_files, "rows.tsv", "--picture", "curve.png")
-    assert Path("curve.png").is_file()
     if network == "pretrained":  # which the few steps are enough for
+        command(report_files, "rows.tsv", "--images", "photos", "--out", "report.html")
+        assert all(name in Path("report.html").read_text() for name in CLASSES)
+        command(show_files, "rows.tsv", "--picture", "curve.png")
+        assert Path("curve.png").is_file()
         accuracy = float(re.search(r"clean accuracy +([\d.]+)%", capsys.readouterr().out)[1]) / 100
         assert accuracy > 0.6  # three classes: chance is 0.33
 

@@ -100,9 +100,14 @@ def balanced():
     return [Balanced(gain) for gain in (1.0, -1.0, 3.0, -3.0)]
 
 
-@pytest.mark.parametrize("together", [1, 2**18])
-@pytest.mark.parametrize("batch", [7, None])
-@pytest.mark.parametrize("models", [lambda: [*map(smallnet, range(4))], balanced], ids=["networks", "balanced"])
+def networks():
+    return [*map(smallnet, range(4))]
+
+
+@pytest.mark.parametrize(
+    ("models", "batch", "together"),
+    [(networks, None, 1), (networks, None, 2**18), (balanced, None, 2**18), (balanced, 7, 1), (balanced, 7, 2**18)],
+)
 def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alone(models, batch, together, monkeypatch):
     """Mixed with other rules; alone each is ``SmoothedClassifier`` of its ``Ensemble``."""
     monkeypatch.setattr("rs.ensemble.pool.SCORES_AT_ONCE", together)

@@ -25,7 +25,11 @@ def comments(path):
     return [line.partition("#")[2] for line in path.read_text().splitlines() if "#" in line]
 
 
-@pytest.mark.parametrize("dataset", PROJECT["recipes"])
+WITH_A_GRID, *_ = PROJECT["grids"]
+WITHOUT = next(name for name in PROJECT["recipes"] if name not in PROJECT["grids"])
+
+
+@pytest.mark.parametrize("dataset", [WITH_A_GRID, WITHOUT], ids=["with a grid", "without"])
 def test_what_a_recipe_says_of_the_grid_is_written_and_all_else_stays(file, dataset):
     assert choose(file, dataset) == 0
     assert params.read_params(file) == PROJECT | {"dataset": dataset} | PROJECT["grids"].get(dataset, {})

@@ -36,7 +36,10 @@ def follow(root: Path, section: str, dataset: str = "digits") -> str:
     """Write and edit files as a section says, make the study small, and run the commands; what they print."""
     stand_in_project(root)
     shutil.copy(ROOT / "stages" / "choose.py", root / "stages")
-    shutil.copytree(ROOT / "tests", root / "tests")
+    shutil.copytree(ROOT / "tests" / "support", root / "tests" / "support")
+    for name in ("conftest.py", "methods/test_contract.py", "ensemble/test_rules.py"):
+        (root / "tests" / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "tests" / name, root / "tests" / name)
     blocks = BLOCK.findall(SECTIONS[section])
     for kind, name, text in blocks:
         if kind == "python":
