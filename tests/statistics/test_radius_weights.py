@@ -208,7 +208,7 @@ def test_each_member_that_is_chosen_is_the_best_one_to_add(problem, budget):
 
 # ------------------------------------------------------------------------------------------------- noise
 
-POOLS = 200
+POOLS = 100
 
 
 def shares_of(level):
@@ -218,7 +218,7 @@ def shares_of(level):
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])
 def test_weights_are_not_worse_than_equal_ones_on_images_that_did_not_choose_them(spread):
-    """Of 200 pools, those that are worse at the level of 5 % are no more than chance makes of pools that are not."""
+    """Of 100 pools, those that are worse at the level of 5 % are no more than chance makes of pools that are not."""
     worse, better = 0, 0
     for seed in range(POOLS):
         skill = 0.7 + spread * np.random.default_rng(seed + 10_000).normal(size=3)

@@ -12,7 +12,7 @@ from rs.statistics.comparison import LEVEL, Sample, estimate, fewest_seeds_of, h
 from rs.statistics.metrics import BUDGET, Terms
 from rs.statistics.two_way import MeanSquares, half_width, mean_squares, p_value
 
-TRIALS = 4000
+TRIALS = 2000
 STUDIES, CLAIMS = 1000, 12
 NULL = 1e-6
 """A test of a simulation fails with at most this probability where what it tests is true."""

@@ -110,8 +110,19 @@ def test_the_state_of_the_global_generators_does_not_matter():
     assert train(0) == train(1)
 
 
-@pytest.mark.parametrize(("method", "momentum"), [*((method, 0.9) for method in METHODS), ("gaussian", 0.0)])
-@pytest.mark.parametrize("at", [4, 8, 14])
+BEFORE_ANY, AFTER_ONE, AFTER_TWO = 4, 8, 14
+"""Steps before the first checkpoint, after the first and after the second."""
+
+
+@pytest.mark.parametrize(
+    ("method", "momentum", "at"),
+    [
+        *((method, 0.9, AFTER_ONE) for method in METHODS),
+        ("gaussian", 0.0, AFTER_ONE),
+        ("hard-drop", 0.9, BEFORE_ANY),
+        ("hard-drop", 0.9, AFTER_TWO),
+    ],
+)
 def test_an_interrupted_training_ends_with_the_bytes_of_an_unbroken_one(tmp_path, method, momentum, at):
     """Interrupted at step ``at`` of at least 15, with a checkpoint after every second epoch; of velocities if any."""
     settings = {"epochs": 5, "milestones": [2, 4], "checkpoint_every": 2, "eval_every": 2, "crop": 1, "flip": True}
