@@ -117,7 +117,7 @@ def test_no_byte_changes_by_folding_without_attacks_or_by_a_compiler_that_change
         assert made["folded"].progress.history == made[same].progress.history
 
 
-@pytest.mark.slow
+@pytest.mark.trust_only
 def test_a_compiled_training_is_near_the_plain_one_and_is_compiled_once(capsys):
     """As near as a plain training whose first weights are rounded otherwise, in each of its updates."""
     torch._dynamo.reset()
