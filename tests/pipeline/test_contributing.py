@@ -78,12 +78,27 @@ def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> Non
     assert settings["smoothed"]["lam"] == 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_edit_fits_its_file_and_every_file_is_new(section: str) -> None:
+    texts: dict[str, str] = {}
+    for kind, name, text in BLOCK.findall(SECTIONS[section]):
+        if kind == "python":
+            assert not (ROOT / name).exists()
+            compile(text, name, "exec")
+        if kind == "diff":
+            texts[name] = edited(texts.get(name) or (ROOT / name).read_text(), text)
+            if name.endswith(".py"):
+                compile(texts[name], name, "exec")
+    if "params.yaml" in texts:
+        params.parse(texts["params.yaml"], "params.yaml")
+
+
+@pytest.mark.trust_only
 def test_a_rule_is_a_class_and_a_line(tmp_path: Path) -> None:
     assert re.search(r"\d+ passed", follow(tmp_path / "copy", "Add an ensemble, or a rule"))
 
 
-@pytest.mark.slow
+@pytest.mark.trust_only
 def test_a_data_set_is_two_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for split, name in itertools.product(("train", "test"), ("daisy", "rose")):
         (folder := tmp_path / "flowers" / split / name).mkdir(parents=True)
