@@ -12,11 +12,11 @@ from rs.errors import InputError, printable
 def bundle_study(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Name of the recipe, as in the paths.")],
     out: Annotated[Path, typer.Option(dir_okay=False, help="Archive to write, *.tar.xz.")],
-    root: Annotated[Path, typer.Option(file_okay=False, help="Folder with results, reports, models.")] = Path("."),
+    root: Annotated[Path, typer.Option(file_okay=False, help="Folder with results and reports.")] = Path("."),
     params: ParamsFile = Path("params.yaml"),
     force: Force = False,
 ) -> None:
-    """Bundle a study for others to check: rows, tables, claims and the checker.
+    """Bundle a study for others to check: its rows, sidecars, parameters and tables.
 
     Nothing is written if the study contradicts itself.
 
@@ -37,9 +37,10 @@ def bundle_study(
 def verify_bundle(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", exists=True, dir_okay=False, help="Archive to check.")],
 ) -> None:
-    """Check the bundle of a study: derive all numbers from the votes.
+    """Check the bundle of a study: its rows, and the means in its tables.
 
-    Each bound, radius, table and claim of BUNDLE is derived again. What does not follow from the votes is listed.
+    Bounds, radii and classes of BUNDLE must follow from its votes, and the average certified radii
+    and certified accuracies in its tables from its rows.
 
     Example:
         rs verify digits.tar.xz

@@ -17,8 +17,7 @@ reports/DATASET                                  the report
 
 DVC tracks no log but ``history.csv``: all else is the same in every run, on one kind of machine.
 
-Functions take the folder of the data set, such as ``results/digits``. The checker of bundles, which imports nothing of
-this project, repeats the paths of rows, models and ensembles.
+Functions take the folder of the data set, such as ``results/digits``.
 """
 
 from __future__ import annotations

@@ -84,54 +84,6 @@ def test_the_checker_proves_radii_to_twelve_digits_and_none_beside_them():
             assert not check.proved_radius(repr(p), repr(sigma), repr(certified + step * (certified + sigma)))
 
 
-def checked_two_way(mean, *squares):
-    """P-value and half the width of the interval, by the checker."""
-    p_value, start = check.two_way(mean, squares), max(squares[:2]) ** 0.5
-    return [p_value, check.interval_half_width(lambda value: check.two_way(value, squares), start)]
-
-
-def checked_group(sample):
-    """A sample as the checker has it: results with scores and members."""
-    members = [tuple(("any", seed) for seed in seeds) for seeds in sample["seeds"]]
-    if "members" in sample:
-        members = [tuple(map(tuple, team)) for team in sample["members"]]
-    results = zip(members, sample["scores"], strict=True)
-    return tuple(check.Classified("", None, "", of, tuple(scores), ()) for of, scores in results)
-
-
-def checked_estimate(*samples):
-    """Value, both errors, p-value and tie, by the checker."""
-    found = check.estimate_of(*map(checked_group, samples))
-    return [found.value, found.error_images, found.error, found.p_value, found.tie]
-
-
-def checked_decimals(value, error_images, error, images):
-    """Decimals of a difference that the checker prints."""
-    text = check.printed(check.Difference(value, error_images, error, 0.05, images, 1))
-    return [len(text.split()[0].partition(".")[2])]
-
-
-CHECKER = {
-    "student": lambda *one: [check.student(*one)],
-    "student's quantile": lambda images: [check.student_quantile(images)],
-    "two-way": checked_two_way,
-    "estimate": checked_estimate,
-    "decimals": checked_decimals,
-}
-
-
-@pytest.mark.parametrize("kind", CHECKER)
-def test_the_checker_says_the_same(kind):
-    arguments, values = split(kind)
-    cases = [case for case in zip(arguments, values, strict=True) if has_all_seeds(case[0])]
-    close([CHECKER[kind](*one) for one, _ in cases], [value for _, value in cases])
-
-
-def has_all_seeds(arguments):
-    """Whether each classifier of samples has a training seed, as all of a bundle have."""
-    return all(not isinstance(one, dict) or all(one["seeds"]) for one in arguments)
-
-
 # ------------------------------------------------------------------------------------------------- the page
 
 SQUARES = "{images: a, seeds: b, rest: r, imageCount: i, seedCount: s}"

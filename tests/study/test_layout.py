@@ -1,21 +1,15 @@
-"""Where the files of a study lie: the library, the pipeline and the checker of bundles say the same."""
+"""Where the files of a study lie: the library and the pipeline say the same."""
 
 from pathlib import Path
 
 import pytest
 import yaml
 
-from rs import params
-from rs.reporting import check
-from rs.reporting.bundle import study_of
 from rs.storage.certificate_rows import sidecar_of
 from rs.study import layout
-from rs.study.ensembles import declared
-from rs.study.grid import cells
 from rs.study.layout import GridCell
 from tests.support.helpers import ROOT
 
-PARAMS = params.read_params(ROOT / "params.yaml")
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 ITEM = {"dataset": "digits", "method": "macer", "sigma": "0.5", "seed": "0"}
 CELL = GridCell("digits", "macer", 0.5, 0)
@@ -47,13 +41,3 @@ def test_the_pipeline_makes_what_is_read(stage, paths):
     command, *outs = texts
     assert outs == [path.as_posix() for path in paths]
     assert TIMES.get(stage, "") in command
-
-
-def test_the_checker_of_bundles_knows_where_rows_are():
-    ensembles = [(sigma, one.slug) for sigma in PARAMS["sigmas"] for one in declared(PARAMS)]
-    study = study_of(PARAMS, "digits")
-    pairs = [(sigma, classifier) for sigma in study["sigmas"] for classifier in study["classifiers"]]
-    rows = [cell.rows(RESULTS) for cell in cells(PARAMS, "digits")]
-    rows += [layout.pool_rows(RESULTS, *one) for one in ensembles]
-    assert {f"{check.rows_path(study, *pair)}.tsv" for pair in pairs} == {path.as_posix() for path in rows}
-    assert len(pairs) == len({*rows})

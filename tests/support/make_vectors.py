@@ -1,4 +1,4 @@
-"""Numbers that the library, the checker and the page must agree in: ``python -m tests.support.make_vectors``.
+"""Numbers that the library and the page must agree in: ``python -m tests.support.make_vectors``.
 
 ``tests/reporting/vectors.json`` holds rows of arguments and values by kind. Those of bounds, radii and Student's t come
 from closed forms and the distributions of ``scipy.stats``; those without such an oracle from the library, whose own

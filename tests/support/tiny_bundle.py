@@ -49,14 +49,6 @@ def _complete(root: Path, path: Path) -> None:
     side = files.read_json(path)
     budget = {"dataset": "tiny", "images": fingerprint("images"), "seed": 0, "noise": "grid", "precision": "float32"}
     side |= budget | {"classifier": fingerprint(side["model"]), "shortcut": False, "rows": IMAGES, "classes": CLASSES}
-    if side["scope"] != "model":
-        parts = [part.split("-") for part in path.stem.partition(".")[0].split("+")]
-        folder = f"models/tiny/{side['sigma']}"
-        side["members"] = [
-            {"method": method, "seed": int(seed), "classifier": fingerprint(f"{folder}/{method}/{seed}")}
-            for method, *seeds in parts
-            for seed in seeds
-        ]
     files.write_json(path, side | {"device": "cpu", "split_size": IMAGES})
 
 
