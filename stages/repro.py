@@ -1,35 +1,39 @@
-"""Run the pipeline, several cells at once, and say how far it is: what `make repro` does."""
+"""Run the pipeline, several cells at once, and say how far it is: what `make repro` does.
+
+DVC says which cells have changed, restores those that its run cache has, and takes the outputs of the others. Cells run
+in waves: a cell needs only cells of earlier waves.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
-import re
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
-from typing import Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
 from rs.command_line import preload
 from rs.command_line.shell import ParamsFile, run
+from rs.errors import InputError
 
-DVC = [sys.executable, "-m", "dvc"]
-SHARES_PER_JOB = 2
-"""Parts that the cells of a wave are divided into for each job: more parts balance better, and start DVC more often."""
+if TYPE_CHECKING:  # half a second to import
+    from dvc.repo import Repo
+    from dvc.stage import Stage
 
-STARTS = re.compile(r"^(?:Running stage|Stage) '([^']+)'")
-"""What DVC prints when it runs a cell, or finds that nothing has changed for it."""
+Runner = Callable[[list[str], IO[bytes]], int]
+"""Runs the words of a command, writes what it prints to a file, and returns its exit code."""
 
-TAIL = 30
-"""Lines of the output of a failed command that are shown."""
+INTERRUPTED = 130
+"""Exit code of a command after Ctrl-C."""
 
 
 class Progress:
@@ -37,20 +41,17 @@ class Progress:
 
     def __init__(self, cells: int) -> None:
         self.cells = cells
-        self.number = 0
+        self.done = 0
         self.start = time.monotonic()
-        self.lock = Lock()
 
-    def begin(self, cell: str) -> None:
-        """Print that a cell begins, and how long the cells that are left may take."""
-        with self.lock:
-            done = self.number
-            self.number += 1
-            line = f"cell {self.number} of {self.cells}: {cell}"
-            if done >= self.cells / 10:
-                seconds = (time.monotonic() - self.start) / done * (self.cells - done)
-                line += f", {time_left(seconds)}"
-            print(line, flush=True)
+    def finish(self, cell: str, how: str = "") -> None:
+        """Print that a cell is done, and how long the cells that are left may take."""
+        self.done += 1
+        line = f"cell {self.done} of {self.cells}: {cell}{how}"
+        if self.cells / 10 <= self.done < self.cells:
+            seconds = (time.monotonic() - self.start) / self.done * (self.cells - self.done)
+            line += f", {time_left(seconds)}"
+        print(line, flush=True)
 
 
 def time_left(seconds: float) -> str:
@@ -70,6 +71,9 @@ def main(
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Run all cells of the pipeline that have changed; `dvc repro` does the same, one cell after the other."""
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
     from rs.params import load_section, read_params
     from rs.runtime import arithmetic
     from rs.study.grid import cells
@@ -78,102 +82,139 @@ def main(
     dataset = load_section(values, "dataset", str)
     cells(values, dataset)  # refuses what DVC would refuse in words of its own
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    os.environ.update(arithmetic.environment_of(values, dataset))
-    waves = waves_of_changed_cells()
-    progress = Progress(sum(map(len, waves)))
-    with preloaded() if progress.cells > jobs else nullcontext():
-        for wave in waves:
-            run_wave(wave, jobs, progress)
-    print(f"Everything is up to date. Open reports/{dataset}/index.html in a browser.")
-
-
-def waves_of_changed_cells() -> list[list[str]]:
-    """Return the cells that have changed or depend on those, in waves: a cell needs only cells of earlier waves.
-
-    What cells depend on is written down first.
-    """
-    from dvc.exceptions import DvcException
-    from dvc.repo import Repo
-    from networkx import descendants, topological_generations
-
-    from rs.errors import InputError
-
     with Repo() as repo:
         try:
             repo.reproduce(["fingerprint_first", "prepare"])
         except DvcException as error:
             raise InputError(f"{error}; see above, and run the same command again") from error
-        changed = repo.status().keys() - {"fingerprint_first"}  # which is always said to have changed
-        needed_by = repo.index.graph.reverse()
+        waves = waves_of_changed_cells(repo)
+        progress = Progress(sum(map(len, waves)))
+        if waves:
+            with runner(arithmetic.environment_of(values, dataset)) as run_command:
+                for wave in waves:
+                    run_wave(repo, wave, jobs, run_command, progress)
+    print(f"Everything is up to date. Open reports/{dataset}/index.html in a browser.")
+
+
+def waves_of_changed_cells(repo: Repo) -> list[list[str]]:
+    """Return the names of the cells that have changed, or depend on those, in waves."""
+    from networkx import descendants, topological_generations
+
+    changed = changed_cells(repo)
+    needed_by = repo.index.graph.reverse()
     waves = [list(wave) for wave in topological_generations(needed_by)]
     to_run = set()
     for stage in itertools.chain(*waves):
         if stage.addressing in changed:
             to_run |= {stage, *descendants(needed_by, stage)}
-    cells = [sorted(stage.addressing for stage in wave if stage in to_run) for wave in waves]
-    return [wave for wave in cells if wave]
+    names = [sorted(stage.addressing for stage in wave if stage in to_run) for wave in waves]
+    return [wave for wave in names if wave]
+
+
+def changed_cells(repo: Repo) -> set[str]:
+    """Return the names of the cells whose outputs are not of what they depend on now."""
+    return repo.status().keys() - {"fingerprint_first"}  # which is always said to have changed
 
 
 @contextmanager
-def preloaded() -> Iterator[None]:
-    """Let commands run in forks of a process that has imported torch, where the operating system forks safely."""
+def runner(environment: dict[str, str]) -> Iterator[Runner]:
+    """Yield what runs commands: forks of a process that has imported torch, where the system forks safely."""
+    environment = {**os.environ, **environment}
+
+    def run_as_usual(words: list[str], output: IO[bytes]) -> int:
+        return subprocess.run(words, env=environment, stdout=output, stderr=output, check=False).returncode
+
     if sys.platform != "linux":
-        yield
+        yield run_as_usual
         return
     with tempfile.TemporaryDirectory() as folder:
         address = str(Path(folder, "socket"))
         server = [sys.executable, "-m", preload.__name__, address]
         pipe = subprocess.PIPE
-        with subprocess.Popen(server, stdin=pipe, stdout=pipe, start_new_session=True) as process:
+
+        def run_in_fork(words: list[str], output: IO[bytes]) -> int:
+            _, _, module, *arguments = words  # python -m MODULE ...
+            return preload.run_in_fork(address, module, arguments, output.fileno())
+
+        with subprocess.Popen(server, stdin=pipe, stdout=pipe, env=environment) as process:
             assert process.stdin
             assert process.stdout
-            if process.stdout.readline():  # else it has failed, and commands run as usual
-                os.environ[preload.SOCKET] = address
+            is_ready = bool(process.stdout.readline())
             try:
-                yield
+                yield run_in_fork if is_ready else run_as_usual
             finally:
-                os.environ.pop(preload.SOCKET, None)
                 process.stdin.close()
 
 
-def run_wave(cells: Sequence[str], jobs: int, progress: Progress) -> None:
-    """Run cells that do not need each other, in several processes of DVC.
-
-    With ``--single-item``, DVC does not look at the cells that these depend on.
-    """
-    size = -(-len(cells) // (SHARES_PER_JOB * jobs))
-    shares = [cells[start : start + size] for start in range(0, len(cells), size)]
-    with ThreadPoolExecutor(jobs) as executor:
-        words = ["--wait-for-lock", "repro", "--single-item"]
-        futures = [executor.submit(run_dvc, [*words, *share], progress) for share in shares]
-        try:
-            for future in futures:
-                future.result()
-        finally:
-            executor.shutdown(cancel_futures=True)
-
-
-def run_dvc(words: Sequence[str], progress: Progress) -> None:
-    """Run a command of DVC, and print which cells begin; its output is shown only if it fails.
+def run_wave(repo: Repo, wave: Sequence[str], jobs: int, run_command: Runner, progress: Progress) -> None:
+    """Run those cells of a wave that have changed, and let DVC take their outputs.
 
     Raises:
-        InputError: If it fails.
+        InputError: If one fails; the outputs of the others are taken.
     """
-    from rs.errors import InputError
+    changed = changed_cells(repo)
+    stages = {stage.addressing: stage for stage in repo.index.stages if stage.addressing in wave}
+    finished = []
+    failed = []
+    with ThreadPoolExecutor(jobs) as executor:
+        futures = {}
+        for name in wave:
+            if name not in changed:
+                progress.finish(name, " did not change")
+            elif restored(repo, stages[name]):
+                finished.append(name)
+                progress.finish(name, " was restored from the cache of DVC")
+            else:
+                futures[executor.submit(run_cell, stages[name], run_command)] = name
+        try:
+            for future in as_completed(futures):
+                name, (code, printed) = futures[future], future.result()
+                if code:
+                    failed.append((name, code, printed))
+                else:
+                    finished.append(name)
+                    progress.finish(name)
+        finally:
+            executor.shutdown(cancel_futures=True)
+            commit(repo, finished)
+    for name, code, printed in failed:
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        sys.stderr.write(printed)
+        raise InputError(f"the cell {name} failed: see above; the same command continues from what is finished")
 
-    lines = []
-    with subprocess.Popen(
-        [*DVC, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as process:
-        assert process.stdout
-        for line in process.stdout:
-            lines.append(line)
-            begun = STARTS.match(line)
-            if begun:
-                progress.begin(begun[1])
-    if process.returncode:
-        sys.stderr.writelines(lines[-TAIL:])
-        raise InputError(f"dvc {' '.join(words)} failed: see above; the same command continues from what is finished")
+
+def restored(repo: Repo, stage: Stage) -> bool:
+    """Restore the outputs that an earlier run had from the same inputs; if there was none, delete other outputs."""
+    from dvc.stage.cache import RunCacheNotFoundError
+
+    with repo.lock:
+        try:
+            repo.stage_cache.restore(stage)
+        except RunCacheNotFoundError:
+            stage.remove_outs()
+            return False
+    return True
+
+
+def run_cell(stage: Stage, run_command: Runner) -> tuple[int, str]:
+    """Run the command of a cell; return its exit code and what it has printed."""
+    with tempfile.TemporaryFile() as output:
+        code = run_command(shlex.split(stage.cmd), output)
+        output.seek(0)
+        return code, output.read().decode(errors="replace")
+
+
+def commit(repo: Repo, cells: Sequence[str]) -> None:
+    """Let DVC take the outputs of finished cells.
+
+    A commit writes all of dvc.lock, so the cells of a stage are committed together where all of them are finished.
+    """
+    for stage, group in itertools.groupby(sorted(cells), key=lambda cell: cell.partition("@")[0]):
+        names = [*group]
+        all_of_stage = {other.addressing for other in repo.index.stages if other.addressing.startswith(f"{stage}@")}
+        for target in [stage] if {*names} == all_of_stage else names:
+            repo.commit(target, force=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Start commands quickly, in forks of a process that has imported torch already.
+"""Run commands quickly, in forks of a process that has imported torch already.
 
 Importing torch takes two to four seconds, which is most of the time of a small cell of the pipeline. So ``make repro``
-starts one process that imports what the stages need (:func:`serve`), and names its socket in the environment variable
-:data:`SOCKET`. A command that finds this variable sends its arguments, its environment and its standard streams to that
-process, which forks; the fork runs the command. Without the variable, a command runs as usual.
+starts one process that imports what the stages need (:func:`serve`), and asks it to run the commands of the cells
+(:func:`run_in_fork`): the process forks, and the fork runs the command.
 """
 
 from __future__ import annotations
@@ -20,11 +19,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from typing import NoReturn
-
-SOCKET = "RS_PRELOADED"
-"""Environment variable that names the socket of a process with preloaded modules."""
 
 MODULES = (
     "rs.training.run",
@@ -33,9 +28,6 @@ MODULES = (
     "rs.ensemble.fit_weights",
 )
 """Modules that the stages import, and with them torch."""
-
-STREAMS = (0, 1, 2)
-"""File descriptors of stdin, stdout and stderr."""
 
 LENGTH = 8
 """Bytes of the length of a request."""
@@ -49,6 +41,7 @@ def serve(address: str) -> None:
     """
     for module in MODULES:
         import_module(module)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the forks
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # finished forks leave no zombies
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -65,27 +58,23 @@ def serve(address: str) -> None:
             connection.close()
 
 
-def run_in_fork(module: str, arguments: Sequence[str]) -> int:
-    """Run ``python -m module arguments`` in a fork of the process at :data:`SOCKET`, and return its exit code.
+def run_in_fork(address: str, module: str, arguments: Sequence[str], output: int) -> int:
+    """Run ``python -m module arguments`` in a fork of the process at a socket, in its folder; return the exit code.
 
-    Ctrl-C interrupts the fork, and so does the end of this process. A fork that is killed has exit code 1.
+    A fork that is killed has exit code 1. If the process that called this function ends first, the fork is interrupted.
+
+    Args:
+        address: Where :func:`serve` listens.
+        module: Module of the command.
+        arguments: Its arguments.
+        output: File descriptor for what the command prints.
     """
-    request = {
-        "module": module,
-        "arguments": [*arguments],
-        "folder": str(Path.cwd()),
-        "environment": {name: value for name, value in os.environ.items() if name != SOCKET},
-    }
-    content = json.dumps(request).encode()
+    content = json.dumps([module, *arguments]).encode()
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(os.environ[SOCKET])
-        socket.send_fds(connection, [len(content).to_bytes(LENGTH, "big")], STREAMS)
+        connection.connect(address)
+        socket.send_fds(connection, [len(content).to_bytes(LENGTH, "big")], [output])
         connection.sendall(content)
-        try:
-            answer = connection.recv(1)
-        except KeyboardInterrupt:
-            connection.shutdown(socket.SHUT_WR)
-            answer = connection.recv(1)
+        answer = connection.recv(1)
     return answer[0] if answer else 1
 
 
@@ -95,18 +84,14 @@ def _run_command(connection: socket.socket) -> NoReturn:
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        length, streams, _, _ = socket.recv_fds(connection, LENGTH, len(STREAMS))
+        length, (output,), _, _ = socket.recv_fds(connection, LENGTH, 1)
         with connection.makefile("rb") as content:
-            request = json.loads(content.read(int.from_bytes(length, "big")))
-        for target, stream in zip(STREAMS, streams, strict=True):
-            os.dup2(stream, target)
-            os.close(stream)
-        os.environ.clear()
-        os.environ.update(request["environment"])
-        os.chdir(request["folder"])
-        sys.argv[1:] = request["arguments"]
+            module, *arguments = json.loads(content.read(int.from_bytes(length, "big")))
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        sys.argv[1:] = arguments
         threading.Thread(target=_interrupt_when_closed, args=[connection], daemon=True).start()
-        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -116,13 +101,13 @@ def _run_command(connection: socket.socket) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # there is nothing left to interrupt
         sys.stdout.flush()
         sys.stderr.flush()
-        with suppress(BrokenPipeError):  # the command that asked for it has ended
+        with suppress(BrokenPipeError):  # the process that asked for it has ended
             connection.sendall(bytes([code % 256]))
         os._exit(code)
 
 
 def _interrupt_when_closed(connection: socket.socket) -> None:
-    """Interrupt this process, as Ctrl-C does, when the command that asked for it is interrupted or has ended."""
+    """Interrupt this process, as Ctrl-C does, when the process that asked for it has ended."""
     if not connection.recv(1):
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -19,7 +19,6 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from rs.command_line import preload
 from rs.errors import InputError, InputWarning, install_command, printable, raised
 from rs.smoothing import Noise
 
@@ -183,9 +182,6 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
         SystemExit: Always, with the exit code: 0 for success, 2 for a mistake of the user or the machine, 130 after
             Ctrl-C.
     """
-    module = module_of_process()
-    if arguments is None and module is not None and preload.SOCKET in os.environ:
-        raise SystemExit(preload.run_in_fork(module, sys.argv[1:]))
     if arguments is None:  # this process is the command, and at its end nobody needs what only a collection would free
         atexit.register(gc.freeze)  # half a second, of the many objects of torch
         if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal whose encoding lacks ± or a letter of a file's name
@@ -288,12 +284,6 @@ def register_network_of(values: dict[str, Any], dataset: str) -> None:
         register_network(network)
 
 
-def module_of_process() -> str | None:
-    """Return the module that ``python -m`` runs; ``None`` for the script of an installed command."""
-    spec = sys.modules["__main__"].__spec__
-    return None if spec is None else spec.name
-
-
 def launch(params: dict[str, Any]) -> None:
     """Become the ``launcher`` of the parameters, if they have one; it starts this command again, in several processes.
 
@@ -314,8 +304,8 @@ def launch(params: dict[str, Any]) -> None:
         )
     at = words.index("torchrun")
     words[at : at + 1] = [sys.executable, "-m", "torch.distributed.run"]  # of this environment, wherever PATH leads
-    module = module_of_process()
-    this = ["--", sys.argv[0]] if module is None else ["-m", "--", module]
+    spec = sys.modules["__main__"].__spec__  # of ``python -m``; the script of an installed command has none
+    this = ["-m", "--", spec.name] if spec else ["--", sys.argv[0]]
     try:
         os.execvp(words[0], [*words, *this, *sys.argv[1:]])
     except OSError as error:

@@ -71,8 +71,8 @@ class BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) -> (N, width, H / stride, W / stride)."""
         shortcut = x if self.downsample is None else self.downsample(x)
-        x = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(x)) + shortcut)
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return F.relu(self.bn2(self.conv2(x)) + shortcut, inplace=True)
 
 
 class CifarResNet(nn.Module):
@@ -110,7 +110,7 @@ class CifarResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, 32, 32) -> logits (N, K)."""
-        x = F.relu(self.bn1(self.conv1(x)))
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         x = self.layer3(self.layer2(self.layer1(x)))
         return self.fc(x.mean(dim=(2, 3)))
 
@@ -123,7 +123,8 @@ class SmallNet(nn.Module):
         channels, height, width = shape
         layers: list[nn.Module] = []
         for wider, stride in ((16, 1), (32, 2), (64, 2)):
-            layers += [nn.Conv2d(channels, wider, 3, stride, 1, bias=False), nn.BatchNorm2d(wider), nn.ReLU()]
+            convolution = nn.Conv2d(channels, wider, 3, stride, 1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(wider), nn.ReLU(inplace=True)]
             channels, height, width = wider, -(-height // stride), -(-width // stride)
         self.features = nn.Sequential(*layers)
         self.fc = Logits(channels * height * width, num_classes)
