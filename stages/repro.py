@@ -185,14 +185,14 @@ def run_wave(repo: Repo, wave: Sequence[str], jobs: int, run_command: Runner, pr
 
 
 def restored(repo: Repo, stage: Stage) -> bool:
-    """Restore the outputs that an earlier run had from the same inputs; if there was none, delete other outputs."""
+    """Delete the outputs that are there, and restore those of an earlier run from the same inputs if there was one."""
     from dvc.stage.cache import RunCacheNotFoundError
 
     with repo.lock:
+        stage.remove_outs()
         try:
             repo.stage_cache.restore(stage)
         except RunCacheNotFoundError:
-            stage.remove_outs()
             return False
     return True
 
