@@ -8,7 +8,9 @@ import linecache
 import os
 import re
 import runpy
+import shutil
 from contextlib import redirect_stdout, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,7 @@ from rs.errors import InputError
 from rs.models import architectures
 from rs.models.fingerprint import model_fingerprint
 from rs.study.ensembles import Combination, EnsembleDeclaration
+from rs.training.history import quick_acr
 from stages.ensemble import main as ensemble
 from tests.support.combinations import GOOD
 from tests.support.helpers import ROOT, SECTIONS, exit_code, tiny_params, write_params
@@ -108,21 +111,34 @@ def picture(rng, shape):
     return pixels
 
 
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A folder of 90 pictures, 30 of each class."""
+    root = tmp_path_factory.mktemp("pictures") / "photos"
+    rng = np.random.default_rng(0)
+    for shape in CLASSES:
+        (root / shape).mkdir(parents=True)
+        for number in range(30):
+            Image.fromarray(picture(rng, shape)).save(root / shape / f"{number}.png")
+    return root
+
+
+def quick_acr_of_two(model, images, settings, options):
+    """The quick ACR of two images, because trainings of one epoch would take most of their time for it."""
+    return quick_acr(model, images, replace(settings, eval_images=2), options)
+
+
 @pytest.fixture(autouse=True)
-def project(tmp_path, work, monkeypatch):
-    """A folder with a module of networks and 90 pictures."""
+def project(tmp_path, work, monkeypatch, photos):
+    """A folder with a module of networks and 90 pictures, which are links: none may be written into."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     forget()
     monkeypatch.delitem(importlib.sys.modules, "own_networks", raising=False)
     importlib.invalidate_caches()
+    monkeypatch.setattr("rs.training.trainer.quick_acr", quick_acr_of_two)
     Path("own_networks.py").write_text(MODULE)
-    rng = np.random.default_rng(0)
-    for shape in CLASSES:
-        for number in range(30):
-            path = Path("photos", shape, f"{number}.png")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(picture(rng, shape)).save(path)
+    shutil.copytree(photos, "photos", copy_function=os.link)
 
 
 def command(main, *words):
