@@ -407,12 +407,12 @@ def test_thresholds_are_those_of_a_slow_loop_over_noisy_copies_of_training_image
     """m n = 16 copies of each of the images that weights are fitted on, by the members as they are."""
     found, images = read(Path("weights", f"{CASCADE}.json")).fitted, data.load_images(Path("data"), "train")
     draws = SETTINGS.noises * SETTINGS.copies
-    leads, differs = [], []
+    leads, differs, members = [], [], pool_members()
     for index in SETTINGS.fitting_images(images).tolist():
         noise = block(0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu")[:draws]
         for draw in range(draws):
             with torch.no_grad():
-                logits = [member((images.pixels(index) + noise[draw])[None])[0] for member in pool_members()]
+                logits = [member((images.pixels(index) + noise[draw])[None])[0] for member in members]
             p = torch.stack(logits).double().softmax(dim=-1)
             averages = [p[:count].mean(dim=0).sort(descending=True) for count in (1, 2, 3)]
             classes = [int(average.indices[0]) for average in averages]

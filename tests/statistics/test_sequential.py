@@ -1,3 +1,4 @@
+import copy
 import math
 from itertools import product
 
@@ -113,12 +114,14 @@ def test_without_a_split_of_alpha_the_same_looks_would_break_the_promise(p0):
 
 def outcomes(make, p, step, budget):
     """All runs of ``make()`` and their probabilities, by brute force over the successes of every step."""
+    chances, start = stats.binom.pmf(np.arange(step + 1), step, p), make()
     for path in product(range(step + 1), repeat=budget // step):
-        run, steps = make(), iter(path)
+        run, steps = copy.deepcopy(start), iter(path)
         chance = 1.0
         while draws := run.next_draws():
             successes = next(steps)
-            chance *= stats.binom.pmf(successes, draws, p)
+            assert draws == step
+            chance *= chances[successes]
             run.update(successes, draws)
         if all(rest == 0 for rest in steps):  # each run once, whatever would have followed
             yield run, chance
@@ -223,14 +226,14 @@ def test_a_bound_of_just_one_half_certifies_the_radius_0():
 
 def mean_radius(make, p):
     """The exact mean radius of runs at p, and their mean draws: by the law of the count and the bounds kept so far."""
-    run = make()
+    start = make()
     law = {(0, 0.0, 1.0): 1.0}  # (successes, largest lower bound, smallest upper bound) -> chance
     mean = draws = 0.0
-    for check, new in enumerate(np.diff(run.times, prepend=0)):
+    for check, new in enumerate(np.diff(start.times, prepend=0)):
         chances, after = stats.binom.pmf(np.arange(new + 1), new, p), {}
         for (k, low, high), chance in law.items():
             for more, part in enumerate(chances):
-                run = make()
+                run = copy.copy(start)
                 run.successes, run.draws, run.looks = k, int(run.times[check] - new), check
                 run.p_lower, run.p_upper = low, high
                 run.update(more, int(new))
