@@ -206,6 +206,7 @@ for engine in ("plain", "folded"):
 
 
 @needs_x86
+@pytest.mark.trust_only
 def test_a_network_of_portable_arithmetic_has_the_same_scores_in_turn_bit_for_bit_and_the_rows_of_its_pool():
     """Its answers are the same in every batch of a multiple of 20 images, as the draws of a study come."""
     done = python("-c", ALIKE, **arithmetic.PORTABLE)

@@ -62,13 +62,18 @@ def test_processes_are_dealt_out_over_the_gpus(monkeypatch):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="this malloc is not glibc's")
-def test_on_the_cpu_memory_is_kept_for_the_next_tensor_unless_the_environment_tunes_malloc(monkeypatch):
+@pytest.mark.trust_only
+def test_on_the_cpu_memory_is_kept_for_the_next_tensor(monkeypatch):
     for name in [one for one in os.environ if one.startswith("MALLOC_") or one == "GLIBC_TUNABLES"]:
         monkeypatch.delenv(name)
     pages = 2**26 // resource.getpagesize()
     before, after, kept = python("-c", FAULTS).stdout.split()
     assert kept == "True"
     assert int(after) < pages / 100 < pages <= int(before)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="this malloc is not glibc's")
+def test_memory_is_left_alone_where_the_environment_tunes_malloc(monkeypatch):
     monkeypatch.setenv("MALLOC_TOP_PAD_", "131072")
     monkeypatch.setattr("ctypes.CDLL", lambda name: pytest.fail("malloc is tuned"))
     assert not device.keep_memory()
