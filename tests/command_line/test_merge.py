@@ -29,7 +29,7 @@ def test_a_share_is_shown_as_one(capfd):
 
 
 @pytest.mark.parametrize(
-    ("count", "more"), [(1, ()), (2, ("--at-radius", "0.1,0.5")), (3, ("--subset", "{range: [0, 10]}")), (10, ())]
+    ("count", "more"), [(1, ()), (2, ("--at-radius", "0.1,0.5")), (3, ("--subset", "{range: [0, 10]}"))]
 )
 def test_merged_shares_are_the_bytes_of_one_certification(count, more):
     assert certified("whole.tsv", *more) == 0
@@ -67,8 +67,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_not_every_share_of_one_certification_is_one_line(capfd, kind):
+def test_what_is_not_every_share_of_one_certification_is_one_line(capfd):
     for name, share in {"1": "1/3", "2": "2/3", "3": "3/3", "of-2": "2/2", "short": "3/3", "none": "3/3"}.items():
         certified(f"{name}.tsv", "--share", share)
     certified("other.tsv", "--share", "3/3", "--n", "77")
@@ -76,9 +75,9 @@ def test_what_is_not_every_share_of_one_certification_is_one_line(capfd, kind):
     update_json(sidecar_of(Path("none.tsv")), share="1/0")
     Path("short.tsv").write_text("".join(Path("3.tsv").read_text().splitlines(True)[:-1]))
     capfd.readouterr()
-    names, message = REFUSED[kind]
-    assert message in refusal(capfd, merge, *names, "--out", "merged.tsv")
-    assert not Path("merged.tsv").exists()
+    for names, message in REFUSED.values():
+        assert message in refusal(capfd, merge, *names, "--out", "merged.tsv")
+        assert not Path("merged.tsv").exists()
 
 
 def test_names_of_files_forge_no_line_and_no_escape_sequence(capfd):

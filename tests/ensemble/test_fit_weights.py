@@ -57,6 +57,9 @@ PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
 CASCADE = f"{ALL}.cascade"
 FILES = sorted([*(f"{slug}.json" for slug in [*GLOBAL, CASCADE]), *(f"{slug}.tsv" for slug in PER_IMAGE)])
 
+MANY = 50
+"""Images evaluated together, where solutions are compared with one another and not with slow loops."""
+
 SUMS = 1e-12
 """Float64 sums of a few hundred numbers in [-1, 1] are off by less."""
 
@@ -134,7 +137,7 @@ def with_validation(folder, seed):
 def test_all_that_is_fitted_is_fitted_to_validation_images_where_there_are_some():
     for seed in (0, 1):
         with_validation(f"data-{seed}", seed)
-        solve(f"weights-{seed}", folder=f"data-{seed}")
+        solve(f"weights-{seed}", folder=f"data-{seed}", batch=MANY)
     for slug in [*GLOBAL, CASCADE]:
         found = [contents(f"weights-{seed}")[f"{slug}.json"] for seed in (0, 1)]
         assert found[0] == found[1]
@@ -145,8 +148,7 @@ def test_all_that_is_fitted_is_fitted_to_validation_images_where_there_are_some(
 def test_weights_of_all_images_do_not_see_the_test_images():
     """The other data set has the same training images, and other test images, more of them."""
     write_three(Path("other"), test=13, seed=7)
-    solve("again", folder="other")
-    before, after = contents("weights"), contents("again")
+    before, after = (contents(solve(f"of-{name}", folder=name, batch=MANY)) for name in ("data", "other"))
     assert all(after[f"{slug}.json"] == before[f"{slug}.json"] for slug in [*GLOBAL, CASCADE])
     assert all(after[f"{slug}.tsv"] != before[f"{slug}.tsv"] for slug in PER_IMAGE)
 
@@ -157,8 +159,7 @@ def test_weights_do_not_depend_on_the_other_members_and_ensembles_of_the_pool():
     make_ensembles("more", more, member_seeds=[2, 1])
     _, cards = read_pool(Path("more"))
     assert len(cards) == 1 + len(read_pool(Path("ensembles"))[1])
-    solve("again", "more")
-    before, after = contents("weights"), contents("again")
+    before, after = (contents(solve(f"of-{name}", name, batch=MANY)) for name in ("ensembles", "more"))
     assert {name: after[name] for name in FILES} == {name: before[name] for name in FILES}
 
 
@@ -189,8 +190,7 @@ def test_only_weights_whose_target_is_the_label_see_the_labels_of_test_images():
     train, test = (data.load_images(Path("data"), split) for split in ("train", "test"))
     splits = {"train": (train.images, train.labels), "test": (test.images, (test.labels + 1) % 3)}
     prepared.save_images(Path("wrong"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
-    solve("again", folder="wrong")
-    before, after = contents("weights"), contents("again")
+    before, after = (contents(solve(f"of-{name}", folder=name, batch=MANY)) for name in ("data", "wrong"))
     unlike = {name for name in FILES if after[name] != before[name]}
     assert unlike == {f"{slug}.tsv" for slug in PER_IMAGE if not slug.endswith("per-image")}
 
@@ -319,7 +319,7 @@ def test_the_theory_of_ensembles_that_differ_in_their_seeds_is_that_of_the_first
     grid = {"member_seeds": [1, 2]}
     make_ensembles("all", [{"members": {"macer": 2}, "combinations": combinations}], **grid)
     make_ensembles("first", [{"members": {"macer": [0, 1]}, "combinations": combinations}], **grid)
-    every, first = (contents(solve(f"of-{name}", name)) for name in ("all", "first"))
+    every, first = (contents(solve(f"of-{name}", name, batch=MANY)) for name in ("all", "first"))
     pairs = [f"macer-{one}-{other}.label.tsv" for one, other in ((0, 1), (0, 2), (1, 2))]
     assert sorted(every) == sorted([*pairs, "spreads.csv", "bounds.csv"])
     assert len({every[name] for name in pairs}) == 3
@@ -382,8 +382,8 @@ WORDS = "tiny --ensembles ensembles --data data --out new --seconds new.csv --pa
 
 def test_the_command_takes_its_settings_from_the_parameters():
     """Those of the recipe: 10 draws select the class."""
-    assert exit_code(main, *WORDS.split(), "--batch", 1) == 0
-    assert contents("new") == contents(solve("again", certification=CERTIFICATION))
+    assert exit_code(main, *WORDS.split(), "--batch", MANY) == 0
+    assert contents("new") == contents(solve("again", certification=CERTIFICATION, batch=MANY))
     assert Path("new.csv").is_file()
 
 

@@ -14,6 +14,8 @@ from rs.statistics.two_way import MeanSquares, half_width, mean_squares, p_value
 
 TRIALS = 2000
 STUDIES, CLAIMS = 1000, 12
+TABLES = 500
+"""Of simulations that make every score, and not only sums of squares."""
 NULL = 1e-6
 """A test of a simulation fails with at most this probability where what it tests is true."""
 LEVELS = [LEVEL, LEVEL / 12, LEVEL / 36]
@@ -68,7 +70,7 @@ def test_the_mean_of_all_sub_ensembles_keeps_the_level(monkeypatch, seeds, membe
     monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)  # no part of the p-value, but most of the time
     rng, number = np.random.default_rng(seeds), comb(seeds, members)
     p_values = {"means": [], "with effects": []}
-    for trial in range(TRIALS):
+    for trial in range(2 * TABLES):
         scores = normal_scores(rng, seeds, 8.0, 0.5)
         p_values["means"].append(p_value_of_sub_ensembles(scores, members))
         if trial % 4 == 0:
@@ -99,7 +101,7 @@ def test_a_difference_keeps_the_level_where_the_seeds_of_its_sides_differ(monkey
     monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
     rng, p_values = np.random.default_rng(0), []
     few, many = sorted((ours, theirs), key=len)
-    for _ in range(STUDIES):
+    for _ in range(TABLES):
         first = normal_scores(rng, len(few), 50.0, 0.5)
         second = normal_scores(rng, len(many), 0.0, 0.5)
         p_values.append(estimate(sample_of(first, [[s] for s in few]), sample_of(second, [[s] for s in many])).p_value)
@@ -112,7 +114,7 @@ def test_an_ensemble_keeps_the_level_where_its_methods_have_different_numbers_of
     rng, p_values = np.random.default_rng(0), []
     pairs = [(a, b) for a in range(5) for b in range(2) if a != b]
     teams = [(("many", a), ("few", b)) for a, b in pairs]
-    for _ in range(STUDIES):
+    for _ in range(TABLES):
         many = normal_scores(rng, 5, 0.0, 0.5)
         few = normal_scores(rng, 2, 50.0, 0.5)
         scores = np.stack([(many[a] + few[b]) / 2 for a, b in pairs])

@@ -229,4 +229,6 @@ def test_a_checkpoint_is_not_continued_by_another_number_of_processes(tmp_path, 
 
 
 if __name__ == "__main__":
+    import torch._dynamo  # before the fork, so once: DistributedDataParallel imports it
+
     run_forked(int(sys.argv[1]), lambda: process(Path(sys.argv[2])))
