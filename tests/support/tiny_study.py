@@ -1,7 +1,9 @@
 """A made-up study of three methods on the disk, for the tests of everything that reads one."""
 
 import shutil
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
@@ -144,6 +146,24 @@ def add_vote(root: Path) -> Path:
 
 def make_study(root: Path) -> Path:
     """Write parameters, rows, sidecars, logs and the theory of the study; return ``root``."""
+    for name, content in study_files().items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return root
+
+
+@cache
+def study_files() -> dict[Path, bytes]:
+    """Return the files of the study, which many tests change a copy of."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        compute_study(root)
+        return {path.relative_to(root): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def compute_study(root: Path) -> None:
+    """Write what :func:`make_study` copies."""
     files.write_text(root / "params.yaml", PARAMS)
     for sigma in SIGMAS:
         results, bounds = root / "results" / str(sigma), root / "weights" / str(sigma) / "bounds.csv"
@@ -165,7 +185,6 @@ def make_study(root: Path) -> Path:
         sidecars = [files.sha256(results / "pool" / f"{name}.json") for name in names]
         alone = [f"{name},{1 + k}.5,{sidecar}\n" for k, (name, sidecar) in enumerate(zip(names, sidecars, strict=True))]
         files.write_text(times / "alone.csv", "classifier,seconds,sidecar\n" + "".join(alone))
-    return root
 
 
 def result(name, radii, correct=None, sigma=0.5, seed=0, **changes):
