@@ -6,6 +6,7 @@ import pickle
 import shutil
 import tempfile
 from contextlib import chdir
+from functools import cache
 from pathlib import Path
 
 # One thread a process, subprocesses included, unless more are asked for: tiny models are fastest so, and tests do not
@@ -30,6 +31,7 @@ from hypothesis import settings
 from ruamel.yaml import YAML
 
 from rs import params
+from rs.runtime import code_fingerprint
 
 
 class RememberedYAML(YAML):
@@ -43,6 +45,18 @@ class RememberedYAML(YAML):
 
 PARSED = {}
 params.YAML = RememberedYAML
+
+CHECKOUT, read_code = code_fingerprint.ROOT, code_fingerprint.code_hash
+remembered_hash = cache(read_code)
+
+
+def hash_checkout_once(*entries, method=None):
+    """Return the hash of code, which every training and certificate names; no test changes the checkout's own."""
+    code_hash = remembered_hash if code_fingerprint.ROOT == CHECKOUT else read_code
+    return code_hash(*entries, method=method)
+
+
+code_fingerprint.code_hash = hash_checkout_once
 
 settings.register_profile("rs", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("rs")

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 from dataclasses import replace
-from functools import cache
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,6 @@ from rs.ensemble.spec import read
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.architectures import SmallNet
-from rs.runtime import code_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import SmoothingOptions
 from rs.storage import certificate_rows, files
@@ -79,16 +77,8 @@ def stamps(*folders):
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in found}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_reading_of_the_code():
-    """Sidecars hash the code, which takes a while and does not change here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rs.runtime.code_fingerprint.code_hash", cache(code_fingerprint.code_hash))
-        yield
-
-
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, solved_pool, one_reading_of_the_code):
+def made(tmp_path_factory, solved_pool):
     """The pool with its weights, certified without an interruption."""
     root = shutil.copytree(solved_pool, tmp_path_factory.mktemp("certified") / "project")
     with pytest.MonkeyPatch.context() as patch:

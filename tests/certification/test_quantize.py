@@ -54,8 +54,13 @@ def tiny_colours():
 
 
 @pytest.fixture(scope="module")
-def colour():
-    return int8.quantized_classifier(residual(), int8.quantize(residual(), tiny_colours(), SIGMA, COUNT), COLOUR)
+def quantized_residual():
+    return int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
+
+
+@pytest.fixture(scope="module")
+def colour(quantized_residual):
+    return int8.quantized_classifier(residual(), quantized_residual, COLOUR)
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +88,14 @@ def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(col
     assert len(together.unique(dim=0)) == 100  # the images are told apart
 
 
-def test_logits_are_equal_bit_for_bit_with_one_thread_and_two():
+def test_logits_are_equal_bit_for_bit_with_one_thread_and_two(quantized_residual):
     """With two threads OpenVINO compiles one network in hundreds wrongly; that is refused, and compiled anew."""
-    x, quantised = images(100, COLOUR), int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
+    x = images(100, COLOUR)
 
     def logits():
         with suppress(NotDeterministicError):
-            return int8.quantized_classifier(residual(), quantised, COLOUR)(x)
-        return int8.quantized_classifier(residual(), quantised, COLOUR)(x)
+            return int8.quantized_classifier(residual(), quantized_residual, COLOUR)(x)
+        return int8.quantized_classifier(residual(), quantized_residual, COLOUR)(x)
 
     before, found = torch.get_num_threads(), []
     try:
@@ -102,10 +107,9 @@ def test_logits_are_equal_bit_for_bit_with_one_thread_and_two():
     assert torch.equal(*found)
 
 
-def test_weights_have_seven_bits_so_that_no_processor_saturates():
+def test_weights_have_seven_bits_so_that_no_processor_saturates(quantized_residual):
     """Pairs of products of 8-bit activations and weights are added in 16 bits without VNNI: 2 * 255 * 64 < 2^15."""
-    made = int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
-    operations = int8.runtime().read_model(*made.content).get_ops()
+    operations = int8.runtime().read_model(*quantized_residual.content).get_ops()
     held = [one.data for one in operations if one.get_type_name() == "Constant" and one.data.dtype == np.int8]
     assert len(held) == sum(isinstance(one, nn.Conv2d | nn.Linear) for one in residual().modules())
     assert 32 < max(int(np.abs(one.astype(int)).max()) for one in held) <= 64
