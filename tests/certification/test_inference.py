@@ -197,7 +197,7 @@ def test_without_a_compiler_the_network_is_folded_and_a_warning_says_so(monkeypa
 
 
 def linear():
-    """A network that is compiled without a compiler of C++."""
+    """A network that is compiled soon: a product of matrices is no kernel of its own."""
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
 
 
