@@ -2,15 +2,19 @@
 
 import re
 import shutil
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import numpy as np
 import pytest
 import torch
+from matplotlib import pyplot
 from nbclient import NotebookClient
 from PIL import Image
 from sklearn.datasets import load_digits
+from sphinx.cmd.build import build_main
 
 import rs
 from rs import params
@@ -19,7 +23,7 @@ from rs.command_line.shell import run as run_command
 from rs.models import architectures, checkpoint
 from rs.statistics.radius import lower_bound, radius
 from rs.storage.files import write_json
-from tests.support.helpers import ROOT, python
+from tests.support.helpers import ROOT
 from tests.support.pages import blocks, commands, written_out
 from tests.support.small_project import run
 from tests.support.stand_in import stand_in_project
@@ -72,7 +76,7 @@ def state(root: Path) -> dict[str, bytes]:
     return {str(file.relative_to(root)): file.read_bytes() for file in tracked}
 
 
-@pytest.mark.slow
+@pytest.mark.trust_only
 def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made, root := tmp_path / "copy", symlinks=True)
     before = state(root)
@@ -106,7 +110,7 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, 
     assert state(root) == before
 
 
-@pytest.mark.slow
+@pytest.mark.trust_only
 def test_what_was_pushed_to_a_folder_is_pulled_elsewhere_and_nothing_runs_again(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made, here := tmp_path / "here", symlinks=True)
     push, pull = shown("remote.md")
@@ -120,7 +124,7 @@ def test_what_was_pushed_to_a_folder_is_pulled_elsewhere_and_nothing_runs_again(
     assert run(there, "git", "status", "--short") == ""
 
 
-@pytest.mark.slow
+@pytest.mark.trust_only
 def test_a_queue_takes_what_the_page_puts_into_it(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made, root := tmp_path / "copy", symlinks=True)
     (queue,) = shown("scaling.md")
@@ -249,13 +253,40 @@ def test_the_commands_of_the_page_on_what_others_published_run(
 # ------------------------------------------------------------------------------------------ notebooks and site
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["certify", "ensemble", "train"])
-def test_a_notebook_runs_from_top_to_bottom(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    path = ROOT / "examples" / f"{name}.ipynb"
+NOTEBOOKS = [pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("*.ipynb"))]
+
+
+@pytest.fixture
+def no_window(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pictures stay in memory, and none is left afterward."""
+    monkeypatch.setattr(pyplot, "show", lambda: None)
+    backend = pyplot.get_backend()
+    pyplot.switch_backend("agg")
+    yield
+    pyplot.close("all")
+    pyplot.switch_backend(backend)
+
+
+@pytest.mark.usefixtures("no_window")
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of tensors that are drawn
+@pytest.mark.parametrize("path", NOTEBOOKS)
+def test_the_cells_of_a_notebook_run_from_top_to_bottom(path: Path) -> None:
     book = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in book.cells)
+    code = [cell.source for cell in book.cells if cell.cell_type == "code"]
+    names: dict[str, object] = {}
+    for source in code:
+        exec(source, names)
+    assert pyplot.get_fignums()
+    for number in pyplot.get_fignums():
+        pyplot.figure(number).canvas.draw()
+
+
+@pytest.mark.trust_only
+@pytest.mark.parametrize("path", NOTEBOOKS)
+def test_a_notebook_runs_in_a_kernel_and_shows_pictures(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    book = nbformat.read(path, as_version=4)
     NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": path.parent}}).execute()
     kinds = {kind for cell in book.cells for output in cell.get("outputs", ()) for kind in output.get("data", ())}
     assert "image/png" in kinds
@@ -268,11 +299,13 @@ def test_links_of_the_notebooks_lead_to_files() -> None:
         assert all((path.parent / link).is_file() for link in re.findall(r"\]\(([^)#]+)", text))
 
 
-@pytest.mark.slow
-def test_the_pages_make_a_site_without_a_warning(tmp_path: Path) -> None:
-    options = ["--fail-on-warning", "--quiet", "-d", "trees"]
-    done = python("-m", "sphinx", *options, ROOT / "docs", "site", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_the_pages_make_a_site_without_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Sphinx logs about pages are no warnings of Python
+        code = build_main(
+            ["--fail-on-warning", "--quiet", "-d", str(tmp_path / "trees"), str(ROOT / "docs"), str(tmp_path / "site")]
+        )
+    assert code == 0, capsys.readouterr().err
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
     assert pages <= {path.stem for path in (tmp_path / "site").glob("*.html")}
     described = (tmp_path / "site" / "api.html").read_text()
