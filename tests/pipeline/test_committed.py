@@ -1,5 +1,7 @@
 """Committed results agree with each other: rows, reports, the pages made of them, and the lock file."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from benchmarks.warm_starts import trainings
 from rs.errors import InputError
 from rs.statistics.comparison import estimate
 from rs.statistics.metrics import acr
+from rs.storage import certificate_rows
 from tests.support.helpers import ROOT
 from tests.support.small_project import run
 
@@ -25,10 +28,12 @@ MADE_OF_ROWS = [
 
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory):
-    """The project, and the rows of each study unpacked."""
+    """The project, and the rows of each study unpacked, of which each file is read once."""
     folder = tmp_path_factory.mktemp("rows")
     unpack_rows(ROOT / "reports/rows", folder)
-    return Committed(ROOT, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certificate_rows, "read_rows", functools.cache(certificate_rows.read_rows))
+        yield Committed(ROOT, folder)
 
 
 def test_the_lock_file_has_the_cells_of_the_pipeline_and_no_others():
