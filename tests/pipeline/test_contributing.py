@@ -9,6 +9,8 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -64,7 +66,7 @@ def test_every_block_is_a_file_an_edit_or_commands() -> None:
         assert all(kind in ("python", "diff") if name else kind == "sh" for kind, name, _ in blocks)
 
 
-@pytest.mark.slow
+@pytest.mark.trust_only
 def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> None:
     printed = follow(tmp_path / "copy", "Add a training method")
     assert re.search(r"\d+ passed", printed)
@@ -76,6 +78,20 @@ def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> Non
     ]
     settings = json.loads((tmp_path / "copy/fingerprints/parameters/digits/train/smoothed-0.5.json").read_text())
     assert settings["smoothed"]["lam"] == 0.1
+
+
+def test_the_loss_of_the_training_method_is_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = BLOCK.findall(SECTIONS["Add a training method"])
+    texts = {name: text for kind, name, text in blocks if kind == "python"}
+    module = ModuleType("rs.methods.smoothed")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(texts["rs/methods/smoothed.py"], module.__dict__)
+    names: dict[str, Any] = {}
+    exec(texts["tests/methods/test_smoothed.py"], names)
+    tests = [name for name in names if name.startswith("test_")]
+    assert tests
+    for name in tests:
+        names[name]()
 
 
 @pytest.mark.parametrize("section", SECTIONS)
