@@ -191,6 +191,21 @@ def test_the_status_after_an_edit_says_what_will_rerun(studied: Path, tmp_path: 
     assert to_rerun(root) == {POOL[-1]}
 
 
+def test_what_was_pushed_is_pulled_where_it_is_gone_and_nothing_will_rerun(studied: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(studied, tmp_path / "copy", symlinks=True)
+    before = contents(root, *MADE)
+    with (root / ".dvc" / "config.local").open("w") as file:
+        file.write(f"[core]\n    remote = store\n['remote \"store\"']\n    url = {tmp_path / 'store'}\n")
+    with opened(root) as repo:
+        assert repo.push() > 0
+    for folder in (".dvc/cache", *MADE):
+        shutil.rmtree(root / folder)
+    with opened(root) as repo:
+        repo.pull()
+    assert contents(root, *MADE) == before
+    assert to_rerun(root) == set()
+
+
 def is_clean(root: Path) -> bool:
     """Whether neither git nor DVC, ``fingerprint_first`` aside, sees a change."""
     run(root, "dvc", "status", "--quiet", *(name for name in STAGES if name != "fingerprint_first"))  # else it fails
