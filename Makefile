@@ -8,6 +8,9 @@ BIN := $(CURDIR)/$(VENV)/bin
 
 .PHONY: help repro study times test trust audit licences vulnerabilities test-portable check format pages docs setup setup-hashed bench
 
+# uv installs packages without bytecode: where none may be written, each process would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Print the targets that people use.
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
