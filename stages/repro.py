@@ -1,7 +1,7 @@
 """Run the pipeline, several cells at once, and say how far it is: what `make repro` does.
 
-DVC says which cells have changed, restores those that its run cache has, and takes the outputs of the others. Cells run
-in waves: a cell needs only cells of earlier waves.
+DVC says which cells have changed and restores the ones that are in its run cache. The others run, and their outputs are
+committed to DVC. Cells run in waves: a cell needs only cells of earlier waves.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def main(
 
     values = read_params(params)
     dataset = load_section(values, "dataset", str)
-    cells(values, dataset)  # refuses what DVC would refuse in words of its own
+    cells(values, dataset)  # reports a wrong grid more clearly than DVC does
+    may_fork = not values.get("launcher")  # a launcher replaces the process of a command, which a fork must not be
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     with Repo() as repo:
         try:
@@ -90,7 +91,7 @@ def main(
         waves = waves_of_changed_cells(repo)
         progress = Progress(sum(map(len, waves)))
         if waves:
-            with runner(arithmetic.environment_of(values, dataset)) as run_command:
+            with runner(arithmetic.environment_of(values, dataset), may_fork) as run_command:
                 for wave in waves:
                     run_wave(repo, wave, jobs, run_command, progress)
     print(f"Everything is up to date. Open reports/{dataset}/index.html in a browser.")
@@ -112,19 +113,19 @@ def waves_of_changed_cells(repo: Repo) -> list[list[str]]:
 
 
 def changed_cells(repo: Repo) -> set[str]:
-    """Return the names of the cells whose outputs are not of what they depend on now."""
+    """Return the names of the cells whose dependencies or outputs have changed since they ran."""
     return repo.status().keys() - {"fingerprint_first"}  # which is always said to have changed
 
 
 @contextmanager
-def runner(environment: dict[str, str]) -> Iterator[Runner]:
-    """Yield what runs commands: forks of a process that has imported torch, where the system forks safely."""
+def runner(environment: dict[str, str], may_fork: bool) -> Iterator[Runner]:
+    """Yield a function that runs commands, in forks of a process that has imported torch if the system forks safely."""
     environment = {**os.environ, **environment}
 
     def run_as_usual(words: list[str], output: IO[bytes]) -> int:
         return subprocess.run(words, env=environment, stdout=output, stderr=output, check=False).returncode
 
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not may_fork:
         yield run_as_usual
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -147,10 +148,10 @@ def runner(environment: dict[str, str]) -> Iterator[Runner]:
 
 
 def run_wave(repo: Repo, wave: Sequence[str], jobs: int, run_command: Runner, progress: Progress) -> None:
-    """Run those cells of a wave that have changed, and let DVC take their outputs.
+    """Run the cells of a wave that have changed, and commit their outputs to DVC.
 
     Raises:
-        InputError: If one fails; the outputs of the others are taken.
+        InputError: If one fails; the outputs of the others are committed.
     """
     changed = changed_cells(repo)
     stages = {stage.addressing: stage for stage in repo.index.stages if stage.addressing in wave}
@@ -168,7 +169,8 @@ def run_wave(repo: Repo, wave: Sequence[str], jobs: int, run_command: Runner, pr
                 futures[executor.submit(run_cell, stages[name], run_command)] = name
         try:
             for future in as_completed(futures):
-                name, (code, printed) = futures[future], future.result()
+                name = futures[future]
+                code, printed = future.result()
                 if code:
                     failed.append((name, code, printed))
                 else:
@@ -206,7 +208,7 @@ def run_cell(stage: Stage, run_command: Runner) -> tuple[int, str]:
 
 
 def commit(repo: Repo, cells: Sequence[str]) -> None:
-    """Let DVC take the outputs of finished cells.
+    """Commit the outputs of finished cells to DVC.
 
     A commit writes all of dvc.lock, so the cells of a stage are committed together where all of them are finished.
     """

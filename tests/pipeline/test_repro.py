@@ -1,5 +1,6 @@
 """``make repro``: the program that runs several cells at once makes what ``dvc repro`` makes."""
 
+import json
 import re
 import subprocess
 import sys
@@ -85,3 +86,15 @@ def test_a_wrong_parameter_is_refused_before_dvc_starts(tmp_path: Path) -> None:
     refused = subprocess.run(REPRO, cwd=root, env=environment(), capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("error: params.yaml: ")
+
+
+@pytest.mark.trust_only
+def test_cells_with_a_launcher_run_in_the_processes_that_it_starts(tmp_path: Path) -> None:
+    root = small_project(tmp_path / "project")
+    values = params.read_params(root / "params.yaml")
+    values |= {"launcher": "torchrun --standalone --nproc-per-node 2"}
+    values |= {"methods": ["gaussian"], "members": [], "member_seeds": [], "ensembles": None}
+    write_params(root, values)
+    assert printed(root)[-1] == LAST
+    provenance = root / "logs/digits/0.5/gaussian/0/provenance.json"
+    assert json.loads(provenance.read_text())["processes"] == 2
