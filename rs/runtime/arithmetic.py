@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from rs.errors import InputError
@@ -33,7 +33,8 @@ PORTABLE = {
 """The environment of portable arithmetic."""
 
 PROCESSOR_DEPENDENT = ("sqrt", "log10", "atan", "tan")
-"""Operations of torch that code under portable arithmetic must not use; nor ``log`` in float64, nor ``x ** 0.5``.
+"""Operations of torch that code must not use under portable arithmetic; neither may it use ``log`` in float64 or
+``x ** 0.5``.
 
 On a CPU they call the vector functions of MKL. Even where ``MKL_CBWR`` is ``COMPATIBLE``, these begin with the
 instruction RSQRTPS or RCPPS, whose result differs between Intel and AMD. Norms, the layers of a network, ``rsqrt``, and
@@ -44,7 +45,7 @@ LIBRARIES = ("numpy", "torch")
 
 
 def environment_of(values: dict[str, Any], dataset: str) -> dict[str, str]:
-    """Return the environment that makes the arithmetic of a new process that of the recipe ``dataset``."""
+    """Return the environment variables with which a new process has the arithmetic of the recipe ``dataset``."""
     is_portable = recipe_arithmetic(values, dataset) == "portable" and is_x86_64()
     return PORTABLE if is_portable else {}
 
@@ -100,22 +101,6 @@ def recipe_arithmetic(values: dict[str, Any], dataset: str) -> Arithmetic:
 def current() -> Arithmetic:
     """Return the arithmetic of this process, by its environment."""
     return "portable" if PORTABLE.items() <= os.environ.items() else "native"
-
-
-def is_processor_dependent(operation: str, arguments: Sequence[Any]) -> bool:
-    """Return whether the last bits of an operation of torch differ between Intel and AMD (:data:`PROCESSOR_DEPENDENT`).
-
-    Args:
-        operation: Its name, as ``sqrt``, ``sqrt_`` or ``_foreach_sqrt``.
-        arguments: Its positional arguments; the first one is a tensor or several.
-    """
-    name = operation.removeprefix("_foreach_").rstrip("_")
-    if name == "log":
-        first = arguments[0] if isinstance(arguments[0], list | tuple) else [arguments[0]]
-        return any(tensor.element_size() == 8 for tensor in first)
-    if name == "pow":
-        return abs(float(arguments[1])) == 0.5
-    return name in PROCESSOR_DEPENDENT
 
 
 def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
