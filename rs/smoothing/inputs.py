@@ -68,7 +68,7 @@ def as_image(x: ImageLike) -> Tensor:
 
 
 def check_unmasked(x: object, name: str = "x") -> None:
-    """Check that this is no NumPy array with masked values, whose mask torch would ignore.
+    """Check that this is not a NumPy array with masked values, because torch would ignore the mask.
 
     Raises:
         InputError: If it is one.
@@ -160,21 +160,15 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
             raise InputError(f"{name} must be a whole number of noisy copies from 1 to {MAX_DRAWS:,}, got {count!r}")
 
 
-def warn_if_n_too_small(n: int, alpha: float, stacklevel: int = 2) -> None:
-    """Warn if ``n`` draws can never certify anything at ``alpha``.
-
-    Args:
-        n: Number of draws.
-        alpha: Failure probability of the certificate.
-        stacklevel: Whose line the warning names: 1 the caller's, 2 that of the caller of the caller.
-    """
+def warn_if_n_too_small(n: int, alpha: float) -> None:
+    """Warn, at the line of the caller's caller, if ``n`` draws can never certify anything at ``alpha``."""
     least = fewest_draws(alpha)
     if n < least:
         warnings.warn(
             f"n = {n} draws can never certify at alpha = {alpha}: even a unanimous vote abstains; "
             f"give n of at least {least}",
             InputWarning,
-            stacklevel + 1,
+            stacklevel=3,
         )
 
 
