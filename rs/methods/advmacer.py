@@ -25,6 +25,7 @@ class AdvMacer:
     """
 
     draws: Count
+    attack_draws: Count | None
     steps: NonNegativeCount
     epsilon: NonNegative
     warmup: NonNegativeCount
@@ -47,7 +48,8 @@ class AdvMacer:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)
-        x_hat = pgd(model, x, y, noise, self.steps, epsilon, rng=rng, beta=self.beta_attack)
+        attacked = noise[:, : self.attack_draws]
+        x_hat = pgd(model, x, y, attacked, self.steps, epsilon, rng=rng, beta=self.beta_attack)
         if self.fresh_draws:
             noise = draw(x, self.draws, sigma, rng)
         return macer_objective(

@@ -5,7 +5,7 @@ The names of all that there is stand here, so that help and checks list them wit
 
 from typing import Literal
 
-Architecture = Literal["resnet110", "resnet20", "resnet8", "resnet50", "smallnet"]
+Architecture = Literal["resnet110", "resnet20", "resnet8", "fastnet", "resnet50", "smallnet"]
 
 Engine = Literal["plain", "folded", "compiled"]
 InferenceEngine = Literal[Engine, "quantized"]

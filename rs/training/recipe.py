@@ -45,6 +45,7 @@ class Training:
     decay: Positive
     ramp: Annotated[float, Field(gt=0, lt=1)]  # schedule linear: share of the training in which the rate rises from 0
     momentum: NonNegative
+    nesterov: bool
     weight_decay: NonNegative
     clip_norm: Positive | None  # largest norm of the gradient; null for none
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None  # of the average of weights over steps; null: the last ones

@@ -38,6 +38,9 @@ from rs.training.history import STEP_NUMBERS, Progress, quick_acr, step_numbers
 from rs.training.image_votes import vote_shares
 from rs.training.recipe import RunOptions, Training
 
+MOST_EPOCHS = 100_000
+"""Epochs at which a training with a limit of seconds ends at the latest."""
+
 ONE_IMAGE_ERROR = "Expected more than 1 value per channel when training"
 """What torch's batch norm says of one image with one pixel a channel."""
 
@@ -92,6 +95,7 @@ class Trainer:
             self.average = AveragedModel(model, multi_avg_fn=averaging, use_buffers=True)
         self.image_weights: Tensor | None = None  # probabilities of the images of an epoch, drawn with replacement
         self.progress = Progress()
+        self._began: float | None = None  # when the epoch began that is running
 
     @property
     def trained(self) -> nn.Module:
@@ -123,8 +127,11 @@ class Trainer:
         self.restore(checkpoint)
         limit, saved = self.options.seconds, checkpoint if self.rank == 0 else None
         remaining = range(self.progress.epoch, self.settings.epochs)
-        for epoch in progress(remaining, remaining.stop, "train", remaining.start) if self.rank == 0 else remaining:
-            if limit is not None and epoch > 0 and self.progress.seconds >= limit:
+        if limit is not None:
+            remaining = range(self.progress.epoch, MOST_EPOCHS)
+        shown = self.rank == 0 and limit is None
+        for epoch in progress(remaining, remaining.stop, "train", remaining.start) if shown else remaining:
+            if epoch > 0 and self._is_over():
                 break
             self.epoch(epoch)
             if saved is not None and (epoch + 1) % self.settings.checkpoint_every == 0:
@@ -134,14 +141,19 @@ class Trainer:
 
     def epoch(self, epoch: int) -> None:
         """Train one epoch and append its row to the history."""
-        start = time.perf_counter()
+        self._began = start = time.perf_counter()
         self._weigh_images(epoch)
         self.model.train()
         self.network.train()
         attack_backend.freeze_norms(self.model)
         layers = stream(self.options.seed, Stream.LAYERS, epoch, *process_key(self.rank)).initial_seed()
         with seeded(layers, self.device):
-            means = self._means([self._step(x, y, key, **targets) for x, y, targets, key in self._steps(epoch)])
+            reports = []
+            for x, y, targets, key in self._steps(epoch):
+                reports.append(self._step(x, y, key, **targets))
+                if self._share(0.0) >= 1:
+                    break
+            means = self._means(reports)
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
                 f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']} and a gradient of norm "
@@ -151,25 +163,37 @@ class Trainer:
             warnings.warn_of_chance(means["accuracy"], self.images.labels)
         now = self.progress
         now.epoch, now.seconds = epoch + 1, now.seconds + time.perf_counter() - start
-        rate = self._learning_rate(epoch + 0.5)
+        self._began = None
+        rate = self._learning_rate(self._share(epoch + 0.5))
         row = {"epoch": epoch + 1, "updates": now.updates, "learning_rate": rate, **means, "acr": self._quick_acr()}
         now.history.append(row)
         now.timing.append({"epoch": epoch + 1, "seconds": now.seconds})
         if self.options.on_epoch is not None:
             self.options.on_epoch(row)
 
-    def _learning_rate(self, passed: float) -> float:
-        """Return the learning rate after ``passed`` epochs: by steps, or linearly from 0 up and down to 0 again."""
+    def _is_over(self) -> bool:
+        return self.options.seconds is not None and self.progress.seconds >= self.options.seconds
+
+    def _share(self, passed: float) -> float:
+        """Return the share of the training that is done: of its time where that is limited, else of its epochs."""
+        if self.options.seconds is None:
+            return passed / self.settings.epochs
+        seconds = self.progress.seconds
+        if self._began is not None:
+            seconds += time.perf_counter() - self._began
+        return min(1.0, seconds / self.options.seconds) if self.options.seconds else 1.0
+
+    def _learning_rate(self, share: float) -> float:
+        """Return the learning rate after a share of the training: by steps, or linearly up from 0 and down again."""
         s = self.settings
         if s.schedule == "step":
-            return s.learning_rate * s.decay ** sum(milestone <= passed for milestone in s.milestones)
-        share = passed / s.epochs
+            return s.learning_rate * s.decay ** sum(milestone <= share * s.epochs for milestone in s.milestones)
         return s.learning_rate * min(share / s.ramp, (1 - share) / (1 - s.ramp))
 
     def _rate_of(self, epoch: int, batch: int) -> float:
         """Return the rate of the steps of a batch: that of its middle."""
         batches = -(-(len(self.images) // self.world_size) // (self.settings.batch // self.world_size))
-        return self._learning_rate(epoch + (batch + 0.5) / batches)
+        return self._learning_rate(self._share(epoch + (batch + 0.5) / batches))
 
     def _weigh_images(self, epoch: int) -> None:
         """Ask the method how often each image is drawn; the answer of the first process counts."""
@@ -252,7 +276,7 @@ class Trainer:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
         self._sgd_step(self._rate_of(*key[:2]))
         if self.average is not None:
-            self.average.update_parameters(self.model)
+            self._update_average(self.average)
         self.progress.updates += 1
         return step_numbers(result, norm)
 
@@ -282,9 +306,22 @@ class Trainer:
                 momentum=self.settings.momentum,
                 weight_decay=self.settings.weight_decay,
                 dampening=0.0,
-                nesterov=False,
+                nesterov=self.settings.nesterov,
                 maximize=False,
             )
+
+    def _update_average(self, average: AveragedModel) -> None:
+        """Average the weights as ``AveragedModel.update_parameters`` does, which on a GPU waits for it at every step."""
+        if self.device.type != "cuda" or average.n_averaged == 0:
+            average.update_parameters(self.model)
+            return
+        with torch.no_grad():
+            ours, theirs = self._floats(average.module), self._floats(self.model)
+            get_ema_multi_avg_fn(self.settings.ema_decay)(ours, theirs, 0)
+
+    @staticmethod
+    def _floats(module: nn.Module) -> list[Tensor]:
+        return [value for value in (*module.parameters(), *module.buffers()) if value.is_floating_point()]
 
     def _means(self, reports: list[Tensor]) -> dict[str, Any]:
         """Return means over steps and processes; ``None`` where a method has no such number."""
@@ -300,7 +337,8 @@ class Trainer:
     def _quick_acr(self) -> float | None:
         """Return the ACR of a few draws on a few images, at the epochs that ask for it."""
         s, epoch = self.settings, self.progress.epoch
-        if s.eval_every == 0 or (epoch % s.eval_every and epoch != s.epochs):
+        last = epoch == s.epochs if self.options.seconds is None else self._is_over()
+        if s.eval_every == 0 or (epoch % s.eval_every and not last):
             return None
         return quick_acr(self.trained.eval(), self.evaluation, s, self.options)
 
