@@ -44,6 +44,7 @@ class Architecture(StrEnum):
 
     smallnet = "smallnet"
     resnet8 = "resnet8"
+    fastnet = "fastnet"
     resnet20 = "resnet20"
     resnet110 = "resnet110"
 

@@ -52,7 +52,10 @@ def main(
     params: shell.ParamsFile = Path("params.yaml"),
     device: shell.Device = "auto",
     workers: shell.Workers = 0,
-    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after the first epoch past this time.")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0, help="Train for this long instead of epochs; the learning rate follows the time."),
+    ] = None,
     base: NetworkOptions,
     pictures: PictureOptions,
 ) -> None:

@@ -113,7 +113,7 @@ class RunOptions:
     seed: int  # of every random number
     device: torch.device  # where to train
     workers: int = 0  # processes that read images from disk, for data sets that are not in memory
-    seconds: float | None = None  # end with the epoch in which this many seconds have passed, evaluation excluded
+    seconds: float | None = None  # train for this long instead of epochs, evaluation excluded
     from_scratch: bool = False  # draw the weights of a user's network anew
     on_epoch: Callable[[dict[str, Any]], None] | None = None  # called with the row of the history
     targets: Path | None = None  # file of the targets, for methods that need them (rs.training.image_votes)

@@ -311,7 +311,7 @@ class Trainer:
             )
 
     def _update_average(self, average: AveragedModel) -> None:
-        """Average the weights as ``AveragedModel.update_parameters`` does, which on a GPU waits for it at every step."""
+        """Update the average of the weights; on a GPU without ``AveragedModel``, which waits for the GPU."""
         if self.device.type != "cuda" or average.n_averaged == 0:
             average.update_parameters(self.model)
             return

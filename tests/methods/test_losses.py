@@ -97,11 +97,27 @@ def slow_macer(f, frozen, x, y, rng, epoch, draws, lam, defer, **objective):
 
 
 def slow_advmacer(
-    f, frozen, x, y, rng, epoch, draws, steps, epsilon, warmup, beta_attack, fresh_draws, lam, defer, **objective
+    f,
+    frozen,
+    x,
+    y,
+    rng,
+    epoch,
+    draws,
+    attack_draws,
+    steps,
+    epsilon,
+    warmup,
+    beta_attack,
+    fresh_draws,
+    lam,
+    defer,
+    **objective,
 ):
     noise = normal(rng, draws)
     epsilon = ramp(epsilon, epoch, warmup)
-    x_hat = attack.pgd(frozen, x, y, noise, steps, epsilon, rng=rng, beta=beta_attack)
+    attacked = noise[:, : min(attack_draws, draws)]
+    x_hat = attack.pgd(frozen, x, y, attacked, steps, epsilon, rng=rng, beta=beta_attack)
     noise = normal(rng, draws) if fresh_draws else noise
     return slow_objective(f, x_hat, noise, y, lam if epoch >= defer else 0.0, **objective)
 
@@ -197,7 +213,14 @@ HINGE = {"draws": 4, "lam": 3.0, "gamma": 8.0, "beta": 16.0, "defer": 0}
 SMOOTHADV = {"draws": 3, "steps": 2, "epsilon": 0.4, "warmup": 10}
 CONSISTENCY = {"draws": 3, "lam": 10.0, "eta": 0.5, "steps": 0, "epsilon": 0.4, "warmup": 10}
 SMOOTHMIX = {"draws": 3, "steps": 4, "step_size": 0.2, "eta": 5.0, "one_step": False, "warmup": 10}
-ADVMACER = HINGE | {"steps": 2, "epsilon": 0.4, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
+ADVMACER = HINGE | {
+    "attack_draws": 8,
+    "steps": 2,
+    "epsilon": 0.4,
+    "warmup": 10,
+    "beta_cross_entropy": 1.0,
+    "beta_attack": 1.0,
+}
 ADVMACER |= {"fresh_draws": False, "cross_entropy": "log-of-mean"}
 MEAN_OF_LOGS = ADVMACER | {"cross_entropy": "mean-of-logs"}
 HOTTER = MEAN_OF_LOGS | {"beta_cross_entropy": 4.0}
@@ -223,6 +246,7 @@ CASES = {
     "smoothmix with one step in its warm-up": (slow_smoothmix, SMOOTHMIX | {"one_step": True}, 3),
     "advmacer": (slow_advmacer, ADVMACER, 20),
     "advmacer in its warm-up": (slow_advmacer, ADVMACER, 3),
+    "advmacer attacked by two of its draws": (slow_advmacer, ADVMACER | {"attack_draws": 2}, 20),
     "advmacer with fresh draws": (slow_advmacer, ADVMACER | {"fresh_draws": True}, 20),
     "advmacer of one temperature": (slow_advmacer, ADVMACER | {"beta_cross_entropy": 4.0, "beta_attack": 4.0}, 20),
     "advmacer with the mean of logs": (slow_advmacer, MEAN_OF_LOGS, 20),

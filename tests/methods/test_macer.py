@@ -11,7 +11,14 @@ from rs.methods.macer import macer_objective
 from tests.support.helpers import generator
 
 MACER = {"draws": 4, "lam": 12.0, "gamma": 8.0, "beta": 16.0, "defer": 2}
-ADVMACER = MACER | {"steps": 2, "epsilon": 0.5, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
+ADVMACER = MACER | {
+    "attack_draws": 8,
+    "steps": 2,
+    "epsilon": 0.5,
+    "warmup": 10,
+    "beta_cross_entropy": 1.0,
+    "beta_attack": 1.0,
+}
 ADVMACER |= {"fresh_draws": False, "chunked": True, "cross_entropy": "log-of-mean"}
 SMOOTHADV = {key: ADVMACER[key] for key in ("draws", "steps", "epsilon", "warmup")}
 SIGMA = 0.25

@@ -40,6 +40,13 @@ def test_parameters_are_as_many_as_published(architecture, published):
     assert count(build(architecture)) == published
 
 
+def test_fastnet_has_as_many_parameters_as_resnet110():
+    """So that a float16 file of it has less than 4 MB; its first layer halves the resolution."""
+    network = build("fastnet").network
+    assert 0.9 < count(network) / count(build("resnet110").network) < 1.1
+    assert network.conv1(torch.zeros(1, 3, 32, 32)).shape == (1, 128, 16, 16)
+
+
 def test_resnet8_sees_patches_and_has_three_blocks_of_32_64_and_128_channels():
     network = build("resnet8").network
     assert [block[0].conv2.out_channels for block in (network.layer1, network.layer2, network.layer3)] == [32, 64, 128]
@@ -154,7 +161,7 @@ def test_building_without_a_seed_follows_the_global_generator():
 
 @pytest.mark.parametrize("name", ["resnet111", "", "ResNet110"])
 def test_an_unknown_architecture_is_refused_with_the_known_ones(name):
-    with pytest.raises(InputError, match=f"resnet110, resnet20, resnet8, resnet50, smallnet.*; got '{name}'"):
+    with pytest.raises(InputError, match=f"resnet110, resnet20, resnet8, fastnet, resnet50, smallnet.*; got '{name}'"):
         build(name)
 
 

@@ -46,6 +46,7 @@ TRAINING = {
     "decay": 0.1,
     "ramp": 0.2,
     "momentum": 0.9,
+    "nesterov": False,
     "weight_decay": 0.0005,
     "clip_norm": None,
     "ema_decay": None,

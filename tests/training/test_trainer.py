@@ -230,14 +230,71 @@ def test_averaging_does_not_change_the_training():
     assert weights(averaged.trained) != weights(averaged.model)
 
 
-@pytest.mark.parametrize(("seconds", "epochs"), [(0.0, 1), (1.0, 1), (1.5, 2), (99.0, 4)])
-def test_a_limit_of_seconds_ends_with_the_epoch_in_which_they_pass(tmp_path, monkeypatch, seconds, epochs):
-    """By a clock that is a second further at each look. What is continued after the limit trains no further."""
-    monkeypatch.setattr("time.perf_counter", itertools.count().__next__)
-    for _ in range(2):
-        made = trainer(epochs=4)
+def clocked(monkeypatch, rates):
+    """Let each update take a second of the training's clock, and note its learning rate in ``rates``."""
+    clock = itertools.count()
+    now = [next(clock)]
+
+    def update(*inputs, lr, **settings):
+        rates.append(lr)
+        now[0] = next(clock)
+
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("rs.training.trainer.sgd", update)
+
+
+def test_a_training_of_so_many_seconds_ends_after_them_with_a_learning_rate_of_nearly_0(monkeypatch):
+    """Three batches an epoch, a second each: ten seconds end in the fourth epoch, whatever ``epochs`` says."""
+    rates = []
+    clocked(monkeypatch, rates)
+    made = trainer(images=tiny_images(24), epochs=2, schedule="linear", learning_rate=0.5, ramp=0.2)
+    made.options = replace(made.options, seconds=10.0)
+    assert made.run().epoch == 4
+    shares = np.arange(10) / 10
+    assert rates == pytest.approx(0.5 * np.minimum(shares / 0.2, (1 - shares) / 0.8))
+    assert made.progress.updates == 10
+
+
+def test_milestones_of_a_training_of_so_many_seconds_are_shares_of_its_time(monkeypatch):
+    rates = []
+    clocked(monkeypatch, rates)
+    made = trainer(images=tiny_images(24), epochs=4, milestones=[2], decay=0.1, learning_rate=1.0)
+    made.options = replace(made.options, seconds=6.0)
+    made.run()
+    assert rates == pytest.approx([1.0] * 3 + [0.1] * 3)
+
+
+def test_a_training_of_so_many_seconds_continues_for_the_rest_of_them(tmp_path, monkeypatch):
+    rates = []
+    clocked(monkeypatch, rates)
+    for seconds, updates in ((3.0, 3), (9.0, 6), (9.0, 0)):
+        rates.clear()
+        made = trainer(images=tiny_images(24), epochs=2, schedule="linear")
         made.options = replace(made.options, seconds=seconds)
-        assert made.run(tmp_path / "checkpoint.pt").epoch == len(made.progress.history) == epochs
+        made.run(tmp_path / "checkpoint.pt")
+        assert len(rates) == updates
+
+
+def test_nesterov_looks_ahead_along_the_velocity():
+    """theta <- theta - rate (g + momentum v), v <- momentum v + g (Sutskever et al. 2013, as torch writes it)."""
+    rate, momentum = 0.1, 0.9
+    ahead = trainer(epochs=1, milestones=[], learning_rate=rate, momentum=momentum, weight_decay=0.0, nesterov=True)
+    start = [parameter.detach().clone() for parameter in ahead.parameters]
+    gradients = []
+    take = ahead._sgd_step
+
+    def noted(own_rate):
+        gradients.append([parameter.grad.clone() for parameter in ahead.parameters])
+        take(own_rate)
+
+    ahead._sgd_step = noted
+    ahead.run()
+    for number, (theta, trained) in enumerate(zip(start, ahead.parameters, strict=True)):
+        velocity = torch.zeros_like(theta)
+        for gradient in gradients:
+            velocity = momentum * velocity + gradient[number]
+            theta = theta - rate * (gradient[number] + momentum * velocity)
+        torch.testing.assert_close(trained.detach(), theta)
 
 
 @pytest.mark.parametrize(
