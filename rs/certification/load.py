@@ -1,4 +1,4 @@
-"""Loading classifiers: a model folder, the file of an ensemble, a function of the user's, or a model as an object."""
+"""Loading classifiers: model folders, the zoo, ensembles, functions of the user's, and models as objects."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rs.errors import InputError
 from rs.models import InferenceEngine, Precision, checkpoint
 from rs.models.backend import device_of
 from rs.models.fingerprint import sources
+from rs.models.zoo import path_of_model
 from rs.runtime.device import warn_of_slow_bfloat16
 from rs.smoothing import Noise
 from rs.smoothing.classifier import SmoothedClassifier
@@ -151,8 +152,9 @@ def load(
     """Load a base classifier, to be smoothed by :meth:`Classifier.smooth`.
 
     Args:
-        model: A model folder, the ``*.json`` of an ensemble, or ``package.module:name`` of an ``nn.Module`` or of a
-            function that returns one; or, as objects, an ``nn.Module`` or any function of images
+        model: A model folder, ``zoo:NAME`` of the package's networks (``rs zoo``), the ``*.json`` of an
+            ensemble, or ``package.module:name`` of an ``nn.Module`` or of a function that returns one;
+            or, as objects, an ``nn.Module`` or any function of images
             (``rs.smoothing.classifier.SmoothedClassifier``). A model of the user's has no metadata: ``smooth`` needs
             sigma, and the number of classes is that of its logits.
         meta: The data set to classify. A model of the user's takes classes and shape from it; those of any other model
@@ -198,7 +200,7 @@ def check_has_folder(model: str | Path) -> None:
 
 
 def _from_disk(name: str) -> Classifier:
-    path = Path(name)
+    path = path_of_model(name)
     if path.suffix == ".json" and not path.is_dir():
         module, spec, classes, shape = ensemble_spec.load(path)
         scope, folders = spec.combination.scope, tuple(member.path for member in spec.voting)
@@ -209,4 +211,6 @@ def _from_disk(name: str) -> Classifier:
             remedy = "write a function that builds the network and loads this file, and name it package.module:build"
         raise InputError(f"{MODEL_KINDS}, got {name!r}, which has no {checkpoint.CARD}; {remedy}")
     module, card = checkpoint.load_model(path)
-    return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model", (name,))
+    return Classifier(
+        name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model", (str(path),)
+    )

@@ -10,7 +10,9 @@ from rs.runtime.progress import say
 
 
 def main(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder, or ensemble *.json for its members.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model folder, zoo:NAME, or ensemble *.json for its members.")
+    ],
     data: DataFolder,
     count: Annotated[int | None, typer.Option(min=1, help="Images of the calibration; default: 300.")] = None,
     network: Network = None,

@@ -40,7 +40,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace what is there alre
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with all digits, one object a line.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]
 
-_MODEL_HELP = "Model folder, ensemble *.json, or module:function that returns an nn.Module."
+_MODEL_HELP = "Model folder, zoo:NAME, ensemble *.json, or module:function that returns an nn.Module."
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL_HELP)]
 ModelOption = Annotated[str, typer.Option(help=_MODEL_HELP)]
 

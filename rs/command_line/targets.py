@@ -10,7 +10,7 @@ from rs.runtime.progress import say
 
 
 def main(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a Gaussian model.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a Gaussian model, or zoo:NAME.")],
     dataset: Annotated[str, typer.Option(help="Recipe: recipes.DATASET.targets of the parameters.")],
     data: shell.DataFolder,
     out: Annotated[Path, typer.Option(dir_okay=False, help="File to write, *.safetensors.")],
@@ -29,6 +29,7 @@ def main(
     from dataclasses import replace
 
     from rs.data.images import load_images
+    from rs.models.zoo import path_of_model
     from rs.params import load_section
     from rs.runtime.device import device_named, limit_threads
     from rs.smoothing.user_networks import register_networks
@@ -41,5 +42,5 @@ def main(
     limit_threads(train.meta.shape)
     if draws is not None:
         settings = replace(settings, draws=draws)
-    write_targets(model, train, settings, device_named(device), out)
+    write_targets(path_of_model(model), train, settings, device_named(device), out)
     say(f"targets from {settings.draws:,} draws of {model} in {out}")

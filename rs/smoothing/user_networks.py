@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from rs.errors import InputError, did_you_mean
-from rs.models import architectures
+from rs.models import architectures, zoo
 from rs.models.fingerprint import sources
 from rs.smoothing.inputs import LogitsOnly, user_code
 
-MODEL_KINDS = "the model must be a model folder, an ensemble *.json or an importable module:function"
+MODEL_KINDS = "the model must be a model folder, zoo:NAME, an ensemble *.json or an importable module:function"
 """What a model can be, for messages."""
 
 
@@ -78,7 +78,7 @@ def _with_plain_logits(network: nn.Module, name: str, shape: Sequence[int]) -> n
 
 def is_importable(name: str) -> bool:
     """Return whether a model is named as ``package.module:function``."""
-    return ":" in name and not Path(name).exists()
+    return ":" in name and not name.startswith(zoo.PREFIX) and not Path(name).exists()
 
 
 def import_network(name: str) -> nn.Module:

@@ -1,0 +1,38 @@
+"""The zoo: trained networks that the package contains, and their names ``zoo:NAME``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rs.errors import InputError, did_you_mean
+from rs.models.checkpoint import CARD
+
+FOLDER = Path(__file__).parents[1] / "zoo"
+"""One model folder per network; ``rs/models/zoo.py`` and ``rs/zoo`` are installed together."""
+
+PREFIX = "zoo:"
+"""What a model's name begins with if it is a network of the zoo."""
+
+
+def zoo_names(zoo: Path = FOLDER) -> list[str]:
+    """Return the names of the networks in a zoo, sorted."""
+    return sorted(card.parent.name for card in zoo.glob(f"*/{CARD}"))
+
+
+def path_of_model(model: str | Path, zoo: Path = FOLDER) -> Path:
+    """Return the path of a model: its folder in the zoo for ``zoo:NAME``, and any other path unchanged.
+
+    Args:
+        model: ``zoo:NAME``, or the path of a model folder or of an ensemble.
+        zoo: Folder of the zoo.
+    Raises:
+        InputError: If the zoo has no network of this name.
+    """
+    if not str(model).startswith(PREFIX):
+        return Path(model)
+    name = str(model).removeprefix(PREFIX)
+    known = zoo_names(zoo)
+    if name not in known:
+        question = did_you_mean(name, known)
+        raise InputError(f"zoo:NAME must name one of {', '.join(known)}, got {name!r}{question}")
+    return zoo / name

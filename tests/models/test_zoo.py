@@ -1,0 +1,68 @@
+"""The trained networks of the package, and their names ``zoo:NAME``."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import rs
+from rs.certification.load import check_has_folder
+from rs.models import checkpoint
+from rs.models.fingerprint import model_fingerprint
+from rs.models.zoo import FOLDER, path_of_model, zoo_names
+from rs.storage.certificate_rows import sidecar_of
+from tests.support.helpers import refuses
+from tests.support.untrained import save_model
+
+NAMES = zoo_names()
+MEBIBYTE = 2**20
+
+
+def test_every_folder_of_the_zoo_is_a_network():
+    assert sorted(path.name for path in FOLDER.iterdir()) == NAMES
+    assert NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_network_loads_by_its_name_as_from_its_folder(name):
+    """Its name, not the place of the installation, identifies it in sidecars."""
+    by_name, from_folder = rs.load(f"zoo:{name}"), rs.load(FOLDER / name)
+    assert by_name.name == f"zoo:{name}"
+    assert by_name.folders == (str(FOLDER / name),)
+    assert by_name.sources is None
+    assert model_fingerprint(by_name.module) == model_fingerprint(from_folder.module)
+    certificate = by_name.smooth().certify(torch.full(by_name.shape, 0.5), n0=10, n=20, seed=0)
+    assert certificate.counts.sum() == 20
+    assert certificate.sigma == checkpoint.read_card(FOLDER / name).sigma
+
+
+def test_the_weights_stay_small():
+    sizes = [(FOLDER / name / checkpoint.WEIGHTS).stat().st_size for name in NAMES]
+    assert max(sizes) <= 4 * MEBIBYTE
+    assert sum(sizes) <= 16 * MEBIBYTE
+
+
+@pytest.mark.parametrize("rows", sorted(FOLDER.glob("*/certified.tsv")), ids=str)
+def test_the_rows_of_a_network_are_those_of_its_weights(rows):
+    sidecar = json.loads(sidecar_of(rows).read_text())
+    assert sidecar["classifier"] == model_fingerprint(rs.load(rows.parent).module)
+    assert sidecar["sigma"] == checkpoint.read_card(rows.parent).sigma
+
+
+@pytest.mark.parametrize("name", ["cifar10-advmacer-0.6", "", "..", "a/b"])
+def test_an_unknown_name_is_refused_with_the_names_that_there_are(name):
+    with refuses(f"one of {', '.join(NAMES)}, got '{name}'"):
+        rs.load(f"zoo:{name}")
+
+
+def test_other_paths_are_unchanged_and_a_zoo_may_be_elsewhere(tmp_path):
+    save_model(tmp_path / "mine")
+    assert path_of_model("models/mine") == Path("models/mine")
+    assert path_of_model("zoo:mine", tmp_path) == tmp_path / "mine"
+
+
+def test_a_network_of_the_zoo_has_a_folder_where_one_is_needed():
+    check_has_folder(f"zoo:{NAMES[0]}")
+    with refuses("a function has no folder"):
+        check_has_folder("zoos:build")
