@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import certify, doctor, exchange, predict, prepare, quantize, share, show, targets, train
+from rs.command_line import certify, doctor, exchange, predict, prepare, quantize, share, show, targets, train, zoo
 from rs.command_line.shell import add, application, run
 from rs.errors import DISTRIBUTION
 
@@ -22,6 +22,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": show.compare_files,
     "board": show.make_board,
     "predict": predict.main,
+    "zoo": zoo.main,
     "quantize": quantize.main,
     "import": exchange.import_model,
     "export": exchange.export_rows,

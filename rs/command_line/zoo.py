@@ -1,0 +1,64 @@
+"""List the trained networks that the package contains."""
+
+import sys
+from pathlib import Path
+
+from rs.errors import printable
+
+ROWS = "certified.tsv"
+"""Certificate rows of a network, next to its weights."""
+
+RADII = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""Radii of the certified accuracies, in pixels of [0, 1]."""
+
+HEADER = ["name", "data set", "method", "sigma", "images", "n", "ACR", *(f"{radius:g}" for radius in RADII)]
+
+
+def main() -> None:
+    """List the trained networks of the package, with ACR and certified accuracy at several radii.
+
+    Every command takes zoo:NAME as its MODEL. The numbers are computed from certificate rows that
+    the package contains: of so many test images, with n draws per image.
+
+    Example:
+        rs zoo
+    """
+    from rs.models.zoo import FOLDER
+
+    print(zoo_table(FOLDER))
+    print("next: rs predict photo.png --model zoo:NAME --convert --resize 32 --crop 32", file=sys.stderr)
+
+
+def zoo_table(zoo: Path) -> str:
+    """Return a table of the networks in the folder ``zoo``, one line per network.
+
+    Raises:
+        InputError: If a card or a row file is damaged.
+    """
+    from rs.models.zoo import zoo_names
+
+    lines = [HEADER, *(_cells(zoo / name) for name in zoo_names(zoo))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(_aligned(line, widths) for line in lines)
+
+
+def _cells(folder: Path) -> list[str]:
+    """Return the cells of a network; those of its certificates are empty if it has no rows."""
+    from rs.models.checkpoint import read_card
+    from rs.reporting.summaries import summarize_rows
+
+    card = read_card(folder)
+    cells = [folder.name, printable(card.dataset), printable(card.method), f"{card.sigma:g}"]
+    rows = folder / ROWS
+    if not rows.exists():
+        return cells + [""] * (len(HEADER) - len(cells))
+    summary = summarize_rows(rows, RADII)
+    cells += [f"{summary['images']:,}", f"{summary['n']:,}", f"{summary['acr']:.3f}"]
+    return cells + [f"{accuracy:.1%}" for accuracy in summary["certified_accuracy"].values()]
+
+
+def _aligned(cells: list[str], widths: list[int]) -> str:
+    """Return a line of the table: words to the left, numbers to the right."""
+    words = [cell.ljust(width) for cell, width in zip(cells[:3], widths[:3], strict=True)]
+    numbers = [cell.rjust(width) for cell, width in zip(cells[3:], widths[3:], strict=True)]
+    return "  ".join([*words, *numbers]).rstrip()

@@ -1,0 +1,135 @@
+"""``rs zoo``, and commands whose model is ``zoo:NAME``."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rs.command_line.certify import main as certify
+from rs.command_line.doctor import main as doctor
+from rs.command_line.predict import main as predict
+from rs.command_line.targets import main as targets
+from rs.command_line.zoo import HEADER, RADII, ROWS, zoo_table
+from rs.command_line.zoo import main as zoo
+from rs.data.prepared import save_images
+from rs.models import checkpoint
+from rs.models.fingerprint import model_fingerprint
+from rs.models.zoo import FOLDER, zoo_names
+from rs.statistics import metrics
+from rs.storage import certificate_rows
+from tests.support.helpers import ended, exit_code, refusal, write_params
+from tests.support.tiny_study import cell_rows, write_rows
+from tests.support.untrained import save_model
+
+NAME = zoo_names()[0]
+MODEL = f"zoo:{NAME}"
+CLASSES = checkpoint.read_card(FOLDER / NAME).classes
+
+
+def table_of(text):
+    """The cells of a table by the name of the network and the head of the column; there must be no empty cells."""
+    head, *lines = text.splitlines()
+    assert head.replace("data set", "data_set").split() == [name.replace(" ", "_") for name in HEADER]
+    cells = [dict(zip(HEADER, line.split(), strict=True)) for line in lines]
+    return {line["name"]: line for line in cells}
+
+
+def test_the_table_has_the_numbers_of_the_rows_beside_each_network(tmp_path):
+    rows = {}
+    for seed, sigma in enumerate((0.25, 0.5)):
+        name = f"small-{sigma}"
+        save_model(tmp_path / name, sigma=sigma)
+        rows[name] = cell_rows("advmacer", sigma, seed)
+        write_rows(rows[name], tmp_path / name / ROWS)
+    table = table_of(zoo_table(tmp_path))
+    assert [*table] == [*rows]
+    for name, frame in rows.items():
+        line = table[name]
+        assert (line["data set"], line["method"], float(line["sigma"])) == ("tiny", "macer", frame["sigma"][0])
+        assert (int(line["images"]), int(line["n"].replace(",", ""))) == (len(frame), frame["n"][0])
+        assert line["ACR"] == f"{(frame['radius'] * frame['correct']).mean():.3f}"
+        shares = [f"{((frame['radius'] >= radius) & frame['correct'].astype(bool)).mean():.1%}" for radius in RADII]
+        assert [line[f"{radius:g}"] for radius in RADII] == shares
+    assert table["small-0.25"]["ACR"] != table["small-0.5"]["ACR"]
+
+
+def test_a_network_without_rows_has_empty_cells(tmp_path):
+    save_model(tmp_path / "bare")
+    _, line = zoo_table(tmp_path).splitlines()
+    assert line.split() == ["bare", "tiny", "macer", "0.25"]
+
+
+def test_the_command_lists_every_network_and_names_the_next_command(capfd):
+    code, out, err = ended(capfd, zoo)
+    assert (code, out) == (0, zoo_table(FOLDER) + "\n")
+    assert [line.split()[0] for line in out.splitlines()[1:]] == zoo_names()
+    assert err == "next: rs predict photo.png --model zoo:NAME --convert --resize 32 --crop 32\n"
+
+
+@pytest.mark.parametrize("rows", sorted(FOLDER.glob(f"*/{ROWS}")), ids=str)
+def test_the_acr_of_a_network_of_the_package_is_that_of_its_rows(rows):
+    expected = f"{metrics.acr(certificate_rows.read_rows(rows)):.3f}"
+    assert table_of(zoo_table(FOLDER))[rows.parent.name]["ACR"] == expected
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """A folder of two pictures, larger than the networks take, one of each of the first classes."""
+    monkeypatch.chdir(tmp_path)
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 40, 48, 3), dtype=np.uint8)
+    for name, picture in zip(CLASSES, pixels, strict=False):
+        Path("photos", name).mkdir(parents=True)
+        Image.fromarray(picture).save(f"photos/{name}/0.png")
+    return Path("photos")
+
+
+CONVERSION = ("--convert", "--resize", 32, "--crop", 32)
+
+
+def test_a_photo_is_predicted_by_the_name_as_by_the_folder(capfd, photos):
+    photo = next(photos.rglob("*.png"))
+    words = (photo, *CONVERSION, "--n", 100, "--seed", 3, "--device", "cpu", "--json")
+    code, out, _ = ended(capfd, predict, *words, "--model", MODEL)
+    assert code == 0
+    prediction = json.loads(out)
+    assert sum(prediction["counts"]) == 100
+    assert prediction["class"] in (None, *CLASSES)
+    assert ended(capfd, predict, *words, "--model", FOLDER / NAME)[1] == out
+
+
+@pytest.mark.usefixtures("work")
+def test_certificates_name_the_network_and_not_where_it_is_installed(photos):
+    words = ("--images", photos, *CONVERSION, "--n", 100, "--device", "cpu", "--out", "rows.tsv")
+    assert exit_code(certify, MODEL, *words) == 0
+    sidecar = json.loads(Path("rows.json").read_text())
+    assert sidecar["model"] == MODEL
+    module, _ = checkpoint.load_model(FOLDER / NAME)
+    assert sidecar["classifier"] == model_fingerprint(module)
+
+
+def test_other_commands_take_the_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    labels = np.arange(20) % len(CLASSES)
+    images = np.random.default_rng(0).integers(0, 256, (20, 3, 32, 32), dtype=np.uint8)
+    save_images(Path("data"), "cifar10", {"train": (images, labels), "test": (images, labels)}, CLASSES)
+    write_params(Path("params.yaml"), targets={"draws": 2, "seed": 0})
+    common = ("--data", "data", "--device", "cpu")
+    assert exit_code(targets, MODEL, "--dataset", "tiny", *common, "--out", "targets.safetensors") == 0
+    assert exit_code(doctor, MODEL, *common, "--count", 20) in (0, 1)  # the images are noise
+
+
+@pytest.mark.parametrize("command", [certify, doctor, targets])
+def test_an_unknown_name_is_refused_by_every_command(capfd, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    save_images(Path("data"), "two", {"train": (np.zeros((2, 1, 4, 4), np.uint8), np.arange(2))}, ("a", "b"))
+    write_params(Path("params.yaml"), targets={"draws": 2, "seed": 0})
+    words = {
+        certify: ("--data", "data", "--dataset", "tiny", "--out", "rows.tsv"),
+        doctor: (),
+        targets: ("--data", "data", "--dataset", "tiny", "--out", "targets.safetensors"),
+    }[command]
+    line = refusal(capfd, command, f"zoo:{NAME}x", *words)
+    assert all(name in line for name in zoo_names())
+    assert f"did you mean '{NAME}'?" in line
