@@ -184,6 +184,7 @@ def test_a_small_installation_certifies_predicts_shows_and_compares(tmp_path, mo
             "predict photos/left/0.png --model model --device cpu",
             "show a.tsv b.tsv",
             "compare a.tsv a.tsv",
+            "zoo",
             "export a.tsv --out log.tsv",
             "doctor model --data data --device cpu",
             "train gaussian --dataset tiny --sigma 0.25 --seed 0 --data data --device cpu --out trained --log log",
@@ -232,8 +233,10 @@ def test_the_wheel_has_the_library_with_its_data_and_nothing_else(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rs").rglob("*.py")}
     web = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rs/reporting/web").iterdir()}
+    zoo = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rs/zoo").glob("*/*")}
     texts = {"rs/reporting/published.csv", "rs/reporting/board.txt"}
-    assert names == modules | web | {"rs/params.yaml", "rs/py.typed", "rs/__init__.pyi", *texts}
+    assert {Path(name).name for name in zoo} >= {"model.json", "model.safetensors"}
+    assert names == modules | web | zoo | {"rs/params.yaml", "rs/py.typed", "rs/__init__.pyi", *texts}
 
 
 @needs_pip
