@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import product
 from pathlib import Path
@@ -383,4 +384,43 @@ def complementary(committed: Committed) -> Lines:
     for name, others in parents.items():
         gains = [gain_cell(estimate(scores[name], scores[other])) for other in others]
         lines.append([name, acr_cell(estimate(scores[name]), 4), *(gains or ["", ""])])
+    return lines
+
+
+# ------------------------------------------------------------------------------------------ one GPU
+
+
+def paper_scale(committed: Committed) -> Lines:
+    """Return the networks that one GPU trained in minutes, beside the paper's figures."""
+    paper = pd.read_csv(committed.root / "rs/reporting/published.csv")
+    paper = paper[(paper["method"] == "advmacer") & (paper["metric"] == "acr")]
+    lines = [["σ", "seconds of training", "epochs", "test images", "ACR", "clean accuracy", "paper: ACR"]]
+    for level in LEVELS:
+        rows = pd.read_csv(committed.root / f"benchmarks/results/paper-scale/advmacer-{level}.tsv", sep="\t")
+        scores = rows["radius"] * rows["correct"]
+        card = json.loads((committed.root / f"rs/zoo/cifar10-advmacer-{level}/model.json").read_text())
+        published = paper.loc[paper["sigma"] == float(level), "value"].item()
+        lines.append(
+            [
+                level,
+                f"{card['training']['seconds']:.0f}",
+                str(card["epochs"]),
+                str(len(rows)),
+                f"{scores.mean():.3f} ± {scores.sem():.3f}",
+                f"{rows['correct'].mean():.3f}",
+                f"{published:.3f}",
+            ]
+        )
+    return lines
+
+
+def zoo(committed: Committed) -> Lines:
+    """Return the networks of the zoo, as certified on a CPU."""
+    lines = [["network", "test images", "ACR", "certified at 0.25", "at 0.5", "at 1.0", "at 1.5"]]
+    for level in LEVELS:
+        name = f"cifar10-advmacer-{level}"
+        rows = certificate_rows.read_rows(committed.root / "rs/zoo" / name / "certified.tsv")
+        acr = acr_cell(estimate(sample([rows], [[0]])))
+        shares = [f"{certified_accuracy(rows, radius):.3f}" for radius in (0.25, 0.5, 1.0, 1.5)]
+        lines.append([name, str(len(rows)), acr, *shares])
     return lines

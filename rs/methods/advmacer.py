@@ -17,7 +17,7 @@ class AdvMacer:
 
         1/B sum_i -log z_hat(x_hat_i)[y_i] + lam sigma/(2B) sum_{i in hinge} (gamma - xi(x_hat_i))
 
-    with the draws of the attack reused: the first ``attack_draws`` of them, or all if there are fewer. So an image costs
+    with the draws of the attack reused: the first ``attack_draws`` of them, or all if there are fewer. An image costs
     2 ``steps`` min(``attack_draws``, ``draws``) + 3 ``draws`` forward passes. ``steps`` = 0 makes it MACER.
     ``cross_entropy`` = ``mean-of-logs`` makes the first term SmoothAdv's,
     -1/(BM) sum_ik log softmax(f(x_hat_i + d_ik))[y_i]; then lam = 0 makes it SmoothAdv.

@@ -108,5 +108,5 @@ def residual():
     """A network with shortcuts, sums and a mean over the picture, for colour images."""
     model = nn.Sequential()
     model.add_module("normalize", Normalize([0.5] * 3, [0.25] * 3))
-    model.add_module("network", CifarResNet(8, 3, 4, width=4))
+    model.add_module("network", CifarResNet(3, 4, (1, 1, 1), (4, 8, 16)))
     return lived_in(model, COLOUR).eval()
