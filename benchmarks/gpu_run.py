@@ -1,7 +1,7 @@
 """Train and certify on one GPU in minutes: ``python -m benchmarks.gpu_run --data FOLDER --out FOLDER``.
 
-The order: forward passes of two networks in three precisions, a certificate of ResNet-110, then AdvMacer at three noise
-levels in equal shares of the time, and certificates of the first 500 test images for as long as the time lasts. A part
+The order: the checks of ``benchmarks.gpu_check``, forward passes of two networks in three precisions, a certificate of
+ResNet-110, then trainings, each with certificates of the first 500 test images or as many as its time lasts for. A part
 that fails leaves the others alone, because each runs in a process of its own. Weights, histories and rows go to one
 folder, and the table comes last. ``--rehearse`` runs all of it in small, on a CPU too.
 """
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from rs.data.images import PackedImages
     from rs.models import InferenceEngine
+    from rs.training.recipe import Recipe
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHAPE, MEAN, STD = (3, 32, 32), (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
@@ -38,16 +39,25 @@ START = 60
 ENDING = 2
 """Seconds that a process needs to end, and the certificate that is under way."""
 
-EPSILON = {0.5: 1.5, 0.25: 0.6, 1.0: 1.5}
-"""Noise levels, in the order of their trainings, and the radius of the attack at each."""
+ADVMACER = {"draws": 2, "attack_draws": 1, "steps": 2, "lam": 1.0, "gamma": 6.0, "beta": 4.0}
 
-HYPERPARAMETERS = {"draws": 2, "attack_draws": 1, "steps": 2, "lam": 1.0, "gamma": 6.0, "beta": 4.0}
+LEVELS: list[tuple[str, float, dict[str, Any], float]] = [
+    ("gaussian", 0.25, {}, 0.1),
+    ("advmacer", 0.5, ADVMACER | {"epsilon": 1.5}, 0.25),
+    ("advmacer", 0.25, ADVMACER | {"epsilon": 0.6}, 0.33),
+    ("advmacer", 1.0, ADVMACER | {"epsilon": 1.5}, 0.5),
+    ("consistency", 0.25, {}, 1.0),
+]
+"""Trainings in their order: method, noise level, what differs from the recipe, share of the time that is left."""
 
 TRAINING: dict[str, Any] = {
     "batch": 1024, "learning_rate": 0.2, "schedule": "linear", "ramp": 0.2, "clip_norm": 1.0, "ema_decay": 0.995,
     "nesterov": True, "weight_decay": 0.0005, "precision": "bfloat16", "engine": "compiled", "eval_every": 1000,
     "eval_images": 500, "eval_n0": 50, "eval_n": 500,
 }  # fmt: skip
+
+SECONDS_PER_EPOCH = 1.1
+"""Of AdvMacer on an H200, about."""
 
 REHEARSED_SECONDS, REHEARSED_IMAGES = 2.0, 5
 """Training of a level in a rehearsal, and how many images it certifies."""
@@ -83,19 +93,21 @@ def main(
 
 def parts(rehearse: bool) -> list[dict[str, Any]]:
     """Return the settings of all parts in order; ``share`` is a part's share of the time that is left before it."""
-    networks = ("fastnet", "resnet110")
-    small = "resnet8" if rehearse else None
-    made = [{"part": "throughput", "architecture": small or name, "share": 0.1} for name in networks]
-    made.append({"part": "certificate", "architecture": small or "resnet110", "small": rehearse, "share": 0.1})
-    for number, (sigma, epsilon) in enumerate(EPSILON.items()):
-        level = {"sigma": sigma, "epsilon": epsilon, "small": rehearse, "share": 1 / (len(EPSILON) - number)}
-        made.append({"part": "level", **level})
+    made: list[dict[str, Any]] = [] if rehearse else [{"part": "check", "share": 0.1}]
+    for name in ("fastnet", "resnet110"):
+        made.append({"part": "throughput", "architecture": "resnet8" if rehearse else name, "share": 0.1})
+    big = "resnet8" if rehearse else "resnet110"
+    made.append({"part": "certificate", "architecture": big, "small": rehearse, "share": 0.1})
+    for method, sigma, own, share in LEVELS:
+        named = {"method": method, "sigma": sigma, "hyperparameters": own}
+        made.append({"part": "level", "small": rehearse, "share": share, **named})
     return made
 
 
 def label(settings: dict[str, Any]) -> str:
     """Return what names a part in the table."""
-    return f"{settings['part']} {settings.get('architecture') or settings.get('sigma')}"
+    words = (settings.get(name) for name in ("part", "method", "architecture", "sigma"))
+    return " ".join(str(word) for word in words if word is not None)
 
 
 def in_a_process(data: Path, out: Path, device: str, settings: dict[str, Any], limit: float) -> str:
@@ -131,8 +143,26 @@ def load_images(data: Path) -> tuple[PackedImages, PackedImages, PackedImages]:
     return train, validation, PackedImages(meta, *raw.splits["test"])
 
 
-def level(data: Path, out: Path, device: str, *, sigma: float, epsilon: float, seconds: float, small: bool) -> str:
-    """Train AdvMacer at a noise level and certify test images, in so many seconds together."""
+def check(data: Path, out: Path, device: str, *, seconds: float) -> str:
+    """Check what only a GPU can show."""
+    from benchmarks import gpu_check
+
+    gpu_check.main(device)
+    return "all checks passed"
+
+
+def level(
+    data: Path,
+    out: Path,
+    device: str,
+    *,
+    method: str,
+    sigma: float,
+    hyperparameters: dict[str, Any],
+    seconds: float,
+    small: bool,
+) -> str:
+    """Train a method at a noise level and certify test images, in so many seconds together."""
     import torch
 
     from rs.runtime.device import device_named
@@ -142,12 +172,11 @@ def level(data: Path, out: Path, device: str, *, sigma: float, epsilon: float, s
     began = time.monotonic()
     place = device_named(device)
     train, validation, test = load_images(data)
-    certifying = 0.3 * seconds
-    training = REHEARSED_SECONDS if small else max(1.0, 0.95 * seconds - certifying - START)
-    recipe = advmacer(sigma, epsilon, training, small)
-    name = f"advmacer-{sigma}"
+    training = REHEARSED_SECONDS if small else max(1.0, 0.65 * seconds - START)
+    made = recipe(method, sigma, hyperparameters, training, small)
+    name = f"{method}-{sigma}"
     options = RunOptions(sigma=sigma, seed=0, device=place, seconds=training)
-    train_on(recipe, train, validation, options, out=out / name, log=out / f"{name}.log")
+    train_on(made, train, validation, options, out=out / name, log=out / f"{name}.log")
     left = max(1.0, 0.95 * seconds - (time.monotonic() - began) - ENDING)
     with torch.inference_mode():
         said = certify(out, name, test, place, left, small)
@@ -155,20 +184,21 @@ def level(data: Path, out: Path, device: str, *, sigma: float, epsilon: float, s
     return f"{training:.0f} s of training, {history[-1]['epoch']} epochs; {said}"
 
 
-def advmacer(sigma: float, epsilon: float, seconds: float, small: bool) -> Any:
-    """Return the recipe, with the attack at full strength after 0.6 of the time at the speed of an H200."""
+def recipe(method: str, sigma: float, hyperparameters: dict[str, Any], seconds: float, small: bool) -> Recipe:
+    """Return a recipe; an attack has its full strength after 0.6 of the time at the speed of an H200."""
     from rs import params
     from rs.methods import method_class
     from rs.training.recipe import training_recipe
 
-    published = training_recipe(params.read_params(Path("params.yaml")), "cifar10", "advmacer", sigma)
-    warmup = max(1, round(0.6 * seconds / 1.1))
-    own = published.hyperparameters | HYPERPARAMETERS | {"epsilon": epsilon, "warmup": warmup}
+    published = training_recipe(params.read_params(Path("params.yaml")), "cifar10", method, sigma)
+    own = published.hyperparameters | hyperparameters
+    if "warmup" in own:
+        own["warmup"] = max(1, round(0.6 * seconds / SECONDS_PER_EPOCH))
     return replace(
         published,
         architecture="resnet8" if small else "fastnet",
         hyperparameters=own,
-        method=params.validate(method_class("advmacer"), own, "advmacer", {}),
+        method=params.validate(method_class(method), own, method, {}),
         training=replace(published.training, **(TRAINING | (REHEARSAL if small else {}))),
     )
 
@@ -254,7 +284,12 @@ def certificate(data: Path, out: Path, device: str, *, architecture: str, small:
     return f"{timed(lambda: classifier.certify(x, 100, n, 0.001, index=1), device):.2f} s at n = {n:,}, {made.engine}"
 
 
-PARTS: dict[str, Callable[..., str]] = {"throughput": throughput, "certificate": certificate, "level": level}
+PARTS: dict[str, Callable[..., str]] = {
+    "check": check,
+    "throughput": throughput,
+    "certificate": certificate,
+    "level": level,
+}
 
 if __name__ == "__main__":
     run(main)

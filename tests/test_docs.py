@@ -195,7 +195,7 @@ def test_the_example_of_the_readme_prints_what_it_says(capsys: pytest.CaptureFix
     exec(code, {})
     printed = capsys.readouterr().out
     assert printed == blocks(ROOT / "README.md", "text")[0].text
-    radius = 0.25 * NormalDist().inv_cdf(0.001**0.001)
+    radius = 0.5 * NormalDist().inv_cdf(0.001**0.001)
     assert f"l2 radius {int(radius * 1e4) / 1e4}" in printed
 
 

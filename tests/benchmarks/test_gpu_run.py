@@ -28,18 +28,18 @@ def write_images(path, count):
     parquet.write_table(pa.table({"img": rows, "label": labels}), path)
 
 
-def test_a_rehearsal_trains_and_certifies_three_noise_levels(tmp_path):
+def test_a_rehearsal_trains_and_certifies_every_level(tmp_path):
     write_images(tmp_path / "train.parquet", 400)
     write_images(tmp_path / "test.parquet", 500)
     out = tmp_path / "out"
     command = [sys.executable, "-m", "benchmarks.gpu_run", "--data", tmp_path, "--out", out, "--device", "cpu"]
     done = subprocess.run([*command, "--rehearse"], capture_output=True, text=True, check=True)
     assert "failed" not in done.stdout, done.stdout
-    for sigma in gpu_run.EPSILON:
-        model, card = load_model(out / f"advmacer-{sigma}")
+    for method, sigma, _, _ in gpu_run.LEVELS:
+        model, card = load_model(out / f"{method}-{sigma}")
         assert card.sigma == sigma
         assert not model.training
-        rows = list(csv.DictReader((out / f"advmacer-{sigma}.tsv").read_text().splitlines(), delimiter="\t"))
+        rows = list(csv.DictReader((out / f"{method}-{sigma}.tsv").read_text().splitlines(), delimiter="\t"))
         assert [int(row["idx"]) for row in rows] == list(range(gpu_run.REHEARSED_IMAGES))
         for row in rows:
             votes = [int(count) for count in row["counts"].split(",")]
@@ -49,7 +49,7 @@ def test_a_rehearsal_trains_and_certifies_three_noise_levels(tmp_path):
 
 
 def test_a_part_that_fails_says_so_and_stops_no_other(tmp_path):
-    said = gpu_run.in_a_process(tmp_path / "absent", tmp_path, "cpu", {"part": "level", "sigma": 0.5}, 60)
+    said = gpu_run.in_a_process(tmp_path / "absent", tmp_path, "cpu", {"part": "check"}, 60)
     assert said.startswith("failed: ")
 
 
