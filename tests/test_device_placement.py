@@ -18,7 +18,7 @@ from torch import nn
 from rs.certification.certify_model import certify_model
 from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.certification.doctor import diagnose
-from rs.certification.inference import FixedBatch
+from rs.certification.inference import FixedBatch, optimize_for_inference
 from rs.certification.load import Classifier, load
 from rs.certification.predict import predict_files
 from rs.data import sources
@@ -36,6 +36,7 @@ from rs.smoothing.noise import draw
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
 from rs.smoothing.soft import soft_probabilities
 from rs.statistics.sequential import Decider
+from rs.storage.files import read_json
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from tests.support import helpers
@@ -67,6 +68,7 @@ def path(name, *arguments, **settings):
 @path("certify, gaussian", noise="gaussian")
 @path("certify, grid", noise="grid")
 @path("certify, bfloat16", precision="bfloat16")
+@path("certify, tf32", precision="tf32")
 def certify(device, folder, **settings):
     classifier = SmoothedClassifier(smallnet().to(device), sigma=SIGMA, **settings)
     classifier.certify(image(), N0, 130, ALPHA)
@@ -124,6 +126,9 @@ class Nothing(nn.Module):
 @path("certification of a split, plain", engine="plain", precision="bfloat16")
 @path("certification of a split, folded bfloat16", engine="folded", precision="bfloat16")
 @path("certification of a split, compiled bfloat16", engine="compiled", precision="bfloat16", noise="grid")
+@path("certification of a split, plain tf32", engine="plain", precision="tf32")
+@path("certification of a split, folded tf32", engine="folded", precision="tf32")
+@path("certification of a split, compiled tf32", engine="compiled", precision="tf32")
 @path("certification of a split, of a function", members=0)
 @path("certification of a split, forecast", batch=1)
 @path("certification of a split, members folded", engine="folded", members=2)
@@ -146,7 +151,7 @@ PATHS |= {f"training, {method}": partial(training, method=method) for method in 
 PATHS |= {
     f"training, advmacer {engine} {precision}": partial(training, method="advmacer", engine=engine, precision=precision)
     for engine in ("folded", "compiled")
-    for precision in ("float32", "bfloat16")
+    for precision in ("float32", "tf32", "bfloat16")
 }
 PATHS |= {
     f"training, {method} {' '.join(map(str, changes.values()))}": partial(training, method=method, parameters=changes)
@@ -268,11 +273,100 @@ def test_outputs_of_a_compiled_network_lie_in_one_memory_unless_they_are_copied(
         assert torch.equal(copied, x.flatten(1))
 
 
+def products_now():
+    """How torch says that CUDA multiplies float32: matrices, convolutions and recurrent layers."""
+    backends = torch.backends
+    return tuple(kind.fp32_precision for kind in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn))
+
+
+IEEE, TF32 = ("ieee",) * 3, ("tf32",) * 3
+
+
 def test_a_gpu_computes_float32_as_float32():
     """Elsewhere torch rounds the inputs of convolutions to ten bits."""
     with simulated_gpu():
         for name in ("auto", "cuda", "cuda:0"):
             assert device_named(name) == GPU
-        backends = torch.backends
-        kinds = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
-        assert [kind.fp32_precision for kind in kinds] == ["ieee"] * 3
+        assert products_now() == IEEE
+
+
+NOTED = set()
+"""How networks multiplied: the pass, forward or backward, and what torch said."""
+
+
+class Noting(nn.Module):
+    """A layer that changes nothing, and notes how torch multiplies; a fingerprint of it does not depend on that."""
+
+    def forward(self, x):
+        NOTED.add(("forward", products_now()))
+        if x.requires_grad:
+            x.register_hook(lambda _: NOTED.add(("backward", products_now())))
+        return x
+
+
+@pytest.fixture
+def noting():
+    """A classifier with such a layer, that has noted nothing."""
+    NOTED.clear()
+    return nn.Sequential(smallnet(), Noting()).eval()
+
+
+PRECISIONS = [("float32", IEEE), ("tf32", TF32), ("bfloat16", IEEE)]
+
+
+@pytest.mark.parametrize(("precision", "products"), PRECISIONS)
+@pytest.mark.parametrize("engine", ["plain", "folded", "compiled"])
+def test_a_certified_network_multiplies_in_its_precision_and_rows_say_so(noting, engine, precision, products, tmp_path):
+    """A network is compiled in it too."""
+    base = Classifier("a", noting, dataset="tiny", classes=CLASSES, shape=SHAPE, sigma=SIGMA)
+    settings = CertificationSettings(**CERTIFY | {"engine": engine, "precision": precision})
+    out = tmp_path / "rows.tsv"
+    with simulated_gpu():
+        device = device_named("cuda")
+        smoothed = base.smooth(device=device, engine=engine, precision=precision)
+        NOTED.clear()
+        smoothed.certify(image(), N0, 130, ALPHA)
+        assert {("forward", products)} == NOTED
+        certify_model(base, tiny_images(2), settings, SmoothingOptions(device=device), out=out)
+        assert products_now() == IEEE
+    assert read_json(out.with_suffix(".json"))["precision"] == precision
+
+
+@pytest.mark.parametrize(("precision", "products"), PRECISIONS)
+@pytest.mark.parametrize("engine", ["plain", "compiled"])
+def test_a_trained_network_multiplies_in_its_precision_forwards_and_backwards(noting, engine, precision, products):
+    with simulated_gpu():
+        device = device_named("cuda")
+        changes = SMALL | {"engine": engine, "precision": precision}
+        run = trainer("advmacer", tiny_images(8), model=noting, device=device, **changes)
+        NOTED.clear()  # folding was checked, in float64
+        run.run()
+        assert run.progress.history[-1]["acr"] is not None
+        assert products_now() == IEEE
+    assert {("forward", products), ("backward", products)} == NOTED
+
+
+def test_the_setting_is_restored_after_an_error():
+    def fails(x):
+        assert products_now() == TF32
+        raise KeyError("of the network")
+
+    with simulated_gpu():
+        classifier = SmoothedClassifier(fails, 2, SIGMA, precision="tf32")
+        device = device_named("cuda")
+        with pytest.raises(InputError, match="KeyError"):
+            classifier.votes(image().to(device), N0, 0)
+        assert products_now() == IEEE
+
+
+@pytest.mark.parametrize("engine", ["plain", "folded", "compiled"])
+def test_only_a_cuda_device_rounds_to_tf32(engine):
+    refused = pytest.raises(InputError, match=r"precision tf32 must run on a CUDA device, got cpu; take .*float32")
+    with refused:
+        load(smallnet()).smooth(SIGMA, precision="tf32")
+    with refused:
+        SmoothedClassifier(smallnet(), 2, SIGMA, precision="tf32").certify(image(), N0, 130, ALPHA)
+    with refused:
+        optimize_for_inference(smallnet(), engine, "tf32", SHAPE, torch.device("cpu"))
+    with refused:
+        trainer(precision="tf32")

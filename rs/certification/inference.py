@@ -19,7 +19,8 @@ from rs.ensemble.base import Ensemble
 from rs.errors import InputError
 from rs.models import Engine, InferenceEngine, Precision
 from rs.models.architectures import Logits
-from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, device_of, layout, trace, unlimited, warn
+from rs.models.backend import DTYPES, WARM_UP_PASSES, check_folding, compiled, device_of, layout, trace, unlimited, warn
+from rs.runtime.device import products
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Function, logits_of
 from rs.smoothing.noise import BLOCK, noisy_pair
@@ -29,7 +30,7 @@ class Optimized(NamedTuple):
     """A classifier as it runs."""
 
     module: nn.Module
-    precision: Precision  # of autocast; float32, which disables it, if the weights themselves are in bfloat16
+    precision: Precision  # to run it in; float32 if the weights themselves are in bfloat16
     batch: int | None  # noisy images at once
     engine: InferenceEngine  # the engine that runs: "folded" if there was no compiler for "compiled"
 
@@ -51,7 +52,8 @@ def optimize_for_inference(
             to rounding), and stores the weights in ``precision``. ``compiled`` also compiles the folded network for
             batches of one size: smaller ones are padded, and cost as much. ``quantized`` has OpenVINO run
             the networks of ``quantized`` instead, in int8, on a CPU.
-        precision: ``float32`` or ``bfloat16``; ``float32`` where a quantised network has its own.
+        precision: ``float32``, ``tf32`` (on a CUDA device) or ``bfloat16``; ``float32`` where a quantised network has
+            its own.
         shape: (C, H, W) of an image.
         device: Where it runs.
         batch: Noisy images at once; if ``None``, chosen by the size of an image.
@@ -65,7 +67,20 @@ def optimize_for_inference(
             than on a CPU.
     """
     _check_engine(module, engine, precision, device)
-    dtype: torch.dtype = getattr(torch, precision)
+    with products(device, precision):  # what is chosen and compiled here depends on it
+        return _optimized(module, engine, precision, shape, device, batch, quantized)
+
+
+def _optimized(
+    module: nn.Module,
+    engine: InferenceEngine,
+    precision: Precision,
+    shape: Sequence[int],
+    device: torch.device,
+    batch: int | None,
+    quantized: Sequence[nn.Module],
+) -> Optimized:
+    dtype = DTYPES[precision]
     module = module.to(device)
     if device.type == "cuda":  # on a CPU the order of its author
         module = module.to(memory_format=layout(device, dtype))
@@ -73,7 +88,7 @@ def optimize_for_inference(
         return Optimized(module, precision, batch, engine)
     networks = [*quantized]
     if engine != "quantized":
-        networks = [_folded(member, engine, dtype, shape, device) for member in members_of(module)]
+        networks = [_folded(member, engine, precision, shape, device) for member in members_of(module)]
     if engine == "compiled":
         batch = batch or BLOCK
         try:
@@ -82,7 +97,7 @@ def optimize_for_inference(
             warn("is not compiled", error)
             engine = "folded"
     classifier = Ensemble(networks, module.rule).eval() if isinstance(module, Ensemble) else networks[0]
-    return Optimized(classifier, "float32", batch, engine)
+    return Optimized(classifier, "float32" if precision == "bfloat16" else precision, batch, engine)
 
 
 def _check_engine(module: nn.Module, engine: InferenceEngine, precision: Precision, device: torch.device) -> None:
@@ -106,11 +121,12 @@ def members_of(module: nn.Module) -> list[nn.Module]:
 
 
 def _folded(
-    module: nn.Module, engine: Engine, dtype: torch.dtype, shape: Sequence[int], device: torch.device
+    module: nn.Module, engine: Engine, precision: Precision, shape: Sequence[int], device: torch.device
 ) -> nn.Module:
-    folded = fold(module, dtype, shape)
+    folded = fold(module, DTYPES[precision], shape)
+    pair = noisy_pair(tuple(shape), device)
     try:
-        check_deterministic(folded, noisy_pair(tuple(shape), device))  # a copy, which may call what was not copied
+        check_deterministic(folded, pair, precision)  # a copy, which may call what was not copied
     except InputError as error:  # or whose weights were converted, and not what else it computes with
         raise InputError(f"with engine {engine} {error}; or take engine plain") from error
     return folded
@@ -164,11 +180,12 @@ class InferenceNetwork(nn.Module):
     def __init__(self, normalize: nn.Module, network: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
         self.normalize, self.network, self.dtype = normalize, network, dtype
+        self.layout = layout(device_of(network), dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, C, H, W) -> logits (N, K)."""
         x = self.normalize(x)
-        return logits_of(self.network(x.to(self.dtype, memory_format=layout(x.device, self.dtype)))).float()
+        return logits_of(self.network(x.to(self.dtype, memory_format=self.layout))).float()
 
     def exactly(self, x: Tensor) -> Tensor:
         """Return the same logits in the precision of the image, for comparison."""

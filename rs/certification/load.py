@@ -19,7 +19,7 @@ from rs.models import InferenceEngine, Precision, checkpoint
 from rs.models.backend import device_of
 from rs.models.fingerprint import sources
 from rs.models.zoo import path_of_model
-from rs.runtime.device import warn_of_slow_bfloat16
+from rs.runtime.device import check_precision, warn_of_slow_bfloat16
 from rs.smoothing import Noise
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
@@ -87,6 +87,7 @@ class Classifier:
                 "nn.Module"
             )
         home = device_of(self.module) if device is None else torch.device(device)
+        check_precision(home, precision)
         warn_of_slow_bfloat16(home.type, precision)
         if self.shape:
             with user_code(f"{self.name} must run on {home}"):

@@ -11,7 +11,8 @@ Engine = Literal["plain", "folded", "compiled"]
 InferenceEngine = Literal[Engine, "quantized"]
 """Certification has one more: int8 (``rs.certification.quantize``)."""
 
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "tf32", "bfloat16"]
+"""tf32: values in float32, and the inputs of products rounded to 10 bits, on a CUDA device only."""
 
 Normalisation = Literal["mean-std", "centre", "none"]
 """First layer of a published network: (x - mean) / std, x - mean, or x."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from rs.models import Precision
+
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
@@ -21,6 +23,9 @@ MAX_ROUNDING = 1e-9
 
 MAX_COMPILED_NETWORKS = 1000
 """Largest number of networks that one process compiles."""
+
+DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
+"""Types of weights and activations."""
 
 WARM_UP_PASSES = 3
 """Passes that warm up, record and replay a CUDA graph; each of them may fail."""
@@ -71,9 +76,12 @@ def layout(device: torch.device, dtype: torch.dtype) -> torch.memory_format:
     """Return the order of values in memory in which convolutions are fastest.
 
     Channels last, except in float32 on a GPU: without TF32, cuDNN computed ResNet-110 12 times slower in that order, at
-    a batch of 2,700 on an H100 (benchmarks/results).
+    a batch of 2,700 on an H100 (benchmarks/results). Whether it rounds to TF32 is what torch is set to at the moment
+    (``rs.runtime.device.products``).
     """
-    first = device.type == "cuda" and dtype == torch.float32
+    backends: Any = torch.backends  # its types have gaps
+    rounds = backends.cudnn.conv.fp32_precision == "tf32"
+    first = device.type == "cuda" and dtype == torch.float32 and not rounds
     return torch.contiguous_format if first else torch.channels_last
 
 

@@ -7,7 +7,8 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -28,7 +29,8 @@ def device_named(name: str) -> torch.device:
 
     Under torchrun ``auto`` and ``cuda`` are the GPU with the local rank of the process; otherwise ``auto`` is the one
     that the process id chooses. On a GPU TF32 is disabled, so that float32 is float32: by default convolutions there
-    round their inputs to 10 bits. On the CPU the process keeps its memory (:func:`keep_memory`).
+    round their inputs to 10 bits. It is enabled where a network runs in the precision tf32 (:func:`products`). On the
+    CPU the process keeps its memory (:func:`keep_memory`).
     With portable arithmetic (``rs.runtime.arithmetic``), which only a CPU has, ``auto`` is the CPU.
 
     Raises:
@@ -52,12 +54,50 @@ def device_named(name: str) -> torch.device:
         )
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        backends: Any = torch.backends  # its types have gaps
-        for kind in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):
+        for kind in _kinds_of_products():
             kind.fp32_precision = "ieee"
     if device.type == "cpu":
         keep_memory()
     return device
+
+
+def _kinds_of_products() -> tuple[Any, ...]:
+    """Return where torch says how CUDA multiplies float32: matrices, convolutions and recurrent layers."""
+    backends: Any = torch.backends  # its types have gaps
+    return backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn
+
+
+def check_precision(device: torch.device, precision: str) -> None:
+    """Refuse TF32 where it is not computed.
+
+    Raises:
+        InputError: If the precision is tf32 and the device is not a CUDA device.
+    """
+    if precision == "tf32" and device.type != "cuda":
+        raise InputError(
+            f"precision tf32 must run on a CUDA device, got {device}; take precision float32 there, or a CUDA device"
+        )
+
+
+@contextmanager
+def products(device: torch.device, precision: str) -> Iterator[None]:
+    """Have a CUDA device multiply float32 as the precision says: rounded to TF32 for ``tf32``, else not.
+
+    The settings of torch, which hold for the whole process, are restored at the end. On a CPU nothing is set.
+
+    Raises:
+        InputError: As :func:`check_precision` does.
+    """
+    check_precision(device, precision)
+    kinds = _kinds_of_products() if device.type == "cuda" else ()
+    before = [kind.fp32_precision for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.fp32_precision = "tf32" if precision == "tf32" else "ieee"
+        yield
+    finally:
+        for kind, setting in zip(kinds, before, strict=True):
+            kind.fp32_precision = setting
 
 
 def keep_memory() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, Protocol, cast, get_args
@@ -17,6 +17,7 @@ from rs.errors import InputError
 from rs.models import Precision
 from rs.models.backend import device_of
 from rs.params import check_sigma
+from rs.runtime.device import products
 from rs.runtime.streams import Stream
 from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating
@@ -79,7 +80,8 @@ class SmoothedClassifier:
             evaluated by its method ``evaluate_cascade`` (``rs.ensemble.base.Ensemble``), and members are counted.
         num_classes: K; if ``None``, the number of logits of the first image.
         sigma: Noise standard deviation, in pixels of [0, 1]; positive. It must be given.
-        precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits in
+        precision: ``bfloat16`` runs ``base`` under autocast, and ``tf32``, which only a CUDA device has, rounds the
+            inputs of its products to 10 bits; the noise is added in float32 either way. Logits in
             bfloat16 are sometimes equal, and such a draw is a vote for the lowest class: networks of this project
             compute theirs in float32, and yours should too (``rs.models.architectures.Logits``).
         batch: Noisy images evaluated at once; above ``rs.smoothing.noise.BLOCK`` rounded down to blocks; if ``None``,
@@ -342,9 +344,16 @@ class SmoothedClassifier:
         return noisy_batches(x, self.noise_of(x), self.sigma, numbers, batch, seed, *key)
 
 
-def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
-    """Return torch's autocast context, which is enabled for bfloat16 and disabled for float32."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
+@contextmanager
+def autocast(device: torch.device, precision: Precision) -> Iterator[None]:
+    """Run in a precision: under torch's autocast for bfloat16, with products in TF32 for tf32.
+
+    Raises:
+        InputError: If the precision is tf32 and the device is not a CUDA device.
+    """
+    is_enabled = precision == "bfloat16"
+    with products(device, precision), torch.autocast(device.type, dtype=torch.bfloat16, enabled=is_enabled):
+        yield
 
 
 def default_batch(x: Tensor) -> int:

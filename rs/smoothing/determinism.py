@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rs.errors import InputError, NotDeterministicError
 from rs.models import Precision
+from rs.models.backend import DTYPES
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import autocast
 from rs.smoothing.inputs import logits_of, user_code
@@ -35,7 +36,11 @@ EXTRA_SHARE = 0.008
 """Largest share of all evaluations that both checks together may take."""
 
 
-def check_deterministic(module: nn.Module, images: Tensor) -> None:
+TF32_STEP = 2.0**-10
+"""Distance from 1 to the next number of TF32, whose products have inputs of 10 bits."""
+
+
+def check_deterministic(module: nn.Module, images: Tensor, precision: Precision = "float32") -> None:
     """Check that logits depend on the image alone, and not on its batch, its place in it or what came before.
 
     The theorem (Cohen, Rosenfeld & Kolter 2019) is about one function f; dropout that stays on, batch norm on the
@@ -47,6 +52,7 @@ def check_deterministic(module: nn.Module, images: Tensor) -> None:
     Args:
         module: Images (N, C, H, W) -> logits (N, K).
         images: Two images, shape (2, C, H, W), on the device of the module.
+        precision: What it runs in; it is not set here.
     Raises:
         NotDeterministicError: If logits differ.
         InputError: If logits are not finite or have another shape, or the images or the current folder are changed.
@@ -65,7 +71,7 @@ def check_deterministic(module: nn.Module, images: Tensor) -> None:
             raise InputError("the classifier must leave the current folder as it is, but it changes it; leave that out")
         again, other = _logits(module, images[:1]), _logits(module, images[1:])
         largest = float(both.abs().max())
-        allowed = rounding(module, both) * largest
+        allowed = rounding(module, both, precision) * largest
         difference = max(_difference(again, alone), _difference(alone, both[1:]), _difference(other, both[:1]))
         if difference <= allowed:
             return
@@ -80,13 +86,16 @@ def check_deterministic(module: nn.Module, images: Tensor) -> None:
 
 
 def rounding(module: nn.Module, logits: Tensor, precision: Precision = "float32") -> float:
-    """Return the relative difference of logits that counts as rounding: 3e-4 in float32, 0.09 in bfloat16.
+    """Return the relative difference of logits that is rounding: 3e-4 in float32, 0.03 in tf32 and 0.09 in bfloat16.
 
-    The type is the coarsest of float32, the parameters, the logits and that of autocast.
+    The type is the coarsest of float32, the parameters, the logits and the precision.
     """
-    types = {torch.float32, getattr(torch, precision), logits.dtype}
+    types = {torch.float32, DTYPES[precision], logits.dtype}
     types |= {value.dtype for value in module.parameters() if value.is_floating_point()}
-    return math.sqrt(max(torch.finfo(dtype).eps for dtype in types))
+    steps = [torch.finfo(dtype).eps for dtype in types]
+    if precision == "tf32":
+        steps.append(TF32_STEP)
+    return math.sqrt(max(steps))
 
 
 def watched(items: Iterable[T], modules: Sequence[nn.Module], precision: Precision = "float32") -> Iterator[T]:
@@ -105,7 +114,7 @@ def watched(items: Iterable[T], modules: Sequence[nn.Module], precision: Precisi
     Args:
         items: Anything, such as images.
         modules: Networks that are called with batches (N, C, H, W) and return logits (N, K).
-        precision: That of autocast.
+        precision: What they run in.
     Raises:
         NotDeterministicError: If logits differ; no certificate of any item counts then.
     """

@@ -28,7 +28,7 @@ from rs.data.prepared import Epoch, Images
 from rs.errors import InputError
 from rs.methods.base import Method, Step, WeightsImages
 from rs.runtime import processes
-from rs.runtime.device import warn_of_slow_bfloat16
+from rs.runtime.device import check_precision, products, warn_of_slow_bfloat16
 from rs.runtime.progress import progress
 from rs.runtime.streams import Stream, process_key, seeded, stream
 from rs.smoothing.classifier import autocast
@@ -80,6 +80,7 @@ class Trainer:
         self.targets = targets if targets is None else targets.to(options.device)
         self.rank, self.world_size = processes.rank_and_world_size()
         self._check()
+        check_precision(self.device, settings.precision)
         warn_of_slow_bfloat16(self.device.type, settings.precision)
         self.parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
         alone = self.world_size == 1  # else compiling, which tries a backward pass, would set off the averaging
@@ -147,7 +148,7 @@ class Trainer:
         self.network.train()
         attack_backend.freeze_norms(self.model)
         layers = stream(self.options.seed, Stream.LAYERS, epoch, *process_key(self.rank)).initial_seed()
-        with seeded(layers, self.device):
+        with seeded(layers, self.device), products(self.device, self.settings.precision):  # backward passes too
             reports = []
             for x, y, targets, key in self._steps(epoch):
                 reports.append(self._step(x, y, key, **targets))
