@@ -23,7 +23,7 @@ from rs.models import checkpoint
 from rs.models.backend import device_of
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime import arithmetic, code_fingerprint, processes
-from rs.runtime.device import limit_threads
+from rs.runtime.device import limit_threads, precision_on
 from rs.runtime.progress import duration, say
 from rs.runtime.streams import Stream
 from rs.smoothing import STOPPING_RULES
@@ -216,6 +216,7 @@ def row_identity(
         "images": images.fingerprint,
         "sigma": sigma,
         **asdict(settings),
+        "precision": precision_on(device, settings.precision),
         "engine": engine,
         "subset": subset_name(settings.subset),
         "split_size": len(images),

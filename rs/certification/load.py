@@ -15,11 +15,11 @@ from rs.certification.quantize import quantized_members
 from rs.data.prepared import Meta, data_set_text
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError
-from rs.models import InferenceEngine, Precision, checkpoint
+from rs.models import InferenceEngine, PrecisionChoice, checkpoint
 from rs.models.backend import device_of
 from rs.models.fingerprint import sources
 from rs.models.zoo import path_of_model
-from rs.runtime.device import check_precision, warn_of_slow_bfloat16
+from rs.runtime.device import check_precision, precision_on, warn_of_slow_bfloat16
 from rs.smoothing import Noise
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
@@ -55,7 +55,7 @@ class Classifier:
         *,
         device: torch.device | str | None = None,
         noise: Noise | None = None,
-        precision: Precision = "float32",
+        precision: PrecisionChoice = "auto",
         engine: InferenceEngine = "plain",
         batch: int | None = None,
         calibration: Path | None = None,
@@ -66,7 +66,9 @@ class Classifier:
             sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes the noise of its training.
             device: Where it runs; ``None`` leaves it where it is.
             noise: See :class:`rs.smoothing.classifier.SmoothedClassifier`.
-            precision, engine, batch: See :func:`rs.certification.inference.optimize_for_inference`.
+            precision: See :func:`rs.certification.inference.optimize_for_inference`; ``auto`` is ``tf32`` on a CUDA
+                device and ``float32`` on a CPU.
+            engine, batch: See there.
             calibration: See :func:`rs.certification.quantize.quantized_members`, for the engine ``quantized``.
         Raises:
             InputError: If neither says sigma, an engine needs the shape of the images and it is unknown, a plain
@@ -87,8 +89,9 @@ class Classifier:
                 "nn.Module"
             )
         home = device_of(self.module) if device is None else torch.device(device)
-        check_precision(home, precision)
-        warn_of_slow_bfloat16(home.type, precision)
+        resolved = precision_on(home, precision)
+        check_precision(home, resolved)
+        warn_of_slow_bfloat16(home.type, resolved)
         if self.shape:
             with user_code(f"{self.name} must run on {home}"):
                 check_deterministic(self.module.to(home), noisy_pair(self.shape, home))
@@ -96,9 +99,9 @@ class Classifier:
             if engine == "quantized":
                 members = members_of(self.module.cpu())
                 quantized = quantized_members(members, self.folders, calibration, self.sigma or std, self.shape)
-            runs = optimize_for_inference(self.module, engine, precision, self.shape, home, batch, quantized)
+            runs = optimize_for_inference(self.module, engine, resolved, self.shape, home, batch, quantized)
         else:
-            runs = Optimized(self.module if device is None else self.module.to(home), precision, batch, engine)
+            runs = Optimized(self.module if device is None else self.module.to(home), resolved, batch, engine)
         return SmoothedClassifier(
             runs.module,
             len(self.classes) or None,

@@ -17,7 +17,7 @@ from rs.data.image_folder import as_tensor
 from rs.data.pictures import Conversion, picture_with_notes
 from rs.errors import InputError
 from rs.models.backend import device_of
-from rs.runtime.device import limit_threads
+from rs.runtime.device import limit_threads, precision_on
 from rs.runtime.progress import progress
 from rs.smoothing.determinism import watched
 from rs.smoothing.inputs import check_draws, check_key
@@ -87,7 +87,7 @@ def predict_files(
     provenance = {
         "scope": base.scope,
         "device": device.type,
-        "precision": options.precision,
+        "precision": precision_on(device, options.precision),
         "engine": classifier.engine,
     }
     identity = quantized_identity([classifier.base])

@@ -9,7 +9,7 @@ import typer
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError
-from rs.models import InferenceEngine, Precision
+from rs.models import InferenceEngine, PrecisionChoice
 from rs.runtime.progress import say
 from rs.smoothing import STOPPING_RULES
 
@@ -28,7 +28,9 @@ class RecipeOverrides:
     n: Annotated[int | None, typer.Option("--n", "--draws", help="Number of draws that bound its probability.")] = None
     alpha: Annotated[float | None, typer.Option(help="Failure probability of each certificate.")] = None
     noise: shell.NoiseOption = None
-    precision: Annotated[Precision | None, typer.Option(help="Precision of weights and activations.")] = None
+    precision: Annotated[PrecisionChoice | None, typer.Option(help="Precision; auto: tf32 on CUDA, else float32.")] = (
+        None
+    )
     engine: Annotated[InferenceEngine | None, typer.Option(help="How the network runs; quantized: in int8.")] = None
     subset: Annotated[str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")] = None
 

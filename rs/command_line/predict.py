@@ -11,7 +11,7 @@ import typer
 from rs.command_line.pictures import PictureOptions
 from rs.command_line.shell import Batch, Device, Json, ModelOption, Network, NoiseOption, Sigma, answers_alone
 from rs.errors import InputError
-from rs.models import InferenceEngine, Precision
+from rs.models import InferenceEngine, PrecisionChoice
 
 
 def main(
@@ -32,7 +32,7 @@ def main(
     seed: Annotated[int | None, typer.Option(help="Seed of the noise; default: from the operating system.")] = None,
     network: Network = None,
     device: Device = "auto",
-    precision: Annotated[Precision, typer.Option(help="Precision of weights and activations.")] = "float32",
+    precision: Annotated[PrecisionChoice, typer.Option(help="Precision; auto: tf32 on CUDA, else float32.")] = "auto",
     engine: Annotated[
         InferenceEngine, typer.Option(help="How the network runs; quantized: in int8, on a CPU.")
     ] = "plain",

@@ -26,6 +26,7 @@ from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.ensemble.spec import EnsembleSpec, Member, load_members
 from rs.errors import InputError
 from rs.params import Count, NonNegative, NonNegativeCount, validated
+from rs.runtime.device import precision_on
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
@@ -140,7 +141,7 @@ class MemberOutputs:
             len(images.meta.classes),
             self.sigma,
             noise=certification.noise,
-            precision=certification.precision,
+            precision=precision_on(self.device, certification.precision),
             batch=self.batch,
         )
         selected = [

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from rs.errors import InputError
+from rs.models import Precision, PrecisionChoice
 from rs.runtime import arithmetic, processes
 
 SMALL_IMAGE = 1024
@@ -65,6 +66,13 @@ def _kinds_of_products() -> tuple[Any, ...]:
     """Return where torch says how CUDA multiplies float32: matrices, convolutions and recurrent layers."""
     backends: Any = torch.backends  # its types have gaps
     return backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn
+
+
+def precision_on(device: torch.device, chosen: PrecisionChoice) -> Precision:
+    """Return the precision that runs on a device: of ``auto`` tf32 on a CUDA device and float32 on a CPU."""
+    if chosen != "auto":
+        return chosen
+    return "tf32" if device.type == "cuda" else "float32"
 
 
 def check_precision(device: torch.device, precision: str) -> None:

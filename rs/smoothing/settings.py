@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import BeforeValidator, Field
 
-from rs.models import InferenceEngine, Precision
+from rs.models import InferenceEngine, PrecisionChoice
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing import STOPPING_RULES, Noise
 from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT
@@ -37,7 +37,7 @@ class SmoothingOptions:
     sigma: float | None = None  # noise level of the certificate, in pixels of [0, 1]; None: that of the model
     device: torch.device | None = None  # None: where the model is
     noise: Noise | None = None  # None: grid for images of 8-bit pixels
-    precision: Precision = "float32"
+    precision: PrecisionChoice = "auto"
     engine: InferenceEngine = "plain"  # how the base classifier is optimized for inference
     batch: int | None = None  # noisy images at once; None: chosen
     calibration: Path | None = None  # data set for calibrating int8 networks, where a model folder has none
@@ -83,7 +83,7 @@ class CertificationSettings:
     alpha: Annotated[float, Field(ge=MIN_ALPHA, lt=1)]  # failure probability of a certificate
     seed: NonNegativeCount  # of the noise, the same for every model
     subset: Subset  # of the test split
-    precision: Precision
+    precision: PrecisionChoice
     engine: InferenceEngine  # plain: as it was trained; the others: optimized for inference; quantized: in int8
     shortcut: bool  # skip the n draws of an image whose selected class is not its label
     noise: Noise = NOISE_OF_8_BIT  # grid: rounded to multiples of 1/255, with which rounding cannot break the theorem

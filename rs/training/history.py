@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rs.data.prepared import Images
 from rs.methods.base import Step
+from rs.runtime.device import precision_on
 from rs.runtime.streams import Stream, derived_seed
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.recipe import RunOptions, Training
@@ -50,7 +51,8 @@ def quick_acr(model: nn.Module, images: Images, settings: Training, options: Run
     Its seed is derived, so a choice by it has not seen the draws of a certificate.
     """
     s, classes = settings, len(images.meta.classes)
-    classifier = SmoothedClassifier(model, classes, options.sigma, precision=s.precision, noise="gaussian")
+    precision = precision_on(options.device, s.precision)
+    classifier = SmoothedClassifier(model, classes, options.sigma, precision=precision, noise="gaussian")
     seed = derived_seed(options.seed, Stream.EVALUATE)
     scores = []  # their mean is metrics.acr, whose module takes half a second to import
     for index in np.linspace(0, len(images) - 1, min(s.eval_images, len(images))).astype(int).tolist():

@@ -14,7 +14,7 @@ from rs import params
 from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method
-from rs.models import Engine, Precision, architectures
+from rs.models import Engine, PrecisionChoice, architectures
 from rs.params import MAX_SIDE, Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.statistics.certificate import MIN_ALPHA
 
@@ -51,7 +51,7 @@ class Training:
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None  # of the average of weights over steps; null: the last ones
     crop: Annotated[int, Field(ge=0, le=MAX_SIDE)]  # zero padding of the random crop, pixels
     flip: bool  # random horizontal flip
-    precision: Precision  # of forward and backward passes; losses are float32 either way
+    precision: PrecisionChoice  # of forward and backward passes; losses are float32 either way
     engine: Engine  # how the network runs (rs.training.attack_backend): the losses are equal up to rounding
     checkpoint_every: Count  # epochs between two checkpoints
     eval_every: NonNegativeCount  # epochs between two quick ACRs; 0 for none

@@ -22,7 +22,7 @@ from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
-from rs.runtime.device import limit_threads
+from rs.runtime.device import limit_threads, precision_on
 from rs.storage import files
 from rs.training import start, warnings
 from rs.training.history import HISTORY, TIMING, Progress
@@ -175,6 +175,7 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
         method=recipe.name,
         hyperparameters=recipe.hyperparameters,
         training=asdict(recipe.training)
+        | {"precision": precision_on(options.device, recipe.training.precision)}
         | start.run_details(recipe.weights, options)
         | ({"kept": "last epoch"} if is_own else {}),
         sigma=options.sigma,

@@ -28,7 +28,7 @@ from rs.data.prepared import Epoch, Images
 from rs.errors import InputError
 from rs.methods.base import Method, Step, WeightsImages
 from rs.runtime import processes
-from rs.runtime.device import check_precision, products, warn_of_slow_bfloat16
+from rs.runtime.device import check_precision, precision_on, products, warn_of_slow_bfloat16
 from rs.runtime.progress import progress
 from rs.runtime.streams import Stream, process_key, seeded, stream
 from rs.smoothing.classifier import autocast
@@ -80,11 +80,12 @@ class Trainer:
         self.targets = targets if targets is None else targets.to(options.device)
         self.rank, self.world_size = processes.rank_and_world_size()
         self._check()
-        check_precision(self.device, settings.precision)
-        warn_of_slow_bfloat16(self.device.type, settings.precision)
+        self.precision = precision_on(self.device, settings.precision)
+        check_precision(self.device, self.precision)
+        warn_of_slow_bfloat16(self.device.type, self.precision)
         self.parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
         alone = self.world_size == 1  # else compiling, which tries a backward pass, would set off the averaging
-        slower = self.device.type == "cpu" and settings.precision == "bfloat16"  # compiled batch norms are
+        slower = self.device.type == "cpu" and self.precision == "bfloat16"  # compiled batch norms are
         shape = images.meta.shape
         compiles = alone and not slower
         self.network = attack_backend.training_network(model, settings.engine, shape, compile_training=compiles)
@@ -148,7 +149,7 @@ class Trainer:
         self.network.train()
         attack_backend.freeze_norms(self.model)
         layers = stream(self.options.seed, Stream.LAYERS, epoch, *process_key(self.rank)).initial_seed()
-        with seeded(layers, self.device), products(self.device, self.settings.precision):  # backward passes too
+        with seeded(layers, self.device), products(self.device, self.precision):  # backward passes too
             reports = []
             for x, y, targets, key in self._steps(epoch):
                 reports.append(self._step(x, y, key, **targets))
@@ -204,7 +205,7 @@ class Trainer:
 
         def accuracies(numbers: Tensor, draws: int) -> Tensor:
             rng = stream(self.options.seed, Stream.VOTES, epoch, next(calls), device=self.device)
-            with autocast(self.device, self.settings.precision):
+            with autocast(self.device, self.precision):
                 shares = vote_shares(
                     self.network, self.images, numbers, draws, self.options.sigma, rng, self.options.workers
                 )
@@ -262,7 +263,7 @@ class Trainer:
         if self.settings.engine == "compiled":
             attack_backend.begin_step(self.device)
         try:
-            with autocast(self.device, self.settings.precision):
+            with autocast(self.device, self.precision):
                 result = self.step_loss(x, y, sigma=self.options.sigma, rng=rng, epoch=key[0], **targets)
         except ValueError as error:
             if ONE_IMAGE_ERROR not in str(error):

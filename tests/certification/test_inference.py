@@ -12,7 +12,8 @@ from rs.certification.inference import FixedBatch, fold, optimize_for_inference
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import architectures
-from rs.models.backend import layout
+from rs.models.backend import DTYPES, layout
+from rs.runtime.device import products
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import as_module
@@ -227,18 +228,21 @@ def test_compiled_networks_vote_as_the_plain_ones_do_and_each_is_compiled_once(m
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "order"),
+    ("device", "precision", "order"),
     [
-        ("cpu", torch.float32, torch.channels_last),
-        ("cpu", torch.bfloat16, torch.channels_last),
-        ("cuda", torch.bfloat16, torch.channels_last),
-        ("cuda", torch.float32, torch.contiguous_format),
+        ("cpu", "float32", torch.channels_last),
+        ("cpu", "bfloat16", torch.channels_last),
+        ("cuda", "bfloat16", torch.channels_last),
+        ("cuda", "tf32", torch.channels_last),
+        ("cuda", "float32", torch.contiguous_format),
     ],
 )
-def test_weights_and_images_are_in_the_order_of_the_device_and_the_type(monkeypatch, device, dtype, order):
+def test_weights_and_images_are_in_the_order_of_the_device_and_the_precision(monkeypatch, device, precision, order):
     monkeypatch.setattr(inference, "layout", lambda _, given: layout(torch.device(device), given))
     shape = (3, 32, 32)
-    folded = fold(architectures.build("resnet8", shape, 5, [0.5] * 3, [0.25] * 3, 0).eval(), dtype, shape)
+    model = architectures.build("resnet8", shape, 5, [0.5] * 3, [0.25] * 3, 0).eval()
+    with products(torch.device(device), precision):
+        folded = fold(model, DTYPES[precision], shape)
     seen = []
     first = next(module for module in folded.modules() if isinstance(module, nn.Conv2d))
     first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
