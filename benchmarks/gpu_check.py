@@ -26,6 +26,9 @@ NETWORK = Architecture.resnet20
 ROUNDING = 1e-4
 """Largest difference of logits that counts as float32, of the largest: TF32, with 10 bits, differs by more."""
 
+TF32_ROUNDING = 1e-2
+"""Largest difference of logits that counts as rounding to TF32, of the largest."""
+
 CHECKS: list[tuple[str, tuple[str, ...], Callable[[torch.device], str]]] = []
 """What is checked, the functions whose lines these are, and the check: device -> what failed, or nothing."""
 
@@ -69,9 +72,14 @@ def main(device: Annotated[str, typer.Option(help="cuda or cuda:N.")] = "cuda") 
 
 def apart(one: torch.Tensor, other: torch.Tensor) -> str:
     """What is wrong where two tensors of logits differ by more than rounding in float32; nothing if they do not."""
-    one, other = one.double().cpu(), other.double().cpu()
-    difference = float((one - other).abs().max() / other.abs().max())
+    difference = relative_difference(one, other)
     return "" if difference <= ROUNDING else f"logits differ by {difference:.2g} of the largest"
+
+
+def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Largest difference of two tensors of logits, of the largest of the second."""
+    one, other = one.double().cpu(), other.double().cpu()
+    return float((one - other).abs().max() / other.abs().max())
 
 
 @check("float32 is not rounded to TF32", "rs.runtime.device.device_named")
@@ -83,6 +91,32 @@ def full_precision(device: torch.device) -> str:
     with torch.inference_mode():
         there = model(x[None])
         return apart(there, model.cpu().double()(x[None].cpu().double()))
+
+
+@check("tf32 rounds, and float32 before and after does not", "rs.runtime.device.products")
+def tensor_cores(device: torch.device) -> str:
+    """Compare a network in TF32, as it is and compiled, with the same in float64 on the CPU."""
+    import torch
+
+    from rs.certification.inference import optimize_for_inference
+    from rs.smoothing.classifier import autocast
+
+    model, x = network(NETWORK, device)
+    exact = network(NETWORK, torch.device("cpu"))[0].double()
+    with torch.inference_mode():
+        expected = exact(x[None].double().cpu())
+        for engine in ("plain", "compiled"):
+            made = optimize_for_inference(model, engine, "tf32", x.shape, device)
+            if made.engine != engine:
+                return "it was not compiled; the warning above says why"
+            with autocast(device, made.precision):
+                rounded = made.module(x[None]).clone()
+            difference = relative_difference(rounded, expected)
+            if not ROUNDING < difference < TF32_ROUNDING:
+                return f"with engine {engine} logits in tf32 differ by {difference:.2g} of the largest"
+            if said := apart(model(x[None]), expected):
+                return f"after tf32 with engine {engine}, float32 is not float32: {said}"
+    return ""
 
 
 @check("noise is a function of its key", "rs.runtime.streams.stream")

@@ -37,7 +37,7 @@ class SmoothingOptions:
     sigma: float | None = None  # noise level of the certificate, in pixels of [0, 1]; None: that of the model
     device: torch.device | None = None  # None: where the model is
     noise: Noise | None = None  # None: grid for images of 8-bit pixels
-    precision: PrecisionChoice = "auto"
+    precision: PrecisionChoice = "auto"  # tf32 on a CUDA device, float32 on a CPU
     engine: InferenceEngine = "plain"  # how the base classifier is optimized for inference
     batch: int | None = None  # noisy images at once; None: chosen
     calibration: Path | None = None  # data set for calibrating int8 networks, where a model folder has none

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import gpu_check
 from benchmarks.common import Architecture
+from rs.runtime.device import device_named
 from tests.support.helpers import ROOT, ended
 from tests.support.simulated_gpu import simulated_gpu
 
@@ -33,7 +34,8 @@ def touching():
 
 def test_every_function_that_a_cpu_cannot_run_whole_is_checked_by_the_command():
     assert touching() <= CHECKED
-    assert CHECKED - touching() == {"rs.runtime.streams.stream"}  # whose generator is another on a GPU
+    others = {"rs.runtime.streams.stream", "rs.runtime.device.products"}  # another generator, and other products
+    assert CHECKED - touching() == others
 
 
 def test_the_page_lists_these_functions_and_no_others():
@@ -50,12 +52,21 @@ def test_without_a_gpu_it_says_so(monkeypatch, capfd):
 
 
 def test_where_all_is_well_the_verdict_says_it(monkeypatch, capfd):
-    """Without the group of processes, which no simulation has, and with a small network and small batches."""
+    """Without the group of processes and TF32, which no simulation has, with a small network and small batches."""
+    unsimulated = (gpu_check.nccl, gpu_check.tensor_cores)
     monkeypatch.setattr(gpu_check, "NETWORK", Architecture.smallnet)
-    monkeypatch.setattr(gpu_check, "CHECKS", [one for one in gpu_check.CHECKS if one[2] is not gpu_check.nccl])
+    monkeypatch.setattr(gpu_check, "CHECKS", [one for one in gpu_check.CHECKS if one[2] not in unsimulated])
     monkeypatch.setattr("rs.smoothing.classifier.default_batch", lambda x: 100)
     monkeypatch.chdir(ROOT)
     with simulated_gpu():
         code, out, _ = ended(capfd, gpu_check.main)
     assert code == 0, out
     assert out.splitlines()[-1] == f"verdict: all {len(gpu_check.CHECKS)} checks passed"
+
+
+def test_a_gpu_that_does_not_round_is_found_out(monkeypatch):
+    """As the simulated one does not."""
+    monkeypatch.setattr(gpu_check, "NETWORK", Architecture.smallnet)
+    with simulated_gpu():
+        said = gpu_check.tensor_cores(device_named("cuda"))
+    assert said.startswith("with engine plain logits in tf32 differ by ")
