@@ -346,6 +346,25 @@ def test_a_trained_network_multiplies_in_its_precision_forwards_and_backwards(no
     assert {("forward", products), ("backward", products)} == NOTED
 
 
+@pytest.mark.parametrize(("name", "precision"), [("cpu", "float32"), ("cuda", "tf32")])
+def test_cards_rows_and_predictions_state_the_precision_that_auto_stands_for(name, precision, tmp_path):
+    recipe = training_recipe(read_params(helpers.write_params(tmp_path / "params.yaml")), "tiny", "gaussian", SIGMA)
+    recipe = replace(recipe, training=replace(recipe.training, epochs=1, precision="auto"))
+    data, model, rows, picture = (tmp_path / one for one in ("data", "model", "rows.tsv", "picture.png"))
+    helpers.write_tiny(data)
+    Image.fromarray(tiny_images().images[0, 0]).save(picture)
+    settings = CertificationSettings(**CERTIFY | {"precision": "auto"})
+    with simulated_gpu():
+        device = device_named(name)
+        train_model(recipe, data, RunOptions(sigma=SIGMA, seed=0, device=device), out=model, log=tmp_path / "log")
+        options = SmoothingOptions(sigma=SIGMA, device=device)
+        certify_model(load(model), tiny_images(2), settings, options, out=rows)
+        (prediction,) = predict_files([str(picture)], load(model), Draws(N0, 130, ALPHA), options, Conversion())
+    assert read_json(model / "model.json")["training"]["precision"] == precision
+    assert read_json(rows.with_suffix(".json"))["precision"] == precision
+    assert prediction.provenance["precision"] == precision
+
+
 def test_the_setting_is_restored_after_an_error():
     def fails(x):
         assert products_now() == TF32
