@@ -393,7 +393,8 @@ def complementary(committed: Committed) -> Lines:
 def paper_scale(committed: Committed) -> Lines:
     """Return the networks that one GPU trained in minutes, beside the paper's figures."""
     paper = pd.read_csv(committed.root / "rs/reporting/published.csv")
-    paper = paper[(paper["method"] == "advmacer") & (paper["metric"] == "acr")]
+    main = paper["table"] == "table_main"
+    paper = paper[main & (paper["method"] == "advmacer") & (paper["metric"] == "acr")]
     lines = [["σ", "seconds of training", "epochs", "test images", "ACR", "clean accuracy", "paper: ACR"]]
     for level in LEVELS:
         rows = pd.read_csv(committed.root / f"benchmarks/results/paper-scale/advmacer-{level}.tsv", sep="\t")
