@@ -5,17 +5,14 @@ The names of all that there is stand here, so that help and checks list them wit
 
 from typing import Literal
 
+from rs.runtime import Precision as Precision
+from rs.runtime import PrecisionChoice as PrecisionChoice
+
 Architecture = Literal["resnet110", "resnet20", "resnet8", "fastnet", "resnet50", "smallnet"]
 
 Engine = Literal["plain", "folded", "compiled"]
 InferenceEngine = Literal[Engine, "quantized"]
 """Certification has one more: int8 (``rs.certification.quantize``)."""
-
-Precision = Literal["float32", "tf32", "bfloat16"]
-"""tf32: values in float32, and the inputs of products rounded to 10 bits, on a CUDA device only."""
-
-PrecisionChoice = Literal[Precision, "auto"]
-"""What users ask for: auto is tf32 on a CUDA device and float32 on a CPU (``rs.runtime.device.precision_on``)."""
 
 Normalisation = Literal["mean-std", "centre", "none"]
 """First layer of a published network: (x - mean) / std, x - mean, or x."""

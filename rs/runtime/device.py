@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from rs.errors import InputError
-from rs.models import Precision, PrecisionChoice
-from rs.runtime import arithmetic, processes
+from rs.runtime import Precision, PrecisionChoice, arithmetic, processes
 
 SMALL_IMAGE = 1024
 """Values in an image (C * H * W) below which one thread is fastest."""

@@ -14,6 +14,7 @@ READING = {
     "show": "rows.tsv",
     "compare": "rows.tsv rows.tsv",
     "verify": "new.tar.xz",
+    "zoo": "",
     "doctor": "models/macer/0 --data data --device cpu",
 }
 """Commands that write no file, with their words."""
