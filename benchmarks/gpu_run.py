@@ -1,9 +1,9 @@
 """Train and certify on one GPU in minutes: ``python -m benchmarks.gpu_run --data FOLDER --out FOLDER``.
 
 The order: the checks of ``benchmarks.gpu_check``, forward passes of two networks in three precisions, a certificate of
-ResNet-110, then trainings, each with certificates of the first 500 test images or as many as its time lasts for. A part
-that fails leaves the others alone, because each runs in a process of its own. Weights, histories and rows go to one
-folder, and the table comes last. ``--rehearse`` runs all of it in small, on a CPU too.
+ResNet-110, then trainings, each followed by certificates of the first 500 test images, or of as many as its time
+allows. Each part runs in its own process, so one that fails does not stop the others. Weights, histories and rows go to
+one folder, and the table comes last. ``--rehearse`` runs a small version of everything, on a CPU too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,13 +58,13 @@ TRAINING: dict[str, Any] = {
 }  # fmt: skip
 
 SECONDS_PER_EPOCH = 1.1
-"""Of AdvMacer on an H200, about."""
+"""Approximate time of an epoch of AdvMacer on an H200."""
 
 REHEARSED_SECONDS, REHEARSED_IMAGES = 2.0, 5
 """Training of a level in a rehearsal, and how many images it certifies."""
 
 REHEARSAL: dict[str, Any] = {"batch": 32, "precision": "float32", "engine": "plain", "eval_images": 5, "eval_n": 100}
-"""What differs in a rehearsal."""
+"""Settings of a training that differ in a rehearsal."""
 
 
 def main(
@@ -71,10 +72,10 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder for weights, histories and rows.")],
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cuda",
     minutes: Annotated[float, typer.Option(min=0.1, help="Time for all parts together.")] = 9.5,
-    rehearse: Annotated[bool, typer.Option("--rehearse", help="Run small networks and few draws.")] = False,
+    rehearse: Annotated[bool, typer.Option("--rehearse", help="Run a small version of every part.")] = False,
     part: Annotated[str | None, typer.Option(help="Run this part alone, as JSON.")] = None,
 ) -> None:
-    """Run the parts one after the other; print what each one gave."""
+    """Run the parts one after the other, and print the result of each."""
     if part is not None:
         settings = json.loads(part)
         print(PARTS[settings.pop("part")](data, out, device, **settings))
@@ -105,7 +106,7 @@ def parts(rehearse: bool) -> list[dict[str, Any]]:
 
 
 def label(settings: dict[str, Any]) -> str:
-    """Return what names a part in the table."""
+    """Return the name of a part for the table."""
     words = (settings.get(name) for name in ("part", "method", "architecture", "sigma"))
     return " ".join(str(word) for word in words if word is not None)
 
@@ -128,7 +129,7 @@ def in_a_process(data: Path, out: Path, device: str, settings: dict[str, Any], l
 
 
 def load_images(data: Path) -> tuple[PackedImages, PackedImages, PackedImages]:
-    """Return the images to train on, 2 percent of the train split that are held out, and the test images."""
+    """Return the images to train on, the 2% of the train split that are held out, and the test images."""
     from rs.data.images import PackedImages
     from rs.data.parquet import read_parquet
     from rs.data.prepared import Meta, images_fingerprint
@@ -162,7 +163,7 @@ def level(
     seconds: float,
     small: bool,
 ) -> str:
-    """Train a method at a noise level and certify test images, in so many seconds together."""
+    """Train a method at a noise level and certify test images, both within ``seconds``."""
     import torch
 
     from rs.runtime.device import device_named
@@ -185,7 +186,7 @@ def level(
 
 
 def recipe(method: str, sigma: float, hyperparameters: dict[str, Any], seconds: float, small: bool) -> Recipe:
-    """Return a recipe; an attack has its full strength after 0.6 of the time at the speed of an H200."""
+    """Return a recipe whose attack reaches its full radius after 60% of the time, at the speed of an H200."""
     from rs import params
     from rs.methods import method_class
     from rs.training.recipe import training_recipe
@@ -204,7 +205,7 @@ def recipe(method: str, sigma: float, hyperparameters: dict[str, Any], seconds: 
 
 
 def certify(out: Path, name: str, images: PackedImages, device: torch.device, seconds: float, small: bool) -> str:
-    """Certify the first 500 test images, or as many as the time lasts for; write a row for each."""
+    """Certify the first 500 test images, or as many as the time allows, and write a row for each."""
     import numpy as np
 
     from rs.certification.inference import optimize_for_inference
@@ -215,7 +216,9 @@ def certify(out: Path, name: str, images: PackedImages, device: torch.device, se
     n, batch = (1_000, 100) if small else (100_000, 10_000)
     engine: InferenceEngine = "folded" if small else "compiled"
     made = optimize_for_inference(model, engine, "bfloat16", SHAPE, device, batch)
-    classifier = SmoothedClassifier(made.module, len(CLASSES), card.sigma, noise="gaussian", batch=batch)
+    classifier = SmoothedClassifier(
+        made.module, len(CLASSES), card.sigma, precision=made.precision, noise="gaussian", batch=batch
+    )
     end = time.monotonic() + seconds
     scores = []
     with (out / f"{name}.tsv").open("w", newline="") as file:
@@ -237,36 +240,28 @@ def certify(out: Path, name: str, images: PackedImages, device: torch.device, se
 
 
 def throughput(data: Path, out: Path, device: str, *, architecture: str, seconds: float) -> str:
-    """Return forward passes a second in float32, TF32 and bfloat16, without compiling."""
+    """Return forward passes per second in each precision that the device has, without compiling."""
     import torch
 
+    from rs.models.backend import DTYPES, layout
     from rs.runtime.device import device_named
+    from rs.smoothing.classifier import autocast
 
     place = device_named(device)
+    model, _ = network(Architecture(architecture), place)
+    images = torch.rand(2700 if place.type == "cuda" else 50, *SHAPE, device=place)
     said = []
-    for precision in ("float32", "tf32", "bfloat16"):
-        model, _ = network(Architecture(architecture), place)
-        order = torch.contiguous_format if precision == "float32" else torch.channels_last
-        model = model.to(memory_format=order)
-        x = torch.rand(2700 if place.type == "cuda" else 50, *SHAPE, device=place).contiguous(memory_format=order)
-        if place.type == "cuda":
-            backends: Any = torch.backends  # its types have gaps
-            backends.cudnn.conv.fp32_precision = "tf32" if precision == "tf32" else "ieee"
-        rate = len(x) / timed_passes(model, x, precision == "bfloat16")
-        said.append(f"{precision} {rate:,.0f}/s")
+    for precision, dtype in DTYPES.items():
+        if precision == "tf32" and place.type != "cuda":
+            continue
+        with torch.inference_mode(), autocast(place, precision):
+            order = layout(place, dtype)
+            model = model.to(memory_format=order)
+            x = images.contiguous(memory_format=order)
+            model(x)  # to warm up
+            passes = timed(partial(model, x), place.type)
+        said.append(f"{precision} {len(x) / passes:,.0f}/s")
     return ", ".join(said)
-
-
-def timed_passes(model: torch.nn.Module, x: torch.Tensor, bfloat16: bool) -> float:
-    """Return the seconds of one forward pass, after one to warm up."""
-    import torch
-
-    def way() -> None:
-        with torch.inference_mode(), torch.autocast(x.device.type, torch.bfloat16, enabled=bfloat16):
-            model(x)
-
-    way()
-    return timed(way, x.device.type)
 
 
 def certificate(data: Path, out: Path, device: str, *, architecture: str, small: bool, seconds: float) -> str:
@@ -279,7 +274,9 @@ def certificate(data: Path, out: Path, device: str, *, architecture: str, small:
     n, batch = (500, 50) if small else (100_000, 2700)
     engine: InferenceEngine = "folded" if small else "compiled"
     made = optimize_for_inference(model, engine, "bfloat16", SHAPE, x.device, batch)
-    classifier = SmoothedClassifier(made.module, len(CLASSES), 0.25, noise="gaussian", batch=batch)
+    classifier = SmoothedClassifier(
+        made.module, len(CLASSES), 0.25, precision=made.precision, noise="gaussian", batch=batch
+    )
     classifier.certify(x, 100, n, 0.001)
     return f"{timed(lambda: classifier.certify(x, 100, n, 0.001, index=1), device):.2f} s at n = {n:,}, {made.engine}"
 

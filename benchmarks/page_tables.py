@@ -12,7 +12,9 @@ import numpy as np
 import pandas as pd
 
 from rs import params
+from rs.command_line.zoo import ROWS
 from rs.methods import METHODS
+from rs.models.zoo import zoo_names
 from rs.reporting.tables.formatting import EMPTY, bold, signed
 from rs.statistics.comparison import Estimate, Sample, estimate, holm, sample
 from rs.statistics.metrics import certified_accuracy
@@ -391,7 +393,7 @@ def complementary(committed: Committed) -> Lines:
 
 
 def paper_scale(committed: Committed) -> Lines:
-    """Return the networks that one GPU trained in minutes, beside the paper's figures."""
+    """Return the networks that one GPU trained in minutes, next to the paper's ACRs."""
     paper = pd.read_csv(committed.root / "rs/reporting/published.csv")
     main = paper["table"] == "table_main"
     paper = paper[main & (paper["method"] == "advmacer") & (paper["metric"] == "acr")]
@@ -416,11 +418,10 @@ def paper_scale(committed: Committed) -> Lines:
 
 
 def zoo(committed: Committed) -> Lines:
-    """Return the networks of the zoo, as certified on a CPU."""
+    """Return what the rows of the zoo say of its networks."""
     lines = [["network", "test images", "ACR", "certified at 0.25", "at 0.5", "at 1.0", "at 1.5"]]
-    for level in LEVELS:
-        name = f"cifar10-advmacer-{level}"
-        rows = certificate_rows.read_rows(committed.root / "rs/zoo" / name / "certified.tsv")
+    for name in zoo_names(committed.root / "rs/zoo"):
+        rows = certificate_rows.read_rows(committed.root / "rs/zoo" / name / ROWS)
         acr = acr_cell(estimate(sample([rows], [[0]])))
         shares = [f"{certified_accuracy(rows, radius):.3f}" for radius in (0.25, 0.5, 1.0, 1.5)]
         lines.append([name, str(len(rows)), acr, *shares])

@@ -59,7 +59,7 @@ def quantized_residual():
 
 
 @pytest.fixture(scope="module")
-def colour(quantized_residual):
+def color(quantized_residual):
     return int8.quantized_classifier(residual(), quantized_residual, COLOUR)
 
 
@@ -81,10 +81,10 @@ def finished(*words):
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
-def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(colour, size):
+def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(color, size):
     x, order = images(100, COLOUR) * 3 - 1, torch.randperm(100, generator=generator())
-    together = colour(x)[order]
-    assert torch.equal(torch.cat([colour(part) for part in x[order].split(size)]), together)
+    together = color(x)[order]
+    assert torch.equal(torch.cat([color(part) for part in x[order].split(size)]), together)
     assert len(together.unique(dim=0)) == 100  # the images are told apart
 
 

@@ -50,7 +50,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems d
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """The socket of a process with torch that finds the module ``command``; its folder is that of the socket."""
+    """The socket of a process that has imported torch, in a folder with the module ``command``."""
     folder = tmp_path_factory.mktemp("server")
     (folder / "command.py").write_text(COMMAND)
     address = str(folder / "socket")
