@@ -1,7 +1,9 @@
-"""What others run, measured as they run it: in a process of its own, with the memory that the C library gives it.
+"""What others run, measured as they run it: in a process of its own, with the memory that the C
+library gives it.
 
-The stages of this project keep the memory of tensors that are freed (``rs.runtime.device.keep_memory``), which makes
-any code in their process faster. GPUs have memory of their own, so for them nothing is apart.
+The stages of this project keep the memory of tensors that are freed
+(``rs.runtime.device.keep_memory``), which makes any code in their process faster. GPUs have memory
+of their own, so for them nothing is apart.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ Ways = dict[Any, Callable[[], Any]]
 
 @contextmanager
 def apart(device: torch.device, build: Callable[..., Ways], *words: object) -> Iterator[Ways]:
-    """Call ``build(device, *words)``, on a CPU in a process of its own; yields functions that call its ways there.
+    """Call ``build(device, *words)``, on a CPU in a process of its own; yields functions that call
+    its ways there.
 
     Raises:
         RuntimeError: If that process ends before it is told to; what it had to say is on stderr.
@@ -53,10 +56,18 @@ def _ask(process: BaseProcess, here: Connection, name: Hashable) -> Any:
         return here.recv()
     except (EOFError, ConnectionError) as error:
         process.join()
-        raise RuntimeError(f"a measuring process must not end, but did, with exit code {process.exitcode}") from error
+        raise RuntimeError(
+            f"a measuring process must not end, but did, with exit code {process.exitcode}"
+        ) from error
 
 
-def _serve(there: Connection, threads: int, build: Callable[..., Ways], device: torch.device, *words: object) -> None:
+def _serve(
+    there: Connection,
+    threads: int,
+    build: Callable[..., Ways],
+    device: torch.device,
+    *words: object,
+) -> None:
     import torch
 
     torch.set_num_threads(threads)

@@ -1,7 +1,9 @@
-"""What runs where adversarial-robustness-toolbox is installed: ``python -m benchmarks.art_loop WHAT ARGUMENTS``.
+"""What runs where adversarial-robustness-toolbox is installed: ``python -m benchmarks.art_loop WHAT
+ARGUMENTS``.
 
-``certify ARCHITECTURE N THREADS SIZES...`` prints noisy forwards a second by batch size, as JSON; ``step ARCHITECTURE
-METHOD IMAGES ROUNDS THREADS`` the seconds of a training step on so many noisy images.
+``certify ARCHITECTURE N THREADS SIZES...`` prints noisy forwards a second by batch size, as JSON;
+``step ARCHITECTURE METHOD IMAGES ROUNDS THREADS`` the seconds of a training step on so many noisy
+images.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def certify(architecture: str, n: str, threads: str, *sizes: str) -> dict[str, f
 
 
 def step(architecture: str, method: str, noisy: str, rounds: str, threads: str) -> float:
-    """Seconds of ``fit`` on one batch, of 256 noisy images or, for MACER, of sixteen copies of each image."""
+    """Seconds of ``fit`` on one batch, of 256 noisy images or, for MACER, of sixteen copies of each
+    image.
+    """
     import numpy as np
     import torch
     from art.estimators.certification import randomized_smoothing as of
@@ -56,7 +60,9 @@ def step(architecture: str, method: str, noisy: str, rounds: str, threads: str) 
     model, _ = network(Architecture(architecture), torch.device("cpu"))
     model = model.to(memory_format=torch.contiguous_format)
     images = int(noisy) // (16 if method == "macer" else 1)
-    x = np.random.default_rng(1).random((images, *Architecture(architecture).shape), dtype=np.float32)
+    x = np.random.default_rng(1).random(
+        (images, *Architecture(architecture).shape), dtype=np.float32
+    )
     y = np.random.default_rng(2).integers(CLASSES, size=images)
     common = {
         "model": model,

@@ -22,7 +22,9 @@ CLASSES, SIGMA, N0, ALPHA = 10, 0.25, 100, 0.001
 ROUNDS = 3
 """Default number of rounds, of which the median is taken."""
 
-ENGINES = [(e, p) for p in ("float32", "bfloat16") for e in ("plain", "folded", "compiled")] + [("quantized", "int8")]
+ENGINES = [(e, p) for p in ("float32", "bfloat16") for e in ("plain", "folded", "compiled")] + [
+    ("quantized", "int8")
+]
 
 
 def engines_on(device: torch.device) -> list[tuple[str, str]]:
@@ -54,14 +56,20 @@ class Architecture(StrEnum):
         return (1, 8, 8) if self == Architecture.smallnet else (3, 32, 32)
 
 
-def network(architecture: Architecture, device: torch.device, seed: int = 0) -> tuple[nn.Module, Tensor]:
-    """A network with random weights whose batch norms have seen noisy images, in eval mode, and an image."""
+def network(
+    architecture: Architecture, device: torch.device, seed: int = 0
+) -> tuple[nn.Module, Tensor]:
+    """A network with random weights whose batch norms have seen noisy images, in eval mode, and an
+    image.
+    """
     import torch
 
     from rs.models import architectures
 
     channels = architecture.shape[0]
-    model = architectures.build(architecture, architecture.shape, CLASSES, [0.5] * channels, [0.25] * channels, seed)
+    model = architectures.build(
+        architecture, architecture.shape, CLASSES, [0.5] * channels, [0.25] * channels, seed
+    )
     rng = torch.Generator().manual_seed(0)
     seen = torch.rand(256, *architecture.shape, generator=rng)
     with torch.no_grad():
@@ -78,7 +86,9 @@ def evenly(count: int, size: int) -> list[int]:
 
 @contextmanager
 def torchs_defaults() -> Iterator[None]:
-    """Convolutions as torch computes them on a GPU unless told otherwise, in TF32, as the field's code has them."""
+    """Convolutions as torch computes them on a GPU unless told otherwise, in TF32, as the field's
+    code has them.
+    """
     import torch
 
     conv = torch.backends.cudnn.conv
@@ -89,8 +99,12 @@ def torchs_defaults() -> Iterator[None]:
         conv.fp32_precision = ours
 
 
-def side_by_side(ways: Mapping[Name, Callable[[], object]], rounds: int, device: str = "cpu") -> dict[Name, float]:
-    """Median seconds of each way over ``rounds`` rounds, in each of which all ways run, one after the other."""
+def side_by_side(
+    ways: Mapping[Name, Callable[[], object]], rounds: int, device: str = "cpu"
+) -> dict[Name, float]:
+    """Median seconds of each way over ``rounds`` rounds, in each of which all ways run, one after
+    the other.
+    """
     seconds: dict[Name, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
@@ -123,7 +137,9 @@ def processor() -> str:
     fields = {key.strip(): value.strip() for key, _, value in pairs}
     name = fields.get("model name") or platform.processor() or platform.machine()
     flags = set(fields.get("flags", "").split())
-    return name + "".join(f", {flag}" for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags)
+    return name + "".join(
+        f", {flag}" for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags
+    )
 
 
 def machine(device: str = "cpu") -> str:

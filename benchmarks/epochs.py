@@ -1,8 +1,10 @@
-"""Seconds of a training epoch of each method of a recipe, side by side: what ACR against training time is drawn by.
+"""Seconds of a training epoch of each method of a recipe, side by side: what ACR against training
+time is drawn by.
 
-``python -m benchmarks.epochs cifar10-cpu --data data/cifar10-cpu --out seconds.csv``. The methods take turns, each with
-a few batches of its last epoch at a time, so that other work on the machine slows all of them alike; seconds are scaled
-to the whole train split. ``python -m stages.tables --epoch-seconds seconds.csv`` draws with them.
+``python -m benchmarks.epochs cifar10-cpu --data data/cifar10-cpu --out seconds.csv``. The methods
+take turns, each with a few batches of its last epoch at a time, so that other work on the machine
+slows all of them alike; seconds are scaled to the whole train split. ``python -m stages.tables
+--epoch-seconds seconds.csv`` draws with them.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ def main(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Methods, with commas; default: all but cat-rs and hard-drop, whose lines are added by hand."
+            help="Methods, with commas; default: all but cat-rs and hard-drop, whose lines are "
+            "added by hand."
         ),
     ] = None,
     sigma: Annotated[float, typer.Option(help="Noise level.")] = 0.5,
     batches: Annotated[int, typer.Option(min=1, help="Batches of a turn.")] = 16,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of each, of which the median is taken.")] = 5,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Turns of each, of which the median is taken.")
+    ] = 5,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
@@ -55,21 +60,32 @@ def main(
     torch.set_num_threads(threads)
     values, train = read_params(params), images.load_images(data, "train")
     more = ("needs_targets", "image_weights")  # such a training has more than its epochs
-    alike = [name for name in METHODS if not any(hasattr(method_class(name), attribute) for attribute in more)]
+    alike = [
+        name
+        for name in METHODS
+        if not any(hasattr(method_class(name), attribute) for attribute in more)
+    ]
     names = methods.split(",") if methods else alike
     turns, scales = {}, {}
     for name in names:
         turns[name], scales[name] = turn(values, dataset, name, sigma, train, batches)
         turns[name]()  # warm
     seconds = side_by_side(turns, rounds)
-    table = pd.DataFrame({"method": names, "seconds": [round(seconds[name] * scales[name], 2) for name in names]})
+    table = pd.DataFrame(
+        {"method": names, "seconds": [round(seconds[name] * scales[name], 2) for name in names]}
+    )
     table.to_csv(out, index=False, lineterminator="\n")
     print(table.to_markdown(index=False))
     print(f"\nmedian of {rounds} turns of {batches} batches each; {machine()}", file=sys.stderr)
 
 
 def turn(
-    values: dict[str, Any], dataset: str, method: str, sigma: float, train: PackedImages, batches: int
+    values: dict[str, Any],
+    dataset: str,
+    method: str,
+    sigma: float,
+    train: PackedImages,
+    batches: int,
 ) -> tuple[Callable[[], None], float]:
     """A turn of a method, ``batches`` of its batches, and how many turns an epoch has."""
     import torch
@@ -79,7 +95,9 @@ def turn(
     from rs.training.trainer import Trainer
 
     recipe, meta = training_recipe(values, dataset, method, sigma), train.meta
-    model = architectures.build(recipe.architecture, meta.shape, len(meta.classes), meta.mean, meta.std, SEED)
+    model = architectures.build(
+        recipe.architecture, meta.shape, len(meta.classes), meta.mean, meta.std, SEED
+    )
     count = min(len(train), batches * recipe.training.batch)
     part = replace(train, images=train.images[:count], labels=train.labels[:count])
     settings = replace(recipe.training, eval_every=0)

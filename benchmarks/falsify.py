@@ -1,23 +1,26 @@
-"""Try to falsify certificates: strong l2 attacks on smoothed classifiers, inside their certified radius and beyond it.
+"""Try to falsify certificates: strong l2 attacks on smoothed classifiers, inside their certified
+radius and beyond it.
 
-``python -m benchmarks.falsify models/digits/*/*/0 weights/digits/*/*.json --data data/digits --out OUT.csv``
+``python -m benchmarks.falsify models/digits/*/*/0 weights/digits/*/*.json --data data/digits --out
+OUT.csv``
 
-A certificate says that the class keeps a probability of at least 1/2 up to its radius R. Each attack looks for a point
-at .9 R or .99 R where it does not. It may leave [0, 1], knows the networks and sigma, and draws its noise anew in each
-step:
+A certificate says that the class keeps a probability of at least 1/2 up to its radius R. Each
+attack looks for a point at .9 R or .99 R where it does not. It may leave [0, 1], knows the networks
+and sigma, and draws its noise anew in each step:
 
-- two ascents of the soft smoothed margin log z_hat_r - log z_hat_y, one to the runner-up of the moment, one from a
-  random start to the second class with sharpened votes (Salman et al. 2019; Athalye et al. 2018: expectation over
-  transformation);
+- two ascents of the soft smoothed margin log z_hat_r - log z_hat_y, one to the runner-up of the
+  moment, one from a random start to the second class with sharpened votes (Salman et al. 2019;
+  Athalye et al. 2018: expectation over transformation);
 - one without gradients, by Stein's identity on the scores of the certified classifier itself.
 
-The worst point is then judged by fresh votes: the class is below one half, or another has more, where an exact
-binomial test says so at 1e-6. Beyond the radius, at 2.5 R, the same attack should succeed: so it is strong.
-Weights that are chosen image by image are solved anew at the attacked point, and attacked through their solution; with
-``--boxed`` among images in [0, 1] alone.
+The worst point is then judged by fresh votes: the class is below one half, or another has more,
+where an exact binomial test says so at 1e-6. Beyond the radius, at 2.5 R, the same attack should
+succeed: so it is strong. Weights that are chosen image by image are solved anew at the attacked
+point, and attacked through their solution; with ``--boxed`` among images in [0, 1] alone.
 
-Rows are written group after group; the same command continues. Gradients are those of the machine that computes them,
-so another one finds other points: its counts can differ by a few, and say what is at least possible.
+Rows are written group after group; the same command continues. Gradients are those of the machine
+that computes them, so another one finds other points: its counts can differ by a few, and say what
+is at least possible.
 """
 
 from __future__ import annotations
@@ -72,7 +75,9 @@ if TYPE_CHECKING:
 INSIDE, BEYOND = (0.9, 0.99), 2.5
 """Distances of attacked points, in certified radii."""
 SMALL = 1e-3
-"""Smaller radii are not attacked: a sum of float32 is rounded by as much as is left between .99 R and R."""
+"""Smaller radii are not attacked: a sum of float32 is rounded by as much as is left between .99 R
+and R.
+"""
 LEVEL = 1e-6
 """Level of the test that says that a certificate is false."""
 N0, N, ALPHA = 100, 1_000, 0.001
@@ -80,23 +85,41 @@ N0, N, ALPHA = 100, 1_000, 0.001
 SCREENED, DOUBTFUL = 200, 0.65
 """Votes that choose the worst point; the share of the class among them above which it holds."""
 JUDGED, CLEAR = 20_000, 500
-"""Fresh votes that judge the worst point; where the first ones leave the class less than 1 - DOUBTFUL."""
+"""Fresh votes that judge the worst point; where the first ones leave the class less than 1 -
+DOUBTFUL.
+"""
 SEED = 1
 STEPS, DRAWS, SCORED, COPIES = 12, 16, 48, 4
-"""Of an attack: steps; draws in each with gradients, and without; perturbed copies that gradients of weights are of."""
+"""Of an attack: steps; draws in each with gradients, and without; perturbed copies that gradients
+of weights are of.
+"""
 Precision = Literal["float32", "bfloat16", "int8"]
-"""Of the attacked classifier; int8 is that of the engine ``quantized``. Gradients are those of float32."""
+"""Of the attacked classifier; int8 is that of the engine ``quantized``. Gradients are those of
+float32.
+"""
 SETTINGS: tuple[tuple[Noise, Precision], ...] = (
     ("gaussian", "float32"),
     ("grid", "float32"),
     ("gaussian", "bfloat16"),
     ("gaussian", "int8"),
 )
-COLUMNS = ("model", "sigma", "classifier", "scope", "noise", "precision", "boxed", "distance", "attacked", "below_half")
+COLUMNS = (
+    "model",
+    "sigma",
+    "classifier",
+    "scope",
+    "noise",
+    "precision",
+    "boxed",
+    "distance",
+    "attacked",
+    "below_half",
+)
 COLUMNS += ("outvoted", "outvoted_anew", "flipped", "least_share", "images")
 
 
-# ---------------------------------------------------------------------------------------------- what is attacked
+# ----------------------------------------------------------------------------------------------
+# what is attacked
 
 
 @dataclass(frozen=True)
@@ -115,13 +138,17 @@ class Fixed:
         """The classifier that is certified, and meets the attacked point."""
         return self.smoothed
 
-    def soft(self, x: Tensor, y: Tensor, indices: Sequence[int], noise: Tensor, beta: float) -> Tensor:
+    def soft(
+        self, x: Tensor, y: Tensor, indices: Sequence[int], noise: Tensor, beta: float
+    ) -> Tensor:
         """Soft smoothed prediction at points (B, C, H, W), with gradients; (B, K)."""
         return soft_probabilities(forward(self.surrogate, x, noise), beta)
 
 
 class AverageLogits(nn.Module):
-    """The logarithm of the members' average softmax: what the gradients of an attack on any rule are of."""
+    """The logarithm of the members' average softmax: what the gradients of an attack on any rule
+    are of.
+    """
 
     def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -129,7 +156,11 @@ class AverageLogits(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of images."""
-        return self.rule.scores(Outputs([member(x) for member in self.members])).clamp_min(LOG_CLAMP).log()
+        return (
+            self.rule.scores(Outputs([member(x) for member in self.members]))
+            .clamp_min(LOG_CLAMP)
+            .log()
+        )
 
 
 def surrogate_of(module: nn.Module) -> nn.Module:
@@ -139,7 +170,9 @@ def surrogate_of(module: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class PerImage:
-    """The classifier whose weights are solved for each image: another one at each point (Algorithm 2 of the paper)."""
+    """The classifier whose weights are solved for each image: another one at each point (Algorithm
+    2 of the paper).
+    """
 
     members: list[nn.Module] = field(repr=False)
     names: list[int]  # of their perturbations
@@ -179,14 +212,20 @@ class PerImage:
         average = SmoothedClassifier(base, self.classes, self.spec.sigma, noise="gaussian")
         return int(average.votes(x, N0, 0, Stream.SELECT, index).argmax())
 
-    def soft(self, x: Tensor, y: Tensor, indices: Sequence[int], noise: Tensor, beta: float) -> Tensor:
-        """Soft smoothed prediction with the weights of each point, with gradients through them; (B, K)."""
+    def soft(
+        self, x: Tensor, y: Tensor, indices: Sequence[int], noise: Tensor, beta: float
+    ) -> Tensor:
+        """Soft smoothed prediction with the weights of each point, with gradients through them; (B,
+        K).
+        """
         p = torch.stack([forward(member, x, noise).double().softmax(-1) for member in self.members])
         mixed = torch.einsum("bl,lbmk->bmk", self.solved(x, y, indices), p)
         return soft_probabilities(mixed.clamp_min(LOG_CLAMP).log(), beta)
 
     def solved(self, x: Tensor, y: Tensor, indices: Sequence[int]) -> Tensor:
-        """Weights (B, L), with gradients: on the members that have any, w is the solution of S w = 1, scaled."""
+        """Weights (B, L), with gradients: on the members that have any, w is the solution of S w =
+        1, scaled.
+        """
         labelled = self.spec.combination.target == "label"
         targets = torch.as_tensor(self.labels[list(indices)]) if labelled else y.cpu()
         p = self._perturbed(x, indices).cpu()  # (B, L, J, K)
@@ -194,8 +233,14 @@ class PerImage:
         form = self.spec.combination.weights
         exact = torch.from_numpy(per_image_weights(z.detach().numpy(), targets.numpy(), form))
         means, centred = z.mean(dim=2), z - z.mean(dim=2, keepdim=True)
-        usable = torch.from_numpy(inverse_square_margins(means.detach().numpy(), targets.numpy())).isfinite().all(-1)
-        a = means.min(dim=1).values.clamp_min(1e-6) ** -2 * (targets[:, None] != torch.arange(p.shape[-1]))
+        usable = (
+            torch.from_numpy(inverse_square_margins(means.detach().numpy(), targets.numpy()))
+            .isfinite()
+            .all(-1)
+        )
+        a = means.min(dim=1).values.clamp_min(1e-6) ** -2 * (
+            targets[:, None] != torch.arange(p.shape[-1])
+        )
         total = torch.einsum("bk,bljk,bmjk->blm", a, centred, centred) / z.shape[2]
         if form == "printed":  # the covariance has the other sign
             total = total * (2 * torch.eye(total.shape[-1], dtype=total.dtype) - 1)
@@ -212,7 +257,12 @@ class PerImage:
         settings = self.settings
         copies = range(min(COPIES, settings.copies))
         return [
-            [perturbed_parameters(member, settings.share, settings.scale, settings.seed, name, copy) for copy in copies]
+            [
+                perturbed_parameters(
+                    member, settings.share, settings.scale, settings.seed, name, copy
+                )
+                for copy in copies
+            ]
             for member, name in zip(self.members, self.names, strict=True)
         ]
 
@@ -220,7 +270,8 @@ class PerImage:
         """``perturbed_probabilities`` with gradients in the images."""
         how = self.settings
         copies = [
-            noisy_copies(one, how.noises, self.spec.sigma, how.seed, i) for one, i in zip(x, indices, strict=True)
+            noisy_copies(one, how.noises, self.spec.sigma, how.seed, i)
+            for one, i in zip(x, indices, strict=True)
         ]
         noisy = torch.cat(copies)
         p = torch.stack(
@@ -237,7 +288,8 @@ class PerImage:
 Attacked = Fixed | PerImage
 
 
-# ----------------------------------------------------------------------------------------------------- attacks
+# -----------------------------------------------------------------------------------------------------
+# attacks
 
 
 class Points(NamedTuple):
@@ -253,13 +305,19 @@ def attacks(attacked: Attacked, points: Points, rng: torch.Generator) -> Iterato
     """Yield perturbations (B, C, H, W) within ``epsilon``, attack by attack."""
 
     def prediction(x: Tensor, beta: float) -> Tensor:
-        noise = attacked.sigma * torch.randn((len(x), DRAWS, *x.shape[1:]), generator=rng, device=x.device)
+        noise = attacked.sigma * torch.randn(
+            (len(x), DRAWS, *x.shape[1:]), generator=rng, device=x.device
+        )
         return attacked.soft(x, points.y, points.indices, noise, beta)
 
     def ascend(start: Tensor, beta: float, rank: int | None) -> Tensor:
         with torch.no_grad():
             z = prediction(points.x, 1.0)
-            fixed = None if rank is None else others(z, points.y).topk(min(rank, z.shape[1] - 1)).indices[:, -1]
+            fixed = (
+                None
+                if rank is None
+                else others(z, points.y).topk(min(rank, z.shape[1] - 1)).indices[:, -1]
+            )
 
         def gradient(x: Tensor) -> Tensor:
             x = x.detach().requires_grad_()
@@ -268,13 +326,24 @@ def attacks(attacked: Attacked, points: Points, rng: torch.Generator) -> Iterato
             margin = z.gather(1, target[:, None]) - z.gather(1, points.y[:, None])
             return torch.autograd.grad(margin.sum(), x)[0]
 
-        return climb(gradient, points, start, rng, boxed=isinstance(attacked, PerImage) and attacked.boxed)
+        return climb(
+            gradient, points, start, rng, boxed=isinstance(attacked, PerImage) and attacked.boxed
+        )
 
     yield ascend(torch.zeros_like(points.x), 1.0, None)
-    start = project(torch.randn(points.x.shape, generator=rng, device=points.x.device), 1.0) * points.epsilon / 2
+    start = (
+        project(torch.randn(points.x.shape, generator=rng, device=points.x.device), 1.0)
+        * points.epsilon
+        / 2
+    )
     yield ascend(start, 4.0, 2)
     if isinstance(attacked, Fixed):
-        yield climb(lambda x: stein(attacked.smoothed, x, points.y, rng), points, torch.zeros_like(points.x), rng)
+        yield climb(
+            lambda x: stein(attacked.smoothed, x, points.y, rng),
+            points,
+            torch.zeros_like(points.x),
+            rng,
+        )
 
 
 def others(z: Tensor, y: Tensor) -> Tensor:
@@ -283,7 +352,12 @@ def others(z: Tensor, y: Tensor) -> Tensor:
 
 
 def climb(
-    gradient: Callable[[Tensor], Tensor], points: Points, u: Tensor, rng: torch.Generator, *, boxed: bool = False
+    gradient: Callable[[Tensor], Tensor],
+    points: Points,
+    u: Tensor,
+    rng: torch.Generator,
+    *,
+    boxed: bool = False,
 ) -> Tensor:
     """Ascend by unit steps of 2 epsilon / T within the ball; and, if ``boxed``, among images."""
     for _ in range(STEPS):
@@ -293,8 +367,12 @@ def climb(
 
 
 def stein(smoothed: SmoothedClassifier, x: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
-    """The gradient of the mean margin under noise without a gradient, E[m(x + e) e] / sigma^2, m = max_others - s_y."""
-    half = smoothed.sigma * torch.randn((len(x), SCORED // 2, *x.shape[1:]), generator=rng, device=x.device)
+    """The gradient of the mean margin under noise without a gradient, E[m(x + e) e] / sigma^2, m =
+    max_others - s_y.
+    """
+    half = smoothed.sigma * torch.randn(
+        (len(x), SCORED // 2, *x.shape[1:]), generator=rng, device=x.device
+    )
     noise = torch.cat([half, -half], dim=1)
     with torch.inference_mode(), evaluating(smoothed.base), autocast(x.device, smoothed.precision):
         scores = forward(smoothed.base, x, noise).float()
@@ -312,7 +390,8 @@ def on_grid_within(u: Tensor, epsilon: float) -> Tensor:
     raise AssertionError("0 is within every radius")
 
 
-# ---------------------------------------------------------------------------------------------------- verdicts
+# ----------------------------------------------------------------------------------------------------
+# verdicts
 
 
 class Verdict(NamedTuple):
@@ -320,18 +399,31 @@ class Verdict(NamedTuple):
 
     share: float  # of the votes
     below_half: bool  # its probability is below one half, at LEVEL
-    outvoted: bool  # that of another class is larger, at LEVEL: the smoothed classifier gives another class
+    # that of another class is larger, at LEVEL: the smoothed classifier gives another class
+    outvoted: bool
     flipped: bool  # and is above one half, at LEVEL
 
 
 def judge(
-    smoothed: SmoothedClassifier, x: Tensor, y: int, rival: int, key: tuple[int, ...], draws: int = JUDGED
+    smoothed: SmoothedClassifier,
+    x: Tensor,
+    y: int,
+    rival: int,
+    key: tuple[int, ...],
+    draws: int = JUDGED,
 ) -> Verdict:
     """Judge a point by fresh votes; ``rival`` is the other class that may have won."""
     counts = smoothed.votes(x, draws, *key)
-    below, above = stats.binom.cdf(counts[y], draws, 0.5), stats.binom.sf(counts[rival] - 1, draws, 0.5)
-    larger = stats.binom.sf(counts[rival] - 1, counts[y] + counts[rival], 0.5)  # given the votes for the two
-    return Verdict(int(counts[y]) / draws, *(bool(p_value <= LEVEL) for p_value in (below, larger, above)))
+    below, above = (
+        stats.binom.cdf(counts[y], draws, 0.5),
+        stats.binom.sf(counts[rival] - 1, draws, 0.5),
+    )
+    larger = stats.binom.sf(
+        counts[rival] - 1, counts[y] + counts[rival], 0.5
+    )  # given the votes for the two
+    return Verdict(
+        int(counts[y]) / draws, *(bool(p_value <= LEVEL) for p_value in (below, larger, above))
+    )
 
 
 def others_of(counts: np.ndarray, y: int, smoothed: SmoothedClassifier) -> np.ndarray:
@@ -363,7 +455,8 @@ class Attempt:
 def falsify(attacked: Attacked, images: Sequence[Certified], seed: int) -> list[Attempt]:
     """Attack certified images at .99 R and at 2.5 R, and judge the worst points.
 
-    At .9 R it is the worst point at .99 R, pulled in. Weights that are solved for images are attacked inside alone.
+    At .9 R it is the worst point at .99 R, pulled in. Weights that are solved for images are
+    attacked inside alone.
     """
     farthest = max(INSIDE)
     distances = (farthest,) if isinstance(attacked, PerImage) else (farthest, BEYOND)
@@ -390,18 +483,27 @@ def falsify(attacked: Attacked, images: Sequence[Certified], seed: int) -> list[
 
 def worst(attacked: Attacked, image: Certified, distance: float, us: Tensor, seed: int) -> Attempt:
     """Judge the perturbation, of several (A, C, H, W), that leaves the class the fewest votes."""
-    index, x, (y, epsilon) = image.index, image.x, (image.certificate.predict, image.certificate.radius * distance)
+    index, x, (y, epsilon) = (
+        image.index,
+        image.x,
+        (image.certificate.predict, image.certificate.radius * distance),
+    )
     if isinstance(attacked, PerImage) and attacked.boxed:
         us = (x + us).clamp(0, 1) - x
     points = x + us
     if isinstance(attacked, Fixed) and attacked.smoothed.noise == "grid":
         us = torch.stack([on_grid_within(u, epsilon) for u in us])
-        points = ((x + us) * LEVELS).round().clamp(0, LEVELS) / LEVELS  # 8-bit images; clamping brings them nearer
+        points = ((x + us) * LEVELS).round().clamp(
+            0, LEVELS
+        ) / LEVELS  # 8-bit images; clamping brings them nearer
         us = points - x
     moved = (points.double() - x.double()).flatten(1).norm(dim=1).max()
     assert distance > 1 or moved < image.certificate.radius
     found = [attacked.at(point, index) for point in points]
-    counts = [at.votes(point, SCREENED, *_key(seed, index, 0)) for at, point in zip(found, points, strict=True)]
+    counts = [
+        at.votes(point, SCREENED, *_key(seed, index, 0))
+        for at, point in zip(found, points, strict=True)
+    ]
     number = int(np.argmin([count[y] for count in counts]))
     share, u, point = float(counts[number][y] / SCREENED), us[number], points[number]
     if share > DOUBTFUL:
@@ -420,7 +522,8 @@ def _key(seed: int, index: int, purpose: int) -> tuple[int, ...]:
     return seed, Stream.PREDICT, index, purpose
 
 
-# ------------------------------------------------------------------------------------------------------- groups
+# -------------------------------------------------------------------------------------------------------
+# groups
 
 
 @dataclass(frozen=True)
@@ -431,14 +534,22 @@ class Group:
     noise: Noise
     precision: Precision
     boxed: bool = False
-    data: Path | None = None  # the prepared data set, whose training images calibrate networks in int8
+    data: Path | None = (
+        None  # the prepared data set, whose training images calibrate networks in int8
+    )
 
-    def attacked(self, test: Images, settings: WeightSettings, device: torch.device) -> tuple[Attacked, str]:
+    def attacked(
+        self, test: Images, settings: WeightSettings, device: torch.device
+    ) -> tuple[Attacked, str]:
         """Load it; and its scope."""
         spec = ensemble_spec.read(Path(self.model)) if self.model.endswith(".json") else None
         if spec and spec.combination.scope == "per-image":
-            members, _ = ensemble_spec.load_members(spec.members, spec.dataset, spec.sigma, Path(self.model), test.meta)
-            names = [zlib.crc32(f"{member.method}-{member.seed}".encode()) for member in spec.members]
+            members, _ = ensemble_spec.load_members(
+                spec.members, spec.dataset, spec.sigma, Path(self.model), test.meta
+            )
+            names = [
+                zlib.crc32(f"{member.method}-{member.seed}".encode()) for member in spec.members
+            ]
             members = [member.to(device) for member in members]
             return PerImage(
                 members, names, test.labels, spec, settings, len(test.meta.classes), self.boxed
@@ -457,7 +568,9 @@ class Group:
         return path.stem if path.suffix == ".json" else "-".join(path.parts[-2:])
 
 
-def attempts_on(attacked: Attacked, test: Images, images: int, device: torch.device) -> list[Attempt]:
+def attempts_on(
+    attacked: Attacked, test: Images, images: int, device: torch.device
+) -> list[Attempt]:
     """Certify so many images, evenly spread, and attack those that are certified."""
     certified = []
     for index in evenly(images, len(test)):
@@ -468,7 +581,9 @@ def attempts_on(attacked: Attacked, test: Images, images: int, device: torch.dev
 
 
 def counted(attempts: Sequence[Attempt], distance: float) -> dict[str, Any]:
-    """Counts of the attempts at a distance, in certified radii; and those that another class outvoted, by image."""
+    """Counts of the attempts at a distance, in certified radii; and those that another class
+    outvoted, by image.
+    """
     verdicts = [attempt.verdict for attempt in attempts]
     return {
         "distance": distance,
@@ -482,14 +597,18 @@ def counted(attempts: Sequence[Attempt], distance: float) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------ summary
+# ------------------------------------------------------------------------------------------------------
+# summary
 
 
 def summary(rows: pd.DataFrame) -> list[str]:
-    """Return the lines of two Markdown tables: classifiers of sound scope, and weights that are chosen by image."""
+    """Return the lines of two Markdown tables: classifiers of sound scope, and weights that are
+    chosen by image.
+    """
     sound, by_image = rows[rows["scope"] != "per-image"], rows[rows["scope"] == "per-image"]
     lines = [
-        "| | certificates | false at .9 R | false at .99 R | rate, at most | least share | below one half at 2.5 R | "
+        "| | certificates | false at .9 R | false at .99 R | rate, at most | least share | below "
+        "one half at 2.5 R | "
         "rate, at least |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
@@ -501,7 +620,8 @@ def summary(rows: pd.DataFrame) -> list[str]:
     lines += [_sound_line("all", sound)] if len(sound) else []
     lines += [
         "",
-        "| weights by image | σ | certified | below one half at .99 R | rate, 95 % | another class at .99 R | "
+        "| weights by image | σ | certified | below one half at .99 R | rate, 95 % | another class "
+        "at .99 R | "
         "with other draws | below one half at .9 R |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
@@ -529,36 +649,63 @@ def _image_line(classifier: str, sigma: float, boxed: bool, rows: pd.DataFrame) 
     count, false = int(far["attacked"]), int(far["below_half"])
     low, high = lower_bound(false, count, 0.025), upper_bound(false, count, 0.025)
     cells = [classifier + (", in [0, 1]" if boxed else ""), str(sigma), str(count), str(false)]
-    cells += [f"{low:.1%} to {high:.1%}", *(str(int(far[name])) for name in ("outvoted", "outvoted_anew"))]
+    cells += [
+        f"{low:.1%} to {high:.1%}",
+        *(str(int(far[name])) for name in ("outvoted", "outvoted_anew")),
+    ]
     return f"| {' | '.join([*cells, str(near['below_half'])])} |"
 
 
 def main(
     models: Annotated[list[str], typer.Argument(help="Model folders, or *.json of ensembles.")],
     data: DataFolder,
-    out: Annotated[Path, typer.Option(dir_okay=False, help="CSV of counts; groups that it has are not run again.")],
-    recipe: Annotated[str, typer.Option(help="Whose section weights says how weights are solved.")] = "digits",
-    images: Annotated[int, typer.Option(min=1, help="Images of each group, evenly spread over the test split.")] = 24,
+    out: Annotated[
+        Path,
+        typer.Option(dir_okay=False, help="CSV of counts; groups that it has are not run again."),
+    ],
+    recipe: Annotated[
+        str, typer.Option(help="Whose section weights says how weights are solved.")
+    ] = "digits",
+    images: Annotated[
+        int, typer.Option(min=1, help="Images of each group, evenly spread over the test split.")
+    ] = 24,
     params: ParamsFile = Path("params.yaml"),
     device: Device = "cpu",
-    boxed: Annotated[bool, typer.Option("--boxed", help="Weights by image: attack among images in [0, 1].")] = False,
+    boxed: Annotated[
+        bool, typer.Option("--boxed", help="Weights by image: attack among images in [0, 1].")
+    ] = False,
 ) -> None:
-    """Attack the certificates of every model with every noise and precision, count the false ones, and print tables."""
-    settings = parameters.load_section(parameters.read_params(params), f"recipes.{recipe}.weights", WeightSettings)
+    """Attack the certificates of every model with every noise and precision, count the false ones,
+    and print tables.
+    """
+    settings = parameters.load_section(
+        parameters.read_params(params), f"recipes.{recipe}.weights", WeightSettings
+    )
     place = device_named(device)
     torch.set_num_threads(1)
     test = load_images(data, "test")
     done = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.exists() else []
     for model in models:
-        per_image = model.endswith(".json") and ensemble_spec.read(Path(model)).combination.scope == "per-image"
+        per_image = (
+            model.endswith(".json")
+            and ensemble_spec.read(Path(model)).combination.scope == "per-image"
+        )
         for noise, precision in SETTINGS[:1] if per_image else SETTINGS:
-            names, key = ("model", "noise", "precision", "boxed"), (model, noise, precision, str(boxed))
+            names, key = (
+                ("model", "noise", "precision", "boxed"),
+                (model, noise, precision, str(boxed)),
+            )
             if any(tuple(str(row[name]) for name in names) == key for row in done):
                 continue
             group = Group(model, noise, precision, boxed, data)
             attacked, scope = group.attacked(test, settings, place)
             attempts = attempts_on(attacked, test, images, place)
-            key = {"model": model, "sigma": attacked.sigma, "classifier": group.name, "scope": scope}
+            key = {
+                "model": model,
+                "sigma": attacked.sigma,
+                "classifier": group.name,
+                "scope": scope,
+            }
             key |= {"noise": noise, "precision": precision, "boxed": boxed}
             done += [
                 key | counted([one for one in attempts if one.distance == at], at)

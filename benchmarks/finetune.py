@@ -1,7 +1,9 @@
-"""What training with noise gives a network that has never seen noise: certificates and CPU seconds, run by run.
+"""What training with noise gives a network that has never seen noise: certificates and CPU seconds,
+run by run.
 
-``python -m benchmarks.finetune DATA WORK --out ROWS``: DATA is a prepared CIFAR-10, WORK keeps models, ROWS one row
-file a run and ``seconds.csv``. Runs follow the order of :data:`RUNS`, in one thread. What is there is not made again.
+``python -m benchmarks.finetune DATA WORK --out ROWS``: DATA is a prepared CIFAR-10, WORK keeps
+models, ROWS one row file a run and ``seconds.csv``. Runs follow the order of :data:`RUNS`, in one
+thread. What is there is not made again.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ NETWORK = "benchmarks.networks:resnet8"
 START_EPOCHS = 5
 METHODS = ("gaussian", "consistency", "smoothadv", "advmacer")
 DENOISERS = ("denoiser-mse", "denoiser-stability")
-DENOISER_SIZE = {"depth": 6, "width": 32}  # of the published ones 17 and 64, which cost fifteen times as much
+DENOISER_SIZE = {
+    "depth": 6,
+    "width": 32,
+}  # of the published ones 17 and 64, which cost fifteen times as much
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,11 @@ class Run:
         return "-".join([*parts, *([] if self.rate is None else [f"rate{self.rate:g}"])])
 
 
-RATES = [Run(0.25, method, 1, rate=rate) for rate in (0.02, 0.1, 0.05, 0.2) for method in ("gaussian", "advmacer")]
+RATES = [
+    Run(0.25, method, 1, rate=rate)
+    for rate in (0.02, 0.1, 0.05, 0.2)
+    for method in ("gaussian", "advmacer")
+]
 """The choice of the recipe's learning rate, by validation images."""
 
 SCRATCH_EPOCHS = {"gaussian": 7, "consistency": 5, "smoothadv": 3, "advmacer": 3}
@@ -54,7 +63,11 @@ RUNS = [
     *[Run(sigma, method, 1) for sigma in (0.25, 0.5) for method in METHODS],
     *[Run(sigma, method, 2) for sigma in (0.25, 0.5) for method in (*METHODS, *DENOISERS)],
     *[Run(sigma, method, 4) for sigma in (0.25, 0.5) for method in METHODS],
-    *[Run(sigma, method, epochs, "random") for sigma in (0.25, 0.5) for method, epochs in SCRATCH_EPOCHS.items()],
+    *[
+        Run(sigma, method, epochs, "random")
+        for sigma in (0.25, 0.5)
+        for method, epochs in SCRATCH_EPOCHS.items()
+    ],
 ]
 """Short ones first, so that those of a shorter time are comparable."""
 
@@ -65,10 +78,15 @@ def main(
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for rows and seconds.csv.")],
     seed: Annotated[int, typer.Option(help="Seed of start and training.")] = 0,
     images: Annotated[int, typer.Option(help="First images to certify.")] = 500,
-    rates: Annotated[bool, typer.Option("--rates", help="Choose the learning rate instead.")] = False,
-    method: Annotated[str | None, typer.Option(help="Training method whose runs are made; default: all.")] = None,
+    rates: Annotated[
+        bool, typer.Option("--rates", help="Choose the learning rate instead.")
+    ] = False,
+    method: Annotated[
+        str | None, typer.Option(help="Training method whose runs are made; default: all.")
+    ] = None,
     accuracies: Annotated[
-        bool, typer.Option("--accuracies", help="Write accuracy.csv of the runs that are there instead.")
+        bool,
+        typer.Option("--accuracies", help="Write accuracy.csv of the runs that are there instead."),
     ] = False,
 ) -> None:
     """Train and certify what is not there yet."""
@@ -89,8 +107,12 @@ def main(
             certify(model, run.sigma, data, rows, settings, "validation" if rates else "test")
 
 
-def write_accuracies(data: Path, work: Path, out: Path, seed: int, network_name: str = NETWORK) -> None:
-    """Add to ``accuracy.csv`` the accuracy on all test images without noise of each run that has rows and a model."""
+def write_accuracies(
+    data: Path, work: Path, out: Path, seed: int, network_name: str = NETWORK
+) -> None:
+    """Add to ``accuracy.csv`` the accuracy on all test images without noise of each run that has
+    rows and a model.
+    """
     import torch
 
     from rs.data.images import load_images
@@ -119,9 +141,16 @@ def read_accuracies(folder: Path) -> dict[str, float]:
 
 
 def train_start(
-    data: Path, out: Path, seed: int, network_name: str = NETWORK, rate: float = 0.2, batch: int = 128
+    data: Path,
+    out: Path,
+    seed: int,
+    network_name: str = NETWORK,
+    rate: float = 0.2,
+    batch: int = 128,
 ) -> None:
-    """Train a network without noise by SGD with crops and flips; the learning rate rises to ``rate`` and falls."""
+    """Train a network without noise by SGD with crops and flips; the learning rate rises to
+    ``rate`` and falls.
+    """
     import torch
     import torch.nn.functional as F
     from safetensors.torch import save
@@ -134,7 +163,9 @@ def train_start(
     images = torch.stack([split.pixels(index) for index in range(len(split))])
     labels, network = torch.as_tensor(split.labels), import_network(network_name)
     side, padded, steps = images.shape[-1], F.pad(images, (4, 4, 4, 4)), len(images) // batch
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    optimizer = torch.optim.SGD(
+        network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True
+    )
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, rate, START_EPOCHS * steps, pct_start=0.2, cycle_momentum=False
     )
@@ -151,7 +182,13 @@ def train_start(
 
 
 def trained_network(
-    run: Run, data: Path, start: Path, out: Path, seed: int, seconds: Path, network_name: str = NETWORK
+    run: Run,
+    data: Path,
+    start: Path,
+    out: Path,
+    seed: int,
+    seconds: Path,
+    network_name: str = NETWORK,
 ) -> nn.Module:
     """Return the network of a run, trained unless it is there."""
     import torch
@@ -172,21 +209,34 @@ def trained_network(
     if not (out / WEIGHTS).exists():
         from_scratch = run.start == "random"
         model = {"network": network_name, "weights": None if from_scratch else str(start)}
-        training = {"epochs": run.epochs, "eval_every": 0} | ({} if run.rate is None else {"learning_rate": run.rate})
+        training = {"epochs": run.epochs, "eval_every": 0} | (
+            {} if run.rate is None else {"learning_rate": run.rate}
+        )
         values = params.for_sigma(params.packaged(), run.sigma, "finetune", nearest=True)
         values = params.replace_in_recipe(values, "finetune", "model", model)
         values = params.replace_in_recipe(values, "finetune", f"{run.method}.training", training)
         if run.method in DENOISERS:
             values = params.replace_in_recipe(values, "finetune", run.method, DENOISER_SIZE)
         recipe = training_recipe(values, "finetune", run.method, run.sigma)
-        options = RunOptions(sigma=run.sigma, seed=seed, device=torch.device("cpu"), from_scratch=from_scratch)
+        options = RunOptions(
+            sigma=run.sigma, seed=seed, device=torch.device("cpu"), from_scratch=from_scratch
+        )
         log = out.with_name(f"{out.name}.log")
-        timed(seconds, f"{run.name}-{seed}", lambda: train_model(recipe, data, options, out=out, log=log))
+        timed(
+            seconds,
+            f"{run.name}-{seed}",
+            lambda: train_model(recipe, data, options, out=out, log=log),
+        )
     return load(out).module
 
 
 def certify(
-    model: nn.Module | Path, sigma: float | None, data: Path, rows: Path, values: dict[str, Any], split: str
+    model: nn.Module | Path,
+    sigma: float | None,
+    data: Path,
+    rows: Path,
+    values: dict[str, Any],
+    split: str,
 ) -> None:
     """Certify images of a split, with alpha = 0.001 and, unless ``values`` has another, n = 1,000."""
     import torch
@@ -204,7 +254,9 @@ def certify(
 
 
 def timed(folder: Path, name: str, work: Callable[[], None]) -> None:
-    """Do a training and write its CPU seconds down; work that continues an earlier process counts what is left."""
+    """Do a training and write its CPU seconds down; work that continues an earlier process counts
+    what is left.
+    """
     began = time.process_time()
     work()
     folder.mkdir(parents=True, exist_ok=True)

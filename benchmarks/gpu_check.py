@@ -1,7 +1,8 @@
-"""What only a GPU can show, checked on one: ``python -m benchmarks.gpu_check`` takes a minute and prints a verdict.
+"""What only a GPU can show, checked on one: ``python -m benchmarks.gpu_check`` takes a minute and
+prints a verdict.
 
-All else is held by ``tests/test_device_placement.py``, which runs every path on a simulated GPU. Exit code 0: all
-checks passed; 1: one failed; 2: there is no GPU.
+All else is held by ``tests/test_device_placement.py``, which runs every path on a simulated GPU.
+Exit code 0: all checks passed; 1: one failed; 2: there is no GPU.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ if TYPE_CHECKING:
 NETWORK = Architecture.resnet20
 
 ROUNDING = 1e-4
-"""Largest difference of logits that counts as float32, of the largest: TF32, with 10 bits, differs by more."""
+"""Largest difference of logits that counts as float32, of the largest: TF32, with 10 bits, differs
+by more.
+"""
 
 TF32_ROUNDING = 1e-2
 """Largest difference of logits that counts as rounding to TF32, of the largest."""
 
 CHECKS: list[tuple[str, tuple[str, ...], Callable[[torch.device], str]]] = []
-"""What is checked, the functions whose lines these are, and the check: device -> what failed, or nothing."""
+"""What is checked, the functions whose lines these are, and the check: device -> what failed, or
+nothing.
+"""
 
 Check = Callable[["torch.device"], str]
 
@@ -52,26 +57,37 @@ def main(device: Annotated[str, typer.Option(help="cuda or cuda:N.")] = "cuda") 
     from rs.runtime.device import device_named
 
     if not torch.cuda.is_available():
-        raise InputError("there must be a CUDA device, but this machine has no CUDA device; nothing was checked")
+        raise InputError(
+            "there must be a CUDA device, but this machine has no CUDA device; nothing was checked"
+        )
     place = device_named(device)
     print("| what | functions | result |\n|---|---|---|")
     failed = 0
     for what, functions, function in CHECKS:
         try:
             said = function(place)
-        except Exception as error:  # a check that cannot run has failed, and the others still say something
+        except (
+            Exception
+        ) as error:  # a check that cannot run has failed, and the others still say something
             said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         failed += bool(said)
-        print(f"| {what} | {', '.join(functions)} | {f'FAILED: {said}' if said else 'passed'} |", flush=True)
+        print(
+            f"| {what} | {', '.join(functions)} | {f'FAILED: {said}' if said else 'passed'} |",
+            flush=True,
+        )
     print(f"\n{machine(place.type)}")
-    verdict = f"{failed} of {len(CHECKS)} checks FAILED" if failed else f"all {len(CHECKS)} checks passed"
+    verdict = (
+        f"{failed} of {len(CHECKS)} checks FAILED" if failed else f"all {len(CHECKS)} checks passed"
+    )
     print(f"verdict: {verdict}")
     if failed:
         sys.exit(1)
 
 
 def apart(one: torch.Tensor, other: torch.Tensor) -> str:
-    """What is wrong where two tensors of logits differ by more than rounding in float32; nothing if they do not."""
+    """What is wrong where two tensors of logits differ by more than rounding in float32; nothing if
+    they do not.
+    """
     difference = relative_difference(one, other)
     return "" if difference <= ROUNDING else f"logits differ by {difference:.2g} of the largest"
 
@@ -113,7 +129,9 @@ def tensor_cores(device: torch.device) -> str:
                 rounded = made.module(x[None]).clone()
             difference = relative_difference(rounded, expected)
             if not ROUNDING < difference < TF32_ROUNDING:
-                return f"with engine {engine} logits in tf32 differ by {difference:.2g} of the largest"
+                return (
+                    f"with engine {engine} logits in tf32 differ by {difference:.2g} of the largest"
+                )
             if said := apart(model(x[None]), expected):
                 return f"after tf32 with engine {engine}, float32 is not float32: {said}"
     return ""
@@ -127,15 +145,26 @@ def noise(device: torch.device) -> str:
     from rs.smoothing.noise import block, grid_block
 
     for drawn in (block, grid_block):
-        first, again, other = (drawn(0, torch.Size((3, 32, 32)), SIGMA, 0, k, device=device) for k in (1, 1, 2))
-        if first.device.type != device.type or not torch.equal(first, again) or torch.equal(first, other):
+        first, again, other = (
+            drawn(0, torch.Size((3, 32, 32)), SIGMA, 0, k, device=device) for k in (1, 1, 2)
+        )
+        if (
+            first.device.type != device.type
+            or not torch.equal(first, again)
+            or torch.equal(first, other)
+        ):
             return f"{drawn.__name__} gives other numbers for one key, or the same for two"
     return ""
 
 
-@check("layers draw the same numbers for a seed, and the generator is restored", "rs.runtime.streams.seeded")
+@check(
+    "layers draw the same numbers for a seed, and the generator is restored",
+    "rs.runtime.streams.seeded",
+)
 def layers(device: torch.device) -> str:
-    """Draw from the global generator of the GPU under one seed twice, the second time around another seed."""
+    """Draw from the global generator of the GPU under one seed twice, the second time around
+    another seed.
+    """
     import torch
 
     from rs.runtime.streams import seeded
@@ -146,13 +175,18 @@ def layers(device: torch.device) -> str:
         with seeded(2, device):
             other = torch.rand(1000, device=device)
         again = torch.rand(1000, device=device)
-    if first.device.type != device.type or not torch.equal(first, again) or torch.equal(first, other):
+    if (
+        first.device.type != device.type
+        or not torch.equal(first, again)
+        or torch.equal(first, other)
+    ):
         return "the generator gives other numbers for one seed, or the same for two"
     return ""
 
 
 @check(
-    "a network compiled with CUDA graphs is the network, in full and in padded batches", "rs.models.backend.compiled"
+    "a network compiled with CUDA graphs is the network, in full and in padded batches",
+    "rs.models.backend.compiled",
 )
 def inference(device: torch.device) -> str:
     """Compare a compiled network with the folded one, on batches one after the other."""
@@ -162,21 +196,26 @@ def inference(device: torch.device) -> str:
 
     model, x = network(NETWORK, device)
     made = {
-        engine: optimize_for_inference(model, engine, "float32", x.shape, device) for engine in ("folded", "compiled")
+        engine: optimize_for_inference(model, engine, "float32", x.shape, device)
+        for engine in ("folded", "compiled")
     }
     if made["compiled"].engine != "compiled":
         return "it was not compiled; the warning above says why"
     batch = made["compiled"].batch or 1
     images = x + SIGMA * torch.randn(2 * batch + 7, *x.shape, device=device)
     with torch.inference_mode():
-        return apart(made["compiled"].module(images), torch.cat([made["folded"].module(p) for p in images.split(100)]))
+        return apart(
+            made["compiled"].module(images),
+            torch.cat([made["folded"].module(p) for p in images.split(100)]),
+        )
 
 
 @check("a compiled training step is the step", "rs.training.attack_backend.begin_step")
 def training(device: torch.device) -> str:
     """Compare the loss of compiled steps, which replay their graphs, with that of plain ones.
 
-    Rounding grows from step to step, but the images of a graph that was not replayed, or of another step, are far off.
+    Rounding grows from step to step, but the images of a graph that was not replayed, or of another
+    step, are far off.
     """
     from pathlib import Path
 
@@ -188,7 +227,9 @@ def training(device: torch.device) -> str:
     data = random_images(NETWORK.shape, 32)
     losses: dict[str, float] = {}
     for engine in ("plain", "compiled"):
-        trainer = own_trainer(network(NETWORK, device)[0], method, data, device, engine, "float32", 64)
+        trainer = own_trainer(
+            network(NETWORK, device)[0], method, data, device, engine, "float32", 64
+        )
         own_epoch(trainer)()
         losses[engine] = trainer.progress.history[-1]["loss"]
     difference = abs(losses["compiled"] - losses["plain"]) / abs(losses["plain"])

@@ -1,9 +1,11 @@
-"""Train and certify on one GPU in minutes: ``python -m benchmarks.gpu_run --data FOLDER --out FOLDER``.
+"""Train and certify on one GPU in minutes: ``python -m benchmarks.gpu_run --data FOLDER --out
+FOLDER``.
 
-The order: the checks of ``benchmarks.gpu_check``, forward passes of two networks in three precisions, a certificate of
-ResNet-110, then trainings, each followed by certificates of the first 500 test images, or of as many as its time
-allows. Each part runs in its own process, so one that fails does not stop the others. Weights, histories and rows go to
-one folder, and the table comes last. ``--rehearse`` runs a small version of everything, on a CPU too.
+The order: the checks of ``benchmarks.gpu_check``, forward passes of two networks in three
+precisions, a certificate of ResNet-110, then trainings, each followed by certificates of the first
+500 test images, or of as many as its time allows. Each part runs in its own process, so one that
+fails does not stop the others. Weights, histories and rows go to one folder, and the table comes
+last. ``--rehearse`` runs a small version of everything, on a CPU too.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ LEVELS: list[tuple[str, float, dict[str, Any], float]] = [
     ("advmacer", 1.0, ADVMACER | {"epsilon": 1.5}, 0.5),
     ("consistency", 0.25, {}, 1.0),
 ]
-"""Trainings in their order: method, noise level, what differs from the recipe, share of the time that is left."""
+"""Trainings in their order: method, noise level, what differs from the recipe, share of the time
+that is left.
+"""
 
 TRAINING: dict[str, Any] = {
     "batch": 1024, "learning_rate": 0.2, "schedule": "linear", "ramp": 0.2, "clip_norm": 1.0, "ema_decay": 0.995,
@@ -63,7 +67,13 @@ SECONDS_PER_EPOCH = 1.1
 REHEARSED_SECONDS, REHEARSED_IMAGES = 2.0, 5
 """Training of a level in a rehearsal, and how many images it certifies."""
 
-REHEARSAL: dict[str, Any] = {"batch": 32, "precision": "float32", "engine": "plain", "eval_images": 5, "eval_n": 100}
+REHEARSAL: dict[str, Any] = {
+    "batch": 32,
+    "precision": "float32",
+    "engine": "plain",
+    "eval_images": 5,
+    "eval_n": 100,
+}
 """Settings of a training that differ in a rehearsal."""
 
 
@@ -72,7 +82,9 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder for weights, histories and rows.")],
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cuda",
     minutes: Annotated[float, typer.Option(min=0.1, help="Time for all parts together.")] = 9.5,
-    rehearse: Annotated[bool, typer.Option("--rehearse", help="Run a small version of every part.")] = False,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Run a small version of every part.")
+    ] = False,
     part: Annotated[str | None, typer.Option(help="Run this part alone, as JSON.")] = None,
 ) -> None:
     """Run the parts one after the other, and print the result of each."""
@@ -93,10 +105,14 @@ def main(
 
 
 def parts(rehearse: bool) -> list[dict[str, Any]]:
-    """Return the settings of all parts in order; ``share`` is a part's share of the time that is left before it."""
+    """Return the settings of all parts in order; ``share`` is a part's share of the time that is
+    left before it.
+    """
     made: list[dict[str, Any]] = [] if rehearse else [{"part": "check", "share": 0.1}]
     for name in ("fastnet", "resnet110"):
-        made.append({"part": "throughput", "architecture": "resnet8" if rehearse else name, "share": 0.1})
+        made.append(
+            {"part": "throughput", "architecture": "resnet8" if rehearse else name, "share": 0.1}
+        )
     big = "resnet8" if rehearse else "resnet110"
     made.append({"part": "certificate", "architecture": big, "small": rehearse, "share": 0.1})
     for method, sigma, own, share in LEVELS:
@@ -113,7 +129,17 @@ def label(settings: dict[str, Any]) -> str:
 
 def in_a_process(data: Path, out: Path, device: str, settings: dict[str, Any], limit: float) -> str:
     """Run one part in a process of its own, and return its last line, or how it failed."""
-    command = [sys.executable, "-m", "benchmarks.gpu_run", "--data", str(data), "--out", str(out), "--device", device]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gpu_run",
+        "--data",
+        str(data),
+        "--out",
+        str(out),
+        "--device",
+        device,
+    ]
     try:
         done = subprocess.run(
             [*command, "--part", json.dumps(settings)],
@@ -129,7 +155,9 @@ def in_a_process(data: Path, out: Path, device: str, settings: dict[str, Any], l
 
 
 def load_images(data: Path) -> tuple[PackedImages, PackedImages, PackedImages]:
-    """Return the images to train on, the 2% of the train split that are held out, and the test images."""
+    """Return the images to train on, the 2% of the train split that are held out, and the test
+    images.
+    """
     from rs.data.images import PackedImages
     from rs.data.parquet import read_parquet
     from rs.data.prepared import Meta, images_fingerprint
@@ -185,8 +213,12 @@ def level(
     return f"{training:.0f} s of training, {history[-1]['epoch']} epochs; {said}"
 
 
-def recipe(method: str, sigma: float, hyperparameters: dict[str, Any], seconds: float, small: bool) -> Recipe:
-    """Return a recipe whose attack reaches its full radius after 60% of the time, at the speed of an H200."""
+def recipe(
+    method: str, sigma: float, hyperparameters: dict[str, Any], seconds: float, small: bool
+) -> Recipe:
+    """Return a recipe whose attack reaches its full radius after 60% of the time, at the speed of
+    an H200.
+    """
     from rs import params
     from rs.methods import method_class
     from rs.training.recipe import training_recipe
@@ -204,7 +236,9 @@ def recipe(method: str, sigma: float, hyperparameters: dict[str, Any], seconds: 
     )
 
 
-def certify(out: Path, name: str, images: PackedImages, device: torch.device, seconds: float, small: bool) -> str:
+def certify(
+    out: Path, name: str, images: PackedImages, device: torch.device, seconds: float, small: bool
+) -> str:
     """Certify the first 500 test images, or as many as the time allows, and write a row for each."""
     import numpy as np
 
@@ -217,7 +251,12 @@ def certify(out: Path, name: str, images: PackedImages, device: torch.device, se
     engine: InferenceEngine = "folded" if small else "compiled"
     made = optimize_for_inference(model, engine, "bfloat16", SHAPE, device, batch)
     classifier = SmoothedClassifier(
-        made.module, len(CLASSES), card.sigma, precision=made.precision, noise="gaussian", batch=batch
+        made.module,
+        len(CLASSES),
+        card.sigma,
+        precision=made.precision,
+        noise="gaussian",
+        batch=batch,
     )
     end = time.monotonic() + seconds
     scores = []
@@ -264,7 +303,9 @@ def throughput(data: Path, out: Path, device: str, *, architecture: str, seconds
     return ", ".join(said)
 
 
-def certificate(data: Path, out: Path, device: str, *, architecture: str, small: bool, seconds: float) -> str:
+def certificate(
+    data: Path, out: Path, device: str, *, architecture: str, small: bool, seconds: float
+) -> str:
     """Return the seconds of one certificate of a network of random weights, in bfloat16."""
     from rs.certification.inference import optimize_for_inference
     from rs.runtime.device import device_named

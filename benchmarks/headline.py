@@ -1,8 +1,10 @@
-"""The figures that decide whether a study takes days: a certificate of n = 100,000, and an epoch of AdvMacer.
+"""The figures that decide whether a study takes days: a certificate of n = 100,000, and an epoch of
+AdvMacer.
 
-``python -m benchmarks.headline --device cuda`` on a machine with a GPU takes some minutes. The paper needs 8.9 seconds
-a certificate, and 372 or 192 seconds an epoch of CIFAR-10 with 8 or 4 draws, on a V100, with ResNet-110. Beside each
-figure stands the field's way, measured in the same run.
+``python -m benchmarks.headline --device cuda`` on a machine with a GPU takes some minutes. The
+paper needs 8.9 seconds a certificate, and 372 or 192 seconds an epoch of CIFAR-10 with 8 or 4
+draws, on a V100, with ResNet-110. Beside each figure stands the field's way, measured in the same
+run.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ IMAGES = 50_000
 """Images of an epoch of CIFAR-10."""
 
 PAPER = {8: 372.0, 4: 192.0}
-"""Seconds an epoch on a V100, by the number of draws (paper, table 2: 15.5 and 8.0 hours for 150 epochs)."""
+"""Seconds an epoch on a V100, by the number of draws (paper, table 2: 15.5 and 8.0 hours for 150
+epochs).
+"""
 
 NOISY = 256
 """Noisy images of a step, however many draws: one shape, so one compilation."""
@@ -40,9 +44,15 @@ NOISY = 256
 
 def main(
     architecture: Annotated[Architecture, typer.Option(help="Network.")] = Architecture.resnet110,
-    n: Annotated[int, typer.Option(min=100, help="Draws of a certificate; seconds are scaled to 100,000.")] = 20_000,
-    batches: Annotated[str, typer.Option(help="Noisy images at once, with commas; multiples of 100.")] = "2700",
-    images: Annotated[int, typer.Option(min=NOISY, help="Images of a piece of an epoch; seconds are scaled.")] = 1280,
+    n: Annotated[
+        int, typer.Option(min=100, help="Draws of a certificate; seconds are scaled to 100,000.")
+    ] = 20_000,
+    batches: Annotated[
+        str, typer.Option(help="Noisy images at once, with commas; multiples of 100.")
+    ] = "2700",
+    images: Annotated[
+        int, typer.Option(min=NOISY, help="Images of a piece of an epoch; seconds are scaled.")
+    ] = 1280,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, of which the median is taken.")] = 3,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cuda",
     params: ParamsFile = Path("params.yaml"),
@@ -58,14 +68,24 @@ def main(
     trained = trainers(model, method, data, where)
     for line in epochs(trained, architecture, method, data, rounds, where):
         print(line, flush=True)
-    print(f"\nseconds an epoch of {IMAGES:,} images, from {images}; AdvMacer, {method.steps} steps of attack\n")
+    print(
+        f"\nseconds an epoch of {IMAGES:,} images, from {images}; AdvMacer, {method.steps} steps "
+        "of attack\n"
+    )
     limits, sizes = roofline.ceilings(where), [int(word) for word in batches.split(",")]
-    print("\n".join(forwards.table(forwards.measure(architecture, n, sizes, where, limits, rounds))))
-    print(f"\n{architecture.value}, {N0} + {n} draws, best of batches {batches}; the paper: 8.9 s on a V100\n")
+    print(
+        "\n".join(forwards.table(forwards.measure(architecture, n, sizes, where, limits, rounds)))
+    )
+    print(
+        f"\n{architecture.value}, {N0} + {n} draws, best of batches {batches}; the paper: 8.9 s on "
+        "a V100\n"
+    )
     print(f"{limits}\n{machine(device)}")
 
 
-def trainers(model: nn.Module, method: AdvMacer, data: PackedImages, device: torch.device) -> dict[str, Trainer]:
+def trainers(
+    model: nn.Module, method: AdvMacer, data: PackedImages, device: torch.device
+) -> dict[str, Trainer]:
     """Our ways of training, warm; their method can be changed."""
     made = {
         f"{engine}, {precision}": own_trainer(model, method, data, device, engine, precision, NOISY)
@@ -93,7 +113,10 @@ def epochs(
             for name, trainer in trained.items():
                 trainer.method = one
                 ways[name] = own_epoch(trainer)
-            seconds = [value * IMAGES / len(data) for value in side_by_side(ways, rounds, device.type).values()]
+            seconds = [
+                value * IMAGES / len(data)
+                for value in side_by_side(ways, rounds, device.type).values()
+            ]
         cells = " | ".join(f"{value:,.1f}" for value in seconds)
         yield f"| {draws} | {cells} | {seconds[0] / seconds[-1]:.1f} | {paper:,.0f} |"
 

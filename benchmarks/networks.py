@@ -25,7 +25,9 @@ def resnet18() -> nn.Module:
 
 
 def vit_tiny() -> nn.Module:
-    """Return timm's ViT-tiny of ten classes for 3 x 32 x 32 pixels in patches of 8 x 8, with random weights."""
+    """Return timm's ViT-tiny of ten classes for 3 x 32 x 32 pixels in patches of 8 x 8, with random
+    weights.
+    """
     from timm import create_model
 
     network = create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, num_classes=10)
@@ -38,7 +40,11 @@ class Grey(nn.Sequential):
     def __init__(self) -> None:
         layers = []
         for before, after in [(1, 32), (32, 64), (64, 128)]:
-            layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+            layers += [
+                nn.Conv2d(before, after, 3, 2, 1, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(),
+            ]
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

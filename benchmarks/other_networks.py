@@ -1,7 +1,9 @@
-"""One epoch of fine-tuning of other networks than ``resnet8``: a ResNet-18, a ViT-tiny and a network of grey images.
+"""One epoch of fine-tuning of other networks than ``resnet8``: a ResNet-18, a ViT-tiny and a
+network of grey images.
 
-``python -m benchmarks.other_networks DATA WORK --out ROWS``: DATA is a prepared CIFAR-10; ROWS gets a folder a network
-with rows, ``seconds.csv`` and ``accuracy.csv``. ``vit_tiny`` needs timm. One thread; what is there is not made again.
+``python -m benchmarks.other_networks DATA WORK --out ROWS``: DATA is a prepared CIFAR-10; ROWS gets
+a folder a network with rows, ``seconds.csv`` and ``accuracy.csv``. ``vit_tiny`` needs timm. One
+thread; what is there is not made again.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ NETWORKS = {
 
 
 def prepare(data: Path, out: Path, network: Network) -> None:
-    """Write the first images of a prepared data set, resized and perhaps in grey, as a data set of their own."""
+    """Write the first images of a prepared data set, resized and perhaps in grey, as a data set of
+    their own.
+    """
     import numpy as np
     from PIL import Image
 
@@ -52,24 +56,36 @@ def prepare(data: Path, out: Path, network: Network) -> None:
         assert isinstance(whole, PackedImages)  # CIFAR-10 is
         pictures = [Image.fromarray(pixels.transpose(1, 2, 0)) for pixels in whole.images[:count]]
         size = (network.side, network.side)
-        resized = [picture.convert("L" if network.is_grey else "RGB").resize(size) for picture in pictures]
-        arrays = np.stack([np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1) for picture in resized])
+        resized = [
+            picture.convert("L" if network.is_grey else "RGB").resize(size) for picture in pictures
+        ]
+        arrays = np.stack(
+            [np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1) for picture in resized]
+        )
         splits[split] = (arrays, whole.labels[:count])
     save_images(out, network.function, splits, whole.meta.classes, source="CIFAR-10, resized")
 
 
 def main(
     data: Annotated[Path, typer.Argument(file_okay=False, help="Prepared CIFAR-10.")],
-    work: Annotated[Path, typer.Argument(file_okay=False, help="Folder for data sets, models and logs.")],
+    work: Annotated[
+        Path, typer.Argument(file_okay=False, help="Folder for data sets, models and logs.")
+    ],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for rows.")],
-    only: Annotated[str | None, typer.Option(help="Function of the one network to train; default: all.")] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Function of the one network to train; default: all.")
+    ] = None,
 ) -> None:
     """Train and certify what is not there yet."""
     import torch
 
     torch.set_num_threads(1)
     for network in [network for network in NETWORKS.values() if only in (None, network.function)]:
-        folder, rows, name = work / network.function, out / network.function, f"benchmarks.networks:{network.function}"
+        folder, rows, name = (
+            work / network.function,
+            out / network.function,
+            f"benchmarks.networks:{network.function}",
+        )
         images, start = folder / "images", folder / "start-0.safetensors"
         if not images.exists():
             prepare(data, images, network)

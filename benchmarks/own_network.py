@@ -1,7 +1,9 @@
-"""The page on training a network of one's own, from rows of ``benchmarks.finetune``: a table and a picture.
+"""The page on training a network of one's own, from rows of ``benchmarks.finetune``: a table and a
+picture.
 
-``python -m benchmarks.own_network``: reads ``reports/rows/finetune`` (rows, ``seconds.csv`` and ``accuracy.csv``), and
-writes ``benchmarks/results/own-network.md`` and ``own-network.svg``. Runs without rows are left out.
+``python -m benchmarks.own_network``: reads ``reports/rows/finetune`` (rows, ``seconds.csv`` and
+``accuracy.csv``), and writes ``benchmarks/results/own-network.md`` and ``own-network.svg``. Runs
+without rows are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +17,15 @@ from statistics import median
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.finetune import DENOISER_SIZE, DENOISERS, RUNS, SCRATCH_EPOCHS, START_EPOCHS, Run, read_accuracies
+from benchmarks.finetune import (
+    DENOISER_SIZE,
+    DENOISERS,
+    RUNS,
+    SCRATCH_EPOCHS,
+    START_EPOCHS,
+    Run,
+    read_accuracies,
+)
 from benchmarks.other_networks import NETWORKS
 from rs.reporting.figures import COLOURS
 from rs.reporting.logs import read_alone
@@ -31,16 +41,19 @@ PAIRS = [
     (Run(0, "advmacer", 1), Run(0, "consistency", 2)),
     (Run(0, "advmacer", 1), Run(0, "smoothadv", 1)),
     (Run(0, "advmacer", 2), Run(0, "smoothadv", 2)),
-    *[(Run(0, method, 2), Run(0, method, epochs, "random")) for method, epochs in SCRATCH_EPOCHS.items()],
+    *[
+        (Run(0, method, 2), Run(0, method, epochs, "random"))
+        for method, epochs in SCRATCH_EPOCHS.items()
+    ],
 ]
-"""Trainings that take about as long, at any noise level; from random weights as long as the start and two epochs."""
+"""Trainings that take about as long, at any noise level; from random weights as long as the start
+and two epochs.
+"""
 
 OTHER_ROWS = Path("reports/rows/other-networks")
 
 RULE = "|---:|---|---|---:|---:|---:|---:|---:|---:|"
-HEADER = (
-    "| sigma | start | method | epochs | seeds | CPU seconds | ACR | accuracy under noise | accuracy without noise |"
-)
+HEADER = "| sigma | start | method | epochs | seeds | CPU seconds | ACR | accuracy under noise | accuracy without noise |"
 
 TEXT = """\
 # What training with noise gives a network that has never seen noise
@@ -86,7 +99,10 @@ def read_groups(folder: Path) -> dict[Run, Group]:
     """Return the results of each run over its seeds, in the order of :data:`RUNS`, by noise level."""
     seconds, groups = epoch_seconds(folder), {}
     for run in sorted(RUNS, key=lambda run: run.sigma):
-        seeds = {path: path.stem.removeprefix(f"{run.name}-") for path in sorted(folder.glob(f"{run.name}-*.tsv"))}
+        seeds = {
+            path: path.stem.removeprefix(f"{run.name}-")
+            for path in sorted(folder.glob(f"{run.name}-*.tsv"))
+        }
         results = [
             replace(
                 read_alone(path),
@@ -104,7 +120,10 @@ def read_groups(folder: Path) -> dict[Run, Group]:
 
 def epoch_seconds(folder: Path) -> dict[str, float]:
     """Return the median CPU seconds of an epoch of each method."""
-    runs, an_epoch = {run.name: run for run in RUNS if run.method}, defaultdict[str, list[float]](list)
+    runs, an_epoch = (
+        {run.name: run for run in RUNS if run.method},
+        defaultdict[str, list[float]](list),
+    )
     for name, seconds in read_seconds(folder).items():
         if run := runs.get(name.rpartition("-")[0]):  # else the seconds are of a start
             an_epoch[str(run.method)].append(seconds / run.epochs)
@@ -112,7 +131,9 @@ def epoch_seconds(folder: Path) -> dict[str, float]:
 
 
 def read_seconds(folder: Path) -> dict[str, float]:
-    """Return the CPU seconds of each training of ``seconds.csv``; those of one that was continued are added."""
+    """Return the CPU seconds of each training of ``seconds.csv``; those of one that was continued
+    are added.
+    """
     return pd.read_csv(folder / "seconds.csv").groupby("run")["cpu_seconds"].sum().to_dict()
 
 
@@ -142,15 +163,28 @@ def differences(groups: dict[Run, Group]) -> list[str]:
     for sigma, (first, second) in product(sorted({run.sigma for run in groups}), PAIRS):
         pair = replace(first, sigma=sigma), replace(second, sigma=sigma)
         if groups.keys() >= {*pair}:
-            seeds = set.intersection(*({result.seed for result in groups[run].results} for run in pair))
-            a, b = (Group(tuple(one for one in groups[run].results if one.seed in seeds)) for run in pair)
-            names = (f"{run.method}, {run.epochs} epoch{'s' * (run.epochs > 1)}, {run.start}" for run in pair)
-            lines.append(f"| {sigma:g} | {' | '.join(names)} | {len(seeds)} | {with_verdict(a.difference_to(b))} |")
+            seeds = set.intersection(
+                *({result.seed for result in groups[run].results} for run in pair)
+            )
+            a, b = (
+                Group(tuple(one for one in groups[run].results if one.seed in seeds))
+                for run in pair
+            )
+            names = (
+                f"{run.method}, {run.epochs} epoch{'s' * (run.epochs > 1)}, {run.start}"
+                for run in pair
+            )
+            lines.append(
+                f"| {sigma:g} | {' | '.join(names)} | {len(seeds)} | "
+                f"{with_verdict(a.difference_to(b))} |"
+            )
     return lines
 
 
 def draw(groups: dict[Run, Group]) -> Figure:
-    """Draw the ACR against the CPU seconds of training: a panel per noise level, a line per method and start."""
+    """Draw the ACR against the CPU seconds of training: a panel per noise level, a line per method
+    and start.
+    """
     sigmas = sorted({run.sigma for run in groups})
     figure = Figure(figsize=(4.5 * len(sigmas), 4.2), layout="constrained")
     for axis, sigma in zip(figure.subplots(1, len(sigmas), squeeze=False)[0], sigmas, strict=True):
@@ -159,27 +193,46 @@ def draw(groups: dict[Run, Group]) -> Figure:
             if run.sigma == sigma:
                 lines.setdefault((run.start, run.method), []).append(group)
         for (start, method), line in lines.items():
-            points = [(group.training_seconds, group.acr.value, group.acr.error_images) for group in line]
+            points = [
+                (group.training_seconds, group.acr.value, group.acr.error_images) for group in line
+            ]
             seconds, acrs, errors = zip(*sorted(points), strict=True)
             colour, name = COLOURS.get(method or "", "#000000"), method or "nothing"
             marker = dict(zip(DENOISERS, "sD", strict=True)).get(method or "", "o")
-            filled, label = (colour, name) if start == "clean" else ("white", f"{name}, from scratch")
-            axis.errorbar(seconds, acrs, errors, color=colour, marker=marker, mfc=filled, capsize=2, label=label)
+            filled, label = (
+                (colour, name) if start == "clean" else ("white", f"{name}, from scratch")
+            )
+            axis.errorbar(
+                seconds,
+                acrs,
+                errors,
+                color=colour,
+                marker=marker,
+                mfc=filled,
+                capsize=2,
+                label=label,
+            )
         axis.set_title(f"σ = {sigma:g}")
         axis.set_xlabel("CPU seconds, without the clean start")
         axis.set_ylabel("ACR")
         axis.set_ylim(bottom=0)
     handles = {
-        label: handle for axis in figure.axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        label: handle
+        for axis in figure.axes
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False, fontsize=8)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside right upper", frameon=False, fontsize=8
+    )
     return figure
 
 
 def page(folder: Path) -> str:
     """Return the page from the files in ``folder``."""
     groups = read_groups(folder)
-    starts = [seconds for name, seconds in read_seconds(folder).items() if name.startswith("start-")]
+    starts = [
+        seconds for name, seconds in read_seconds(folder).items() if name.startswith("start-")
+    ]
     first = next(iter(groups.values())).first
     budget = first.rows.iloc[0]
     return TEXT.format(
@@ -199,10 +252,15 @@ def others(folder: Path) -> str:
     rows, images, n = [], 0, 0
     for name, network in NETWORKS.items():
         groups = read_groups(folder / network.function)
-        rows += [f"| {name} {row}" for row in table_rows(groups, read_accuracies(folder / network.function))]
+        rows += [
+            f"| {name} {row}"
+            for row in table_rows(groups, read_accuracies(folder / network.function))
+        ]
         first = next(iter(groups.values())).first.rows
         images, n = len(first), int(first["n"].max())
-    trained = ", ".join(f"{network.images:,} for {network.function}" for network in NETWORKS.values())
+    trained = ", ".join(
+        f"{network.images:,} for {network.function}" for network in NETWORKS.values()
+    )
     table = "\n".join([f"| network {HEADER}", f"|---{RULE}", *rows])
     return OTHERS_TEXT.format(images=images, n=n, trained=trained, table=table)
 

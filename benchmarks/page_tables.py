@@ -25,7 +25,11 @@ LEVELS = ("0.25", "0.5", "1.0")
 NOISE = [f"σ = {level}" for level in LEVELS]
 DIGITS = (0.25, 0.5)
 """Noise levels of the default run."""
-HEADLINE = ("advmacer x3, cascade", "advmacer x1 + macer x2, radius", "advmacer x1 + macer x2, optimal")
+HEADLINE = (
+    "advmacer x3, cascade",
+    "advmacer x1 + macer x2, radius",
+    "advmacer x1 + macer x2, optimal",
+)
 """Ensembles of the README."""
 MIXED = ("advmacer x1 + macer x2", "advmacer x2 + macer x1")
 ENSEMBLES = ("advmacer x3", "smoothadv x3", "macer x3", *MIXED)
@@ -74,7 +78,9 @@ def rows_of(name: str, folder: Path) -> tuple[list[pd.DataFrame], list[list[int]
     method, _, others = members.partition(" x")
     pattern = f"{name}-?.tsv"
     if rule:
-        pattern = f"{method}-0-1-2.{rule}.tsv" if others == "3" else f"{method}-?+macer-?-?.{rule}.tsv"
+        pattern = (
+            f"{method}-0-1-2.{rule}.tsv" if others == "3" else f"{method}-?+macer-?-?.{rule}.tsv"
+        )
     found = {path.name: path for place in ("pool", ".") for path in (folder / place).glob(pattern)}
     names = sorted(found)
     seeds = [[0, 1, 2] if rule else [int(name[-5])] for name in names]
@@ -154,7 +160,8 @@ def ensembles(committed: Committed, dataset: str, sigma: float | str) -> pd.Data
     return frame[frame.index.isin(ENSEMBLES, level="ensemble")]
 
 
-# ------------------------------------------------------------------------------------------ CIFAR-10
+# ------------------------------------------------------------------------------------------
+# CIFAR-10
 
 
 def cifar10_results(committed: Committed) -> Lines:
@@ -205,7 +212,9 @@ def paired_titles(title: str) -> list[str]:
 def cifar10_mixtures(committed: Committed) -> Lines:
     """Return the ACRs of AdvMacer with CAT-RS, hard-drop or both, and the differences to AdvMacer."""
     lines = [["ensemble of two or three", "weights", *paired_titles("to AdvMacer")]]
-    for others, rule in product(("cat-rs", "hard-drop", "cat-rs + hard-drop"), ("average", "optimal", "radius")):
+    for others, rule in product(
+        ("cat-rs", "hard-drop", "cat-rs + hard-drop"), ("average", "optimal", "radius")
+    ):
         name = f"advmacer + {others}"
         lines.append([name, rule])
         for level in LEVELS:
@@ -224,7 +233,9 @@ def cifar10_more_draws(committed: Committed, level: str, *radii: str) -> Lines:
     ensembles = [f"{method} x3, average" for method in ("smoothadv", "macer", "advmacer")]
     for name in (*committed.methods(), *ensembles):
         frames, seeds = rows_of(name, committed.study(study, level))
-        accuracies = [certified_accuracy(frame, [float(radius) for radius in radii]) for frame in frames]
+        accuracies = [
+            certified_accuracy(frame, [float(radius) for radius in radii]) for frame in frames
+        ]
         shares = [f"{share:.1%}" for share in np.mean(accuracies, axis=0)]
         scores = sample(frames, seeds)
         gain = EMPTY if name == "advmacer" else gain_cell(estimate(scores, reference))
@@ -275,7 +286,8 @@ def cifar10_equal_seconds(committed: Committed) -> Lines:
     return lines
 
 
-# ------------------------------------------------------------------------------------------ warm starts
+# ------------------------------------------------------------------------------------------ warm
+# starts
 
 
 def warm_result(committed: Committed) -> Lines:
@@ -303,7 +315,9 @@ def warm_lengths(committed: Committed) -> Lines:
         "1,704": (f"{warm}/1704-random", f"{warm}/1704-warm"),
     }
     trained = [(*pair, "advmacer", level) for level in LEVELS[:2] for pair in studies.items()]
-    trained += [("852", (longer, warm), method, "0.25") for method in ("gaussian", "macer", "consistency")]
+    trained += [
+        ("852", (longer, warm), method, "0.25") for method in ("gaussian", "macer", "consistency")
+    ]
     lines = [["seconds", "method", "σ", "random weights", "start without noise", "difference"]]
     for seconds, pair, method, level in trained:
         random, started = (one_seed(committed, study, method, level) for study in pair)
@@ -312,7 +326,9 @@ def warm_lengths(committed: Committed) -> Lines:
     return lines
 
 
-def one_seed(committed: Committed, study: str, method: str = "advmacer", level: str = "0.25") -> Sample:
+def one_seed(
+    committed: Committed, study: str, method: str = "advmacer", level: str = "0.25"
+) -> Sample:
     """Return the scores of a method's training with seed 0."""
     frames, seeds = rows_of(method, committed.study(study, level))
     return sample(frames[:1], seeds[:1])
@@ -339,7 +355,9 @@ def warm_controls(committed: Committed) -> Lines:
 
 
 def warm_ensembles(committed: Committed) -> Lines:
-    """Return time, ACR and evaluations of three AdvMacers from random weights, three starts, and one."""
+    """Return time, ACR and evaluations of three AdvMacers from random weights, three starts, and
+    one.
+    """
     seconds_per_epoch = committed.seconds()
     epoch = seconds_per_epoch["advmacer"]
     start = WarmStart().epochs * seconds_per_epoch["gaussian"]
@@ -397,11 +415,17 @@ def paper_scale(committed: Committed) -> Lines:
     paper = pd.read_csv(committed.root / "rs/reporting/published.csv")
     main = paper["table"] == "table_main"
     paper = paper[main & (paper["method"] == "advmacer") & (paper["metric"] == "acr")]
-    lines = [["σ", "seconds of training", "epochs", "test images", "ACR", "clean accuracy", "paper: ACR"]]
+    lines = [
+        ["σ", "seconds of training", "epochs", "test images", "ACR", "clean accuracy", "paper: ACR"]
+    ]
     for level in LEVELS:
-        rows = pd.read_csv(committed.root / f"benchmarks/results/paper-scale/advmacer-{level}.tsv", sep="\t")
+        rows = pd.read_csv(
+            committed.root / f"benchmarks/results/paper-scale/advmacer-{level}.tsv", sep="\t"
+        )
         scores = rows["radius"] * rows["correct"]
-        card = json.loads((committed.root / f"rs/zoo/cifar10-advmacer-{level}/model.json").read_text())
+        card = json.loads(
+            (committed.root / f"rs/zoo/cifar10-advmacer-{level}/model.json").read_text()
+        )
         published = paper.loc[paper["sigma"] == float(level), "value"].item()
         lines.append(
             [

@@ -1,7 +1,7 @@
 """Fill the tables of the pages from committed reports and rows: ``make pages``.
 
-A table stands between ``<!-- generated: NAME ARGUMENTS -->`` and ``<!-- end -->``, which readers of a
-page do not see. NAME is a function of :mod:`benchmarks.page_tables`.
+A table stands between ``<!-- generated: NAME ARGUMENTS -->`` and ``<!-- end -->``, which readers of
+a page do not see. NAME is a function of :mod:`benchmarks.page_tables`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def blocks(page: Path) -> list[re.Match[str]]:
     text = page.read_text(encoding="utf-8")
     found = list(BLOCK.finditer(text))
     if not len(found) == text.count("<!-- generated: ") == text.count("<!-- end -->"):
-        raise InputError(f"{page}: each <!-- generated: NAME --> must have one <!-- end -->; add what is missing")
+        raise InputError(
+            f"{page}: each <!-- generated: NAME --> must have one <!-- end -->; add what is missing"
+        )
     return found
 
 

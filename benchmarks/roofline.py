@@ -1,7 +1,9 @@
-"""How near to the machine's limits: what it can compute and move, and what a forward pass asks of it.
+"""How near to the machine's limits: what it can compute and move, and what a forward pass asks of
+it.
 
-The traffic of a pass is what its operations read and write, as if nothing stayed in a cache; of a compiled one, what
-its convolutions and matrix products read and write, as if all else were fused into them.
+The traffic of a pass is what its operations read and write, as if nothing stayed in a cache; of a
+compiled one, what its convolutions and matrix products read and write, as if all else were fused
+into them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ class Ceilings(NamedTuple):
     peak: dict[str, float]  # operations a second of a matrix product, by precision
 
     def __str__(self) -> str:
-        peaks = ", ".join(f"{value / 1e12:.3g} T operations/s in {name}" for name, value in self.peak.items())
+        peaks = ", ".join(
+            f"{value / 1e12:.3g} T operations/s in {name}" for name, value in self.peak.items()
+        )
         return f"measured limits: copies at {self.bandwidth / 1e9:,.0f} GB/s, {peaks}"
 
 
@@ -35,7 +39,9 @@ class Work(NamedTuple):
 
 
 def ceilings(device: torch.device) -> Ceilings:
-    """Measure them: a copy of some hundred MB; the faster of a product of square matrices and a wide convolution."""
+    """Measure them: a copy of some hundred MB; the faster of a product of square matrices and a
+    wide convolution.
+    """
     import torch
     import torch.nn.functional as F
 
@@ -78,7 +84,9 @@ def work(module: nn.Module, x: torch.Tensor, *, fused: bool = False) -> Work:
             name = function.overloadpacket.__name__
             if function.is_view or (fused and name not in ("convolution", "addmm", "mm")):
                 return out
-            tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, torch.Tensor)]
+            tensors = [
+                leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, torch.Tensor)
+            ]
             Traffic.total += sum(tensor.nbytes for tensor in tensors)
             return out
 

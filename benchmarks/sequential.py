@@ -1,10 +1,11 @@
 """Draws that stopping early saves, replayed on the probabilities that certification logs imply.
 
-``python -m benchmarks.sequential --logs LOGS --rows ROWS``. No network runs: a draw votes for the class of an image
-with the probability p_A behind its published radius. Where the log abstains p_A is unknown, and drawn from
-U(0.30, 0.505). Rows of this project have their votes, which are p_A. The class is taken as chosen rightly; its ``n0``
-draws count. At one radius an image is certified if its class is, right or wrong. Whole tables count right images, as
-they print, and certification with all draws sees the same draws as the ways that stop.
+``python -m benchmarks.sequential --logs LOGS --rows ROWS``. No network runs: a draw votes for the
+class of an image with the probability p_A behind its published radius. Where the log abstains p_A
+is unknown, and drawn from U(0.30, 0.505). Rows of this project have their votes, which are p_A. The
+class is taken as chosen rightly; its ``n0`` draws count. At one radius an image is certified if its
+class is, right or wrong. Whole tables count right images, as they print, and certification with all
+draws sees the same draws as the ways that stop.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ GRID = {0.25: (0.25, 0.5, 0.75), 0.5: (0.5, 1.0, 1.5), 1.0: (0.5, 1.0, 2.0)}
 
 N0, N, ALPHA, BETA = 100, 100_000, 0.001, 0.01
 STAGES, STAGES_BETA = (1_000, 10_000, 125_000), 0.0001
-"""The three stages of Horvath et al. (2022), each on draws of its own, and their level of needless abstentions."""
+"""The three stages of Horvath et al. (2022), each on draws of its own, and their level of needless
+abstentions.
+"""
 
 UNKNOWN = (0.30, 0.505)
 
@@ -69,7 +72,9 @@ class Source(NamedTuple):
     n: int  # draws at most
     p: NDArray[np.float64]  # p_A of the images, (B,)
     correct: NDArray[np.bool_]  # whether the class is right, (B,)
-    skipped: NDArray[np.bool_]  # whether a shortcut skips the draws: the class is known to be wrong, (B,)
+    skipped: NDArray[
+        np.bool_
+    ]  # whether a shortcut skips the draws: the class is known to be wrong, (B,)
 
 
 Way = Callable[[NDArray[np.float64], float, float, np.random.Generator], Replay]
@@ -77,21 +82,37 @@ Way = Callable[[NDArray[np.float64], float, float, np.random.Generator], Replay]
 
 
 def main(
-    logs: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of published logs.")],
-    method: Annotated[str, typer.Option(help="Part of the names of the logs to read.")] = "smoothadv",
-    rows: Annotated[list[Path] | None, typer.Option(exists=True, dir_okay=False, help="Rows with votes.")] = None,
-    images: Annotated[int, typer.Option(min=1, help="Images of each log, from the first on.")] = FIRST,
+    logs: Annotated[
+        Path, typer.Option(exists=True, file_okay=False, help="Folder of published logs.")
+    ],
+    method: Annotated[
+        str, typer.Option(help="Part of the names of the logs to read.")
+    ] = "smoothadv",
+    rows: Annotated[
+        list[Path] | None, typer.Option(exists=True, dir_okay=False, help="Rows with votes.")
+    ] = None,
+    images: Annotated[
+        int, typer.Option(min=1, help="Images of each log, from the first on.")
+    ] = FIRST,
     seed: Annotated[int, typer.Option(min=0, help="Names the draws.")] = 0,
 ) -> None:
-    """Print Markdown tables: mean draws, n0 included, for one radius, for all radii of a table, and for its ACR.
+    """Print Markdown tables: mean draws, n0 included, for one radius, for all radii of a table, and
+    for its ACR.
 
-    And what is lost against all draws: points of the certified share, cells of tables that print otherwise, and ACR.
+    And what is lost against all draws: points of the certified share, cells of tables that print
+    otherwise, and ACR.
     """
-    found = {sigma: probabilities(logs, method, sigma, np.random.default_rng(seed))[:images] for sigma in GRID}
+    found = {
+        sigma: probabilities(logs, method, sigma, np.random.default_rng(seed))[:images]
+        for sigma in GRID
+    }
     cases = [(sigma, radius) for sigma, radii in GRID.items() for radius in radii]
     made = [replays(found[sigma], radius, sigma, seed) for sigma, radius in cases]
     print("\n".join(_table(cases, made)))
-    print(f"\n{method}, up to {images} images a log; alpha {ALPHA}, beta {BETA}; {N0} + at most {N} draws")
+    print(
+        f"\n{method}, up to {images} images a log; alpha {ALPHA}, beta {BETA}; {N0} + at most {N} "
+        "draws"
+    )
     print(f"three stages: {N0} + n draws each, n = {STAGES}, beta {STAGES_BETA}")
     sources = [logged(logs, name, sigma, images) for name in METHODS for sigma in GRID] + [
         kept(path) for path in rows or ()
@@ -102,11 +123,18 @@ def main(
 
 def replays(p: NDArray[np.float64], radius: float, sigma: float, seed: int) -> dict[str, Replay]:
     """What becomes of images of p_A (B,) by every way, "all draws" first, each on draws of its own."""
-    return {name: way(p, radius, sigma, np.random.default_rng([seed, i])) for i, (name, way) in enumerate(WAYS.items())}
+    return {
+        name: way(p, radius, sigma, np.random.default_rng([seed, i]))
+        for i, (name, way) in enumerate(WAYS.items())
+    }
 
 
-def probabilities(logs: Path, method: str, sigma: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """p_A of the images of a log, shape (B,): the share k / n whose certified radius is nearest to the log's."""
+def probabilities(
+    logs: Path, method: str, sigma: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """p_A of the images of a log, shape (B,): the share k / n whose certified radius is nearest to
+    the log's.
+    """
     return _implied(_log(logs, method, sigma), sigma, rng)
 
 
@@ -132,15 +160,25 @@ def _bounds(n: int) -> NDArray[np.float64]:
 
 
 def _full(p: NDArray[np.float64], radius: float, sigma: float, _: np.random.Generator) -> Replay:
-    """CERTIFY: all draws, one bound. Its chance is exact, which leaves less noise in the differences to it."""
+    """CERTIFY: all draws, one bound. Its chance is exact, which leaves less noise in the
+    differences to it.
+    """
     needed = np.searchsorted(_bounds(N), ndtr(radius / sigma))
     return Replay(binom.sf(needed - 1, N, p), np.full(len(p), N0 + N))
 
 
-def _stages(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.Generator) -> Replay:
-    """Adaptive sampling of Horvath et al. (2022): each stage chooses and bounds anew, at its share of the levels."""
+def _stages(
+    p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.Generator
+) -> Replay:
+    """Adaptive sampling of Horvath et al. (2022): each stage chooses and bounds anew, at its share
+    of the levels.
+    """
     p0, last = ndtr(radius / sigma), len(STAGES) - 1
-    certified, draws, open_ = np.zeros(len(p), dtype=bool), np.zeros(len(p), dtype=np.int64), np.arange(len(p))
+    certified, draws, open_ = (
+        np.zeros(len(p), dtype=bool),
+        np.zeros(len(p), dtype=np.int64),
+        np.arange(len(p)),
+    )
     for n in STAGES:
         k = rng.binomial(n, p[open_])
         draws[open_] += N0 + n
@@ -151,12 +189,22 @@ def _stages(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.
     return Replay(certified, draws)
 
 
-def _sequential(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.Generator) -> Replay:
+def _sequential(
+    p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.Generator
+) -> Replay:
     """Runs of ``rs.statistics.sequential``, for all images at once."""
     decider = Decider([radius], sigma, ALPHA, N, beta=BETA)
-    bounds, p0, required_share, times = decider.rule, decider.p0, decider.required_share, decider.times
+    bounds, p0, required_share, times = (
+        decider.rule,
+        decider.p0,
+        decider.required_share,
+        decider.times,
+    )
     certified, draws = np.zeros(len(p), dtype=bool), np.full(len(p), N0 + N)
-    open_, k = np.arange(len(p)), np.zeros(len(p), dtype=np.int64)  # images undecided, and their successes
+    open_, k = (
+        np.arange(len(p)),
+        np.zeros(len(p), dtype=np.int64),
+    )  # images undecided, and their successes
     for check, new in enumerate(np.diff(times, prepend=0)):
         k += rng.binomial(new, p[open_])
         yes, no = bounds.lower(k, check) >= p0, bounds.upper(k, check) < required_share
@@ -169,17 +217,23 @@ def _sequential(p: NDArray[np.float64], radius: float, sigma: float, rng: np.ran
 WAYS: dict[str, Way] = {"all draws": _full, "three stages": _stages, "cumulative": _sequential}
 
 
-def _table(cases: Sequence[tuple[float, float]], made: Sequence[dict[str, Replay]]) -> Iterator[str]:
+def _table(
+    cases: Sequence[tuple[float, float]], made: Sequence[dict[str, Replay]]
+) -> Iterator[str]:
     """Lines of the table: a row for each case, and one for their means."""
     names = [name for name in WAYS if name != "all draws"]
     yield f"| sigma | radius | certified | {' | '.join(f'{name} | lost' for name in names)} |"
     yield f"|---:|---:|---:|{'---:|---:|' * len(names)}"
     for (sigma, radius), replay in zip(cases, made, strict=True):
         cells = (
-            f"{replay[name].draws.mean():,.0f} ({gain(replay, name):.1f}x) | {lost(replay, name):.2f}" for name in names
+            f"{replay[name].draws.mean():,.0f} ({gain(replay, name):.1f}x) | "
+            f"{lost(replay, name):.2f}"
+            for name in names
         )
         yield f"| {sigma} | {radius} | {replay['all draws'].certified.mean():.1%} | {' | '.join(cells)} |"
-    means = ([np.mean([f(replay, name) for replay in made]) for f in (gain, lost)] for name in names)
+    means = (
+        [np.mean([f(replay, name) for replay in made]) for f in (gain, lost)] for name in names
+    )
     yield f"| mean | | | {' | '.join(f'{times:.1f}x | {points:.2f}' for times, points in means)} |"
 
 
@@ -187,16 +241,22 @@ def logged(logs: Path, method: str, sigma: float, images: int) -> Source:
     """The first images of a log."""
     rows = _log(logs, method, sigma)[:images]
     p, right = _implied(rows, sigma, np.random.default_rng(0)), rows["correct"].to_numpy() == 1
-    return Source(f"{method}, log", sigma, N, p, right, ~right & (rows["predict"] != ABSTAIN).to_numpy())
+    return Source(
+        f"{method}, log", sigma, N, p, right, ~right & (rows["predict"] != ABSTAIN).to_numpy()
+    )
 
 
 def kept(path: Path) -> Source:
     """Rows of this project; p_A is the share of votes for the class that the n0 draws chose."""
     rows = certificate_rows.read_rows(path)
     chosen = dense_votes(rows["counts0"]).argmax(axis=1)  # the lowest class of several
-    p = votes_for(votes_of(rows["counts"]), chosen) / np.maximum(rows["n"], 1).to_numpy()  # 0 where n was skipped
+    p = (
+        votes_for(votes_of(rows["counts"]), chosen) / np.maximum(rows["n"], 1).to_numpy()
+    )  # 0 where n was skipped
     right = chosen == rows["label"].to_numpy()
-    return Source(f"{path.stem}, rows", budget(rows, "sigma"), int(budget(rows, "n")), p, right, ~right)
+    return Source(
+        f"{path.stem}, rows", budget(rows, "sigma"), int(budget(rows, "n")), p, right, ~right
+    )
 
 
 class Answered(NamedTuple):
@@ -209,10 +269,15 @@ class Answered(NamedTuple):
 
 
 def answered(source: Source, seed: int) -> Answered:
-    """What becomes of the images by one run for all radii of :data:`TABLE` that n draws can certify."""
+    """What becomes of the images by one run for all radii of :data:`TABLE` that n draws can
+    certify.
+    """
     radii = _possible(source)
     steps = _steps(source, seed)
-    draws, by_radius = np.zeros(len(steps), dtype=np.int64), np.full((len(steps), len(radii)), source.n)
+    draws, by_radius = (
+        np.zeros(len(steps), dtype=np.int64),
+        np.full((len(steps), len(radii)), source.n),
+    )
     yes = np.zeros((len(steps), len(radii)), dtype=bool)
     for image, successes in enumerate(steps):
         run = Decider(radii, source.sigma, ALPHA, source.n, beta=BETA)
@@ -225,20 +290,28 @@ def answered(source: Source, seed: int) -> Answered:
         draws[image], yes[image] = run.draws, np.arange(len(radii)) < run.established
     p_lower = _bounds(source.n)[steps.sum(axis=1)]
     right = source.correct[:, None]
-    return Answered(draws, by_radius, yes & right, (p_lower[:, None] >= ndtr(np.array(radii) / source.sigma)) & right)
+    return Answered(
+        draws,
+        by_radius,
+        yes & right,
+        (p_lower[:, None] >= ndtr(np.array(radii) / source.sigma)) & right,
+    )
 
 
 def fewest(source: Source) -> NDArray[np.float64]:
-    """What no way can take fewer than in the mean, of draws for all radii of :data:`TABLE`, even if it knew p; (B,).
+    """What no way can take fewer than in the mean, of draws for all radii of :data:`TABLE`, even if
+    it knew p; (B,).
 
-    If an event has probability a under p and at most b < a under q, a way that ends knowing whether it happened takes
+    If an event has probability a under p and at most b < a under q, a way that ends knowing whether
+    it happened takes
 
         E_p[draws] KL(p, q) >= kl(a, b) = a ln(a / b) + (1 - a) ln((1 - a) / (1 - b))
 
-    draws (Wald 1945). The events are "yes" to p_k, of probability alpha at most under p_k, and as probable under p as
-    with all draws, so that tables print the same; and giving up a radius that all draws certify at the share w_k, of
-    probability beta at most under w_k. What neither says yes nor gives up takes all draws. Of the probabilities of
-    giving up that which takes the fewest counts.
+    draws (Wald 1945). The events are "yes" to p_k, of probability alpha at most under p_k, and as
+    probable under p as with all draws, so that tables print the same; and giving up a radius that
+    all draws certify at the share w_k, of probability beta at most under w_k. What neither says yes
+    nor gives up takes all draws. Of the probabilities of giving up that which takes the fewest
+    counts.
     """
     radii = _possible(source)
     p0, p, n = ndtr(np.array(radii) / source.sigma), source.p[:, None], source.n
@@ -248,15 +321,21 @@ def fewest(source: Source) -> NDArray[np.float64]:
     steps = np.linspace(0, 1, 201)
     no = np.full(certain.shape, np.inf)
     for less, more in pairwise(steps):
-        given_up = np.where(p < share, _needed(np.array(less), BETA, p, share), np.inf if less > BETA else 0.0)
+        given_up = np.where(
+            p < share, _needed(np.array(less), BETA, p, share), np.inf if less > BETA else 0.0
+        )
         no = np.minimum(no, np.maximum(given_up, n * np.clip(1 - more - certain, 0, None)))
     return np.minimum(np.maximum(yes, no).max(axis=1), n)
 
 
-def _needed(a: NDArray[np.float64], b: float, p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
+def _needed(
+    a: NDArray[np.float64], b: float, p: NDArray[np.float64], q: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Draws that an event of probability a under p and at most b under q takes, where p is not q."""
     both = rel_entr(p, q) + rel_entr(1 - p, 1 - q)
-    return np.where(a > b, rel_entr(a, b) + rel_entr(1 - a, 1 - b), 0.0) / np.where(both > 0, both, np.inf)
+    return np.where(a > b, rel_entr(a, b) + rel_entr(1 - a, 1 - b), 0.0) / np.where(
+        both > 0, both, np.inf
+    )
 
 
 def _possible(source: Source) -> list[float]:
@@ -267,7 +346,9 @@ def _possible(source: Source) -> list[float]:
 def averages(
     source: Source, error: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Draws, radius times correct, and the same with all draws, of each image (B,), by runs that may lose ``error``."""
+    """Draws, radius times correct, and the same with all draws, of each image (B,), by runs that
+    may lose ``error``.
+    """
     steps = _steps(source, seed)
     draws, scores = np.zeros(len(steps), dtype=np.int64), np.zeros(len(steps))
     for image, successes in enumerate(steps):
@@ -296,7 +377,10 @@ def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
     for source in sources:
         found = answered(source, seed)
         lost = 100 * (found.by_all.mean(axis=0) - found.yes.mean(axis=0)).mean()
-        digits = [[f"{share:.1%}" for share in cells[:FIRST].mean(axis=0)] for cells in (found.yes, found.by_all)]
+        digits = [
+            [f"{share:.1%}" for share in cells[:FIRST].mean(axis=0)]
+            for cells in (found.yes, found.by_all)
+        ]
         differ = sum(one != other for one, other in zip(*digits, strict=True))
         cells = [f"{draws:,.0f}" for draws in N0 + found.by_radius.mean(axis=0)]
         cells += [""] * (len(TABLE) - len(cells))
@@ -318,12 +402,16 @@ def _averages(sources: Sequence[Source], seed: int) -> Iterator[str]:
     for source, error in product(sources, ERRORS):
         draws, scores, whole = averages(source, error * source.sigma, seed)
         acr = f"{whole.mean():.4f} ± {whole.std(ddof=1) / FIRST**0.5:.4f}"
-        short = f"{error * source.sigma:g} | {_spent(source, draws)} | {(whole - scores).mean():.4f}"
+        short = (
+            f"{error * source.sigma:g} | {_spent(source, draws)} | {(whole - scores).mean():.4f}"
+        )
         yield f"| {source.name} | {source.sigma} | {source.n:,} | {acr} | {short} |"
 
 
 def _spent(source: Source, draws: NDArray[np.int64] | NDArray[np.float64]) -> str:
-    """Two cells: mean draws of all images, and with those of wrong classes skipped, as times fewer than all."""
+    """Two cells: mean draws of all images, and with those of wrong classes skipped, as times fewer
+    than all.
+    """
     means = (N0 + draws.mean(), N0 + (draws * ~source.skipped).mean())
     return " | ".join(f"{mean:,.0f} ({(N0 + source.n) / mean:.1f}x)" for mean in means)
 

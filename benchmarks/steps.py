@@ -1,9 +1,10 @@
-"""Milliseconds of a training step of each method: the field's way, ART, and every engine of this project.
+"""Milliseconds of a training step of each method: the field's way, ART, and every engine of this
+project.
 
-``python -m benchmarks.steps --architecture resnet20``. The steps are those of the recipe `cifar10` at sigma 0.25: 256
-noisy images each, MACER's 1,024. All ways run side by side, interleaved; the field's in a process of its own, as its
-users run it, and on a CPU once more in ours, whose memory is kept; ART in a process of its own, after the others.
-Images and labels are random.
+``python -m benchmarks.steps --architecture resnet20``. The steps are those of the recipe `cifar10`
+at sigma 0.25: 256 noisy images each, MACER's 1,024. All ways run side by side, interleaved; the
+field's in a process of its own, as its users run it, and on a CPU once more in ours, whose memory
+is kept; ART in a process of its own, after the others. Images and labels are random.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ import typer
 
 from benchmarks.apart import apart
 from benchmarks.art_loop import in_art
-from benchmarks.common import CLASSES, ENGINES, SIGMA, Architecture, machine, network, side_by_side, torchs_defaults
+from benchmarks.common import (
+    CLASSES,
+    ENGINES,
+    SIGMA,
+    Architecture,
+    machine,
+    network,
+    side_by_side,
+    torchs_defaults,
+)
 from rs.command_line.shell import ParamsFile, run
 
 if TYPE_CHECKING:
@@ -39,7 +49,9 @@ REFERENCE = "the field's way, torch's float32"
 KEPT = "the field's way, memory kept"
 ART = "ART, float32"
 IN_ART = ("gaussian", "smoothadv", "macer")
-"""Methods ART has; its SmoothAdv takes one draw only, so its step is of as many images as ours is of noisy ones."""
+"""Methods ART has; its SmoothAdv takes one draw only, so its step is of as many images as ours is
+of noisy ones.
+"""
 
 Way = Callable[[], float]
 """Takes the steps of an epoch, and returns their mean loss."""
@@ -48,13 +60,18 @@ Way = Callable[[], float]
 def main(
     architecture: Annotated[Architecture, typer.Option(help="Network.")] = Architecture.resnet20,
     methods: Annotated[str | None, typer.Option(help="Methods, with commas; default: all.")] = None,
-    images: Annotated[int | None, typer.Option(min=1, help="Images of a step, instead of the recipe's.")] = None,
+    images: Annotated[
+        int | None, typer.Option(min=1, help="Images of a step, instead of the recipe's.")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, of which the median is taken.")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = os.cpu_count() or 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     engines: Annotated[str, typer.Option(help="Engines, with commas.")] = "plain,folded,compiled",
     art: Annotated[
-        Path | None, typer.Option(help="Python of an environment with this project and adversarial-robustness-toolbox.")
+        Path | None,
+        typer.Option(
+            help="Python of an environment with this project and adversarial-robustness-toolbox."
+        ),
     ] = None,
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
@@ -71,17 +88,25 @@ def main(
     chosen = [one for one in ENGINES if one[0] in engines.split(",")]
     ours = [KEPT] if where.type == "cpu" else []
     names = [REFERENCE, *ours, *([ART] if art else []), *(", ".join(one) for one in chosen)]
-    print(f"| method | noisy images | {' | '.join(names)} | the fastest: times faster than the field's |")
+    print(
+        f"| method | noisy images | {' | '.join(names)} | the fastest: times faster than the "
+        "field's |"
+    )
     print(f"|---|---:|{'---:|' * len(names)}---:|")
     for name in methods.split(",") if methods else METHODS:
         recipe = training_recipe(read_params(params), "cifar10", name, SIGMA)
         steps_per_batch, draws = recipe.method.steps_per_batch, getattr(recipe.method, "draws", 1)
         size = images or recipe.training.batch // steps_per_batch
         with steps(architecture, recipe.method, size, where, chosen) as ways:
-            seconds = {way: value / steps_per_batch for way, value in side_by_side(ways, rounds, device).items()}
+            seconds = {
+                way: value / steps_per_batch
+                for way, value in side_by_side(ways, rounds, device).items()
+            }
         ratio = seconds[REFERENCE] / min(seconds[", ".join(one)] for one in chosen)
         if art is not None and name in IN_ART:
-            seconds[ART] = json.loads(in_art(art, "step", architecture.value, name, size * draws, rounds, threads))
+            seconds[ART] = json.loads(
+                in_art(art, "step", architecture.value, name, size * draws, rounds, threads)
+            )
         cells = [f"{1e3 * seconds[way]:,.1f}" if way in seconds else "" for way in names]
         print(f"| {name} | {size * draws:,} | {' | '.join(cells)} | {ratio:.1f} |", flush=True)
     print(f"\nms a step, {architecture.value}, median of {rounds} rounds")
@@ -90,9 +115,15 @@ def main(
 
 @contextmanager
 def steps(
-    architecture: Architecture, method: Method, images: int, device: torch.device, engines: list[tuple[str, str]]
+    architecture: Architecture,
+    method: Method,
+    images: int,
+    device: torch.device,
+    engines: list[tuple[str, str]],
 ) -> Iterator[dict[str, Way]]:
-    """Ways of an epoch of one batch, of ``images`` images a step; each has a network of its own, and is warm."""
+    """Ways of an epoch of one batch, of ``images`` images a step; each has a network of its own,
+    and is warm.
+    """
     data = random_images(architecture.shape, images * method.steps_per_batch)
     with apart(device, field_alone, architecture, method, data, len(data)) as ways:
         model, _ = network(architecture, device)
@@ -131,8 +162,12 @@ def random_images(shape: tuple[int, ...], count: int) -> PackedImages:
     return PackedImages(meta, pixels, labels)
 
 
-def field_steps(model: nn.Module, method: Method, data: PackedImages, device: torch.device, batch: int) -> Way:
-    """An epoch as the field's code takes it: channels first, the optimiser's class, each loss fetched at once."""
+def field_steps(
+    model: nn.Module, method: Method, data: PackedImages, device: torch.device, batch: int
+) -> Way:
+    """An epoch as the field's code takes it: channels first, the optimiser's class, each loss
+    fetched at once.
+    """
     import torch
 
     from rs.runtime.streams import Stream, stream
@@ -159,20 +194,30 @@ def field_steps(model: nn.Module, method: Method, data: PackedImages, device: to
 
 
 def own_trainer(
-    model: nn.Module, method: Method, data: PackedImages, device: torch.device, engine: str, precision: str, batch: int
+    model: nn.Module,
+    method: Method,
+    data: PackedImages,
+    device: torch.device,
+    engine: str,
+    precision: str,
+    batch: int,
 ) -> Trainer:
     """A training of a copy of the model."""
     from rs.params import read_params
     from rs.training.recipe import RunOptions, training_recipe
     from rs.training.trainer import Trainer
 
-    published = training_recipe(read_params(Path("params.yaml")), "cifar10", "gaussian", SIGMA).training
+    published = training_recipe(
+        read_params(Path("params.yaml")), "cifar10", "gaussian", SIGMA
+    ).training
     settings = replace(
         published, epochs=1, batch=batch, learning_rate=0.01, milestones=[], precision=precision, engine=engine,
         eval_every=0,
     )  # fmt: skip
     own = copy.deepcopy(model).train()
-    return Trainer(own, method, data, data, settings, RunOptions(sigma=SIGMA, seed=0, device=device))
+    return Trainer(
+        own, method, data, data, settings, RunOptions(sigma=SIGMA, seed=0, device=device)
+    )
 
 
 def own_epoch(trainer: Trainer) -> Way:

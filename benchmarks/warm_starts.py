@@ -1,6 +1,8 @@
-"""The picture of docs/warm-starts.md: ACR against the seconds of a training, with and without a start without noise.
+"""The picture of docs/warm-starts.md: ACR against the seconds of a training, with and without a
+start without noise.
 
-``python -m benchmarks.warm_starts``: reads the committed rows of both and writes ``docs/warm-starts.svg``.
+``python -m benchmarks.warm_starts``: reads the committed rows of both and writes
+``docs/warm-starts.svg``.
 """
 
 from __future__ import annotations
@@ -40,19 +42,27 @@ def trainings(random: Path, warm: Path, epoch_seconds: Path) -> Iterator[Trainin
 
     Args:
         random: Unpacked rows of the study, whose trainings start from random weights.
-        warm: Unpacked rows of those with a start; in it ``SECONDS-warm`` and ``SECONDS-random`` are of other lengths.
+        warm: Unpacked rows of those with a start; in it ``SECONDS-warm`` and ``SECONDS-random`` are
+            of other lengths.
         epoch_seconds: Seconds of an epoch of each method.
     """
     seconds_per_epoch = pd.read_csv(epoch_seconds, index_col="method")["seconds"]
     folders = {random: False, warm: True}
-    folders |= {folder: not folder.name.endswith("-random") for folder in sorted(warm.glob("[0-9]*-*"))}
+    folders |= {
+        folder: not folder.name.endswith("-random") for folder in sorted(warm.glob("[0-9]*-*"))
+    }
     for level in LEVELS:
-        methods = {path.stem.removesuffix("-2") for path in (warm / "results/cifar10-cpu" / level).glob("*-2.tsv")}
+        methods = {
+            path.stem.removesuffix("-2")
+            for path in (warm / "results/cifar10-cpu" / level).glob("*-2.tsv")
+        }
         for method in sorted(methods):
             for folder, is_warm in folders.items():
                 results = folder / "results/cifar10-cpu" / level
                 paths = {
-                    path.stem: path for where in ("pool", ".") for path in (results / where).glob(f"{method}-?.tsv")
+                    path.stem: path
+                    for where in ("pool", ".")
+                    for path in (results / where).glob(f"{method}-?.tsv")
                 }
                 if paths:
                     history = folder / "logs/cifar10-cpu" / level / method / "0/history.csv"
@@ -60,7 +70,11 @@ def trainings(random: Path, warm: Path, epoch_seconds: Path) -> Iterator[Trainin
                     rows = [certificate_rows.read_rows(path) for _, path in sorted(paths.items())]
                     acr = estimate(sample(rows, [[seed] for seed in range(len(rows))]))
                     yield Training(
-                        method, is_warm, level, seconds + is_warm * START_EPOCHS * seconds_per_epoch["gaussian"], acr
+                        method,
+                        is_warm,
+                        level,
+                        seconds + is_warm * START_EPOCHS * seconds_per_epoch["gaussian"],
+                        acr,
                     )
 
 
@@ -70,7 +84,9 @@ def draw(points: list[Training]) -> Figure:
     for axis, level in zip(figure.subplots(1, len(LEVELS), squeeze=False)[0], LEVELS, strict=True):
         here = [point for point in points if point.level == level]
         for method, is_warm in sorted({(point.method, point.is_warm) for point in here}):
-            line = sorted(point for point in here if (point.method, point.is_warm) == (method, is_warm))
+            line = sorted(
+                point for point in here if (point.method, point.is_warm) == (method, is_warm)
+            )
             errors = [max(point.acr.error_images, point.acr.error or 0) for point in line]
             axis.errorbar(
                 [point.seconds for point in line],
@@ -88,7 +104,9 @@ def draw(points: list[Training]) -> Figure:
         axis.set_xlim(0, 1.1 * max(point.seconds for point in here))
     figure.axes[0].set_ylabel("ACR")
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=len(labels))
+    figure.legend(
+        handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=len(labels)
+    )
     return figure
 
 

@@ -31,14 +31,18 @@ FROM_ROOT = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changes":
 
 
 def read_page(app: Sphinx, page: str, source: list[str]) -> None:
-    """Put a file of the root folder before what ``docs`` has of its page, and make links between both kinds work."""
+    """Put a file of the root folder before what ``docs`` has of its page, and make links between
+    both kinds work.
+    """
     if page in FROM_ROOT:
         text = (ROOT / FROM_ROOT[page]).read_text(encoding="utf-8")
         source[0] = re.sub(r"\]\((?!https?:|#)", "](../", text) + "\n" + source[0]
     source[0] = source[0].replace("](../docs/", "](")
     for name, file in FROM_ROOT.items():
         source[0] = source[0].replace(f"](../{file}", f"]({name}.md")
-    source[0] = re.sub(r"\]\((\.\./[^)#]+\.md)", r"](path:\1", source[0])  # files to look at, not pages
+    source[0] = re.sub(
+        r"\]\((\.\./[^)#]+\.md)", r"](path:\1", source[0]
+    )  # files to look at, not pages
 
 
 def setup(app: Sphinx) -> None:

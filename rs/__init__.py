@@ -11,10 +11,11 @@ class 1, l2 radius 0.6158 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0
 >>> [certificate.predict for certificate in smoothed.certify_many([image, 255 - image])]
 [1, 0]
 
-The smoothed classifier gives this class to every image within the radius, with probability at least 1 - alpha over the
-noise that was drawn. The class is ``rs.ABSTAIN`` where none is certified.
+The smoothed classifier gives this class to every image within the radius, with probability at least
+1 - alpha over the noise that was drawn. The class is ``rs.ABSTAIN`` where none is certified.
 
-One package a concept; docs/architecture.md draws them, and tests/test_imports.py holds which may import which:
+One package a concept; docs/architecture.md draws them, and tests/test_imports.py holds which may
+import which:
 
     statistics      bounds, radii and tests, without torch and without files
     study           what params.yaml declares

@@ -19,12 +19,15 @@ def install_command(extra: str) -> str:
 class InputError(ValueError):
     """A user's mistake; the message says what must hold, what came, and what to do.
 
-    Stages print it as one line and exit with code 2. Everything else that goes wrong keeps its traceback.
+    Stages print it as one line and exit with code 2. Everything else that goes wrong keeps its
+    traceback.
     """
 
 
 class NotDeterministicError(InputError):
-    """A classifier that is not one function of each image; nothing that was computed with it counts."""
+    """A classifier that is not one function of each image; nothing that was computed with it
+    counts.
+    """
 
 
 class InputWarning(UserWarning):
@@ -56,7 +59,8 @@ def one_line(error: BaseException) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a question that ends a message about an unknown name; empty if no known one is close to it.
+    """Return a question that ends a message about an unknown name; empty if no known one is close
+    to it.
 
     >>> did_you_mean("modl", ["model", "train"]), did_you_mean("x", ["model"])
     ("; did you mean 'model'?", '')

@@ -5,16 +5,31 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Batch, DataFolder, Device, EnsemblesFolder, ParamsFile, launch, parameters, run
+from rs.command_line.shell import (
+    Batch,
+    DataFolder,
+    Device,
+    EnsemblesFolder,
+    ParamsFile,
+    launch,
+    parameters,
+    run,
+)
 
 
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
     ensembles: EnsemblesFolder,
-    weights: Annotated[Path, typer.Option(file_okay=False, help="Folder of weights that stages.weights wrote.")],
+    weights: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder of weights that stages.weights wrote.")
+    ],
     data: DataFolder,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for rows, one file per classifier.")],
-    times: Annotated[Path, typer.Option(file_okay=False, help="Folder for the seconds that certificates take.")],
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for rows, one file per classifier.")
+    ],
+    times: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for the seconds that certificates take.")
+    ],
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
     batch: Batch = None,

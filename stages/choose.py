@@ -9,11 +9,21 @@ import typer
 from rs.command_line.shell import ParamsFile, run
 from rs.errors import InputError
 
-GRID = ("sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "ensembles")
+GRID = (
+    "sigmas",
+    "methods",
+    "methods_with_targets",
+    "seeds",
+    "members",
+    "member_seeds",
+    "ensembles",
+)
 
 
 def main(
-    dataset: Annotated[str, typer.Argument(help="Name of a recipe; grids.DATASET has its keys of the grid.")],
+    dataset: Annotated[
+        str, typer.Argument(help="Name of a recipe; grids.DATASET has its keys of the grid.")
+    ],
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Write DATASET into `dataset` of the parameters, and grids.DATASET over the keys of the grid."""
@@ -34,7 +44,8 @@ def main(
 
 
 def with_values(text: str, changes: dict[str, Any]) -> str:
-    """Return YAML with other values at its top level; all else stays, comments too, and values that are equal already.
+    """Return YAML with other values at its top level; all else stays, comments too, and values that
+    are equal already.
 
     >>> print(with_values("dataset: digits  # which\\nlimit: null\\nsigmas:\\n  - 0.5\\n", {"sigmas": [1.0]}), end="")
     dataset: digits  # which
@@ -48,7 +59,8 @@ def with_values(text: str, changes: dict[str, Any]) -> str:
     yaml.preserve_quotes, yaml.width = True, 2**16
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.representer.add_representer(
-        type(None), lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null")
+        type(None),
+        lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null"),
     )
     values = yaml.load(text)
     for key, value in changes.items():

@@ -11,13 +11,20 @@ from rs.command_line.shell import ParamsFile, register_network_of, run
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
     sigma: Annotated[float, typer.Option(help="Noise std of the members, in pixels of [0, 1].")],
-    models: Annotated[Path, typer.Option(file_okay=False, help="Folder of the models METHOD/SEED.")],
+    models: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder of the models METHOD/SEED.")
+    ],
     out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder to write: one *.json per ensemble, and pool.json.")
+        Path,
+        typer.Option(
+            file_okay=False, help="Folder to write: one *.json per ensemble, and pool.json."
+        ),
     ],
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
-    """Make every ensemble that the parameters declare, after checking that its members exist and fit each other."""
+    """Make every ensemble that the parameters declare, after checking that its members exist and
+    fit each other.
+    """
     from rs.ensemble.declare import write_ensembles
     from rs.params import read_params
 

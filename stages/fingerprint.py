@@ -1,4 +1,6 @@
-"""Write down what cells depend on beside files: code, versions, raw data, merged parameters. It always runs, first."""
+"""Write down what cells depend on beside files: code, versions, raw data, merged parameters. It
+always runs, first.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,28 +11,40 @@ from rs.command_line.shell import ParamsFile, run
 
 
 def main(
-    dataset: Annotated[str, typer.Option(help="Data set: a key of datasets and recipes in the parameters.")],
+    dataset: Annotated[
+        str, typer.Option(help="Data set: a key of datasets and recipes in the parameters.")
+    ],
     prepared: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder of the prepared data set, used where raw data are absent.")
+        Path,
+        typer.Option(
+            file_okay=False, help="Folder of the prepared data set, used where raw data are absent."
+        ),
     ],
     out: Annotated[
         Path,
         typer.Option(
             file_okay=False,
-            help="Folder to write: code/STAGE, code/methods/METHOD, versions, raw/DATASET, ... as *.json.",
+            help="Folder to write: code/STAGE, code/methods/METHOD, versions, raw/DATASET, ... as "
+            "*.json.",
         ),
     ],
     params: ParamsFile = Path("params.yaml"),
-    root: Annotated[Path, typer.Option(exists=True, help="Folder that holds the packages rs and stages.")] = Path(),
+    root: Annotated[
+        Path, typer.Option(exists=True, help="Folder that holds the packages rs and stages.")
+    ] = Path(),
 ) -> None:
-    """Fingerprint the code of each stage and method, versions and raw data, and merge the parameters of each cell."""
+    """Fingerprint the code of each stage and method, versions and raw data, and merge the
+    parameters of each cell.
+    """
     from rs.command_line.fingerprints import cell_fingerprints
     from rs.params import read_params
     from rs.storage import files
 
     contents = cell_fingerprints(read_params(params), dataset, prepared, out, root)
     inputs = [prepared, params]
-    files.check_output(out, "a folder of fingerprints", files.is_made(out, "versions.json"), inputs=inputs)
+    files.check_output(
+        out, "a folder of fingerprints", files.is_made(out, "versions.json"), inputs=inputs
+    )
     with files.replacing(out) as folder:
         for name, content in contents.items():
             files.write_json(folder / f"{name}.json", content)

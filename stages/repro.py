@@ -1,7 +1,8 @@
 """Run the pipeline, several cells at once, and say how far it is: what `make repro` does.
 
-DVC says which cells have changed and restores the ones that are in its run cache. The others run, and their outputs are
-committed to DVC. Cells run in waves: a cell needs only cells of earlier waves.
+DVC says which cells have changed and restores the ones that are in its run cache. The others run,
+and their outputs are committed to DVC. Cells run in waves: a cell needs only cells of earlier
+waves.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def main(
     jobs: Annotated[int, typer.Option(min=1, help="Cells that run at once.")] = 2,
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
-    """Run all cells of the pipeline that have changed; `dvc repro` does the same, one cell after the other."""
+    """Run all cells of the pipeline that have changed; `dvc repro` does the same, one cell after
+    the other.
+    """
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
@@ -81,8 +84,12 @@ def main(
     values = read_params(params)
     dataset = load_section(values, "dataset", str)
     cells(values, dataset)  # reports a wrong grid more clearly than DVC does
-    may_fork = not values.get("launcher")  # a launcher replaces the process of a command, which a fork must not be
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    may_fork = not values.get(
+        "launcher"
+    )  # a launcher replaces the process of a command, which a fork must not be
+    os.environ["PATH"] = os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    )
     with Repo() as repo:
         try:
             repo.reproduce(["fingerprint_first", "prepare"])
@@ -119,11 +126,15 @@ def changed_cells(repo: Repo) -> set[str]:
 
 @contextmanager
 def runner(environment: dict[str, str], may_fork: bool) -> Iterator[Runner]:
-    """Yield a function that runs commands, in forks of a process that has imported torch if the system forks safely."""
+    """Yield a function that runs commands, in forks of a process that has imported torch if the
+    system forks safely.
+    """
     environment = {**os.environ, **environment}
 
     def run_as_usual(words: list[str], output: IO[bytes]) -> int:
-        return subprocess.run(words, env=environment, stdout=output, stderr=output, check=False).returncode
+        return subprocess.run(
+            words, env=environment, stdout=output, stderr=output, check=False
+        ).returncode
 
     if sys.platform != "linux" or not may_fork:
         yield run_as_usual
@@ -147,7 +158,9 @@ def runner(environment: dict[str, str], may_fork: bool) -> Iterator[Runner]:
                 process.stdin.close()
 
 
-def run_wave(repo: Repo, wave: Sequence[str], jobs: int, run_command: Runner, progress: Progress) -> None:
+def run_wave(
+    repo: Repo, wave: Sequence[str], jobs: int, run_command: Runner, progress: Progress
+) -> None:
     """Run the cells of a wave that have changed, and commit their outputs to DVC.
 
     Raises:
@@ -183,11 +196,15 @@ def run_wave(repo: Repo, wave: Sequence[str], jobs: int, run_command: Runner, pr
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         sys.stderr.write(printed)
-        raise InputError(f"the cell {name} failed: see above; the same command continues from what is finished")
+        raise InputError(
+            f"the cell {name} failed: see above; the same command continues from what is finished"
+        )
 
 
 def restored(repo: Repo, stage: Stage) -> bool:
-    """Delete the outputs that are there, and restore those of an earlier run from the same inputs if there was one."""
+    """Delete the outputs that are there, and restore those of an earlier run from the same inputs
+    if there was one.
+    """
     from dvc.stage.cache import RunCacheNotFoundError
 
     with repo.lock:
@@ -210,11 +227,16 @@ def run_cell(stage: Stage, run_command: Runner) -> tuple[int, str]:
 def commit(repo: Repo, cells: Sequence[str]) -> None:
     """Commit the outputs of finished cells to DVC.
 
-    A commit writes all of dvc.lock, so the cells of a stage are committed together where all of them are finished.
+    A commit writes all of dvc.lock, so the cells of a stage are committed together where all of
+    them are finished.
     """
     for stage, group in itertools.groupby(sorted(cells), key=lambda cell: cell.partition("@")[0]):
         names = [*group]
-        all_of_stage = {other.addressing for other in repo.index.stages if other.addressing.startswith(f"{stage}@")}
+        all_of_stage = {
+            other.addressing
+            for other in repo.index.stages
+            if other.addressing.startswith(f"{stage}@")
+        }
         for target in [stage] if {*names} == all_of_stage else names:
             repo.commit(target, force=True)
 

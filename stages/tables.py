@@ -1,4 +1,6 @@
-"""The report of a study: claims, tables and pictures, from its certificate rows; another one of its times."""
+"""The report of a study: claims, tables and pictures, from its certificate rows; another one of its
+times.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,21 +12,34 @@ from rs.command_line.shell import ParamsFile, parameters, run
 
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
-    results: Annotated[Path, typer.Option(file_okay=False, help="Folder of certificate rows, by sigma.")],
-    weights: Annotated[Path, typer.Option(file_okay=False, help="Folder of ensemble weights, by sigma.")],
+    results: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder of certificate rows, by sigma.")
+    ],
+    weights: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder of ensemble weights, by sigma.")
+    ],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report.")],
     params: ParamsFile = Path("params.yaml"),
     equal_time: Annotated[
-        Path | None, typer.Option(help="Folder of rows of MACER stopped at AdvMacer's training time.")
+        Path | None,
+        typer.Option(help="Folder of rows of MACER stopped at AdvMacer's training time."),
     ] = None,
-    attacks: Annotated[Path | None, typer.Option(help="Folder of counts of attacks, DATASET.csv.")] = None,
+    attacks: Annotated[
+        Path | None, typer.Option(help="Folder of counts of attacks, DATASET.csv.")
+    ] = None,
     logs: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder of logs: report their wall times, and nothing else.")
+        Path | None,
+        typer.Option(
+            file_okay=False, help="Folder of logs: report their wall times, and nothing else."
+        ),
     ] = None,
     epoch_seconds: Annotated[
-        Path | None, typer.Option(help="For --logs, CSV of seconds per epoch; default: times of the trainings.")
+        Path | None,
+        typer.Option(help="For --logs, CSV of seconds per epoch; default: times of the trainings."),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")
+    ] = None,
 ) -> None:
     """Report the methods, seeds and sigmas of DATASET that the parameters list."""
     values = parameters(params, dataset)

@@ -29,17 +29,28 @@ class Tuning:
 
 
 def main(
-    dataset: Annotated[str, typer.Argument(help="Recipe to follow: recipes.DATASET of the parameters.")],
+    dataset: Annotated[
+        str, typer.Argument(help="Recipe to follow: recipes.DATASET of the parameters.")
+    ],
     method: Annotated[str, typer.Argument(help="Training method: a key of its tuning.settings.")],
     sigma: Annotated[float, typer.Option(help="Noise std, in pixels of [0, 1].")],
     data: DataFolder,
-    work: Annotated[Path, typer.Option(file_okay=False, help="Folder for models and rows: METHOD/SIGMA/NUMBER.")],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Table to write, *.csv: ACR and clean accuracy of each.")],
-    targets: Annotated[Path | None, typer.Option(dir_okay=False, help="Targets of the training images.")] = None,
+    work: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for models and rows: METHOD/SIGMA/NUMBER.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(dir_okay=False, help="Table to write, *.csv: ACR and clean accuracy of each."),
+    ],
+    targets: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Targets of the training images.")
+    ] = None,
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
 ) -> None:
-    """Train METHOD with each setting, and certify validation images; an interrupted search continues."""
+    """Train METHOD with each setting, and certify validation images; an interrupted search
+    continues.
+    """
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings, certify_model
     from rs.certification.load import load
@@ -55,12 +66,16 @@ def main(
     tuning = load_section(values, f"recipes.{dataset}.tuning", Tuning)
     if method not in tuning.settings:
         raise InputError(
-            f"params.yaml: recipes.{dataset}.tuning.settings must list settings of {method}; it has those of "
+            f"params.yaml: recipes.{dataset}.tuning.settings must list settings of {method}; it "
+            "has those of "
             f"{', '.join(tuning.settings) or 'none'}"
         )
     replaceable = out.is_file() and out.read_bytes().startswith(",".join(COLUMNS).encode())
     files.check_output(out, "a table of tuning", replaceable)
-    tried = [changed(values, dataset, method, setting, tuning.epochs) for setting in tuning.settings[method]]
+    tried = [
+        changed(values, dataset, method, setting, tuning.epochs)
+        for setting in tuning.settings[method]
+    ]
     for recipe_values in tried:
         arithmetic.recipe_arithmetic(recipe_values, dataset)
     # all are checked before any is trained
@@ -81,7 +96,9 @@ def main(
         if not trained:
             train_model(recipe, data, options, out=folder / "model", log=folder / "log")
         smoothing = SmoothingOptions(device=torch_device, calibration=data)
-        certify_model(load(folder / "model", images.meta), images, certification, smoothing, out=rows)
+        certify_model(
+            load(folder / "model", images.meta), images, certification, smoothing, out=rows
+        )
         table.append(row(method, sigma, setting, tuning, certificate_rows.read_rows(rows)))
         files.write_csv(out, COLUMNS, table)
 
@@ -93,11 +110,16 @@ def is_of_this_code(rows: Path) -> bool:
     from rs.storage import certificate_rows, files
 
     sidecar = certificate_rows.sidecar_of(rows)
-    return sidecar.is_file() and files.read_json(sidecar).get("code") == code_fingerprint.code_hash(MODULE)
+    return sidecar.is_file() and files.read_json(sidecar).get("code") == code_fingerprint.code_hash(
+        MODULE
+    )
 
 
-def changed(values: dict[str, Any], dataset: str, method: str, setting: dict[str, Any], epochs: int) -> dict[str, Any]:
-    """Return the parameters with a setting of a method in its recipe, and so many epochs, quick ACRs left out.
+def changed(
+    values: dict[str, Any], dataset: str, method: str, setting: dict[str, Any], epochs: int
+) -> dict[str, Any]:
+    """Return the parameters with a setting of a method in its recipe, and so many epochs, quick
+    ACRs left out.
 
     >>> values = {"recipes": {"digits": {"macer": {"lam": 12.0, "training": {"batch": 64}}}}}
     >>> changed(values, "digits", "macer", {"lam": 4.0, "training": {"clip_norm": 1.0}}, 3)["recipes"]["digits"]
@@ -106,10 +128,14 @@ def changed(values: dict[str, Any], dataset: str, method: str, setting: dict[str
     own = {name: value for name, value in setting.items() if name != "training"}
     training = validate(dict[str, Any], setting.get("training", {}), "training")
     training |= {"epochs": epochs, "eval_every": 0}
-    return replace_in_recipe(replace_in_recipe(values, dataset, method, own), dataset, f"{method}.training", training)
+    return replace_in_recipe(
+        replace_in_recipe(values, dataset, method, own), dataset, f"{method}.training", training
+    )
 
 
-def row(method: str, sigma: float, setting: dict[str, Any], tuning: Tuning, rows: pd.DataFrame) -> dict[str, Any]:
+def row(
+    method: str, sigma: float, setting: dict[str, Any], tuning: Tuning, rows: pd.DataFrame
+) -> dict[str, Any]:
     """Return a line of the table."""
     from rs.statistics.comparison import estimate, sample
 
@@ -136,7 +162,9 @@ def words(setting: dict[str, Any]) -> str:
     'milestones [15 25]'
     """
     flat = {**setting, **setting.get("training", {})}
-    return "; ".join(f"{key} {value}" for key, value in flat.items() if key != "training").replace(",", "")
+    return "; ".join(f"{key} {value}" for key, value in flat.items() if key != "training").replace(
+        ",", ""
+    )
 
 
 if __name__ == "__main__":

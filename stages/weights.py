@@ -5,16 +5,30 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Batch, DataFolder, Device, EnsemblesFolder, ParamsFile, parameters, run
+from rs.command_line.shell import (
+    Batch,
+    DataFolder,
+    Device,
+    EnsemblesFolder,
+    ParamsFile,
+    parameters,
+    run,
+)
 
 
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
     ensembles: EnsemblesFolder,
     data: DataFolder,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder to write: weights, spreads.csv and bounds.csv.")],
+    out: Annotated[
+        Path,
+        typer.Option(file_okay=False, help="Folder to write: weights, spreads.csv and bounds.csv."),
+    ],
     seconds: Annotated[
-        Path, typer.Option(dir_okay=False, help="File for the seconds of solving weights, per image and member.")
+        Path,
+        typer.Option(
+            dir_okay=False, help="File for the seconds of solving weights, per image and member."
+        ),
     ],
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
@@ -31,7 +45,16 @@ def main(
     settings = load_section(values, f"recipes.{dataset}.weights", WeightSettings)
     certification = certification_settings(values, dataset)
     torch_device = device_named(device)
-    fit_weights(ensembles, data, settings, certification, device=torch_device, batch=batch, out=out, seconds=seconds)
+    fit_weights(
+        ensembles,
+        data,
+        settings,
+        certification,
+        device=torch_device,
+        batch=batch,
+        out=out,
+        seconds=seconds,
+    )
 
 
 if __name__ == "__main__":

@@ -9,18 +9,21 @@ from contextlib import chdir
 from functools import cache
 from pathlib import Path
 
-# One thread a process, subprocesses included, unless more are asked for: tiny models are fastest so, and tests do not
-# slow each other down on a shared machine. Must stand before torch is imported.
+# One thread a process, subprocesses included, unless more are asked for: tiny models are fastest
+# so, and tests do not slow each other down on a shared machine. Must stand before torch is
+# imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Code that torch has compiled for one processor's instructions is kept for that one: torch looks it up by the network
-# alone, and does not find that another processor, or one that is imitated, has them not.
+# Code that torch has compiled for one processor's instructions is kept for that one: torch looks it
+# up by the network alone, and does not find that another processor, or one that is imitated, has
+# them not.
 os.environ.setdefault(
     "TORCHINDUCTOR_CACHE_DIR",
     f"{tempfile.gettempdir()}/rs-compiled-{os.getuid()}-{os.environ.get('ATEN_CPU_CAPABILITY', 'native')}",
 )
 
-# Torch need not compile programs to see which vector instructions the compiler knows: the processor's flags say it.
+# Torch need not compile programs to see which vector instructions the compiler knows: the
+# processor's flags say it.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 # Tests look for unfinished work where it lies without this setting.
@@ -35,7 +38,9 @@ from rs.runtime import code_fingerprint
 
 
 class RememberedYAML(YAML):
-    """A reader that parses each text once: most commands read the same parameters, which takes a tenth of a second."""
+    """A reader that parses each text once: most commands read the same parameters, which takes a
+    tenth of a second.
+    """
 
     def load(self, text):
         if text not in PARSED:
@@ -51,7 +56,9 @@ remembered_hash = cache(read_code)
 
 
 def hash_checkout_once(*entries, method=None):
-    """Return the hash of code, which every training and certificate names; no test changes the checkout's own."""
+    """Return the hash of code, which every training and certificate names; no test changes the
+    checkout's own.
+    """
     code_hash = remembered_hash if code_fingerprint.ROOT == CHECKOUT else read_code
     return code_hash(*entries, method=method)
 
@@ -125,7 +132,9 @@ def pool_here(tmp_path, monkeypatch, work, solved_pool):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the tests of ``support.trust.FAMILIES``, and note the family of every test of ``make trust``."""
+    """Mark the tests of ``support.trust.FAMILIES``, and note the family of every test of ``make
+    trust``.
+    """
     from tests.support.trust import family_of, module_of
 
     for item in items:
@@ -138,7 +147,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Leave what has been imported out of every later search for garbage, which takes a tenth of a small test."""
+    """Leave what has been imported out of every later search for garbage, which takes a tenth of a
+    small test.
+    """
     gc.collect()
     gc.freeze()
 
@@ -150,7 +161,9 @@ def pytest_terminal_summary(terminalreporter, config):
     if "trust or" not in config.getoption("markexpr"):
         return
     stats = terminalreporter.stats
-    reports = [report for outcome in ("passed", "failed", "error") for report in stats.get(outcome, [])]
+    reports = [
+        report for outcome in ("passed", "failed", "error") for report in stats.get(outcome, [])
+    ]
     properties = [dict(getattr(report, "user_properties", ())) for report in reports]
     cases = [
         (noted["family"], int(noted.get("tried", 1)), report.passed)

@@ -1,4 +1,6 @@
-"""The pictures of docs/architecture.md and docs/pipeline.md show the packages and the pipeline as they are."""
+"""The pictures of docs/architecture.md and docs/pipeline.md show the packages and the pipeline as
+they are.
+"""
 
 import re
 from itertools import product
@@ -25,7 +27,9 @@ def reduced(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
     for middle, start, end in product(nodes, repeat=3):
         if (start, middle) in closure and (middle, end) in closure:
             closure.add((start, end))
-    return {(a, b) for a, b in edges if not any((a, c) in closure and (c, b) in closure for c in nodes)}
+    return {
+        (a, b) for a, b in edges if not any((a, c) in closure and (c, b) in closure for c in nodes)
+    }
 
 
 def test_the_packages_are_those_of_the_import_table() -> None:
@@ -57,14 +61,17 @@ def test_the_stages_are_those_of_the_pipeline() -> None:
         if one != other and (dep.startswith(out) or out.startswith(dep))
     }
     trains = {one for one in stages if "stages.train " in stages[one]["cmd"]}
-    read = {  # the models of a data set lie in one folder, of which most stages read those of one stage
+    # the models of a data set lie in one folder, of which most stages read those of one stage
+    read = {
         "targets": "train",
         "certify": "train",
         "certify_from_targets": "train_from_targets",
         "train_from_start": "start",
         "certify_from_start": "train_from_start",
     }
-    edges -= {(one, other) for one in trains for other in read if one != read[other]} | {("start", "ensemble")}
+    edges -= {(one, other) for one in trains for other in read if one != read[other]} | {
+        ("start", "ensemble")
+    }
     assert drawn("pipeline.md") == reduced(edges)
 
 

@@ -1,6 +1,8 @@
-"""Whatever computes does so on one device: every path runs on a GPU that is simulated, with nothing left on the CPU.
+"""Whatever computes does so on one device: every path runs on a GPU that is simulated, with nothing
+left on the CPU.
 
-In ``make trust`` each line of ``rs`` that places tensors on the GPU forgets the device once, and must be seen to.
+In ``make trust`` each line of ``rs`` that places tensors on the GPU forgets the device once, and
+must be seen to.
 """
 
 import shutil
@@ -49,9 +51,19 @@ SLOWER = "warning: this network "
 """How a warning of ``rs.models.backend.warn`` begins, that a network runs in a slower way."""
 
 PATHS = {}
-"""What computes, by name: functions of a device and of a folder, the only one that they may write into."""
+"""What computes, by name: functions of a device and of a folder, the only one that they may write
+into.
+"""
 
-SMALL = {"crop": 1, "flip": True, "epochs": 1, "batch": 8, "clip_norm": 1.0, "ema_decay": 0.5, "eval_every": 1}
+SMALL = {
+    "crop": 1,
+    "flip": True,
+    "epochs": 1,
+    "batch": 8,
+    "clip_norm": 1.0,
+    "ema_decay": 0.5,
+    "eval_every": 1,
+}
 SMALL |= {"eval_images": 1}
 
 
@@ -109,8 +121,12 @@ def pool_of_files(device, folder):
 def doctor(device, folder, findings, sign=1.0):
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2, bias=False))
     with torch.no_grad():
-        model[1].weight.copy_(sign * torch.tensor([[1.0, 1.0, -1.0, -1.0], [-1.0, -1.0, 1.0, 1.0]]).tile(1, 4))
-    found = diagnose(Classifier("a", model, classes=CLASSES, shape=SHAPE), tiny_images(), SIGMA, device)
+        model[1].weight.copy_(
+            sign * torch.tensor([[1.0, 1.0, -1.0, -1.0], [-1.0, -1.0, 1.0, 1.0]]).tile(1, 4)
+        )
+    found = diagnose(
+        Classifier("a", model, classes=CLASSES, shape=SHAPE), tiny_images(), SIGMA, device
+    )
     assert len(found) == findings
 
 
@@ -125,7 +141,12 @@ class Nothing(nn.Module):
 
 @path("certification of a split, plain", engine="plain", precision="bfloat16")
 @path("certification of a split, folded bfloat16", engine="folded", precision="bfloat16")
-@path("certification of a split, compiled bfloat16", engine="compiled", precision="bfloat16", noise="grid")
+@path(
+    "certification of a split, compiled bfloat16",
+    engine="compiled",
+    precision="bfloat16",
+    noise="grid",
+)
 @path("certification of a split, plain tf32", engine="plain", precision="tf32")
 @path("certification of a split, folded tf32", engine="folded", precision="tf32")
 @path("certification of a split, compiled tf32", engine="compiled", precision="tf32")
@@ -149,12 +170,16 @@ def training(device, folder, method, **changes):
 
 PATHS |= {f"training, {method}": partial(training, method=method) for method in METHODS}
 PATHS |= {
-    f"training, advmacer {engine} {precision}": partial(training, method="advmacer", engine=engine, precision=precision)
+    f"training, advmacer {engine} {precision}": partial(
+        training, method="advmacer", engine=engine, precision=precision
+    )
     for engine in ("folded", "compiled")
     for precision in ("float32", "tf32", "bfloat16")
 }
 PATHS |= {
-    f"training, {method} {' '.join(map(str, changes.values()))}": partial(training, method=method, parameters=changes)
+    f"training, {method} {' '.join(map(str, changes.values()))}": partial(
+        training, method=method, parameters=changes
+    )
     for method, changes in (
         ("consistency", {"steps": 1, "epsilon": 0.2}),
         ("smoothmix", {"one_step": True}),
@@ -167,16 +192,22 @@ PATHS |= {
 @path("training, continued")
 def continued(device, folder):
     for epochs in (1, 2):
-        run = trainer("gaussian", tiny_images(8), device=device, **SMALL | {"epochs": epochs, "eval_every": 0})
+        run = trainer(
+            "gaussian", tiny_images(8), device=device, **SMALL | {"epochs": epochs, "eval_every": 0}
+        )
         run.run(folder / "checkpoint.pt")
 
 
 @path("training, from files to files")
 def files(device, folder):
-    recipe = training_recipe(read_params(helpers.write_params(folder / "params.yaml")), "tiny", "gaussian", SIGMA)
+    recipe = training_recipe(
+        read_params(helpers.write_params(folder / "params.yaml")), "tiny", "gaussian", SIGMA
+    )
     data, model = helpers.write_tiny(folder / "data"), folder / "model"
     recipe = replace(recipe, training=replace(recipe.training, epochs=1))
-    train_model(recipe, data, RunOptions(sigma=SIGMA, seed=0, device=device), out=model, log=folder / "log")
+    train_model(
+        recipe, data, RunOptions(sigma=SIGMA, seed=0, device=device), out=model, log=folder / "log"
+    )
 
 
 @path("predict", model="tests.test_device_placement:Nothing")
@@ -184,17 +215,29 @@ def predict(device, folder, model):
     picture, data = folder / "picture.png", helpers.write_tiny(folder / "data")
     Image.fromarray(tiny_images().images[0, 0]).save(picture)
     options = SmoothingOptions(sigma=SIGMA, device=device, noise="grid")
-    list(predict_files([str(picture)], load(model, read_meta(data)), Draws(N0, 130, ALPHA), options, Conversion()))
+    list(
+        predict_files(
+            [str(picture)],
+            load(model, read_meta(data)),
+            Draws(N0, 130, ALPHA),
+            options,
+            Conversion(),
+        )
+    )
 
 
 @path("training, images of a folder")
 def folder_images(device, folder):
     for name in ("left", "right"):
         (folder / "raw" / "train" / name).mkdir(parents=True)
-        Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(folder / "raw" / "train" / name / "0.png")
+        Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(
+            folder / "raw" / "train" / name / "0.png"
+        )
     shutil.copytree(folder / "raw" / "train", folder / "raw" / "val")
     values = {"source": "folder", "root": str(folder / "raw"), "lazy": True, "resize": 8, "crop": 6}
-    sources.settings(values | {"mean": [0.5] * 3, "std": [0.2] * 3}, "datasets.tiny").prepare("tiny", folder / "set")
+    sources.settings(values | {"mean": [0.5] * 3, "std": [0.2] * 3}, "datasets.tiny").prepare(
+        "tiny", folder / "set"
+    )
     images = load_images(folder / "set", "train")
     epoch = Epoch(seed=0, number=0, size=2, crop=1, flip=True)
     ((x, y),) = images.batches(epoch_order(len(images), epoch), epoch, device, 0)
@@ -215,7 +258,9 @@ def attacks(device, folder):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, work):
     """Hash the code, which sidecars name and which does not change here, but once."""
-    monkeypatch.setattr("rs.runtime.code_fingerprint.code_hash", lambda *_, **__: "the code of today")
+    monkeypatch.setattr(
+        "rs.runtime.code_fingerprint.code_hash", lambda *_, **__: "the code of today"
+    )
 
 
 def on_gpu(name, folder, forgotten=None):
@@ -228,13 +273,19 @@ def on_gpu(name, folder, forgotten=None):
 
 
 def is_kept(line):
-    """Whether a line places what meets nothing else on the GPU: it asks whether the device is there."""
+    """Whether a line places what meets nothing else on the GPU: it asks whether the device is
+    there.
+    """
     file, number = line.split(":")
-    return "torch.zeros(1, device=device)" in (ROOT / file).read_text().splitlines()[int(number) - 1]
+    return (
+        "torch.zeros(1, device=device)" in (ROOT / file).read_text().splitlines()[int(number) - 1]
+    )
 
 
 def is_seen(line, name, folder, capfd):
-    """Whether a path shows that this line of it forgot the device: by an error, or by the warning of a slower way."""
+    """Whether a path shows that this line of it forgot the device: by an error, or by the warning
+    of a slower way.
+    """
     try:
         on_gpu(name, folder, forgotten=line)
     except (DeviceMismatchError, InputError, AssertionError):
@@ -257,7 +308,9 @@ def test_each_line_that_forgets_the_device_is_seen(group, tmp_path, capfd, recor
     for name in (name for name in PATHS if name.partition(",")[0] == group):
         placed = {line for line in on_gpu(name, tmp_path / "run").lines if not is_kept(line)}
         lines |= placed
-        seen |= {line for line in sorted(placed - seen) if is_seen(line, name, tmp_path / "run", capfd)}
+        seen |= {
+            line for line in sorted(placed - seen) if is_seen(line, name, tmp_path / "run", capfd)
+        }
     assert seen == lines
     record_property("tried", len(lines))
 
@@ -276,7 +329,10 @@ def test_outputs_of_a_compiled_network_lie_in_one_memory_unless_they_are_copied(
 def products_now():
     """How torch says that CUDA multiplies float32: matrices, convolutions and recurrent layers."""
     backends = torch.backends
-    return tuple(kind.fp32_precision for kind in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn))
+    return tuple(
+        kind.fp32_precision
+        for kind in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
+    )
 
 
 IEEE, TF32 = ("ieee",) * 3, ("tf32",) * 3
@@ -295,7 +351,9 @@ NOTED = set()
 
 
 class Noting(nn.Module):
-    """A layer that changes nothing, and notes how torch multiplies; a fingerprint of it does not depend on that."""
+    """A layer that changes nothing, and notes how torch multiplies; a fingerprint of it does not
+    depend on that.
+    """
 
     def forward(self, x):
         NOTED.add(("forward", products_now()))
@@ -316,7 +374,9 @@ PRECISIONS = [("float32", IEEE), ("tf32", TF32), ("auto", TF32), ("bfloat16", IE
 
 @pytest.mark.parametrize(("precision", "products"), PRECISIONS)
 @pytest.mark.parametrize("engine", ["plain", "folded", "compiled"])
-def test_a_certified_network_multiplies_in_its_precision_and_rows_say_so(noting, engine, precision, products, tmp_path):
+def test_a_certified_network_multiplies_in_its_precision_and_rows_say_so(
+    noting, engine, precision, products, tmp_path
+):
     """A network is compiled in it too."""
     base = Classifier("a", noting, dataset="tiny", classes=CLASSES, shape=SHAPE, sigma=SIGMA)
     settings = CertificationSettings(**CERTIFY | {"engine": engine, "precision": precision})
@@ -329,12 +389,16 @@ def test_a_certified_network_multiplies_in_its_precision_and_rows_say_so(noting,
         assert {("forward", products)} == NOTED
         certify_model(base, tiny_images(2), settings, SmoothingOptions(device=device), out=out)
         assert products_now() == IEEE
-    assert read_json(out.with_suffix(".json"))["precision"] == ("tf32" if precision == "auto" else precision)
+    assert read_json(out.with_suffix(".json"))["precision"] == (
+        "tf32" if precision == "auto" else precision
+    )
 
 
 @pytest.mark.parametrize(("precision", "products"), PRECISIONS)
 @pytest.mark.parametrize("engine", ["plain", "compiled"])
-def test_a_trained_network_multiplies_in_its_precision_forwards_and_backwards(noting, engine, precision, products):
+def test_a_trained_network_multiplies_in_its_precision_forwards_and_backwards(
+    noting, engine, precision, products
+):
     with simulated_gpu():
         device = device_named("cuda")
         changes = SMALL | {"engine": engine, "precision": precision}
@@ -347,19 +411,33 @@ def test_a_trained_network_multiplies_in_its_precision_forwards_and_backwards(no
 
 
 @pytest.mark.parametrize(("name", "precision"), [("cpu", "float32"), ("cuda", "tf32")])
-def test_cards_rows_and_predictions_state_the_precision_that_auto_stands_for(name, precision, tmp_path):
-    recipe = training_recipe(read_params(helpers.write_params(tmp_path / "params.yaml")), "tiny", "gaussian", SIGMA)
+def test_cards_rows_and_predictions_state_the_precision_that_auto_stands_for(
+    name, precision, tmp_path
+):
+    recipe = training_recipe(
+        read_params(helpers.write_params(tmp_path / "params.yaml")), "tiny", "gaussian", SIGMA
+    )
     recipe = replace(recipe, training=replace(recipe.training, epochs=1, precision="auto"))
-    data, model, rows, picture = (tmp_path / one for one in ("data", "model", "rows.tsv", "picture.png"))
+    data, model, rows, picture = (
+        tmp_path / one for one in ("data", "model", "rows.tsv", "picture.png")
+    )
     helpers.write_tiny(data)
     Image.fromarray(tiny_images().images[0, 0]).save(picture)
     settings = CertificationSettings(**CERTIFY | {"precision": "auto"})
     with simulated_gpu():
         device = device_named(name)
-        train_model(recipe, data, RunOptions(sigma=SIGMA, seed=0, device=device), out=model, log=tmp_path / "log")
+        train_model(
+            recipe,
+            data,
+            RunOptions(sigma=SIGMA, seed=0, device=device),
+            out=model,
+            log=tmp_path / "log",
+        )
         options = SmoothingOptions(sigma=SIGMA, device=device)
         certify_model(load(model), tiny_images(2), settings, options, out=rows)
-        (prediction,) = predict_files([str(picture)], load(model), Draws(N0, 130, ALPHA), options, Conversion())
+        (prediction,) = predict_files(
+            [str(picture)], load(model), Draws(N0, 130, ALPHA), options, Conversion()
+        )
     assert read_json(model / "model.json")["training"]["precision"] == precision
     assert read_json(rows.with_suffix(".json"))["precision"] == precision
     assert prediction.provenance["precision"] == precision
@@ -380,7 +458,9 @@ def test_the_setting_is_restored_after_an_error():
 
 @pytest.mark.parametrize("engine", ["plain", "folded", "compiled"])
 def test_only_a_cuda_device_rounds_to_tf32(engine):
-    refused = pytest.raises(InputError, match=r"precision tf32 must run on a CUDA device, got cpu; take .*float32")
+    refused = pytest.raises(
+        InputError, match=r"precision tf32 must run on a CUDA device, got cpu; take .*float32"
+    )
     with refused:
         load(smallnet()).smooth(SIGMA, precision="tf32")
     with refused:

@@ -37,12 +37,16 @@ def mentions(pattern: str) -> list:
     ]
 
 
-@pytest.mark.parametrize(("page", "name"), mentions(r"(?<![\w./-])(?:rs|stages|benchmarks)(?:\.[A-Za-z_]\w*)+"))
+@pytest.mark.parametrize(
+    ("page", "name"), mentions(r"(?<![\w./-])(?:rs|stages|benchmarks)(?:\.[A-Za-z_]\w*)+")
+)
 def test_a_dotted_name_leads_to_a_module_or_what_is_in_it(page: Path, name: str) -> None:
     pkgutil.resolve_name(name)
 
 
-@pytest.mark.parametrize(("page", "path"), mentions(r"(?<![\w./-])(?:rs|stages|benchmarks|tests|docs)/[\w./-]*\w"))
+@pytest.mark.parametrize(
+    ("page", "path"), mentions(r"(?<![\w./-])(?:rs|stages|benchmarks|tests|docs)/[\w./-]*\w")
+)
 def test_a_path_leads_to_a_file(page: Path, path: str) -> None:
     assert (ROOT / path).exists()
 
@@ -72,12 +76,17 @@ TESTS = re.compile(r"`(?:tests/)?([\w/]*test_\w+\.py)`: ([\w.]+(?:, [\w.]+)*)")
     ],
 )
 def test_a_test_that_is_named_exists(file: str, name: str) -> None:
-    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py") if path.match(file)]
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if path.match(file)
+    ]
     found = re.findall(r"^ *def (test_\w+)", "\n".join(texts), re.MULTILINE)
     assert any(name in test for test in found), found
 
 
-# ------------------------------------------------------------------------------------------ commands
+# ------------------------------------------------------------------------------------------
+# commands
 
 NOT_RUN = {
     "minutes": "the small study of tests/pipeline/test_pipeline.py runs what they run",
@@ -95,9 +104,19 @@ NOT_RUN = {
     "writes beside a model": "tests/certification/test_quantize.py runs these commands on a small one",
     "trained models": "there are none in a checkout; tests/ensemble and tests/command_line make some",
 }
-"""Why a block of commands is not run as it stands, and where what it does is tested; its commands are parsed."""
+"""Why a block of commands is not run as it stands, and where what it does is tested; its commands
+are parsed.
+"""
 
-RUN = {"start.md", "certify.md", "published.md", "vary.md", "remote.md", "scaling.md", "CONTRIBUTING.md"}
+RUN = {
+    "start.md",
+    "certify.md",
+    "published.md",
+    "vary.md",
+    "remote.md",
+    "scaling.md",
+    "CONTRIBUTING.md",
+}
 """Pages with blocks that tests/pipeline/test_pages.py or test_contributing.py runs."""
 
 
@@ -169,11 +188,20 @@ def check_make(words: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["rs show", "rs show a.tsv --digits 3", "rs predict a.png --model m --engine fast", "rs certify m --n few ..."],
+    [
+        "rs show",
+        "rs show a.tsv --digits 3",
+        "rs predict a.png --model m --engine fast",
+        "rs certify m --n few ...",
+    ],
 )
-def test_a_command_that_would_fail_is_found(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_would_fail_is_found(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Exception, match=r"(?i)missing|No such option|is not one of|should be a valid"):
+    with pytest.raises(
+        Exception, match=r"(?i)missing|No such option|is not one of|should be a valid"
+    ):
         check_typer(*command_of("rs", words.split()[1:]))
 
 
@@ -186,7 +214,11 @@ def python_of(page: str) -> str:
 
 
 def test_the_python_of_every_page_is_run_by_a_test_below() -> None:
-    assert {page.name for page in PAGES if python_of(page)} == {"README.md", "certify.md", "tables.md"}
+    assert {page.name for page in PAGES if python_of(page)} == {
+        "README.md",
+        "certify.md",
+        "tables.md",
+    }
 
 
 def test_the_example_of_the_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +231,9 @@ def test_the_example_of_the_readme_prints_what_it_says(capsys: pytest.CaptureFix
     assert f"l2 radius {int(radius * 1e4) / 1e4}" in printed
 
 
-def test_the_example_of_the_page_on_tables_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_the_page_on_tables_prints_what_it_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     exec(python_of("docs/tables.md"), {})
     printed = "".join(block.text for block in blocks(ROOT / "docs/tables.md", "text"))
     assert capsys.readouterr().out == printed
@@ -220,7 +254,9 @@ class WithLogits(nn.Module):
 
 @pytest.fixture
 def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``my_package.models`` as the page has it, and libraries that would load weights replaced by small ones."""
+    """``my_package.models`` as the page has it, and libraries that would load weights replaced by
+    small ones.
+    """
     (block,) = [block for block in blocks(ROOT / "docs/certify.md", "python") if block.file]
     path = tmp_path / block.file
     path.parent.mkdir()
@@ -237,10 +273,14 @@ def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timm.data = SimpleNamespace(resolve_model_data_config=lambda network: facts)
     processor = SimpleNamespace(image_mean=facts["mean"], image_std=facts["std"])
     transformers.AutoImageProcessor = SimpleNamespace(from_pretrained=lambda name: processor)
-    transformers.AutoModelForImageClassification = SimpleNamespace(from_pretrained=lambda name: WithLogits())
+    transformers.AutoModelForImageClassification = SimpleNamespace(
+        from_pretrained=lambda name: WithLogits()
+    )
     monkeypatch.setitem(sys.modules, "timm", timm)
     monkeypatch.setitem(sys.modules, "transformers", transformers)
-    monkeypatch.setattr(ResNet18_Weights, "get_state_dict", lambda *_, **__: resnet18().state_dict())
+    monkeypatch.setattr(
+        ResNet18_Weights, "get_state_dict", lambda *_, **__: resnet18().state_dict()
+    )
     yield
     for name in ("my_package", "my_package.models"):
         sys.modules.pop(name, None)
@@ -248,7 +288,8 @@ def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("my_package")
 @pytest.mark.parametrize(
-    ("name", "classes"), [("file", 10), ("ensemble", 10), ("torchvision", 1000), ("timm", 3), ("hugging_face", 2)]
+    ("name", "classes"),
+    [("file", 10), ("ensemble", 10), ("torchvision", 1000), ("timm", 3), ("hugging_face", 2)],
 )
 def test_models_of_other_libraries_are_certified_as_the_page_says(name: str, classes: int) -> None:
     smoothed = rs.load(f"my_package.models:{name}_model").smooth(0.25)
@@ -263,7 +304,9 @@ def test_models_of_other_libraries_are_certified_as_the_page_says(name: str, cla
 def test_the_example_of_the_page_on_certification_runs() -> None:
     """With an image and a model of the reader's own, and the models of a study."""
     shutil.copytree("models/macer/0", "models/digits/0.25/advmacer/0")
-    code = python_of("docs/certify.md").replace("my_package.models:build", "tests.support.helpers:Linear")
+    code = python_of("docs/certify.md").replace(
+        "my_package.models:build", "tests.support.helpers:Linear"
+    )
     images = np.random.default_rng(0).integers(0, 256, (2, *SHAPE), dtype=np.uint8)
     given = {"model": Linear(), "image": images[0], "images": images}
     exec(code, given)
@@ -273,7 +316,12 @@ def test_the_example_of_the_page_on_certification_runs() -> None:
 
 def symbols() -> list:
     """The rows of the table of symbols that lead to a file: a name, and the text of the files."""
-    table = (ROOT / "docs" / "method.md").read_text(encoding="utf-8").split("## Symbols")[1].split("\n## ")[0]
+    table = (
+        (ROOT / "docs" / "method.md")
+        .read_text(encoding="utf-8")
+        .split("## Symbols")[1]
+        .split("\n## ")[0]
+    )
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
     return [
         pytest.param(name, re.findall(r"`([\w./]+)`", cells[2]), id=name)
@@ -287,16 +335,21 @@ def symbols() -> list:
 def test_a_symbol_is_named_in_the_file_beside_it(name: str, files: list[str]) -> None:
     folder = (ROOT / files[0]).parent
     texts = [
-        ((ROOT / file) if "/" in file or index == 0 else folder / file).read_text() for index, file in enumerate(files)
+        ((ROOT / file) if "/" in file or index == 0 else folder / file).read_text()
+        for index, file in enumerate(files)
     ]
     assert any(re.search(rf"\b{name.split('.')[-1]}\b", text) for text in texts)
     if "." in name:
-        assert any(re.search(rf"^class {name.split('.')[0]}\b", text, re.MULTILINE) for text in texts)
+        assert any(
+            re.search(rf"^class {name.split('.')[0]}\b", text, re.MULTILINE) for text in texts
+        )
 
 
 def test_the_differences_from_the_paper_name_their_tests() -> None:
     """All but those that are about a number that nobody can test."""
     text = (ROOT / "docs" / "method.md").read_text(encoding="utf-8").split("## Where we differ")[1]
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][2:]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][
+        2:
+    ]
     assert len(rows) > 10
     assert sum("test_" not in row[-1] for row in rows) <= 2

@@ -21,9 +21,27 @@ MAY_IMPORT = {
     "models": {"data", "runtime", "storage"},
     "smoothing": {"models", "runtime", "statistics", "study"},
     "methods": {"models", "smoothing", "statistics"},
-    "training": {"certification", "data", "methods", "models", "runtime", "smoothing", "statistics", "storage"},
+    "training": {
+        "certification",
+        "data",
+        "methods",
+        "models",
+        "runtime",
+        "smoothing",
+        "statistics",
+        "storage",
+    },
     "ensemble": {"data", "models", "runtime", "smoothing", "statistics", "storage", "study"},
-    "certification": {"data", "ensemble", "models", "runtime", "smoothing", "statistics", "storage", "study"},
+    "certification": {
+        "data",
+        "ensemble",
+        "models",
+        "runtime",
+        "smoothing",
+        "statistics",
+        "storage",
+        "study",
+    },
     "reporting": {"data", "runtime", "statistics", "storage", "study"},
 }
 MAY_IMPORT["command_line"] = set(MAY_IMPORT)
@@ -60,8 +78,14 @@ def test_every_package_imports_what_the_table_allows_and_no_more() -> None:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / "rs").rglob("*.py")}
-    graph = {name: imports(path.read_text(encoding="utf-8")) & set(modules) for name, path in modules.items()}
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for path in (ROOT / "rs").rglob("*.py")
+    }
+    graph = {
+        name: imports(path.read_text(encoding="utf-8")) & set(modules)
+        for name, path in modules.items()
+    }
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
@@ -72,7 +96,11 @@ def test_every_package_stands_in_the_table() -> None:
 def test_the_code_that_is_said_to_run_is_in_the_library() -> None:
     """An installed library has no folder of stages."""
     named = re.compile(r'"stages/\w+\.py"')
-    assert [path for path in (ROOT / "rs").rglob("*.py") if named.search(path.read_text(encoding="utf-8"))] == []
+    assert [
+        path
+        for path in (ROOT / "rs").rglob("*.py")
+        if named.search(path.read_text(encoding="utf-8"))
+    ] == []
 
 
 def test_the_table_has_no_cycle() -> None:
@@ -111,10 +139,16 @@ PURE = (
 
 @pytest.mark.parametrize(
     ("modules", "absent"),
-    [(["rs"], {"torch", "numpy"}), (["rs.reporting.settings"], {"torch", "pandas", "matplotlib"}), (PURE, {"torch"})],
+    [
+        (["rs"], {"torch", "numpy"}),
+        (["rs.reporting.settings"], {"torch", "pandas", "matplotlib"}),
+        (PURE, {"torch"}),
+    ],
     ids=["package", "check of a study", "pure modules"],
 )
-def test_an_import_does_not_load_what_it_does_not_need(modules: list[str], absent: set[str]) -> None:
+def test_an_import_does_not_load_what_it_does_not_need(
+    modules: list[str], absent: set[str]
+) -> None:
     code = f"import sys, rs, {', '.join(modules)}; dir(rs), rs.__version__; print({absent!r} & {{*sys.modules}})"
     assert python("-c", code).stdout == "set()\n"
 
@@ -122,8 +156,16 @@ def test_an_import_does_not_load_what_it_does_not_need(modules: list[str], absen
 @pytest.mark.parametrize(
     ("module", "line", "edge"),
     [
-        ("reporting/load.py", "import rs.models.checkpoint", "rs/reporting/load.py -> rs.models.checkpoint"),
-        ("ensemble/spec.py", "from stages.train import main", "rs/ensemble/spec.py -> stages.train"),
+        (
+            "reporting/load.py",
+            "import rs.models.checkpoint",
+            "rs/reporting/load.py -> rs.models.checkpoint",
+        ),
+        (
+            "ensemble/spec.py",
+            "from stages.train import main",
+            "rs/ensemble/spec.py -> stages.train",
+        ),
     ],
 )
 def test_a_forbidden_import_is_named(tmp_path: Path, module: str, line: str, edge: str) -> None:

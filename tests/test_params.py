@@ -21,7 +21,16 @@ class Settings:
     milestones: list[Count]
 
 
-GOOD = {"draws": 1, "steps": 0, "lam": 0.0, "gamma": 8.0, "mode": "fast", "flag": True, "clip": None, "milestones": [3]}
+GOOD = {
+    "draws": 1,
+    "steps": 0,
+    "lam": 0.0,
+    "gamma": 8.0,
+    "mode": "fast",
+    "flag": True,
+    "clip": None,
+    "milestones": [3],
+}
 
 
 def message(call, *given):
@@ -39,7 +48,11 @@ def written(tmp_path, text):
 
 def test_a_file_is_read_as_its_sections(tmp_path):
     path = written(tmp_path, "train: {lam: 0.5}\nsigmas:\n  - 0.25\n  - 0.5\nnothing: null\n")
-    assert params.read_params(path) == {"train": {"lam": 0.5}, "sigmas": [0.25, 0.5], "nothing": None}
+    assert params.read_params(path) == {
+        "train": {"lam": 0.5},
+        "sigmas": [0.25, 0.5],
+        "nothing": None,
+    }
 
 
 def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
@@ -49,12 +62,18 @@ def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
     assert str(tmp_path) in message(params.read_params, tmp_path)  # a folder
 
 
-@pytest.mark.parametrize(("text", "kind"), [("- 1\n- 2\n", "list"), ("", "NoneType"), ("7", "int"), ("text", "str")])
+@pytest.mark.parametrize(
+    ("text", "kind"), [("- 1\n- 2\n", "list"), ("", "NoneType"), ("7", "int"), ("text", "str")]
+)
 def test_a_file_without_sections_is_refused_with_what_it_holds(tmp_path, text, kind):
-    assert message(params.read_params, written(tmp_path, text)).endswith(f"must hold a mapping of sections, got {kind}")
+    assert message(params.read_params, written(tmp_path, text)).endswith(
+        f"must hold a mapping of sections, got {kind}"
+    )
 
 
-@pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2", "a: *b", "a: b: c", "a:\n\t- 1", "!!python/name:os.system {}"])
+@pytest.mark.parametrize(
+    "text", ["a: [1", "a: 1\na: 2", "a: *b", "a: b: c", "a:\n\t- 1", "!!python/name:os.system {}"]
+)
 def test_text_that_is_not_yaml_is_refused_in_one_line_that_names_its_source(tmp_path, text):
     assert message(params.parse, text, "--subset").startswith("--subset must be YAML, but: ")
     path = written(tmp_path, text)
@@ -78,7 +97,9 @@ def test_text_that_would_grow_without_bound_is_refused_before_it_is_built(text, 
     assert said in message(params.parse, text, "--subset")
 
 
-@pytest.mark.parametrize("path", ["x" * 256, "a/" + "\u00e9" * 128 + "/b", "a/" * 1501, "a\0b", "\ud800"])
+@pytest.mark.parametrize(
+    "path", ["x" * 256, "a/" + "\u00e9" * 128 + "/b", "a/" * 1501, "a\0b", "\ud800"]
+)
 def test_a_path_that_no_file_can_have_is_refused_before_it_is_looked_for(path):
     said = message(params.validate, params.FilePath, path, "datasets.tiny.root")
     assert said.startswith("params.yaml: datasets.tiny.root: ")
@@ -86,7 +107,9 @@ def test_a_path_that_no_file_can_have_is_refused_before_it_is_looked_for(path):
 
 def test_a_file_that_is_too_large_is_refused_unread(tmp_path):
     path = written(tmp_path, "a: 1\n" + "#" * 2**20)
-    assert message(params.read_params, path).startswith(f"{path} must have at most 1,048,576 bytes, got 1,048,581")
+    assert message(params.read_params, path).startswith(
+        f"{path} must have at most 1,048,576 bytes, got 1,048,581"
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,14 +134,20 @@ def test_scalars_are_those_of_yaml_1_2(text, value):
 def test_a_missing_section_is_named_with_its_dotted_key_and_the_known_ones():
     tree = {"recipes": {"digits": {"macer": {}, "gaussian": {}}}}
     said = message(params.section, tree, "recipes.digits.advmacer")
-    assert said == "params.yaml must have the key recipes.digits.advmacer; known here: macer, gaussian"
+    assert (
+        said == "params.yaml must have the key recipes.digits.advmacer; known here: macer, gaussian"
+    )
     said = message(params.section, tree, "recipes.mnist.macer")
     assert said == "params.yaml must have the key recipes.mnist; known here: digits"
 
 
 LAYERED = {
     "defaults": {
-        "macer": {"draws": 16, "lam": {0.25: 12.0, 0.5: 4.0}, "training": {"epochs": 440, "batch": 64}},
+        "macer": {
+            "draws": 16,
+            "lam": {0.25: 12.0, 0.5: 4.0},
+            "training": {"epochs": 440, "batch": 64},
+        },
         "training": {"epochs": 150, "batch": 256, "decay": 0.1, "flip": True},
         "certify": {"n": 1000, "subset": {"first": 500}},
         "arithmetic": "native",
@@ -139,16 +168,30 @@ LAYERED = {
 def test_a_recipe_has_the_defaults_that_it_leaves_as_they_are():
     at_half = {"draws": 16, "lam": 4.0, "training": {"epochs": 440, "batch": 64}}
     for dataset in ("cifar10", "empty"):
-        assert params.merge(LAYERED, *params.layers(f"recipes.{dataset}.macer"), sigma=0.5)[0] == at_half
+        assert (
+            params.merge(LAYERED, *params.layers(f"recipes.{dataset}.macer"), sigma=0.5)[0]
+            == at_half
+        )
     merged, origins = params.merge(LAYERED, *params.layers("recipes.digits.macer"), sigma=0.5)
     assert merged == {"draws": 16, "lam": 1.0, "training": {"batch": 8}}
-    assert origins == {"draws": "defaults.macer", "lam": "recipes.digits.macer", "training": "recipes.digits.macer"}
+    assert origins == {
+        "draws": "defaults.macer",
+        "lam": "recipes.digits.macer",
+        "training": "recipes.digits.macer",
+    }
 
 
 def test_a_mapping_in_a_recipe_takes_the_place_of_the_defaults_whole():
-    assert params.merge(LAYERED, *params.layers("recipes.digits.certify"))[0] == {"n": 1000, "subset": {"stride": 2}}
-    said = message(lambda: params.merge(LAYERED, *params.layers("recipes.digits.macer"), sigma=0.25))
-    assert said == "params.yaml: recipes.digits.macer.lam must have a value for sigma 0.25; it has 0.5"
+    assert params.merge(LAYERED, *params.layers("recipes.digits.certify"))[0] == {
+        "n": 1000,
+        "subset": {"stride": 2},
+    }
+    said = message(
+        lambda: params.merge(LAYERED, *params.layers("recipes.digits.macer"), sigma=0.25)
+    )
+    assert (
+        said == "params.yaml: recipes.digits.macer.lam must have a value for sigma 0.25; it has 0.5"
+    )
 
 
 def test_a_training_inside_a_noise_level_is_refused():
@@ -175,14 +218,19 @@ class Certify:
 
 
 def test_a_section_is_loaded_as_its_class_or_plain_type():
-    assert params.load_section(LAYERED, "recipes.digits.certify", Certify) == Certify(n=1000, subset={"stride": 2})
+    assert params.load_section(LAYERED, "recipes.digits.certify", Certify) == Certify(
+        n=1000, subset={"stride": 2}
+    )
     for dataset, arithmetic in (("digits", "portable"), ("cifar10", "native")):
         assert params.load_section(LAYERED, f"recipes.{dataset}.arithmetic", str) == arithmetic
     assert params.load_section({"sigmas": [0.5]}, "sigmas", list[Positive]) == [0.5]
 
 
 def test_a_fault_is_named_where_it_stands():
-    values = {"defaults": {"certify": {"n": 0}}, "recipes": {"digits": {"certify": {"subset": 3, "m": 1}}}}
+    values = {
+        "defaults": {"certify": {"n": 0}},
+        "recipes": {"digits": {"certify": {"subset": 3, "m": 1}}},
+    }
     said = message(params.load_section, values, "recipes.digits.certify", Certify)
     assert "defaults.certify.n: " in said
     assert "recipes.digits.certify.subset: " in said
@@ -194,16 +242,24 @@ def test_a_fault_is_named_where_it_stands():
         Certify,
     )
     said = message(
-        params.load_section, {"defaults": {"seed": "0"}, "recipes": {"digits": {}}}, "recipes.digits.seed", int
+        params.load_section,
+        {"defaults": {"seed": "0"}, "recipes": {"digits": {}}},
+        "recipes.digits.seed",
+        int,
     )
     assert said.startswith("params.yaml: defaults.seed: ")
 
 
 def test_a_section_that_is_nowhere_is_named_with_every_place_it_can_have():
-    for load in (params.merge, lambda values, *keys: params.load_section(values, keys[-1], Certify)):
+    for load in (
+        params.merge,
+        lambda values, *keys: params.load_section(values, keys[-1], Certify),
+    ):
         said = message(load, LAYERED, *params.layers("recipes.digits.stop"))
         where = "defaults.stop or recipes.digits.stop; known in recipes.digits"
-        assert said == f"params.yaml must have the key {where}: macer, training, certify, arithmetic"
+        assert (
+            said == f"params.yaml must have the key {where}: macer, training, certify, arithmetic"
+        )
     assert params.merge(LAYERED, *params.layers("recipes.digits.stop"), optional=True) == ({}, {})
 
 
@@ -220,7 +276,8 @@ def test_a_section_that_is_no_mapping_is_refused(section):
     assert said.endswith(f"got {section!r}")
 
 
-# ---------------------------------------------------------------------------------- the project's own parameters
+# ---------------------------------------------------------------------------------- the project's
+# own parameters
 
 
 def test_good_values_become_the_dataclass_with_integers_accepted_as_floats():
@@ -230,7 +287,10 @@ def test_good_values_become_the_dataclass_with_integers_accepted_as_floats():
 
 
 def test_every_key_at_fault_is_named_at_once():
-    values = {key: value for key, value in GOOD.items() if key != "steps"} | {"drawz": 3, "lam": -1.0}
+    values = {key: value for key, value in GOOD.items() if key != "steps"} | {
+        "drawz": 3,
+        "lam": -1.0,
+    }
     said = message(params.validate, Settings, values, "recipes.digits.macer")
     assert said.startswith("params.yaml: ")
     assert "recipes.digits.macer.drawz is not a known key; correct its name or remove it" in said
@@ -241,7 +301,14 @@ def test_every_key_at_fault_is_named_at_once():
 
 @pytest.mark.parametrize(
     ("key", "wrong"),
-    [("draws", 0), ("lam", math.nan), ("lam", {0.25: 1.0}), ("mode", "quick"), ("flag", 1), ("milestones", [1, "2"])],
+    [
+        ("draws", 0),
+        ("lam", math.nan),
+        ("lam", {0.25: 1.0}),
+        ("mode", "quick"),
+        ("flag", 1),
+        ("milestones", [1, "2"]),
+    ],
 )
 def test_a_wrong_value_is_refused_with_its_key_and_what_came(key, wrong):
     said = message(params.validate, Settings, GOOD | {key: wrong}, "where")
@@ -258,24 +325,47 @@ def test_values_that_are_not_named_are_refused(values):
 
 def test_plain_types_are_checked_too():
     assert params.validate(list[int], [1, 2], "seeds") == [1, 2]
-    assert message(params.validate, int, "3", "seed") == "params.yaml: seed: Input should be a valid integer, got '3'"
-    assert message(params.validate, list[int], [1, "b"], "seeds").startswith("params.yaml: seeds.1: ")
+    assert (
+        message(params.validate, int, "3", "seed")
+        == "params.yaml: seed: Input should be a valid integer, got '3'"
+    )
+    assert message(params.validate, list[int], [1, "b"], "seeds").startswith(
+        "params.yaml: seeds.1: "
+    )
     share = Annotated[float, Field(gt=0, lt=1)]
     assert params.validate(share, 0.5, "alpha") == 0.5
-    assert message(params.validate, share, 1.0, "alpha") == "params.yaml: alpha: Input should be less than 1, got 1.0"
+    assert (
+        message(params.validate, share, 1.0, "alpha")
+        == "params.yaml: alpha: Input should be less than 1, got 1.0"
+    )
 
 
 def test_values_per_noise_level_are_replaced_at_any_depth():
-    values = {"epsilon": {0.25: 1.0, 0.5: 2.0}, "draws": 4, "deep": {"lam": {0.25: 12.0, 0.5: 4.0}}, "list": [1]}
-    assert params.for_sigma(values, 0.5, "w") == {"epsilon": 2.0, "draws": 4, "deep": {"lam": 4.0}, "list": [1]}
+    values = {
+        "epsilon": {0.25: 1.0, 0.5: 2.0},
+        "draws": 4,
+        "deep": {"lam": {0.25: 12.0, 0.5: 4.0}},
+        "list": [1],
+    }
+    assert params.for_sigma(values, 0.5, "w") == {
+        "epsilon": 2.0,
+        "draws": 4,
+        "deep": {"lam": 4.0},
+        "list": [1],
+    }
     assert params.for_sigma(values, 0.25, "w")["deep"] == {"lam": 12.0}
-    assert params.for_sigma({0.25: {"lam": 1.0}, 1: {"lam": 2.0}}, 1.0, "w") == {"lam": 2.0}  # the integer 1 is 1.0
+    assert params.for_sigma({0.25: {"lam": 1.0}, 1: {"lam": 2.0}}, 1.0, "w") == {
+        "lam": 2.0
+    }  # the integer 1 is 1.0
 
 
 def test_a_noise_level_without_a_value_is_named_with_the_levels_there_are():
     values = {"macer": {"lam": {0.25: 12.0, 0.5: 4.0}}}
     said = message(params.for_sigma, values, 0.3, "recipes.digits")
-    assert said == "params.yaml: recipes.digits.macer.lam must have a value for sigma 0.3; it has 0.25, 0.5"
+    assert (
+        said
+        == "params.yaml: recipes.digits.macer.lam must have a value for sigma 0.3; it has 0.25, 0.5"
+    )
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path):

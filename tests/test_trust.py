@@ -9,7 +9,9 @@ from tests.support.helpers import ROOT
 from tests.support.trust import FAMILIES, table
 
 
-@pytest.mark.parametrize(("family", "name"), [(family, name) for family, names in FAMILIES.items() for name in names])
+@pytest.mark.parametrize(
+    ("family", "name"), [(family, name) for family, names in FAMILIES.items() for name in names]
+)
 def test_what_a_family_names_is_there(family: str, name: str) -> None:
     path, _, start = name.partition("::")
     text = (ROOT / "tests" / path).read_text(encoding="utf-8")
@@ -21,10 +23,14 @@ def test_the_page_tells_of_every_family() -> None:
         family
         for path in (ROOT / "tests").rglob("test_*.py")
         if path != Path(__file__)
-        for family in re.findall(r'pytest\.mark\.trust_only\("([^"]+)"\)', path.read_text(encoding="utf-8"))
+        for family in re.findall(
+            r'pytest\.mark\.trust_only\("([^"]+)"\)', path.read_text(encoding="utf-8")
+        )
     }
     page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-    told = re.findall(r"^\| ([a-z, ]+) \|", page.partition("## What `make trust` tries")[2], re.MULTILINE)
+    told = re.findall(
+        r"^\| ([a-z, ]+) \|", page.partition("## What `make trust` tries")[2], re.MULTILINE
+    )
     assert told == ["family", *sorted(marked | set(FAMILIES))]
 
 

@@ -1,5 +1,6 @@
-"""From classifiers to rows: loading, optimizing for inference, certifying a model or a pool, predicting.
+"""From classifiers to rows: loading, optimizing for inference, certifying a model or a pool,
+predicting.
 
-The procedure CERTIFY itself is in ``rs.smoothing``, the rules of ensembles in ``rs.ensemble``, the row files in
-``rs.storage``.
+The procedure CERTIFY itself is in ``rs.smoothing``, the rules of ensembles in ``rs.ensemble``, the
+row files in ``rs.storage``.
 """

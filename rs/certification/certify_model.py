@@ -1,4 +1,6 @@
-"""Certify one model, from files to files: a row for each test image, a sidecar, and the seconds of each image."""
+"""Certify one model, from files to files: a row for each test image, a sidecar, and the seconds of
+each image.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ LONG = 60.0
 """Seconds above which a certification says beforehand how long it takes."""
 
 MAX_UNTIMED_BATCHES = 20
-"""Batches up to which a certification does not measure itself: that would take a tenth of its time or more."""
+"""Batches up to which a certification does not measure itself: that would take a tenth of its time
+or more.
+"""
 
 MODULE = "rs/certification/certify_model.py"
 """Code that rows depend on."""
@@ -54,7 +58,8 @@ def certification_settings(
     Args:
         values: The parameters.
         dataset: Name of the recipe.
-        overrides: Values to use instead of the recipe's, where they are not ``None``: those of options of these names.
+        overrides: Values to use instead of the recipe's, where they are not ``None``: those of
+            options of these names.
     Raises:
         InputError: If a value is missing, unknown or out of range.
     """
@@ -63,7 +68,9 @@ def certification_settings(
     chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
     merged, origins = merged | chosen, origins | {key: f"--{key}" for key in chosen}
     if merged.get("stop") is not None:
-        options = {rule: f"--{rule.replace('_', '-')}" for rule in STOPPING_RULES if "stop" in chosen}
+        options = {
+            rule: f"--{rule.replace('_', '-')}" for rule in STOPPING_RULES if "stop" in chosen
+        }
         merged["stop"] = params.validate(Stop, merged["stop"], f"{where}.stop", options)
     settings = params.validate(CertificationSettings, merged, where, origins)
     subset_name(settings.subset)
@@ -91,39 +98,49 @@ def certify_model(
         share: As for :func:`rs.study.subset.share_of`; ``None`` for all images.
         seconds: File for the seconds of each image; default: beside the rows.
     Raises:
-        InputError: If ``out`` holds something else, no votes certify one of the radii asked for, or a shortcut is to be
-            taken without labels.
+        InputError: If ``out`` holds something else, no votes certify one of the radii asked for, or
+            a shortcut is to be taken without labels.
     """
     limit_threads(images.meta.shape)
     if settings.shortcut and bool((images.labels == UNLABELLED).any()):
-        raise InputError(f"shortcut must be false for images without labels, as those of {images.meta.name} are")
+        raise InputError(
+            f"shortcut must be false for images without labels, as those of {images.meta.name} are"
+        )
     classifier, device = smooth(base, settings, options), options.device or device_of(base.module)
     if settings.stop is not None:
-        settings.stop.run(classifier.sigma, settings.alpha, settings.n)  # refuses radii that no votes certify
+        settings.stop.run(
+            classifier.sigma, settings.alpha, settings.n
+        )  # refuses radii that no votes certify
     indices = select(len(images), settings.subset)
     there, chosen = (np.unique(labels).size for labels in (images.labels, images.labels[indices]))
     if 2 * chosen <= min(there, len(indices)) and processes.rank_and_world_size()[0] == 0:
-        text = (
-            f"warning: the subset has only {chosen} of {there} classes; where images are in their order, take a stride"
-        )
+        text = f"warning: the subset has only {chosen} of {there} classes; where images are in their order, take a stride"
         say(text, sys.stderr)
     indices = indices if share is None else share_of(indices, share)
     if not out.exists():
-        say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings.draws)
+        say_how_long(
+            classifier, images.pixels(int(indices[0])).to(device), len(indices), settings.draws
+        )
     identity: dict[str, Any] = {"model": base.name, "classifier": model_fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
     modules = [MODULE] if base.scope == "model" else [MODULE, code_fingerprint.RULES.as_posix()]
-    identity |= row_identity(images, settings, classifier.sigma, device, classifier.engine, *modules)
+    identity |= row_identity(
+        images, settings, classifier.sigma, device, classifier.engine, *modules
+    )
     identity |= quantized_identity([classifier.base])
     if share is not None:
         identity |= {SHARE: share, "rows": len(indices)}
     certify_images(classifier, images, indices, settings, device, identity, out, seconds)
 
 
-def smooth(base: Classifier, settings: CertificationSettings, options: SmoothingOptions) -> SmoothedClassifier:
+def smooth(
+    base: Classifier, settings: CertificationSettings, options: SmoothingOptions
+) -> SmoothedClassifier:
     """Smooth a base classifier with the noise, the precision and the engine of the settings."""
-    options = replace(options, noise=settings.noise, precision=settings.precision, engine=settings.engine)
+    options = replace(
+        options, noise=settings.noise, precision=settings.precision, engine=settings.engine
+    )
     return base.smooth(**vars(options))
 
 
@@ -150,7 +167,8 @@ def say_how_long(classifier: SmoothedClassifier, x: Tensor, images: int, draws: 
     seconds = images * draws_an_image / rate
     if seconds > LONG:
         print(
-            f"{images:,} images of {draws_an_image:,} draws, {rate:,.1f} draws a second: about {duration(seconds)} for "
+            f"{images:,} images of {draws_an_image:,} draws, {rate:,.1f} draws a second: about "
+            f"{duration(seconds)} for "
             "all of them in one process",
             file=sys.stderr,
         )
@@ -166,7 +184,8 @@ def certify_images(
     out: Path,
     seconds: Path | None = None,
 ) -> None:
-    """Certify images one after the other, and write their rows, the sidecar and the seconds of each image.
+    """Certify images one after the other, and write their rows, the sidecar and the seconds of each
+    image.
 
     Args:
         classifier: The smoothed classifier, on ``device``.
@@ -174,7 +193,8 @@ def certify_images(
         indices: The images to certify.
         settings: How to certify.
         device: Where the classifier runs.
-        identity: Everything that the rows depend on: the content of the sidecar. Its ``scope`` goes into the rows.
+        identity: Everything that the rows depend on: the content of the sidecar. Its ``scope`` goes
+            into the rows.
         out: The row file, ``*.tsv``.
         seconds: As for :func:`certify_model`.
     Raises:
@@ -184,7 +204,9 @@ def certify_images(
     if settings.stop is not None:  # ``certify`` warns itself
         warn_if_n_too_small(settings.n, settings.alpha)
     cascades = [out] if getattr(classifier.base, "lazy", False) else []
-    with write_rows({out: identity}, seconds or certificate_rows.seconds_of(out), indices, cascades) as writer:
+    with write_rows(
+        {out: identity}, seconds or certificate_rows.seconds_of(out), indices, cascades
+    ) as writer:
         for index in watched(writer.remaining, members_of(classifier.base), classifier.precision):
             x, label = images.pixels(index).to(device), int(images.labels[index])
             keys: dict[str, Any] = {"seed": settings.seed, "index": index}
@@ -198,7 +220,12 @@ def certify_images(
 
 
 def row_identity(
-    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: str, *modules: str
+    images: Images,
+    settings: CertificationSettings,
+    sigma: float,
+    device: torch.device,
+    engine: str,
+    *modules: str,
 ) -> dict[str, Any]:
     """Return what rows depend on apart from the classifier, for their sidecar.
 

@@ -74,10 +74,12 @@ def certify_pool(
         certification: How to certify each classifier.
         options: Device and batch.
         out: Folder for the rows and sidecars.
-        times: Folder for ``images.csv``, the seconds of each image in the one pass, and ``alone.csv``, the seconds of a
-            certificate of each classifier alone, with the SHA-256 of the sidecar of its rows.
+        times: Folder for ``images.csv``, the seconds of each image in the one pass, and
+            ``alone.csv``, the seconds of a certificate of each classifier alone, with the SHA-256
+            of the sidecar of its rows.
     Raises:
-        InputError: If an input is missing or does not fit the others, or something else would be overwritten.
+        InputError: If an input is missing or does not fit the others, or something else would be
+            overwritten.
         NotDeterministicError: If a member is no one function of each image.
     """
     alone, device = times / ALONE_FILE, options.device or torch.device("cpu")
@@ -104,32 +106,47 @@ def certify_pool(
     )
     together = smooth(whole, certification, replace(options, device=device, calibration=folder))
     networks = members_of(together.base)
-    shared = row_identity(images, certification, pool.sigma, device, together.engine, MODULE, RULES.as_posix())
+    shared = row_identity(
+        images, certification, pool.sigma, device, together.engine, MODULE, RULES.as_posix()
+    )
     shared |= {"sources": whole.sources} if whole.sources else {}
     outs = {
-        out / f"{name}.tsv": entry.provenance | shared | quantized_identity([networks[k] for k in entry.member_ids])
+        out / f"{name}.tsv": entry.provenance
+        | shared
+        | quantized_identity([networks[k] for k in entry.member_ids])
         for name, entry in entries.items()
     }
     warn_if_n_too_small(certification.n, certification.alpha)
-    cascades = [out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)]
+    cascades = [
+        out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)
+    ]
     members = _with_base(together, MemberLogits(networks))
     with write_rows(outs, times / "images.csv", indices, cascades) as writer:
         for index in watched(writer.remaining, networks, together.precision):
             x, label = images.pixels(index).to(device), int(images.labels[index])
             noisy = NoisyPool(members, x, certification.draws, index)
             certificates = noisy.certify(entries, label if certification.shortcut else None)
-            rows = (certificates[name].row(index, label, entry.provenance["scope"]) for name, entry in entries.items())
+            rows = (
+                certificates[name].row(index, label, entry.provenance["scope"])
+                for name, entry in entries.items()
+            )
             writer.write(index, dict(zip(outs, rows, strict=True)))
     if processes.rank_and_world_size()[0] == 0 and not (writer.was_complete and alone.exists()):
         # ensembles of other seeds take as long as the first one
         firsts = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
-        timed = [name for name in entries if name not in specs or name in firsts] if settings.timed else []
+        timed = (
+            [name for name in entries if name not in specs or name in firsts]
+            if settings.timed
+            else []
+        )
         seconds = []
         for name in timed:
             entry = entries[name].for_image(int(indices[0]))
             base = Ensemble([networks[k] for k in entry.member_ids], entry.rule)
             classifier = _with_base(together, base)
-            taken = _seconds_alone(classifier, images, indices, device, certification, settings.timed)
+            taken = _seconds_alone(
+                classifier, images, indices, device, certification, settings.timed
+            )
             sidecar = files.sha256(out / f"{name}.json")
             seconds.append({"classifier": name, "seconds": taken, "sidecar": sidecar})
         files.write_csv(alone, ("classifier", "seconds", "sidecar"), seconds)
@@ -138,7 +155,9 @@ def certify_pool(
 def _with_base(smoothed: SmoothedClassifier, base: nn.Module) -> SmoothedClassifier:
     """Return another base classifier, smoothed and evaluated in the same way."""
     precision, batch, noise = smoothed.precision, smoothed.batch, smoothed.noise
-    return SmoothedClassifier(base, smoothed.num_classes, smoothed.sigma, precision=precision, batch=batch, noise=noise)
+    return SmoothedClassifier(
+        base, smoothed.num_classes, smoothed.sigma, precision=precision, batch=batch, noise=noise
+    )
 
 
 def _seconds_alone(
@@ -149,16 +168,22 @@ def _seconds_alone(
     certification: CertificationSettings,
     draws: int,
 ) -> float:
-    """Estimate the seconds of a certificate of one classifier alone, from the time of ``draws`` draws.
+    """Estimate the seconds of a certificate of one classifier alone, from the time of ``draws``
+    draws.
 
-    A cascade takes another time on each image, and on a part of the draws: it is the mean of whole certificates of
-    :data:`TIMED_IMAGES` images, evenly spread.
+    A cascade takes another time on each image, and on a part of the draws: it is the mean of whole
+    certificates of :data:`TIMED_IMAGES` images, evenly spread.
     """
     is_cascade = getattr(classifier.base, "lazy", False)
-    numbers = [int(index) for index in indices[:: -(-len(indices) // TIMED_IMAGES) if is_cascade else len(indices)]]
+    numbers = [
+        int(index)
+        for index in indices[:: -(-len(indices) // TIMED_IMAGES) if is_cascade else len(indices)]
+    ]
     pixels = {index: images.pixels(index).to(device) for index in numbers}
     draws = max(draws, classifier.batch or 0)  # a compiled network pads a smaller batch
-    classifier.votes(pixels[numbers[0]], min(draws, BLOCK), certification.seed, Stream.ESTIMATE, numbers[0])
+    classifier.votes(
+        pixels[numbers[0]], min(draws, BLOCK), certification.seed, Stream.ESTIMATE, numbers[0]
+    )
     start = time.perf_counter()
     for index, x in pixels.items():
         if is_cascade:
@@ -185,7 +210,8 @@ def pool_entries(
         ensembles, weights: These folders.
         indices: The images to certify.
     Raises:
-        InputError: If weights that were solved image by image are missing, for one of the images too, or damaged.
+        InputError: If weights that were solved image by image are missing, for one of the images
+            too, or damaged.
     """
     identities: list[dict[str, Any]] = [
         {"method": member.method, "seed": member.seed, "classifier": model_fingerprint(model)}
@@ -194,13 +220,22 @@ def pool_entries(
     entries = {
         model_name(member.method, member.seed): PoolEntry(
             (number,),
-            provenance={"model": member.path, "classifier": identities[number]["classifier"], "scope": "model"},
+            provenance={
+                "model": member.path,
+                "classifier": identities[number]["classifier"],
+                "scope": "model",
+            },
         )
         for number, member in enumerate(pool.members)
     }
     for slug, spec in specs.items():
-        numbers, scope = tuple(pool.members.index(member) for member in spec.voting), spec.combination.scope
-        source: dict[str, Any] = {"model": str((weights if spec.fitted else ensembles) / f"{slug}.json")}
+        numbers, scope = (
+            tuple(pool.members.index(member) for member in spec.voting),
+            spec.combination.scope,
+        )
+        source: dict[str, Any] = {
+            "model": str((weights if spec.fitted else ensembles) / f"{slug}.json")
+        }
         weights_by_image = None
         if scope == "per-image":
             path = weights / f"{slug}.tsv"

@@ -34,17 +34,23 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(
-    classifier: Classifier, images: Images | None, sigma: float | None, device: torch.device, count: int = 200
+    classifier: Classifier,
+    images: Images | None,
+    sigma: float | None,
+    device: torch.device,
+    count: int = 200,
 ) -> list[Diagnosis]:
     """Look for common mistakes in a classifier, most of them with labelled images.
 
-    Its accuracy is compared with those in what it may have been made for instead: pixels of 0 to 255, normalised ones,
-    other channels. The best is reported if it exceeds both its accuracy and that of guessing the most frequent class
-    by 4 standard errors of the paired difference; later faults follow from it and are not searched.
+    Its accuracy is compared with those in what it may have been made for instead: pixels of 0 to
+    255, normalised ones, other channels. The best is reported if it exceeds both its accuracy and
+    that of guessing the most frequent class by 4 standard errors of the paired difference; later
+    faults follow from it and are not searched.
 
     Args:
         classifier: What is to be certified.
-        images: Images of its classes and shape, or ``None``; without it, checks that need labels are skipped.
+        images: Images of its classes and shape, or ``None``; without it, checks that need labels
+            are skipped.
         sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the training.
         device: Where it runs.
         count: Images that are looked at, spread over the split.
@@ -55,8 +61,10 @@ def diagnose(
     """
     if not classifier.shape:
         raise InputError(
-            f"the classes and the shape of the images must be known, but {classifier.name} names none; "
-            "give --data, the folder of a prepared data set that has them, or --images, a folder of pictures"
+            f"the classes and the shape of the images must be known, but {classifier.name} names "
+            "none; "
+            "give --data, the folder of a prepared data set that has them, or --images, a folder "
+            "of pictures"
         )
     try:
         with user_code(f"{classifier.name} must run on {device}"):
@@ -65,7 +73,11 @@ def diagnose(
     except InputError as error:
         return [Diagnosis("fault", str(error))]
     if images is None:
-        return [Diagnosis("warning", f"no images were given, so {NOT_LOOKED_AT}; give --data or --images")]
+        return [
+            Diagnosis(
+                "warning", f"no images were given, so {NOT_LOOKED_AT}; give --data or --images"
+            )
+        ]
     with torch.inference_mode(), evaluating(module):
         return list(_findings(_Trial(module, images, device, count), images, classifier, sigma))
 
@@ -90,11 +102,18 @@ class _Trial:
         return self.logits(x).argmax(1) == self.labels
 
 
-def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: float | None) -> Iterator[Diagnosis]:
-    logits, classes = trial.logits(trial.x), len(classifier.classes) + getattr(trial.module, "undecided", False)
+def _findings(
+    trial: _Trial, images: Images, classifier: Classifier, sigma: float | None
+) -> Iterator[Diagnosis]:
+    logits, classes = (
+        trial.logits(trial.x),
+        len(classifier.classes) + getattr(trial.module, "undecided", False),
+    )
     if logits.shape[1] != classes:
         yield Diagnosis(
-            "fault", f"the classifier must have {classes} logits, one for each class; it has {logits.shape[1]}"
+            "fault",
+            f"the classifier must have {classes} logits, one for each class; it has "
+            f"{logits.shape[1]}",
         )
         return
     if trial.is_labelled:
@@ -105,12 +124,15 @@ def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: floa
                 return
     else:
         yield Diagnosis(
-            "warning", f"the images have no labels, so {NOT_LOOKED_AT}; put them into one subfolder a class"
+            "warning",
+            f"the images have no labels, so {NOT_LOOKED_AT}; put them into one subfolder a class",
         )
     noise = classifier.sigma if sigma is None else sigma
     if noise is None:
         yield Diagnosis(
-            "warning", "the noise of the certificate is not known, so nothing was tried under noise; give --sigma"
+            "warning",
+            "the noise of the certificate is not known, so nothing was tried under noise; give "
+            "--sigma",
         )
         return
     network = "" if classifier.folders else f" --network {classifier.name}"
@@ -127,22 +149,33 @@ def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Diagnosis | N
         return None
     return Diagnosis(
         "fault" if right.sum() <= guessed.sum() < len(right) else "warning",
-        f"its accuracy is not clearly better than chance: {int(right.sum())} of {len(right)} images are right, and "
-        f"{int(guessed.sum())} are of the most frequent class; train it, load its weights, name the classes in its "
+        f"its accuracy is not clearly better than chance: {int(right.sum())} of {len(right)} "
+        "images are right, and "
+        f"{int(guessed.sum())} are of the most frequent class; train it, load its weights, name "
+        "the classes in its "
         "order, or give more images",
     )
 
 
 def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
-    """Return which images are right with other pixels than RGB in [0, 1], by what the model seems to want."""
+    """Return which images are right with other pixels than RGB in [0, 1], by what the model seems
+    to want.
+    """
     x = trial.x
-    mean, std = (torch.tensor(values).view(-1, 1, 1).to(x) for values in (images.meta.mean, images.meta.std))
+    mean, std = (
+        torch.tensor(values).view(-1, 1, 1).to(x) for values in (images.meta.mean, images.meta.std)
+    )
     if torch.equal(mean, torch.zeros_like(mean)):  # a folder of pictures has no numbers of its own
         mean, std = x.mean((0, 2, 3)).view_as(mean), x.std((0, 2, 3)).view_as(std)
     others = {  # of equals the first is reported
-        "it seems to want channels in the other order, as BGR for RGB; put x.flip(1) before its first layer": x.flip(1),
+        "it seems to want channels in the other order, as BGR for RGB; put x.flip(1) before its first layer": x.flip(
+            1
+        ),
         "it seems to want pixels of -1 to 1; put 2x - 1 before its first layer": 2 * x - 1,
-        "it seems to want normalised pixels; put the normalisation before its first layer": (x - mean) / std,
+        "it seems to want normalised pixels; put the normalisation before its first layer": (
+            x - mean
+        )
+        / std,
         "it seems to want pixels of 0 to 255; multiply by 255 inside": 255 * x,
     }
     return {text: trial.right(other) for text, other in others.items() if not torch.equal(other, x)}
@@ -152,10 +185,13 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float, remedy: str) -> Itera
     rng = torch.Generator().manual_seed(0)
     noisy = trial.x + gaussian(trial.x.shape, sigma, rng).to(trial.x.device)
     under_noise = trial.logits(noisy)
-    is_graded = len(under_noise.unique(dim=0)) > under_noise.shape[1]  # else votes, which clipping need not change
+    is_graded = (
+        len(under_noise.unique(dim=0)) > under_noise.shape[1]
+    )  # else votes, which clipping need not change
     if is_graded and torch.equal(under_noise, trial.logits(noisy.clamp(0, 1))):
         yield Diagnosis(
-            "warning", "it clips its images to [0, 1], which cuts the noise off; smoothing needs no clipping"
+            "warning",
+            "it clips its images to [0, 1], which cuts the noise off; smoothing needs no clipping",
         )
     if not trial.is_labelled:
         return
@@ -163,7 +199,8 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float, remedy: str) -> Itera
     if float(under.float().mean()) < 0.5 * float(right.float().mean()) and _larger(right, under):
         yield Diagnosis(
             "warning",
-            f"it seems not to be trained with noise of {sigma:g}: accuracy {_percent(right)} without noise, "
+            f"it seems not to be trained with noise of {sigma:g}: accuracy {_percent(right)} "
+            "without noise, "
             f"{_percent(under)} with it, so most certificates will abstain; train it: {remedy} ...",
         )
 
@@ -172,7 +209,9 @@ def _larger(first: Tensor, second: Tensor) -> bool:
     """Return whether the first share is larger, by the standard error of the paired difference."""
     difference = first.float() - second.float()
     return (
-        len(first) > 1 and float(difference.mean()) > STANDARD_ERRORS * float(difference.std()) / len(difference) ** 0.5
+        len(first) > 1
+        and float(difference.mean())
+        > STANDARD_ERRORS * float(difference.std()) / len(difference) ** 0.5
     )
 
 

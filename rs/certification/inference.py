@@ -1,8 +1,8 @@
 """Optimizing networks for inference: batch norm folding, bfloat16 weights, compilation and int8.
 
-:func:`optimize_for_inference` builds the network that an engine runs. A certificate is about the network as it
-runs, so rows record the engine: folding changes the last bits of the logits, bfloat16 the third digit, and with them
-votes on images between two classes.
+:func:`optimize_for_inference` builds the network that an engine runs. A certificate is about the
+network as it runs, so rows record the engine: folding changes the last bits of the logits, bfloat16
+the third digit, and with them votes on images between two classes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ from rs.ensemble.base import Ensemble
 from rs.errors import InputError
 from rs.models import Engine, InferenceEngine, Precision
 from rs.models.architectures import Logits
-from rs.models.backend import DTYPES, WARM_UP_PASSES, check_folding, compiled, device_of, layout, trace, unlimited, warn
+from rs.models.backend import (
+    DTYPES,
+    WARM_UP_PASSES,
+    check_folding,
+    compiled,
+    device_of,
+    layout,
+    trace,
+    unlimited,
+    warn,
+)
 from rs.runtime.device import products
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Function, logits_of
@@ -32,7 +42,9 @@ class Optimized(NamedTuple):
     module: nn.Module
     precision: Precision  # to run it in; float32 if the weights themselves are in bfloat16
     batch: int | None  # noisy images at once
-    engine: InferenceEngine  # the engine that runs: "folded" if there was no compiler for "compiled"
+    engine: (
+        InferenceEngine  # the engine that runs: "folded" if there was no compiler for "compiled"
+    )
 
 
 def optimize_for_inference(
@@ -48,23 +60,25 @@ def optimize_for_inference(
 
     Args:
         module: Images (N, C, H, W) -> logits (N, K); unchanged, but moved to ``device``.
-        engine: ``plain`` uses it unchanged. ``folded`` folds each batch norm into the convolution before it (exact up
-            to rounding), and stores the weights in ``precision``. ``compiled`` also compiles the folded network for
-            batches of one size: smaller ones are padded, and cost as much. ``quantized`` has OpenVINO run
-            the networks of ``quantized`` instead, in int8, on a CPU.
-        precision: ``float32``, ``tf32`` (on a CUDA device) or ``bfloat16``; ``float32`` where a quantised network has
-            its own.
+        engine: ``plain`` uses it unchanged. ``folded`` folds each batch norm into the convolution
+            before it (exact up to rounding), and stores the weights in ``precision``. ``compiled``
+            also compiles the folded network for batches of one size: smaller ones are padded, and
+            cost as much. ``quantized`` has OpenVINO run the networks of ``quantized`` instead, in
+            int8, on a CPU.
+        precision: ``float32``, ``tf32`` (on a CUDA device) or ``bfloat16``; ``float32`` where a
+            quantised network has its own.
         shape: (C, H, W) of an image.
         device: Where it runs.
         batch: Noisy images at once; if ``None``, chosen by the size of an image.
         quantized: A quantised network for the classifier, or for each member of an ensemble
             (:func:`rs.certification.quantize.quantized_members`).
     Returns:
-        The optimized classifier; if a network cannot be compiled, the folded one, with a warning on stderr.
+        The optimized classifier; if a network cannot be compiled, the folded one, with a warning on
+        stderr.
     Raises:
-        InputError: If there is no such engine or precision, a plain function is to be run by another engine than plain,
-            what is folded is not one function of each image, or a quantised network is to run in bfloat16 or elsewhere
-            than on a CPU.
+        InputError: If there is no such engine or precision, a plain function is to be run by
+            another engine than plain, what is folded is not one function of each image, or a
+            quantised network is to run in bfloat16 or elsewhere than on a CPU.
     """
     _check_engine(module, engine, precision, device)
     with products(device, precision):  # what is chosen and compiled here depends on it
@@ -88,29 +102,43 @@ def _optimized(
         return Optimized(module, precision, batch, engine)
     networks = [*quantized]
     if engine != "quantized":
-        networks = [_folded(member, engine, precision, shape, device) for member in members_of(module)]
+        networks = [
+            _folded(member, engine, precision, shape, device) for member in members_of(module)
+        ]
     if engine == "compiled":
         batch = batch or BLOCK
         try:
-            networks = [_compiled(network, torch.zeros(batch, *shape, device=device)) for network in networks]
+            networks = [
+                _compiled(network, torch.zeros(batch, *shape, device=device))
+                for network in networks
+            ]
         except Exception as error:  # each compiler raises errors of its own
             warn("is not compiled", error)
             engine = "folded"
-    classifier = Ensemble(networks, module.rule).eval() if isinstance(module, Ensemble) else networks[0]
+    classifier = (
+        Ensemble(networks, module.rule).eval() if isinstance(module, Ensemble) else networks[0]
+    )
     return Optimized(classifier, "float32" if precision == "bfloat16" else precision, batch, engine)
 
 
-def _check_engine(module: nn.Module, engine: InferenceEngine, precision: Precision, device: torch.device) -> None:
-    for name, value, kind in (("engine", engine, InferenceEngine), ("precision", precision, Precision)):
+def _check_engine(
+    module: nn.Module, engine: InferenceEngine, precision: Precision, device: torch.device
+) -> None:
+    for name, value, kind in (
+        ("engine", engine, InferenceEngine),
+        ("precision", precision, Precision),
+    ):
         if value not in get_args(kind):
             raise InputError(f"{name} must be one of {', '.join(get_args(kind))}; got {value!r}")
     if engine != "plain" and any(isinstance(member, Function) for member in members_of(module)):
         raise InputError(
-            f"engine must be plain for a plain function, whose networks are not known, got {engine}; give the nn.Module"
+            "engine must be plain for a plain function, whose networks are not known, got "
+            f"{engine}; give the nn.Module"
         )
     if engine == "quantized" and (precision != "float32" or device.type != "cpu"):
         raise InputError(
-            f"engine quantized must run on a CPU, with precision left at float32, got {precision} on {device.type}; "
+            f"engine quantized must run on a CPU, with precision left at float32, got {precision} "
+            f"on {device.type}; "
             "take engine compiled there"
         )
 
@@ -121,13 +149,19 @@ def members_of(module: nn.Module) -> list[nn.Module]:
 
 
 def _folded(
-    module: nn.Module, engine: Engine, precision: Precision, shape: Sequence[int], device: torch.device
+    module: nn.Module,
+    engine: Engine,
+    precision: Precision,
+    shape: Sequence[int],
+    device: torch.device,
 ) -> nn.Module:
     folded = fold(module, DTYPES[precision], shape)
     pair = noisy_pair(tuple(shape), device)
     try:
         check_deterministic(folded, pair, precision)  # a copy, which may call what was not copied
-    except InputError as error:  # or whose weights were converted, and not what else it computes with
+    except (
+        InputError
+    ) as error:  # or whose weights were converted, and not what else it computes with
         raise InputError(f"with engine {engine} {error}; or take engine plain") from error
     return folded
 
@@ -135,14 +169,16 @@ def _folded(
 def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Module:
     """Fold every batch norm into the convolution before it, for evaluation only.
 
-    The folded network is compared with the original in float64. A network that ``torch.fx`` cannot trace, or traces
-    wrongly (hooks, a convolution that is used twice), keeps its batch norms, with a warning on stderr.
+    The folded network is compared with the original in float64. A network that ``torch.fx`` cannot
+    trace, or traces wrongly (hooks, a convolution that is used twice), keeps its batch norms, with
+    a warning on stderr.
 
     Args:
-        module: The classifier, which is not changed. If it consists of ``normalize`` and ``network``
-            (``rs.models.architectures.build``), the normalisation stays in float32, unless batch norms are kept.
-        dtype: Type of weights and activations. The last layer of a network of this project stays in float32, and
-            every network returns its logits in float32.
+        module: The classifier, which is not changed. If it consists of ``normalize`` and
+            ``network`` (``rs.models.architectures.build``), the normalisation stays in float32,
+            unless batch norms are kept.
+        dtype: Type of weights and activations. The last layer of a network of this project stays in
+            float32, and every network returns its logits in float32.
         shape: (C, H, W) of an image.
     """
     try:
@@ -150,7 +186,9 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
         return _split(copy.deepcopy(module).eval(), dtype)
     except Exception as error:  # tracing arbitrary networks may raise anything
         warn("keeps its batch norms", error)
-        return InferenceNetwork(nn.Identity(), _cast(module, copy.deepcopy(module).eval(), dtype), dtype)
+        return InferenceNetwork(
+            nn.Identity(), _cast(module, copy.deepcopy(module).eval(), dtype), dtype
+        )
 
 
 def _split(module: nn.Module, dtype: torch.dtype | None = None) -> InferenceNetwork:
@@ -193,7 +231,9 @@ class InferenceNetwork(nn.Module):
 
 
 class FixedBatch(nn.Module):
-    """A compiled classifier for batches of one size: smaller ones are padded, larger ones are split."""
+    """A compiled classifier for batches of one size: smaller ones are padded, larger ones are
+    split.
+    """
 
     def __init__(self, compiled: Callable[[Tensor], Tensor], size: int) -> None:
         super().__init__()
@@ -215,5 +255,7 @@ def _compiled(module: nn.Module, sample: Tensor) -> nn.Module:
     network = FixedBatch(compiled(module, sample.device, frozen=True), len(sample))
     with torch.inference_mode(), unlimited():
         for _ in range(WARM_UP_PASSES):
-            network(sample.clone())  # made in inference mode, as in certification: other tensors compile again
+            network(
+                sample.clone()
+            )  # made in inference mode, as in certification: other tensors compile again
     return network

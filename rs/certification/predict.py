@@ -33,19 +33,25 @@ class Prediction:
     classes: tuple[str, ...]  # their names; empty if nobody has said them
     seed: int
     certificate: Certificate
-    provenance: Mapping[str, Any]  # scope of the weights; device, precision, engine, quantised network, conversion
+    provenance: Mapping[
+        str, Any
+    ]  # scope of the weights; device, precision, engine, quantised network, conversion
     notes: tuple[str, ...] = ()  # what of the file its pixels do not have
 
     @property
     def name(self) -> str | None:
-        """Name of the predicted class, its number if classes have no names; ``None`` if the classifier abstains."""
+        """Name of the predicted class, its number if classes have no names; ``None`` if the
+        classifier abstains.
+        """
         predict = self.certificate.predict
         if predict == ABSTAIN:
             return None
         return self.classes[predict] if self.classes else str(predict)
 
     def text(self) -> str:
-        """Return one readable line: class, radius in pixels of [0, 1] and confidence, both rounded down."""
+        """Return one readable line: class, radius in pixels of [0, 1] and confidence, both rounded
+        down.
+        """
         conversion = self.provenance.get("conversion")
         of_what = f"; of the image after conversion: {conversion}" if conversion else ""
         of_what += "".join(f"; {note}" for note in self.notes)
@@ -56,28 +62,42 @@ class Prediction:
         return f"{self.file}: {name}, radius {radius}, p >= {p_lower}{of_what}"
 
     def json(self) -> str:
-        """Return one JSON object on one line, with all votes and digits; ``class`` is null for an abstention."""
+        """Return one JSON object on one line, with all votes and digits; ``class`` is null for an
+        abstention.
+        """
         certificate = self.certificate.to_dict()
         prediction = {"file": self.file, "predict": certificate["predict"], "class": self.name}
-        values = {name: certificate[name] for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma", "noise")}
+        values = {
+            name: certificate[name]
+            for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma", "noise")
+        }
         votes = {name: certificate[name] for name in ("counts0", "counts")}
         said = {**self.provenance, **({"notes": self.notes} if self.notes else {})}
-        return json.dumps({**prediction, **values, "seed": self.seed, **votes, **said}, allow_nan=False)
+        return json.dumps(
+            {**prediction, **values, "seed": self.seed, **votes, **said}, allow_nan=False
+        )
 
 
 def predict_files(
-    files: Sequence[str], base: Classifier, draws: Draws, options: SmoothingOptions, conversion: Conversion
+    files: Sequence[str],
+    base: Classifier,
+    draws: Draws,
+    options: SmoothingOptions,
+    conversion: Conversion,
 ) -> Iterator[Prediction]:
-    """Classify and certify images one after the other, passing over files that are no such images; show the progress.
+    """Classify and certify images one after the other, passing over files that are no such images;
+    show the progress.
 
     Args:
         files: Image files; the position of a file among them and the seed key its noise.
         base: The base classifier, with the classes and the shape of its images.
-        draws: Of each certificate; anyone who chooses an image must not know the seed (see docs/method.md).
+        draws: Of each certificate; anyone who chooses an image must not know the seed (see
+            docs/method.md).
         options: How the base classifier is smoothed and runs, its device given.
         conversion: How images are converted; the radius is then one around the converted image.
     Raises:
-        NotDeterministicError: As :func:`rs.smoothing.determinism.watched`; no prediction before it counts.
+        NotDeterministicError: As :func:`rs.smoothing.determinism.watched`; no prediction before it
+            counts.
         InputError: If a number is invalid; or in the end, if files failed: names each of them.
     """
     limit_threads(base.shape)
@@ -91,7 +111,11 @@ def predict_files(
         "engine": classifier.engine,
     }
     identity = quantized_identity([classifier.base])
-    provenance |= {name: identity[name] for name in ("precision", "quantized", "calibration") if name in identity}
+    provenance |= {
+        name: identity[name]
+        for name in ("precision", "quantized", "calibration")
+        if name in identity
+    }
     provenance |= {"conversion": str(conversion)} if str(conversion) else {}
     failed = []
     numbered = progress(enumerate(files), len(files), "predict", always=False)

@@ -3,17 +3,19 @@
 MODEL/quantized.xml, .bin     the network in int8: its graph, and its weights and scales
 MODEL/quantized.json          what it was made from
 
-Nothing is computed in bfloat16, not even where a processor has it, and no more threads are used than torch has.
+Nothing is computed in bfloat16, not even where a processor has it, and no more threads are used
+than torch has.
 
-A quantised network is another function than the network in float32, and a certificate of it is about it. Sums of
-products of integers are exact in any order, so its logits should not depend on the batch and the number of threads.
-OpenVINO was seen to break that with two threads, in 3 of 544 networks that it had just compiled, for an unknown cause.
-So what it compiles is checked before it is used and while it certifies (``rs.smoothing.determinism``); where it is
-refused, the same command compiles it anew.
+A quantised network is another function than the network in float32, and a certificate of it is
+about it. Sums of products of integers are exact in any order, so its logits should not depend on
+the batch and the number of threads. OpenVINO was seen to break that with two threads, in 3 of 544
+networks that it had just compiled, for an unknown cause. So what it compiles is checked before it
+is used and while it certifies (``rs.smoothing.determinism``); where it is refused, the same command
+compiles it anew.
 
-Its weights have 7 bits, of the int8 that holds them: 2 * 255 * 64 < 2^15, so that processors without VNNI, which add
-pairs of products in 16 bits, do not saturate and give the same sums as others. They are calibrated on noisy training
-images.
+Its weights have 7 bits, of the int8 that holds them: 2 * 255 * 64 < 2^15, so that processors
+without VNNI, which add pairs of products in 16 bits, do not saturate and give the same sums as
+others. They are calibrated on noisy training images.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ from rs.storage import files
 GRAPH, WEIGHTS, CARD = "quantized.xml", "quantized.bin", "quantized.json"
 
 CALIBRATION = 300
-"""Noisy training images that networks are quantised with (benchmarks/results/int8.md compares 100, 300 and 1,000)."""
+"""Noisy training images that networks are quantised with (benchmarks/results/int8.md compares 100,
+300 and 1,000).
+"""
 
 SEED = 0
 """Seed of the noise of calibration images."""
@@ -66,7 +70,9 @@ class SerializedNetwork(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of graph and weights, after the length of the graph, without which two contents could share one."""
+        """SHA-256 of graph and weights, after the length of the graph, without which two contents
+        could share one.
+        """
         return hashlib.sha256(b"%d\n" % len(self.graph) + self.graph + self.weights).hexdigest()
 
 
@@ -78,16 +84,19 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise InputError(f"engine quantized needs OpenVINO and NNCF ({error}); {install_command('int8')}") from error
+        raise InputError(
+            f"engine quantized needs OpenVINO and NNCF ({error}); {install_command('int8')}"
+        ) from error
 
 
 @cache
 def runtime() -> Any:
     """Return OpenVINO's runtime, the one of this process, which lives as long as the process does.
 
-    A runtime installs an alternate signal stack, and restores the previous one when it is destroyed. If that belonged
-    to a destroyed runtime, its memory is freed, and the next signal with a handler ends the process. So the first
-    runtime is kept: whatever comes after it, NNCF's own too, restores a valid stack.
+    A runtime installs an alternate signal stack, and restores the previous one when it is
+    destroyed. If that belonged to a destroyed runtime, its memory is freed, and the next signal
+    with a handler ends the process. So the first runtime is kept: whatever comes after it, NNCF's
+    own too, restores a valid stack.
     """
     core = library("openvino").Core()
     core.get_versions("CPU")  # loads the part that does so
@@ -95,27 +104,34 @@ def runtime() -> Any:
 
 
 def convert(network: nn.Module, sample: Tensor) -> Any:
-    """Convert a network in eval mode to a model of OpenVINO, for any batch of images like ``sample`` (1, C, H, W).
+    """Convert a network in eval mode to a model of OpenVINO, for any batch of images like
+    ``sample`` (1, C, H, W).
 
     Raises:
-        InputError: If the extra is not installed, or OpenVINO cannot convert the network, as where its path depends on
-            the image.
+        InputError: If the extra is not installed, or OpenVINO cannot convert the network, as where
+            its path depends on the image.
     """
     openvino, _ = library("openvino"), runtime()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch, that its tracer has a successor, and keeps one path
-            model = openvino.convert_model(network, example_input=sample, input=[-1, *sample.shape[1:]])
+            warnings.simplefilter(
+                "ignore"
+            )  # of torch, that its tracer has a successor, and keeps one path
+            model = openvino.convert_model(
+                network, example_input=sample, input=[-1, *sample.shape[1:]]
+            )
     except Exception as error:  # of a network of the user's, which may be anything
         raise InputError(
-            f"the network must be one that OpenVINO converts, but: {type(error).__name__}: {error}; use engine folded"
+            f"the network must be one that OpenVINO converts, but: {type(error).__name__}: "
+            f"{error}; use engine folded"
         ) from error
     _check_one_path(network, sample)
     return model
 
 
 def _check_one_path(network: nn.Module, sample: Tensor) -> None:
-    """Refuse a network that reads values of an image in Python, because conversion keeps its path for the sample alone.
+    """Refuse a network that reads values of an image in Python, because conversion keeps its path
+    for the sample alone.
 
     Torch's tracer does not warn of ``torch.equal``, and warns of shapes too.
     """
@@ -124,7 +140,8 @@ def _check_one_path(network: nn.Module, sample: Tensor) -> None:
             network(mode.from_tensor(sample))  # an image that has a shape and no values
     except Exception as error:  # whatever a network of the user's makes of it
         raise InputError(
-            "the network must take the same path for every image to be converted, but it reads values of the image "
+            "the network must take the same path for every image to be converted, but it reads "
+            "values of the image "
             f"({type(error).__name__}: {error}); use engine folded"
         ) from error
 
@@ -133,7 +150,8 @@ def serialize(model: Any) -> SerializedNetwork:
     """Serialise a model, with names that do not depend on what else was made in the process.
 
     Raises:
-        InputError: If there is no room for it among temporary files, where OpenVINO writes it first.
+        InputError: If there is no room for it among temporary files, where OpenVINO writes it
+            first.
     """
     model.set_friendly_name("network")
     for number, operation in enumerate(model.get_ordered_ops()):
@@ -144,14 +162,17 @@ def serialize(model: Any) -> SerializedNetwork:
             library("openvino").save_model(model, path, compress_to_fp16=False)
         except RuntimeError as error:  # of a stream of C++, which does not say why
             raise InputError(
-                f"{folder} must have room for a network, but OpenVINO could not write it ({error}); make room there, "
+                f"{folder} must have room for a network, but OpenVINO could not write it "
+                f"({error}); make room there, "
                 "or name another folder with TMPDIR"
             ) from error
         return SerializedNetwork(path.read_bytes(), path.with_suffix(".bin").read_bytes())
 
 
 def _compiled(content: SerializedNetwork) -> Any:
-    """Compile a network for this CPU: nothing but int8 and float32, no more threads than torch has, none pinned."""
+    """Compile a network for this CPU: nothing but int8 and float32, no more threads than torch has,
+    none pinned.
+    """
     options = {
         "EXECUTION_MODE_HINT": "ACCURACY",
         "INFERENCE_PRECISION_HINT": "f32",  # or bfloat16 where a CPU has it
@@ -164,8 +185,13 @@ def _compiled(content: SerializedNetwork) -> Any:
 
 
 def split_normalization(module: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """Return the normalisation and the network of a model of this project; of another one, nothing and itself."""
-    if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == ["normalize", "network"]:
+    """Return the normalisation and the network of a model of this project; of another one, nothing
+    and itself.
+    """
+    if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == [
+        "normalize",
+        "network",
+    ]:
         return module[0], module[1]
     return nn.Identity(), module
 
@@ -198,7 +224,10 @@ class QuantizedNetwork(nn.Module):
 
     def __init__(self, quantized: Quantized) -> None:
         super().__init__()
-        self.fingerprint, self.calibration = quantized.content.fingerprint, quantized.card.calibration
+        self.fingerprint, self.calibration = (
+            quantized.content.fingerprint,
+            quantized.card.calibration,
+        )
         self._logits = _compiled(quantized.content)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -213,20 +242,24 @@ class QuantizedNetwork(nn.Module):
 
 
 def quantized_members(
-    members: Sequence[nn.Module], folders: Sequence[str], calibration: Path | None, sigma: float, shape: Sequence[int]
+    members: Sequence[nn.Module],
+    folders: Sequence[str],
+    calibration: Path | None,
+    sigma: float,
+    shape: Sequence[int],
 ) -> list[nn.Module]:
     """Return the quantised networks of classifiers: read from their folders, or made anew.
 
     Args:
         members: Models on the CPU.
         folders: Their model folders, in the same order; empty if they have none.
-        calibration: The prepared data set whose training split calibrates new ones, by CALIBRATION noisy images; needed
-            where there is none on disk.
+        calibration: The prepared data set whose training split calibrates new ones, by CALIBRATION
+            noisy images; needed where there is none on disk.
         sigma: Noise of the calibration images: that of the training.
         shape: (C, H, W) of an image.
     Raises:
-        InputError: If the extra ``int8`` is not installed, a network on disk is of another model or noise, there
-            is neither a network nor a calibration, or it cannot be converted.
+        InputError: If the extra ``int8`` is not installed, a network on disk is of another model or
+            noise, there is neither a network nor a calibration, or it cannot be converted.
     """
     networks: list[nn.Module] = []
     for member, folder in zip(members, folders or repeat(None, len(members)), strict=True):
@@ -236,8 +269,10 @@ def quantized_members(
             quantized = quantize(member, load_images(calibration, "train"), sigma, CALIBRATION)
         else:
             raise InputError(
-                "engine quantized needs a quantised network beside a model folder, or training images to calibrate "
-                "one; make it with rs quantize MODEL --data DATA, or give --data in place of --images"
+                "engine quantized needs a quantised network beside a model folder, or training "
+                "images to calibrate "
+                "one; make it with rs quantize MODEL --data DATA, or give --data in place of "
+                "--images"
             )
         networks.append(quantized_classifier(member, quantized, shape))
     return networks
@@ -247,23 +282,33 @@ def _read_for(member: nn.Module, folder: Path, sigma: float) -> Quantized:
     """Read the network in a folder, and check that it is of this model and noise."""
     quantized, again = read_quantized(folder), f"run rs quantize {folder} again"
     if quantized.card.classifier != model_fingerprint(member):
-        raise InputError(f"{folder / CARD} must be of the model beside it, but that has changed; {again}")
+        raise InputError(
+            f"{folder / CARD} must be of the model beside it, but that has changed; {again}"
+        )
     if quantized.card.sigma != sigma:
         raise InputError(
-            f"{folder / CARD} must be of noise {sigma}, that of the training, but is of {quantized.card.sigma}; {again}"
+            f"{folder / CARD} must be of noise {sigma}, that of the training, but is of "
+            f"{quantized.card.sigma}; {again}"
         )
     return quantized
 
 
-def quantized_classifier(module: nn.Module, quantized: Quantized, shape: Sequence[int]) -> nn.Module:
-    """Return the quantised classifier: the normalisation of ``module``, in float32, and the network in int8."""
+def quantized_classifier(
+    module: nn.Module, quantized: Quantized, shape: Sequence[int]
+) -> nn.Module:
+    """Return the quantised classifier: the normalisation of ``module``, in float32, and the network
+    in int8.
+    """
     classifier = nn.Sequential(split_normalization(module)[0], QuantizedNetwork(quantized)).eval()
     check_deterministic(classifier, noisy_pair(tuple(shape), torch.device("cpu")))
     return classifier
 
 
-def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIBRATION) -> Quantized:
-    """Quantise a network after training, by NNCF: activations to 8 bits, weights to 7 with a scale for each channel.
+def quantize(
+    module: nn.Module, images: Images, sigma: float, count: int = CALIBRATION
+) -> Quantized:
+    """Quantise a network after training, by NNCF: activations to 8 bits, weights to 7 with a scale
+    for each channel.
 
     Args:
         module: Images (N, C, H, W) -> logits (N, K), on the CPU; left as it is.
@@ -279,9 +324,13 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
         normalised = normalize(noisy)
         model = convert(network, normalised[:1])  # before NNCF makes a runtime of its own
         nncf, advanced = library("nncf"), library("nncf.quantization.advanced_parameters")
-        seven_bits = advanced.AdvancedQuantizationParameters(overflow_fix=advanced.OverflowFix.ENABLE)
+        seven_bits = advanced.AdvancedQuantizationParameters(
+            overflow_fix=advanced.OverflowFix.ENABLE
+        )
         calibration = nncf.Dataset([image[None].numpy() for image in normalised])
-        model = nncf.quantize(model, calibration, subset_size=len(normalised), advanced_parameters=seven_bits)
+        model = nncf.quantize(
+            model, calibration, subset_size=len(normalised), advanced_parameters=seven_bits
+        )
         content = serialize(model)
     card = QuantizedCard(
         classifier=model_fingerprint(module),
@@ -291,7 +340,8 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
         calibration=count,
         network=content.fingerprint,
         arithmetic=arithmetic.current(),
-        versions=checkpoint.library_versions() | {name: library(name).__version__ for name in ("openvino", "nncf")},
+        versions=checkpoint.library_versions()
+        | {name: library(name).__version__ for name in ("openvino", "nncf")},
     )
     return Quantized(content, card)
 
@@ -303,11 +353,15 @@ def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
     """
     indices = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().tolist()
     x = torch.stack([images.pixels(index) for index in indices])
-    return x + certification_noise(range(len(x)), x.shape[1:], sigma, SEED, Stream.CALIBRATE, device="cpu")
+    return x + certification_noise(
+        range(len(x)), x.shape[1:], sigma, SEED, Stream.CALIBRATE, device="cpu"
+    )
 
 
 def write_quantized(folder: Path, quantized: Quantized) -> None:
-    """Write a quantised network beside its model, in place of another one; equal ones make equal bytes."""
+    """Write a quantised network beside its model, in place of another one; equal ones make equal
+    bytes.
+    """
     (folder / CARD).unlink(missing_ok=True)  # without it nothing loads the others
     files.write_bytes(folder / GRAPH, quantized.content.graph)
     files.write_bytes(folder / WEIGHTS, quantized.content.weights)
@@ -325,21 +379,34 @@ def read_quantized(folder: Path) -> Quantized:
     try:
         content = SerializedNetwork((folder / GRAPH).read_bytes(), (folder / WEIGHTS).read_bytes())
     except OSError as error:
-        raise InputError(f"{folder} must hold {GRAPH} and {WEIGHTS} beside {CARD}, but: {error}; {again}") from error
+        raise InputError(
+            f"{folder} must hold {GRAPH} and {WEIGHTS} beside {CARD}, but: {error}; {again}"
+        ) from error
     if content.fingerprint != card.network:
-        raise InputError(f"{folder / GRAPH} and {WEIGHTS} must be those of {CARD}, but they changed; {again}")
+        raise InputError(
+            f"{folder / GRAPH} and {WEIGHTS} must be those of {CARD}, but they changed; {again}"
+        )
     return Quantized(content, card)
 
 
 def quantized_identity(modules: Sequence[nn.Module]) -> dict[str, Any]:
-    """Return what a sidecar says of the quantised networks in classifiers that run; nothing if there are none."""
-    networks = [part for module in modules for part in module.modules() if isinstance(part, QuantizedNetwork)]
+    """Return what a sidecar says of the quantised networks in classifiers that run; nothing if
+    there are none.
+    """
+    networks = [
+        part
+        for module in modules
+        for part in module.modules()
+        if isinstance(part, QuantizedNetwork)
+    ]
     if not networks:
         return {}
     hashes = [network.fingerprint for network in networks]
     return {
         "precision": "int8",
-        "quantized": hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest(),
+        "quantized": hashes[0]
+        if len(hashes) == 1
+        else hashlib.sha256(" ".join(hashes).encode()).hexdigest(),
         "calibration": networks[0].calibration,
         "instructions": networks[0].instructions,
         "versions": checkpoint.library_versions() | {"openvino": library("openvino").__version__},

@@ -25,14 +25,23 @@ class RecipeOverrides:
     """Values in place of the recipe's."""
 
     n0: Annotated[int | None, typer.Option(help="Number of draws that select the class.")] = None
-    n: Annotated[int | None, typer.Option("--n", "--draws", help="Number of draws that bound its probability.")] = None
-    alpha: Annotated[float | None, typer.Option(help="Failure probability of each certificate.")] = None
+    n: Annotated[
+        int | None,
+        typer.Option("--n", "--draws", help="Number of draws that bound its probability."),
+    ] = None
+    alpha: Annotated[
+        float | None, typer.Option(help="Failure probability of each certificate.")
+    ] = None
     noise: shell.NoiseOption = None
-    precision: Annotated[PrecisionChoice | None, typer.Option(help="Precision; auto: tf32 on CUDA, else float32.")] = (
-        None
-    )
-    engine: Annotated[InferenceEngine | None, typer.Option(help="How the network runs; quantized: in int8.")] = None
-    subset: Annotated[str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")] = None
+    precision: Annotated[
+        PrecisionChoice | None, typer.Option(help="Precision; auto: tf32 on CUDA, else float32.")
+    ] = None
+    engine: Annotated[
+        InferenceEngine | None, typer.Option(help="How the network runs; quantized: in int8.")
+    ] = None
+    subset: Annotated[
+        str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")
+    ] = None
 
     def values(self) -> dict[str, Any]:
         """Return the values by name."""
@@ -42,7 +51,9 @@ class RecipeOverrides:
         if self.subset is None:
             return asdict(self)
         subset = parse(self.subset, "--subset")
-        subset_name(subset)  # it says what a subset must be, where the check of all settings names types
+        subset_name(
+            subset
+        )  # it says what a subset must be, where the check of all settings names types
         return asdict(self) | {"subset": subset}
 
 
@@ -71,16 +82,24 @@ def main(
     *,
     out: Annotated[Path, typer.Option(dir_okay=False, help="Row file, *.tsv.")],
     times: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="File for the seconds of each image; default: beside the rows.")
+        Path | None,
+        typer.Option(
+            dir_okay=False, help="File for the seconds of each image; default: beside the rows."
+        ),
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Recipe for --data: the section recipes.DATASET.certify of --params.")
+        str | None,
+        typer.Option(help="Recipe for --data: the section recipes.DATASET.certify of --params."),
     ] = None,
-    data: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")
+    ] = None,
     sigma: shell.Sigma = None,
     share: Annotated[
         str | None,
-        typer.Option(metavar="I/N", help="Every N-th image from the I-th on; rs merge puts shares together."),
+        typer.Option(
+            metavar="I/N", help="Every N-th image from the I-th on; rs merge puts shares together."
+        ),
     ] = None,
     params: shell.ParamsFile = DEFAULT_PARAMS,
     network: shell.Network = None,
@@ -94,8 +113,9 @@ def main(
 
     An interrupted certification continues where it stopped.
 
-    With --images, certify pictures in a folder, without a prepared data set or a parameter file. The defaults are then
-    n0 = 100, n = 1,000 and alpha = 0.001. With --resize, --crop or --convert, radii are those of the converted images.
+    With --images, certify pictures in a folder, without a prepared data set or a parameter file.
+    The defaults are then n0 = 100, n = 1,000 and alpha = 0.001. With --resize, --crop or --convert,
+    radii are those of the converted images.
 
     Example:
         rs certify models/digits/0.25/advmacer/0 --dataset digits \\
@@ -107,10 +127,13 @@ def main(
     """
     pictures.check_sources(data, required=True)
     if data is not None and dataset is None:
-        raise InputError("give --dataset, the recipe for --data: a key of recipes in the parameters, as cifar10")
+        raise InputError(
+            "give --dataset, the recipe for --data: a key of recipes in the parameters, as cifar10"
+        )
     if dataset is None and params != DEFAULT_PARAMS:
         raise InputError(
-            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, or neither"
+            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, "
+            "or neither"
         )
     values = {} if dataset is None else shell.parameters(params, dataset)
     from rs import params as parameters
@@ -122,11 +145,17 @@ def main(
     from rs.statistics.certificate import UNLABELLED
 
     chosen = {"stop": stop.rule()} | overrides.values()
-    settings = certify_model.certification_settings(values or parameters.packaged(), dataset or DEFAULT_RECIPE, chosen)
+    settings = certify_model.certification_settings(
+        values or parameters.packaged(), dataset or DEFAULT_RECIPE, chosen
+    )
     shell.launch(values)
     base, images = pictures.load(load(model, network=network), data)
-    options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
-    certify_model.certify_model(base, images, settings, options, out=out, share=share, seconds=times)
+    options = SmoothingOptions(
+        sigma=sigma, device=device_named(device), batch=batch, calibration=data
+    )
+    certify_model.certify_model(
+        base, images, settings, options, out=out, share=share, seconds=times
+    )
     if rank_and_world_size()[0] == 0:
         is_whole = settings.stop is None and share is None
         has_page = is_whole and not (images.labels == UNLABELLED).any()

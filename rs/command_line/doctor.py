@@ -12,8 +12,12 @@ from rs.command_line.shell import Device, ModelArgument, Network, Sigma, answers
 def main(
     model: ModelArgument,
     *,
-    data: Annotated[Path | None, typer.Option(file_okay=False, help="Prepared data set to test the model on.")] = None,
-    count: Annotated[int, typer.Option(min=20, help="Number of images to use, evenly spread.")] = 200,
+    data: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Prepared data set to test the model on.")
+    ] = None,
+    count: Annotated[
+        int, typer.Option(min=20, help="Number of images to use, evenly spread.")
+    ] = 200,
     sigma: Sigma = None,
     network: Network = None,
     device: Device = "auto",
@@ -21,8 +25,8 @@ def main(
 ) -> None:
     """Look for common mistakes in a classifier.
 
-    If there is a fault, the exit code is 1. Images with labels reveal most: give a prepared data set (--data), or a
-    folder with one subfolder per class (--images).
+    If there is a fault, the exit code is 1. Images with labels reveal most: give a prepared data
+    set (--data), or a folder with one subfolder per class (--images).
 
     Example:
         rs doctor models/digits/0.25/advmacer/0 --data data/digits

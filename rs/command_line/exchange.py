@@ -13,13 +13,17 @@ from rs.runtime.progress import say
 
 
 def import_model(
-    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="checkpoint.pth.tar, or MACER's EPOCH.pth.")],
+    checkpoint: Annotated[
+        Path, typer.Argument(metavar="CHECKPOINT", help="checkpoint.pth.tar, or MACER's EPOCH.pth.")
+    ],
     architecture: Annotated[Architecture, typer.Option(help="Architecture of the network.")],
     sigma: Annotated[
-        float, typer.Option(callback=sigma_option, help="Noise std of its training, in pixels of [0, 1].")
+        float,
+        typer.Option(callback=sigma_option, help="Noise std of its training, in pixels of [0, 1]."),
     ],
     normalisation: Annotated[
-        Normalisation, typer.Option(help="First layer: mean-std (Cohen, Jeong), centre (Salman) or none (MACER).")
+        Normalisation,
+        typer.Option(help="First layer: mean-std (Cohen, Jeong), centre (Salman) or none (MACER)."),
     ],
     data: DataFolder,
     out: Annotated[Path, typer.Option(file_okay=False, help="Model folder to write.")],
@@ -38,15 +42,29 @@ def import_model(
 
     meta = read_meta(data)
     import_checkpoint(checkpoint, meta, architecture, normalisation, sigma, out, force)
-    say(f"{architecture} for {meta.name}, sigma = {sigma:g}, normalisation {normalisation}; model in {out}")
+    say(
+        f"{architecture} for {meta.name}, sigma = {sigma:g}, normalisation {normalisation}; model "
+        f"in {out}"
+    )
 
 
 def export_rows(
-    rows: Annotated[Path, typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows, *.tsv.")],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Log to write: idx label predict radius correct time (0).")],
+    rows: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows, *.tsv."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            dir_okay=False, help="Log to write: idx label predict radius correct time (0)."
+        ),
+    ],
     force: Force = False,
 ) -> None:
-    """Write certificate rows as a log in the field's six columns, which existing analysis scripts read.
+    """Write certificate rows as a log in the field's six columns, which existing analysis scripts
+    read.
 
     Example:
         rs export rows.tsv --out log.tsv
@@ -58,12 +76,18 @@ def export_rows(
     from rs.storage.certificate_rows import is_field_log, write_field_log
 
     if is_field_log(rows):
-        raise InputError(f"{rows} is a log in the six columns already; ROWS must be certificate rows")
+        raise InputError(
+            f"{rows} is a log in the six columns already; ROWS must be certificate rows"
+        )
     files.check_output(out, "a file", inputs=[rows], force=force)
     table = read_alone(rows).rows
     check_radii(table, str(rows))
     check_labels(table, str(rows))
-    lost = ["the weights are frozen, chosen image by image"] if (table["scope"] == UNSOUND).any() else []
+    lost = (
+        ["the weights are frozen, chosen image by image"]
+        if (table["scope"] == UNSOUND).any()
+        else []
+    )
     mode = mode_of(table)
     if draws_at_most(mode):
         lost.append(f"draws stopped early, {mode}")
@@ -77,7 +101,10 @@ def export_rows(
 
 def merge_rows(
     shares: Annotated[
-        list[Path], typer.Argument(metavar="SHARES", exists=True, dir_okay=False, help="Rows of all shares, *.tsv.")
+        list[Path],
+        typer.Argument(
+            metavar="SHARES", exists=True, dir_okay=False, help="Rows of all shares, *.tsv."
+        ),
     ],
     out: Annotated[Path, typer.Option(dir_okay=False, help="Row file to write, *.tsv.")],
 ) -> None:

@@ -1,4 +1,6 @@
-"""What the cells of a study depend on besides files, after a check of parameters: stage ``fingerprint_first``."""
+"""What the cells of a study depend on besides files, after a check of parameters: stage
+``fingerprint_first``.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,24 @@ from rs.storage import files
 from rs.study.grid import cells, check_names, stage_parameters, with_starts
 
 
-def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out: Path, root: Path) -> dict[str, Any]:
-    """Check the parameters, and return what cells depend on: code, versions, raw data, merged parameters.
+def cell_fingerprints(
+    values: dict[str, Any], dataset: str, prepared: Path, out: Path, root: Path
+) -> dict[str, Any]:
+    """Check the parameters, and return what cells depend on: code, versions, raw data, merged
+    parameters.
 
     Args:
         values: The parameters.
         dataset: Name of the recipe and of the data set.
         prepared: The prepared data set, which knows raw data that are not here.
-        out: Folder of the fingerprints of an earlier run; where none has changed, recipes are not checked again.
+        out: Folder of the fingerprints of an earlier run; where none has changed, recipes are not
+            checked again.
         root: Folder that holds the packages ``rs`` and ``stages``.
     Returns:
         From the name of each fingerprint, a path without suffix, to its content.
     Raises:
-        InputError: If a parameter is missing, unknown, out of range or does not fit the others; names it.
+        InputError: If a parameter is missing, unknown, out of range or does not fit the others;
+            names it.
     """
     where = f"datasets.{dataset}"
     check_study(values, dataset)
@@ -46,24 +53,42 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     parameters = stage_parameters(values, dataset)
     recipe_model = f"recipes.{dataset}.model"
     model, _ = merge(values, *layers(recipe_model), optional=True)
-    network, weights = (validate(str | None, model.get(key), f"{recipe_model}.{key}") for key in ("network", "weights"))
+    network, weights = (
+        validate(str | None, model.get(key), f"{recipe_model}.{key}")
+        for key in ("network", "weights")
+    )
     if network or weights:
-        trained_from = _network_files(network, weights, {cell.seed for cell in cells(values, dataset)})
+        trained_from = _network_files(
+            network, weights, {cell.seed for cell in cells(values, dataset)}
+        )
         for name in parameters:  # files of ensembles do not hold the code of their members
-            if "model" in parameters[name] or (network and name in ("weights", "certify_ensembles")):
+            if "model" in parameters[name] or (
+                network and name in ("weights", "certify_ensembles")
+            ):
                 parameters[name] |= {"network": trained_from}
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
     try:
-        texts = {out / f"{name}.json": json.dumps(content, allow_nan=False) for name, content in contents.items()}
+        texts = {
+            out / f"{name}.json": json.dumps(content, allow_nan=False)
+            for name, content in contents.items()
+        }
     except (TypeError, ValueError) as error:  # of a value that YAML has and JSON has not
-        raise InputError(f"params.yaml: values must be finite numbers, words, lists and mappings: {error}") from error
-    if not all(path.is_file() and files.read_json(path) == json.loads(text) for path, text in texts.items()):
+        raise InputError(
+            f"params.yaml: values must be finite numbers, words, lists and mappings: {error}"
+        ) from error
+    if not all(
+        path.is_file() and files.read_json(path) == json.loads(text) for path, text in texts.items()
+    ):
         check_recipe(values, dataset)
     return contents | {f"raw/{dataset}": sources.raw_fingerprint(source, prepared)}
 
 
-def _network_files(network: str | None, weights: str | None, seeds: Iterable[int]) -> dict[str, str]:
-    """Return the SHA-256 of a user's network: of its source files, by module, as it is built, and of its starts."""
+def _network_files(
+    network: str | None, weights: str | None, seeds: Iterable[int]
+) -> dict[str, str]:
+    """Return the SHA-256 of a user's network: of its source files, by module, as it is built, and
+    of its starts.
+    """
     from rs.models.fingerprint import model_fingerprint  # which imports torch
     from rs.models.fingerprint import sources as source_files
     from rs.runtime.streams import seeded
@@ -80,7 +105,8 @@ def _network_files(network: str | None, weights: str | None, seeds: Iterable[int
 
 
 def check_recipe(values: dict[str, Any], dataset: str) -> None:
-    """Check every value of the recipe as the stage that reads it does; that needs torch, seconds to import.
+    """Check every value of the recipe as the stage that reads it does; that needs torch, seconds to
+    import.
 
     Raises:
         InputError: If one is missing, unknown or out of range; names it.
@@ -100,16 +126,21 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
     for cell in with_starts(grid):
         recipe = training_recipe(values, dataset, cell.method, cell.sigma)
         if cell.method in DENOISERS and recipe.architecture not in USER_NETWORKS:
-            raise InputError(f"params.yaml: {cell.method} must have a network in recipes.{dataset}.model; add it")
+            raise InputError(
+                f"params.yaml: {cell.method} must have a network in recipes.{dataset}.model; add it"
+            )
         if isinstance(recipe.method, NeedsTargets) != cell.needs_targets:
             raise InputError(
-                f"params.yaml: methods_with_targets must be the methods that need targets, but {cell.method} is in the "
+                "params.yaml: methods_with_targets must be the methods that need targets, but "
+                f"{cell.method} is in the "
                 "wrong list; move it"
             )
     if any(cell.needs_targets for cell in grid):
         load_section(values, f"recipes.{dataset}.targets", TargetSettings)
     certification = certification_settings(values, dataset)
-    if values.get("ensembles") or any(cell.is_member_seed for cell in grid):  # else there is no pool
+    if values.get("ensembles") or any(
+        cell.is_member_seed for cell in grid
+    ):  # else there is no pool
         if certification.stop is not None:
             raise InputError(STOPS_EARLY.format(f"params.yaml: recipes.{dataset}.certify.stop"))
         load_section(values, f"recipes.{dataset}.pool", PoolSettings)

@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import certify, doctor, exchange, predict, prepare, quantize, share, show, targets, train, zoo
+from rs.command_line import (
+    certify,
+    doctor,
+    exchange,
+    predict,
+    prepare,
+    quantize,
+    share,
+    show,
+    targets,
+    train,
+    zoo,
+)
 from rs.command_line.shell import add, application, run
 from rs.errors import DISTRIBUTION
 
@@ -43,7 +55,10 @@ def _print_version(is_asked: bool) -> None:
 @app.callback()
 def rs(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Certified robustness by randomized smoothing."""

@@ -20,7 +20,9 @@ if TYPE_CHECKING:  # seconds to import
     from rs.data.readers import Tree
 
 Classifier: TypeAlias = Any
-"""``rs.certification.load.Classifier``: named here, it would make each training depend on the code of certification."""
+"""``rs.certification.load.Classifier``: named here, it would make each training depend on the code
+of certification.
+"""
 
 MAX_CLASSES_SHOWN = 10
 """Classes of a line that says their order."""
@@ -31,26 +33,43 @@ class PictureOptions:
     """Pictures of your own."""
 
     images: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder of pictures; subfolders, one per class, are labels.")
+        Path | None,
+        typer.Option(
+            file_okay=False, help="Folder of pictures; subfolders, one per class, are labels."
+        ),
     ] = None
     classes: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="File with the names of classes, one a line, in logit order.")
+        Path | None,
+        typer.Option(
+            dir_okay=False, help="File with the names of classes, one a line, in logit order."
+        ),
     ] = None
-    resize: Annotated[int | None, typer.Option(help="Resize the shorter side to this many pixels, then crop.")] = None
-    crop: Annotated[int | None, typer.Option(help="Crop a centred square with sides of this many pixels.")] = None
-    convert: Annotated[bool, typer.Option("--convert", help="Convert to 8-bit grey or RGB, as the model takes.")] = (
-        False
-    )
+    resize: Annotated[
+        int | None, typer.Option(help="Resize the shorter side to this many pixels, then crop.")
+    ] = None
+    crop: Annotated[
+        int | None, typer.Option(help="Crop a centred square with sides of this many pixels.")
+    ] = None
+    convert: Annotated[
+        bool, typer.Option("--convert", help="Convert to 8-bit grey or RGB, as the model takes.")
+    ] = False
 
-    def check_sources(self, data: Path | None, *, required: bool = False, has_files: bool = False) -> None:
-        """Refuse --data and --images together, neither if one is required, and options of pictures without pictures."""
+    def check_sources(
+        self, data: Path | None, *, required: bool = False, has_files: bool = False
+    ) -> None:
+        """Refuse --data and --images together, neither if one is required, and options of pictures
+        without pictures.
+        """
         if required and data is None and self.images is None:
             raise InputError("give --data, a prepared data set, or --images, a folder of pictures")
         if data is not None and self.images is not None:
-            raise InputError("give --data, a prepared data set, or --images, a folder of pictures; got both")
+            raise InputError(
+                "give --data, a prepared data set, or --images, a folder of pictures; got both"
+            )
         if self.images is None and not has_files and self != PictureOptions():
             raise InputError(
-                "--classes, --resize, --crop and --convert are for --images; a prepared data set has its own"
+                "--classes, --resize, --crop and --convert are for --images; a prepared data set "
+                "has its own"
             )
 
     @property
@@ -63,13 +82,13 @@ class PictureOptions:
     def load(self, base: Classifier, data: Path | None) -> tuple[Classifier, Images]:
         """Return a classifier and its images, whose classes and shape it takes if it states none.
 
-        They are the test split of a prepared data set, or else the pictures in the folder. If only the names of
-        subfolders order the classes, say their order.
+        They are the test split of a prepared data set, or else the pictures in the folder. If only
+        the names of subfolders order the classes, say their order.
 
         Raises:
-            InputError: As :func:`rs.data.images.load_images`, :func:`rs.data.readers.class_names`, and ``listed`` and
-                ``read_pictures`` of :mod:`rs.data.image_folder`, or if the classifier states another shape or other
-                classes.
+            InputError: As :func:`rs.data.images.load_images`, :func:`rs.data.readers.class_names`,
+                and ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or if the
+                classifier states another shape or other classes.
         """
         from rs.data.image_folder import read_pictures
         from rs.data.images import load_images
@@ -82,10 +101,12 @@ class PictureOptions:
         return base.for_images(tree.classes, shape, pictures.meta.name), pictures
 
     def read(self, certified: Collection[Any] = ()) -> FolderImages:
-        """Return the pictures in the folder, with the size of the first and the classes of --classes or its own.
+        """Return the pictures in the folder, with the size of the first and the classes of
+        --classes or its own.
 
         Args:
-            certified: Fingerprints; --convert makes RGB, or grey if the fingerprint of these pictures is one of them.
+            certified: Fingerprints; --convert makes RGB, or grey if the fingerprint of these
+                pictures is one of them.
         Raises:
             InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`.
         """
@@ -102,30 +123,39 @@ class PictureOptions:
         """Return the pictures to train with and those to validate with, a share of each class.
 
         Raises:
-            InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or if one has no class.
+            InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or if
+                one has no class.
         """
         from rs.data.image_folder import read_pictures, split_by_content
         from rs.data.images import VALIDATION_SHARE
 
         tree, shape = self._listed()
         train, validation = split_by_content(tree, VALIDATION_SHARE)
-        return read_pictures(train, shape, self.conversion), read_pictures(validation, shape, self.conversion)
+        return read_pictures(train, shape, self.conversion), read_pictures(
+            validation, shape, self.conversion
+        )
 
     def list_files(self, base: Classifier) -> tuple[Classifier, list[str]]:
-        """Return a classifier and the files in the folder as :meth:`load`, but files that need not fit."""
+        """Return a classifier and the files in the folder as :meth:`load`, but files that need not
+        fit.
+        """
         tree, shape = self._listed(base)
         return base.for_images(tree.classes, shape), [path for path, _ in tree.samples]
 
     def classifier_of_files(self, files: Sequence[str], base: Classifier) -> Classifier:
-        """Return a classifier for files: the classes of --classes, else its own; if it has none, they are numbers.
+        """Return a classifier for files: the classes of --classes, else its own; if it has none,
+        they are numbers.
 
         Raises:
-            InputError: If --classes is no list of names, or differs from what the classifier states.
+            InputError: If --classes is no list of names, or differs from what the classifier
+                states.
         """
         return base.for_images(self._class_names(base), self._shape_of(files, base))
 
     def _class_names(self, base: Classifier | None) -> tuple[str, ...]:
-        """Return the names that --classes or the classifier gives, in the order of logits; empty if neither does."""
+        """Return the names that --classes or the classifier gives, in the order of logits; empty if
+        neither does.
+        """
         from rs.data.readers import class_names
 
         if self.classes is not None:
@@ -142,7 +172,9 @@ class PictureOptions:
         return tree, self._shape_of([path for path, _ in tree.samples], base)
 
     def _shape_of(self, files: Sequence[str], base: Classifier | None) -> tuple[int, ...]:
-        """Return the shape that the classifier states, else that of the first file that can be read."""
+        """Return the shape that the classifier states, else that of the first file that can be
+        read.
+        """
         from rs.data.image_folder import first_shape
 
         return (base and base.shape) or first_shape(files, self.conversion)
@@ -150,7 +182,9 @@ class PictureOptions:
 
 def _print_order(classes: Sequence[str]) -> None:
     """Print on stderr which class has which number, where the names of subfolders decide it."""
-    numbered = ", ".join(f"{number} {name}" for number, name in enumerate(classes[:MAX_CLASSES_SHOWN]))
+    numbered = ", ".join(
+        f"{number} {name}" for number, name in enumerate(classes[:MAX_CLASSES_SHOWN])
+    )
     rest = f", ... of {len(classes)}" if len(classes) > MAX_CLASSES_SHOWN else ""
     line = f"classes in the order of the subfolders' names: {numbered}{rest}; --classes FILE gives the model's order"
     say(line, sys.stderr)

@@ -9,7 +9,16 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Batch, Device, Json, ModelOption, Network, NoiseOption, Sigma, answers_alone
+from rs.command_line.shell import (
+    Batch,
+    Device,
+    Json,
+    ModelOption,
+    Network,
+    NoiseOption,
+    Sigma,
+    answers_alone,
+)
 from rs.errors import InputError
 from rs.models import InferenceEngine, PrecisionChoice
 
@@ -18,7 +27,10 @@ def main(
     model: ModelOption,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="IMAGES", help="Image files: 8-bit grey or RGB, of the size of the model's images."),
+        typer.Argument(
+            metavar="IMAGES",
+            help="Image files: 8-bit grey or RGB, of the size of the model's images.",
+        ),
     ] = None,
     *,
     data: Annotated[
@@ -26,13 +38,19 @@ def main(
     ] = None,
     sigma: Sigma = None,
     n0: Annotated[int, typer.Option(help="Number of draws that select the class.")] = 100,
-    n: Annotated[int, typer.Option(help="Number of fresh draws that bound its probability.")] = 1000,
+    n: Annotated[
+        int, typer.Option(help="Number of fresh draws that bound its probability.")
+    ] = 1000,
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
     noise: NoiseOption = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the noise; default: from the operating system.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the noise; default: from the operating system.")
+    ] = None,
     network: Network = None,
     device: Device = "auto",
-    precision: Annotated[PrecisionChoice, typer.Option(help="Precision; auto: tf32 on CUDA, else float32.")] = "auto",
+    precision: Annotated[
+        PrecisionChoice, typer.Option(help="Precision; auto: tf32 on CUDA, else float32.")
+    ] = "auto",
     engine: Annotated[
         InferenceEngine, typer.Option(help="How the network runs; quantized: in int8, on a CPU.")
     ] = "plain",
@@ -42,10 +60,11 @@ def main(
 ) -> None:
     """Classify images of your own with a smoothed classifier, and certify them.
 
-    Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence.
+    Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its
+    confidence.
 
-    With --resize, --crop or --convert the radius is that of the converted image. A file that is not an image of
-    the model's kind is skipped and named at the end; the exit code is then 2.
+    With --resize, --crop or --convert the radius is that of the converted image. A file that is not
+    an image of the model's kind is skipped and named at the end; the exit code is then 2.
 
     Example:
         rs predict photo.png --model models/digits/0.25/advmacer/0
@@ -57,7 +76,9 @@ def main(
     if bool(files) == (pictures.images is not None):
         raise InputError("give image files, or --images, a folder of pictures, and not both")
     if files and all(map(os.path.isdir, files)):
-        raise InputError(f"{files[0]} must be an image file, but it is a folder; give --images {files[0]}")
+        raise InputError(
+            f"{files[0]} must be an image file, but it is a folder; give --images {files[0]}"
+        )
     pictures.check_sources(data, has_files=True)
     if data is not None and pictures.classes is not None:
         raise InputError("give --classes, names of classes, or --data, which has them; got both")
@@ -88,14 +109,18 @@ def main(
             batch=batch,
             calibration=data,
         )
-        predictions = predict_files(files or [], base, Draws(n0, n, alpha, noise_seed), options, conversion)
+        predictions = predict_files(
+            files or [], base, Draws(n0, n, alpha, noise_seed), options, conversion
+        )
         for number, prediction in enumerate(predictions):
             if number == 0 and not as_json:  # after all inputs have been checked
                 if seed is None:
                     source = f"from the operating system; --seed {noise_seed} repeats this run"
                     print(f"seed {noise_seed} ({source})", file=sys.stderr)
                 if "quantized" in prediction.provenance:
-                    network = "network {quantized}, {calibration} calibration images".format(**prediction.provenance)
+                    network = "network {quantized}, {calibration} calibration images".format(
+                        **prediction.provenance
+                    )
                     print(network, file=sys.stderr)
             say(prediction.json() if as_json else prediction.text(), stdout)
     if not as_json:

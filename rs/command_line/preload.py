@@ -1,8 +1,9 @@
 """Run commands quickly, in forks of a process that has imported torch already.
 
-Importing torch takes two to four seconds, which is most of the time of a small cell of the pipeline. So ``make repro``
-starts one process that imports what the stages need (:func:`serve`), and asks it to run the commands of the cells
-(:func:`run_in_fork`): the process forks, and the fork runs the command.
+Importing torch takes two to four seconds, which is most of the time of a small cell of the
+pipeline. So ``make repro`` starts one process that imports what the stages need (:func:`serve`),
+and asks it to run the commands of the cells (:func:`run_in_fork`): the process forks, and the fork
+runs the command.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ LENGTH = 8
 
 
 def serve(address: str) -> None:
-    """Run each command that is sent to the socket ``address`` in a fork of this process, until stdin closes.
+    """Run each command that is sent to the socket ``address`` in a fork of this process, until
+    stdin closes.
 
-    Prints a line once commands may be sent. All commands have the arithmetic of this process, which importing NumPy and
-    torch fixes.
+    Prints a line once commands may be sent. All commands have the arithmetic of this process, which
+    importing NumPy and torch fixes.
     """
     for module in MODULES:
         import_module(module)
@@ -59,9 +61,11 @@ def serve(address: str) -> None:
 
 
 def run_in_fork(address: str, module: str, arguments: Sequence[str], output: int) -> int:
-    """Run ``python -m module arguments`` in a fork of the process at a socket, in its folder; return the exit code.
+    """Run ``python -m module arguments`` in a fork of the process at a socket, in its folder;
+    return the exit code.
 
-    A fork that is killed has exit code 1. If the process that called this function ends first, the fork is interrupted.
+    A fork that is killed has exit code 1. If the process that called this function ends first, the
+    fork is interrupted.
 
     Args:
         address: Where :func:`serve` listens.

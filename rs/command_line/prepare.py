@@ -16,11 +16,14 @@ def main(
     source: Annotated[
         str | None, typer.Option(help="torchvision, parquet or folder; default: the parameters'.")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="Folder of the raw data; default: the parameters'.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Folder of the raw data; default: the parameters'.")
+    ] = None,
 ) -> None:
     """Turn a raw data set into the files that training and certification read.
 
-    The files are train.npz and test.npz with images and labels, and meta.json, which describes them.
+    The files are train.npz and test.npz with images and labels, and meta.json, which describes
+    them.
 
     Example:
         rs prepare digits --out data/digits

@@ -11,16 +11,22 @@ from rs.runtime.progress import say
 
 def main(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Model folder, zoo:NAME, or ensemble *.json for its members.")
+        str,
+        typer.Argument(
+            metavar="MODEL", help="Model folder, zoo:NAME, or ensemble *.json for its members."
+        ),
     ],
     data: DataFolder,
-    count: Annotated[int | None, typer.Option(min=1, help="Images of the calibration; default: 300.")] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Images of the calibration; default: 300.")
+    ] = None,
     network: Network = None,
     force: Force = False,
 ) -> None:
     """Quantise a model to int8, calibrated on noisy training images.
 
-    Write quantized.xml, .bin and .json next to the weights of MODEL. The engine "quantized" then runs them.
+    Write quantized.xml, .bin and .json next to the weights of MODEL. The engine "quantized" then
+    runs them.
 
     Example:
         rs quantize models/mine --data data/digits
@@ -45,4 +51,7 @@ def main(
         quantized = quantize(member, training, classifier.sigma, count)
         write_quantized(folder, quantized)
         used = min(count, len(training))
-        say(f"{folder}/quantized.*: int8, {used:,} calibration images, network {quantized.card.network}")
+        say(
+            f"{folder}/quantized.*: int8, {used:,} calibration images, network "
+            f"{quantized.card.network}"
+        )

@@ -10,9 +10,13 @@ from rs.errors import InputError, printable
 
 
 def bundle_study(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Name of the recipe, as in the paths.")],
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="Name of the recipe, as in the paths.")
+    ],
     out: Annotated[Path, typer.Option(dir_okay=False, help="Archive to write, *.tar.xz.")],
-    root: Annotated[Path, typer.Option(file_okay=False, help="Folder with results and reports.")] = Path("."),
+    root: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder with results and reports.")
+    ] = Path("."),
     params: ParamsFile = Path("params.yaml"),
     force: Force = False,
 ) -> None:
@@ -35,7 +39,10 @@ def bundle_study(
 
 
 def verify_bundle(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", exists=True, dir_okay=False, help="Archive to check.")],
+    bundle: Annotated[
+        Path,
+        typer.Argument(metavar="BUNDLE", exists=True, dir_okay=False, help="Archive to check."),
+    ],
 ) -> None:
     """Check the bundle of a study: its rows, and the means in its tables.
 

@@ -25,9 +25,12 @@ class LogOptions:
     """What a log in six columns does not state."""
 
     sigma: Annotated[
-        float | None, typer.Option(callback=sigma_option, help="Noise std of the logs, in pixels of [0, 1].")
+        float | None,
+        typer.Option(callback=sigma_option, help="Noise std of the logs, in pixels of [0, 1]."),
     ] = None
-    n0: Annotated[int | None, typer.Option(help=f"Selection draws; rs compare assumes {DEFAULT_N0}.")] = None
+    n0: Annotated[
+        int | None, typer.Option(help=f"Selection draws; rs compare assumes {DEFAULT_N0}.")
+    ] = None
     n: Annotated[int | None, typer.Option(help="Further draws.")] = None
     alpha: Annotated[float | None, typer.Option(help="Failure probability.")] = None
 
@@ -43,17 +46,22 @@ class LogOptions:
         if names and all(map(is_certificate_rows, paths)):
             listed = " and ".join(map(str, paths))
             options = ", ".join(names)
-            raise InputError(f"{options} must be of a log in six columns, but {listed} has its own; leave it out")
+            raise InputError(
+                f"{options} must be of a log in six columns, but {listed} has its own; leave it out"
+            )
         return asdict(self)
 
 
 def show_files(
-    rows: Annotated[list[Path], typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help=ROWS_HELP)],
+    rows: Annotated[
+        list[Path], typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help=ROWS_HELP)
+    ],
     *,
     radii: Radii = None,
     logs: LogOptions,
     picture: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Write certified accuracy by radius to *.png or *.svg.")
+        Path | None,
+        typer.Option(dir_okay=False, help="Write certified accuracy by radius to *.png or *.svg."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -72,29 +80,43 @@ def show_files(
 
     values = logs.of_files(rows)
     summaries = [summarize_rows(path, radii_named(radii), **values) for path in rows]
-    texts = [json.dumps(summary, allow_nan=False) if as_json else summary_text(summary) for summary in summaries]
+    texts = [
+        json.dumps(summary, allow_nan=False) if as_json else summary_text(summary)
+        for summary in summaries
+    ]
     if picture is not None:
         from rs.reporting.report import draw_files
 
         draw_files(rows, picture, **values)
     print(("\n" if as_json else "\n\n").join(texts))
-    if not as_json and all(summary["certified_accuracy"] for summary in summaries):  # whose images have labels
-        has_votes = not any(map(is_field_log, rows)) and all(summary["mode"] == "certify" for summary in summaries)
+    if not as_json and all(
+        summary["certified_accuracy"] for summary in summaries
+    ):  # whose images have labels
+        has_votes = not any(map(is_field_log, rows)) and all(
+            summary["mode"] == "certify" for summary in summaries
+        )
         report = "rs report ROWS --out report.html, or " if has_votes else ""
         print(f"next: {report}rs compare A B", file=sys.stderr)
 
 
 def report_files(
-    rows: Annotated[list[Path], typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows.")],
+    rows: Annotated[
+        list[Path],
+        typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows."),
+    ],
     out: Annotated[Path, typer.Option(dir_okay=False, help="Page to write, *.html.")],
     *,
-    data: Annotated[Path | None, typer.Option(file_okay=False, help="Prepared data set of the rows' images.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Prepared data set of the rows' images.")
+    ] = None,
     force: Force = False,
     pictures: PictureOptions,
 ) -> None:
-    """Write one page of row files, which recomputes their certificates: tables, curves, and images with their votes.
+    """Write one page of row files, which recomputes their certificates: tables, curves, and images
+    with their votes.
 
-    With --data or --images, it shows the images and the names of the classes. All row files must be of the same images.
+    With --data or --images, it shows the images and the names of the classes. All row files must be
+    of the same images.
 
     Example:
         rs report rows.tsv --out report.html
@@ -111,15 +133,21 @@ def report_files(
     files.check_output(out, "a page", inputs=rows, force=force)
     shown = None if data is None else Pictures.read(data)
     if pictures.images is not None:
-        shown = Pictures.of_folder(pictures.read([files.json_values(sidecar_of(path)).get("images") for path in rows]))
+        shown = Pictures.of_folder(
+            pictures.read([files.json_values(sidecar_of(path)).get("images") for path in rows])
+        )
     files.write_bytes(out, rows_page(rows, shown))
     say(f"page of {', '.join(map(str, rows))} in {out}")
     print("next: rs compare A B, for differences with their errors", file=sys.stderr)
 
 
 def compare_files(
-    first: Annotated[Path, typer.Argument(metavar="A", exists=True, dir_okay=False, help=ROWS_HELP)],
-    second: Annotated[Path, typer.Argument(metavar="B", exists=True, dir_okay=False, help=ROWS_HELP)],
+    first: Annotated[
+        Path, typer.Argument(metavar="A", exists=True, dir_okay=False, help=ROWS_HELP)
+    ],
+    second: Annotated[
+        Path, typer.Argument(metavar="B", exists=True, dir_okay=False, help=ROWS_HELP)
+    ],
     *,
     radii: Radii = None,
     logs: LogOptions,
@@ -127,8 +155,9 @@ def compare_files(
 ) -> None:
     """Compare two row files: paired differences A - B over the same images, with standard errors.
 
-    The differences are of average certified radius (ACR), clean and certified accuracy. Both files must have the same
-    sigma, n0, n and alpha. Rows state them; those of a six-column log come from options.
+    The differences are of average certified radius (ACR), clean and certified accuracy. Both files
+    must have the same sigma, n0, n and alpha. Rows state them; those of a six-column log come from
+    options.
 
     Example:
         rs compare a.tsv b.tsv
@@ -144,13 +173,19 @@ def compare_files(
 
 
 def make_board(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False, help="Logs, rows and board.yaml.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder to write: board.md, board.csv, board.yaml.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", file_okay=False, help="Logs, rows and board.yaml.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(file_okay=False, help="Folder to write: board.md, board.csv, board.yaml."),
+    ],
     force: Force = False,
 ) -> None:
     """Make the board of logs and rows: groups that may be compared, and differences.
 
-    FOLDER/board.yaml lists the files, an entry each with name, dataset, network, sigma, source and licence.
+    FOLDER/board.yaml lists the files, an entry each with name, dataset, network, sigma, source and
+    licence.
 
     Example:
         rs board logs --out board

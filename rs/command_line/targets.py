@@ -10,16 +10,23 @@ from rs.runtime.progress import say
 
 
 def main(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a Gaussian model, or zoo:NAME.")],
-    dataset: Annotated[str, typer.Option(help="Recipe: recipes.DATASET.targets of the parameters.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Folder of a Gaussian model, or zoo:NAME.")
+    ],
+    dataset: Annotated[
+        str, typer.Option(help="Recipe: recipes.DATASET.targets of the parameters.")
+    ],
     data: shell.DataFolder,
     out: Annotated[Path, typer.Option(dir_okay=False, help="File to write, *.safetensors.")],
-    draws: Annotated[int | None, typer.Option(min=1, help="Noisy copies of an image, instead of the recipe's.")] = None,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="Noisy copies of an image, instead of the recipe's.")
+    ] = None,
     params: shell.ParamsFile = Path("params.yaml"),
     device: shell.Device = "auto",
     network: shell.Network = None,
 ) -> None:
-    """Write the targets of training images for cat-rs: the votes of a model on noisy copies of them.
+    """Write the targets of training images for cat-rs: the votes of a model on noisy copies of
+    them.
 
     Example:
         rs targets models/digits/0.25/gaussian/0 --dataset digits \\

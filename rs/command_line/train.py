@@ -21,40 +21,71 @@ class NetworkOptions:
 
     network: shell.Network = None
     weights: Annotated[
-        Path | None, typer.Option(help="Weights to start from: *.safetensors of the network, or a model folder.")
+        Path | None,
+        typer.Option(
+            help="Weights to start from: *.safetensors of the network, or a model folder."
+        ),
     ] = None
-    from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Start from random weights.")] = False
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Start from random weights.")
+    ] = False
     trainable: Annotated[
-        str, typer.Option(help="all, head (the last linear layer), or a regular expression of parameters' names.")
+        str,
+        typer.Option(
+            help="all, head (the last linear layer), or a regular expression of parameters' names."
+        ),
     ] = "all"
 
 
 def main(
     *,
     method: Annotated[str, typer.Argument(help=METHOD_HELP)] = DEFAULT_METHOD,
-    sigma: Annotated[float, typer.Option(callback=shell.sigma_option, help="Noise std, in pixels of [0, 1].")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for model.safetensors and model.json.")],
-    log: Annotated[Path, typer.Option(file_okay=False, help="Folder for history.csv, timing.csv, provenance.json.")],
+    sigma: Annotated[
+        float, typer.Option(callback=shell.sigma_option, help="Noise std, in pixels of [0, 1].")
+    ],
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for model.safetensors and model.json.")
+    ],
+    log: Annotated[
+        Path,
+        typer.Option(file_okay=False, help="Folder for history.csv, timing.csv, provenance.json."),
+    ],
     dataset: Annotated[
-        str | None, typer.Option(help="Recipe: recipes.DATASET of the parameters; --network has its own.")
+        str | None,
+        typer.Option(help="Recipe: recipes.DATASET of the parameters; --network has its own."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of every random number.")] = 0,
-    data: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Seed of every random number.")
+    ] = 0,
+    data: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")
+    ] = None,
     targets: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Targets of the training images, for cat-rs: see rs targets.")
+        Path | None,
+        typer.Option(
+            dir_okay=False, help="Targets of the training images, for cat-rs: see rs targets."
+        ),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Epochs, instead of the recipe's; the model of the last one is kept.")
+        int | None,
+        typer.Option(
+            min=1, help="Epochs, instead of the recipe's; the model of the last one is kept."
+        ),
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Noisy images of a step, of macer images; fewer need less memory.")
+        int | None,
+        typer.Option(
+            min=1, help="Noisy images of a step, of macer images; fewer need less memory."
+        ),
     ] = None,
     params: shell.ParamsFile = Path("params.yaml"),
     device: shell.Device = "auto",
     workers: shell.Workers = 0,
     seconds: Annotated[
         float | None,
-        typer.Option(min=0, help="Train for this long instead of epochs; the learning rate follows the time."),
+        typer.Option(
+            min=0, help="Train for this long instead of epochs; the learning rate follows the time."
+        ),
     ] = None,
     base: NetworkOptions,
     pictures: PictureOptions,
@@ -63,9 +94,9 @@ def main(
 
     An interrupted training continues from its last checkpoint.
 
-    With --network, train a network of your own, from the weights that it has. Of --images, a tenth of each class is
-    left out of the training, chosen by content, and so of --data without a validation split. The ACR of each epoch is
-    measured on these images.
+    With --network, train a network of your own, from the weights that it has. Of --images, a tenth
+    of each class is left out of the training, chosen by content, and so of --data without a
+    validation split. The ACR of each epoch is measured on these images.
 
     Example:
         rs train advmacer --dataset digits --sigma 0.25 --seed 0 --data data/digits \\
@@ -75,10 +106,13 @@ def main(
     """
     pictures.check_sources(data, required=True)
     if dataset is None and base.network is None:
-        raise InputError("give --dataset, the recipe to follow: a key of recipes in the parameters, as digits")
+        raise InputError(
+            "give --dataset, the recipe to follow: a key of recipes in the parameters, as digits"
+        )
     if dataset is None and params != Path("params.yaml"):
         raise InputError(
-            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, or neither"
+            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, "
+            "or neither"
         )
     recipe_name = dataset or "finetune"
     values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
@@ -93,9 +127,14 @@ def main(
         values = for_sigma(values, sigma, recipe_name, nearest=True)
     if base.network is not None:
         register_network(base.network)
-        values = replace_in_recipe(values, recipe_name, "model", {"network": base.network, "weights": None})
+        values = replace_in_recipe(
+            values, recipe_name, "model", {"network": base.network, "weights": None}
+        )
     elif base.from_scratch:
-        raise InputError("--from-scratch is for --network; networks of this project start from random weights anyhow")
+        raise InputError(
+            "--from-scratch is for --network; networks of this project start from random weights "
+            "anyhow"
+        )
     if base.weights is not None:
         values = replace_in_recipe(values, recipe_name, "model", {"weights": str(base.weights)})
     length = {"epochs": epochs, "batch": batch}
@@ -105,7 +144,11 @@ def main(
     shell.launch(values)
     is_first = rank_and_world_size()[0] == 0
     if is_first and (base.network is not None or base.weights is not None):
-        start = "random weights" if base.from_scratch else base.weights or f"the weights that {base.network} returns"
+        start = (
+            "random weights"
+            if base.from_scratch
+            else base.weights or f"the weights that {base.network} returns"
+        )
         say(f"training starts from {start}")
     options = RunOptions(
         sigma=sigma,
@@ -125,4 +168,7 @@ def main(
     if is_first:
         say(f"model of the last epoch in {out}, log in {log}")
         if base.network is not None:
-            say(f"next: rs certify {out} --network {base.network} ...; certify images that it was not trained on")
+            say(
+                f"next: rs certify {out} --network {base.network} ...; certify images that it was "
+                "not trained on"
+            )

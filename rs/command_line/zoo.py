@@ -11,7 +11,16 @@ ROWS = "certified.tsv"
 RADII = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Radii of the certified accuracies, in pixels of [0, 1]."""
 
-HEADER = ["name", "data set", "method", "sigma", "images", "n", "ACR", *(f"{radius:g}" for radius in RADII)]
+HEADER = [
+    "name",
+    "data set",
+    "method",
+    "sigma",
+    "images",
+    "n",
+    "ACR",
+    *(f"{radius:g}" for radius in RADII),
+]
 
 
 def main() -> None:
@@ -26,7 +35,10 @@ def main() -> None:
     from rs.models.zoo import FOLDER
 
     print(zoo_table(FOLDER))
-    print("next: rs predict photo.png --model zoo:NAME --convert --resize 32 --crop 32", file=sys.stderr)
+    print(
+        "next: rs predict photo.png --model zoo:NAME --convert --resize 32 --crop 32",
+        file=sys.stderr,
+    )
 
 
 def zoo_table(zoo: Path) -> str:

@@ -1,1 +1,3 @@
-"""Data sets: their sources, the prepared form on disk, and the images that training and certification see."""
+"""Data sets: their sources, the prepared form on disk, and the images that training and
+certification see.
+"""

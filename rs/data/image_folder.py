@@ -1,4 +1,6 @@
-"""Images that are read from disk one by one: data sets such as ImageNet, and folders of pictures as they are."""
+"""Images that are read from disk one by one: data sets such as ImageNet, and folders of pictures as
+they are.
+"""
 
 from __future__ import annotations
 
@@ -46,16 +48,21 @@ class FolderImages:
 
     def pixels(self, index: int) -> Tensor:
         """Return image ``index`` with the test transform: float32 (C, H, W) in [0, 1]."""
-        return as_tensor(pictures.picture(self.tree.samples[index][0], self.meta.shape, self.conversion))
+        return as_tensor(
+            pictures.picture(self.tree.samples[index][0], self.meta.shape, self.conversion)
+        )
 
     def image(self, index: int) -> Image.Image:
-        """Return image ``index`` as it is on disk, in RGB or, where the images of the model are so, in grey.
+        """Return image ``index`` as it is on disk, in RGB or, where the images of the model are so,
+        in grey.
 
         Raises:
             InputError: If the file is unreadable.
         """
         path = self.tree.samples[index][0]
-        image = Image.fromarray(pictures.picture(path, conversion=Conversion(convert=True)).transpose(1, 2, 0))
+        image = Image.fromarray(
+            pictures.picture(path, conversion=Conversion(convert=True)).transpose(1, 2, 0)
+        )
         return image.convert("L") if self.meta.shape[0] == 1 else image
 
     def split(self, share: float) -> tuple[FolderImages, FolderImages]:
@@ -69,13 +76,17 @@ class FolderImages:
     def batches(
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the images in ``order``, see :class:`rs.data.prepared.Images`; ``crop`` > 0 is random, resized."""
+        """Yield the images in ``order``, see :class:`rs.data.prepared.Images`; ``crop`` > 0 is
+        random, resized.
+        """
         loader = DataLoader(
             _Augmented(self, _augmentation(self, epoch), epoch.seed, epoch.number),
             batch_sampler=[chosen.tolist() for chosen in order.split(epoch.size)],
             num_workers=workers,
             pin_memory=torch.device(device).type == "cuda",
-            generator=stream(epoch.seed, Stream.ORDER, epoch.number),  # else the loader draws from the global generator
+            generator=stream(
+                epoch.seed, Stream.ORDER, epoch.number
+            ),  # else the loader draws from the global generator
         )
         for x, y in loader:
             yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)
@@ -88,10 +99,15 @@ def split_of(meta: Meta, split: str) -> FolderImages:
         InputError: If the files are no longer those that were prepared.
     """
     assert meta.lazy is not None  # a packed data set has PackedImages
-    tree, fingerprint = readers.tree(Path(meta.lazy.root) / meta.lazy.folders[split]), meta.sha256[split]
+    tree, fingerprint = (
+        readers.tree(Path(meta.lazy.root) / meta.lazy.folders[split]),
+        meta.sha256[split],
+    )
     conversion = Conversion(meta.lazy.resize, meta.shape[1], convert=True)
     if tree.classes != meta.classes or readers.tree_sum(tree, conversion) != fingerprint:
-        raise InputError(f"{tree.root} must hold the files that were prepared; prepare the data set again")
+        raise InputError(
+            f"{tree.root} must hold the files that were prepared; prepare the data set again"
+        )
     return FolderImages(meta, tree, fingerprint, conversion)
 
 
@@ -118,12 +134,15 @@ def read_pictures(tree: Tree, shape: Sequence[int], conversion: Conversion) -> F
 
 
 def split_by_content(tree: Tree, share: float) -> tuple[Tree, Tree]:
-    """Split labelled pictures in two, class by class: the larger part, and ``share`` of them by the SHA-256 of files.
+    """Split labelled pictures in two, class by class: the larger part, and ``share`` of them by the
+    SHA-256 of files.
 
-    Files of one content lie on one side, whatever their names. Each class has at least one picture on each side.
+    Files of one content lie on one side, whatever their names. Each class has at least one picture
+    on each side.
 
     Raises:
-        InputError: If a picture has no class, or a class has less than two pictures of different content.
+        InputError: If a picture has no class, or a class has less than two pictures of different
+            content.
     """
     hashes = [files.sha256(Path(path)) for path, _ in tree.samples]
     chosen = choose_by_content(hashes, [label for _, label in tree.samples], tree.classes, share)
@@ -134,7 +153,9 @@ def split_by_content(tree: Tree, share: float) -> tuple[Tree, Tree]:
     return larger, smaller
 
 
-def choose_by_content(contents: Sequence[str], labels: Sequence[int], classes: Sequence[str], share: float) -> set[str]:
+def choose_by_content(
+    contents: Sequence[str], labels: Sequence[int], classes: Sequence[str], share: float
+) -> set[str]:
     """Choose ``share`` of the images of each class, at least one, by the hashes of their contents.
 
     Args:
@@ -146,11 +167,15 @@ def choose_by_content(contents: Sequence[str], labels: Sequence[int], classes: S
     """
     chosen = set()
     for label, name in enumerate(classes):
-        of_class = sorted({content for content, other in zip(contents, labels, strict=True) if other == label})
+        of_class = sorted(
+            {content for content, other in zip(contents, labels, strict=True) if other == label}
+        )
         if len(of_class) < 2:
             raise InputError(
-                f"each class must have two different images or more, got {len(of_class)} of class {name!r}; add some, "
-                "or leave the class out; labels count from 0, and pictures lie in a subfolder for each class"
+                f"each class must have two different images or more, got {len(of_class)} of class "
+                f"{name!r}; add some, "
+                "or leave the class out; labels count from 0, and pictures lie in a subfolder for "
+                "each class"
             )
         chosen.update(of_class[: max(1, round(share * len(of_class)))])
     return chosen
@@ -168,38 +193,50 @@ def first_shape(paths: Sequence[str], conversion: Conversion) -> tuple[int, ...]
             return pictures.picture(path, conversion=conversion).shape
         except InputError as error:
             errors.append(error)
-    others = f"; none of the other {len(paths) - 1:,} files can be read either" if len(paths) > 1 else ""
+    others = (
+        f"; none of the other {len(paths) - 1:,} files can be read either" if len(paths) > 1 else ""
+    )
     raise InputError(f"{errors[0]}{others}")
 
 
 def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
-    """List the pictures in a folder, which are not read, with their labels and the names of the classes.
+    """List the pictures in a folder, which are not read, with their labels and the names of the
+    classes.
 
     The label of a picture in no subfolder is :data:`rs.statistics.certificate.UNLABELLED`.
 
     Args:
         root: The folder: pictures, or subfolders with pictures, whose names are classes.
-        classes: Names of the classes in the order of the logits; if empty, those of the subfolders, sorted.
+        classes: Names of the classes in the order of the logits; if empty, those of the subfolders,
+            sorted.
     Raises:
-        InputError: If there are no pictures, or both kinds, subfolders do not fit, or no classes are known.
+        InputError: If there are no pictures, or both kinds, subfolders do not fit, or no classes
+            are known.
     """
     classes = tuple(classes)
     if not root.is_dir():
         raise InputError(f"{root} must be a folder of pictures, but it is none; correct its name")
     check_names_differ(classes, "the classes")
-    flat = sorted(path for path in root.iterdir() if pictures.is_picture(path.name) and not path.is_dir())
+    flat = sorted(
+        path for path in root.iterdir() if pictures.is_picture(path.name) and not path.is_dir()
+    )
     if not flat and not any(path.is_dir() for path in root.iterdir()):
         raise InputError(
-            f"{root} must hold pictures or subfolders of pictures, but has neither; their names must end in "
+            f"{root} must hold pictures or subfolders of pictures, but has neither; their names "
+            "must end in "
             f"{', '.join(pictures.EXTENSIONS)}"
         )
     if not flat:
         return _relabelled(readers.tree(root), classes)
     if next(readers.images_in(root), None) is not None:
-        raise InputError(f"{root} must hold pictures or subfolders of pictures, got both; move the ones or the others")
+        raise InputError(
+            f"{root} must hold pictures or subfolders of pictures, got both; move the ones or the "
+            "others"
+        )
     if not classes:
         raise InputError(
-            f"the classes of the pictures in {root} must be known; name them (--classes FILE, one a line, in the order "
+            f"the classes of the pictures in {root} must be known; name them (--classes FILE, one "
+            "a line, in the order "
             "of the logits), or make a subfolder of each"
         )
     return Tree(root, classes, tuple((str(path), UNLABELLED) for path in flat))
@@ -209,8 +246,10 @@ def _relabelled(tree: Tree, classes: tuple[str, ...]) -> Tree:
     names = classes or tree.classes
     if len(names) < 2:
         raise InputError(
-            f"{tree.root} must have a subfolder for each of two classes or more, got {names[0]} alone; where it has "
-            "pictures of one class only, name all classes (--classes FILE, one a line, in the order of the logits)"
+            f"{tree.root} must have a subfolder for each of two classes or more, got {names[0]} "
+            "alone; where it has "
+            "pictures of one class only, name all classes (--classes FILE, one a line, in the "
+            "order of the logits)"
         )
     unknown = [name for name in tree.classes if name not in names]
     if unknown:
@@ -218,12 +257,18 @@ def _relabelled(tree: Tree, classes: tuple[str, ...]) -> Tree:
             f"the subfolders of {tree.root} must have names of classes, {', '.join(names[:10])}"
             f"{', ...' if len(names) > 10 else ''}; got {', '.join(unknown[:5])}"
         )
-    return Tree(tree.root, names, tuple((path, names.index(tree.classes[label])) for path, label in tree.samples))
+    return Tree(
+        tree.root,
+        names,
+        tuple((path, names.index(tree.classes[label])) for path, label in tree.samples),
+    )
 
 
 def as_tensor(pixels: NDArray[np.uint8]) -> Tensor:
     """Return uint8 pixels (C, H, W) as float32 in [0, 1]."""
-    return torch.from_numpy(np.array(pixels, order="C")).float() / 255  # Pillow's array is read-only, and (H, W, C)
+    return (
+        torch.from_numpy(np.array(pixels, order="C")).float() / 255
+    )  # Pillow's array is read-only, and (H, W, C)
 
 
 def _augmentation(images: FolderImages, epoch: Epoch) -> Callable[[Image.Image], Tensor]:
@@ -231,7 +276,11 @@ def _augmentation(images: FolderImages, epoch: Epoch) -> Callable[[Image.Image],
     from torchvision.transforms import v2  # slow to import, and no part of a small installation
 
     channels, *sides = images.meta.shape
-    cut = v2.RandomResizedCrop(sides) if epoch.crop > 0 else partial(images.conversion.apply, channels=channels)
+    cut = (
+        v2.RandomResizedCrop(sides)
+        if epoch.crop > 0
+        else partial(images.conversion.apply, channels=channels)
+    )
     flip = [v2.RandomHorizontalFlip()] if epoch.flip else []
     return v2.Compose([cut, *flip, _pixels])
 

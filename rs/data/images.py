@@ -30,7 +30,9 @@ class PackedImages:
     meta: Meta
     images: NDArray[np.uint8]  # (N, C, H, W)
     labels: NDArray[np.int64]  # (N,)
-    _resident: dict[torch.device, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False, repr=False)
+    _resident: dict[torch.device, tuple[Tensor, Tensor]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -55,7 +57,9 @@ class PackedImages:
     def batches(
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the images in ``order``; see :class:`rs.data.prepared.Images`. No workers are needed."""
+        """Yield the images in ``order``; see :class:`rs.data.prepared.Images`. No workers are
+        needed.
+        """
         images, labels = self.resident(device)
         for step, chosen in enumerate(order.to(images.device).split(epoch.size)):
             key = (Stream.AUGMENT, epoch.number, step, *process_key(epoch.rank))
@@ -79,14 +83,17 @@ def content_hashes(images: NDArray[np.uint8]) -> list[str]:
 
 
 def load_images(folder: Path, split: str) -> Images:
-    """Load a split, "train", "test" or "validation", of a prepared data set, and check it against ``meta.json``.
+    """Load a split, "train", "test" or "validation", of a prepared data set, and check it against
+    ``meta.json``.
 
     Raises:
         InputError: If it is missing, broken, or not what was prepared.
     """
     meta = read_meta(folder)
     if split not in meta.sizes:
-        raise InputError(f"{folder} must have the split {split}, but it has {', '.join(meta.sizes)}; prepare it")
+        raise InputError(
+            f"{folder} must have the split {split}, but it has {', '.join(meta.sizes)}; prepare it"
+        )
     if meta.lazy:
         from rs.data.image_folder import split_of
 
@@ -97,8 +104,8 @@ def load_images(folder: Path, split: str) -> Images:
 def epoch_order(count: int, epoch: Epoch) -> Tensor:
     """Return the numbers of the images of one epoch: a permutation, or drawn by ``epoch.weights``.
 
-    The order depends on (seed, epoch) and the weights. Several processes share it out; what does not divide is left
-    out.
+    The order depends on (seed, epoch) and the weights. Several processes share it out; what does
+    not divide is left out.
     """
     rng = stream(epoch.seed, Stream.ORDER, epoch.number)
     if epoch.weights is None:
@@ -109,7 +116,8 @@ def epoch_order(count: int, epoch: Epoch) -> Tensor:
 
 
 def augment(x: Tensor, crop: int, flip: bool, rng: torch.Generator) -> Tensor:
-    """Shift each image by up to ``crop`` pixels, zeros coming in at the edges, and mirror half of them.
+    """Shift each image by up to ``crop`` pixels, zeros coming in at the edges, and mirror half of
+    them.
 
         out[b, :, i, j] = padded[b, :, top_b + i, left_b + j],   top_b, left_b uniform on 0..2 crop
 

@@ -31,9 +31,9 @@ def read_parquet(root: Path, classes: Sequence[str] | None) -> Raw:
     """Read parquet files in the layout of the Hugging Face hub.
 
     Args:
-        root: Folder with ``train.parquet`` or ``train-*.parquet``, and the same for the test split. Column
-            ``img`` or ``image`` holds encoded images, struct{bytes, path}; ``label`` or ``fine_label`` whole
-            numbers.
+        root: Folder with ``train.parquet`` or ``train-*.parquet``, and the same for the test split.
+            Column ``img`` or ``image`` holds encoded images, struct{bytes, path}; ``label`` or
+            ``fine_label`` whole numbers.
         classes: Names of the classes where the schema has none; ``None`` takes the labels' numbers.
     Raises:
         InputError: If files are missing, broken, or not of this layout.
@@ -43,16 +43,23 @@ def read_parquet(root: Path, classes: Sequence[str] | None) -> Raw:
     hashes = sums(root)
     names = [_hub_classes(path) for path in flat]
     if any(other != names[0] for other in names):
-        raise InputError(f"{root}: all files must name the same classes, but they differ; use files of one data set")
+        raise InputError(
+            f"{root}: all files must name the same classes, but they differ; use files of one data "
+            "set"
+        )
     splits = {split: stack(row for path in paths[split] for row in rows(path)) for split in SPLITS}
     listed = ", ".join(f"{name} (sha256 {value})" for name, value in hashes.items())
     return Raw(splits, _classes(root, splits, names[0] or classes), f"parquet files {listed}")
 
 
 def sums(root: Path) -> dict[str, str]:
-    """Return the SHA-256 of the files that :func:`read_parquet` reads, by name; none if a split has no file."""
+    """Return the SHA-256 of the files that :func:`read_parquet` reads, by name; none if a split has
+    no file.
+    """
     shards = [_files(root, split) for split in SPLITS]
-    return {path.name: files.sha256(path) for paths in shards for path in paths} if all(shards) else {}
+    return (
+        {path.name: files.sha256(path) for paths in shards for path in paths} if all(shards) else {}
+    )
 
 
 def _files(root: Path, split: str) -> list[Path]:
@@ -64,11 +71,21 @@ def _files(root: Path, split: str) -> list[Path]:
 def _shards(root: Path, split: str) -> list[Path]:
     """Return the files of a split, in order; a missing shard is an error."""
     paths = _files(root, split)
-    announced = {int(n) for path in paths for n in re.findall(r"-\d+-of-(\d+)(?:-[0-9a-f]+)?\.parquet$", path.name)}
+    announced = {
+        int(n)
+        for path in paths
+        for n in re.findall(r"-\d+-of-(\d+)(?:-[0-9a-f]+)?\.parquet$", path.name)
+    }
     if announced and announced != {len(paths)}:
-        raise InputError(f"{root} must hold all shards of {split}, got {len(paths)} of {max(announced)}; get them all")
+        raise InputError(
+            f"{root} must hold all shards of {split}, got {len(paths)} of {max(announced)}; get "
+            "them all"
+        )
     if not paths:
-        raise InputError(f"{root} must hold {split}.parquet or {split}-*.parquet, but there is none; check the root")
+        raise InputError(
+            f"{root} must hold {split}.parquet or {split}-*.parquet, but there is none; check the "
+            "root"
+        )
     return paths
 
 
@@ -79,7 +96,9 @@ def _open(path: Path) -> Any:
     try:
         return parquet.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} must be a parquet file, but: {one_line(error)}; get it again") from error
+        raise InputError(
+            f"{path} must be a parquet file, but: {one_line(error)}; get it again"
+        ) from error
 
 
 def _columns(schema: Any, path: Path) -> tuple[str, str]:
@@ -88,10 +107,18 @@ def _columns(schema: Any, path: Path) -> tuple[str, str]:
 
     image = next((name for name in ("img", "image") if name in schema.names), None)
     label = next((name for name in ("label", "fine_label") if name in schema.names), None)
-    if image is None or not pa.types.is_struct(kind := schema.field(image).type) or kind.get_field_index("bytes") < 0:
-        raise InputError(f"{path} must have a column img or image, struct{{bytes, path}}; got {schema.names}")
+    if (
+        image is None
+        or not pa.types.is_struct(kind := schema.field(image).type)
+        or kind.get_field_index("bytes") < 0
+    ):
+        raise InputError(
+            f"{path} must have a column img or image, struct{{bytes, path}}; got {schema.names}"
+        )
     if label is None or not pa.types.is_integer(schema.field(label).type):
-        raise InputError(f"{path} must have a whole-number column label or fine_label; got {schema.names}")
+        raise InputError(
+            f"{path} must have a whole-number column label or fine_label; got {schema.names}"
+        )
     return image, label
 
 
@@ -112,11 +139,16 @@ def rows(path: Path) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
                     cell, number = (value.as_py() for value in pair)
                     where = f"{path} row {row}"
                     if number is None or cell is None or cell["bytes"] is None:
-                        raise InputError(f"{where} must have the bytes of an image and a label, got none; complete it")
+                        raise InputError(
+                            f"{where} must have the bytes of an image and a label, got none; "
+                            "complete it"
+                        )
                     yield where, decode(cell["bytes"], where), number
                     row += 1
         except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{path} must be readable to its end, but: {one_line(error)}; get it again") from error
+            raise InputError(
+                f"{path} must be readable to its end, but: {one_line(error)}; get it again"
+            ) from error
 
 
 def _hub_classes(path: Path) -> list[str] | None:
@@ -133,10 +165,13 @@ def _hub_classes(path: Path) -> list[str] | None:
             .get(label, {})
             .get("names")
         )
-        return None if names is None else TypeAdapter(ClassNames).validate_python(names, strict=True)
+        return (
+            None if names is None else TypeAdapter(ClassNames).validate_python(names, strict=True)
+        )
     except (ValueError, AttributeError) as error:
         raise InputError(
-            f"{path} must describe its features as the hub does, got {text[:MAX_SHOWN_BYTES]!r}; remove that"
+            f"{path} must describe its features as the hub does, got {text[:MAX_SHOWN_BYTES]!r}; "
+            "remove that"
         ) from error
 
 
@@ -146,5 +181,8 @@ def _classes(root: Path, splits: Mapping[str, Arrays], names: Sequence[str] | No
         return list(names)
     labels = np.unique(splits["train"][1])
     if not np.array_equal(labels, np.arange(len(labels))):
-        raise InputError(f"{root}: labels must be 0, 1, 2, ... or classes be named, got {labels[:10].tolist()}...")
+        raise InputError(
+            f"{root}: labels must be 0, 1, 2, ... or classes be named, got "
+            f"{labels[:10].tolist()}..."
+        )
     return [str(label) for label in labels]

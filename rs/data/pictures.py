@@ -1,4 +1,6 @@
-"""Pictures: image files of anybody's, decoded and converted to the size and the channels of a model."""
+"""Pictures: image files of anybody's, decoded and converted to the size and the channels of a
+model.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,14 @@ FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
 """Pillow's names of the formats of :data:`EXTENSIONS`."""
 
 CONVERTIBLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
-"""Pillow's modes of at most 8 bits a channel; converting another, such as 16-bit grey, turns all above 255 white."""
+"""Pillow's modes of at most 8 bits a channel; converting another, such as 16-bit grey, turns all
+above 255 white.
+"""
 
 MAX_PICTURE_BYTES, MAX_PIXELS = 2**28, 2**26
-"""Largest image: bytes of the file, and pixels; a larger one is refused before it is read or decoded."""
+"""Largest image: bytes of the file, and pixels; a larger one is refused before it is read or
+decoded.
+"""
 
 
 def is_picture(name: str) -> bool:
@@ -41,7 +47,9 @@ def is_picture(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What makes a picture an image of the size and the channels of a model: the field's transform of test images."""
+    """What makes a picture an image of the size and the channels of a model: the field's transform
+    of test images.
+    """
 
     resize: int | None = None  # length of the shorter side, in pixels
     crop: int | None = None  # side of the square in the middle
@@ -50,7 +58,9 @@ class Conversion:
     def __post_init__(self) -> None:
         for name, side in (("resize", self.resize), ("crop", self.crop)):
             if side is not None and not 1 <= side <= MAX_SIDE:
-                raise InputError(f"--{name} must be a number of pixels from 1 to {MAX_SIDE}, got {side}")
+                raise InputError(
+                    f"--{name} must be a number of pixels from 1 to {MAX_SIDE}, got {side}"
+                )
 
     def __str__(self) -> str:
         """Return it in words; empty if nothing is done.
@@ -66,15 +76,20 @@ class Conversion:
         return ", ".join(filter(None, words))
 
     def apply(self, image: PillowImage, channels: int) -> PillowImage:
-        """Return the converted picture: first its channels, then its size (bilinear), then its middle.
+        """Return the converted picture: first its channels, then its size (bilinear), then its
+        middle.
 
         Raises:
-            InputError: If it is smaller than the crop, or cannot be converted; says what must hold of it.
+            InputError: If it is smaller than the crop, or cannot be converted; says what must hold
+                of it.
         """
         from PIL import Image
 
         if self.convert and image.mode not in CONVERTIBLE:
-            raise InputError(f"must have at most 8 bits a channel to be converted, got mode {image.mode}; save it so")
+            raise InputError(
+                f"must have at most 8 bits a channel to be converted, got mode {image.mode}; save "
+                "it so"
+            )
         if self.convert:
             image = image.convert("L" if channels == 1 else "RGB")
         resized = self._resized(image.size)
@@ -84,17 +99,21 @@ class Conversion:
             return image
         if self.crop > min(image.size):
             raise InputError(
-                f"must be at least as large as --crop {self.crop}, got {image.width} x {image.height}; give a smaller "
+                f"must be at least as large as --crop {self.crop}, got {image.width} x "
+                f"{image.height}; give a smaller "
                 f"--crop, or add --resize {self.crop}"
             )
         left, top = (round((side - self.crop) / 2) for side in image.size)
         return image.crop((left, top, left + self.crop, top + self.crop))
 
     def _resized(self, size: tuple[int, int]) -> tuple[int, int]:
-        width, height = (side if self.resize is None else self.resize * side // min(size) for side in size)
+        width, height = (
+            side if self.resize is None else self.resize * side // min(size) for side in size
+        )
         if width * height > MAX_PIXELS:
             raise InputError(
-                f"must have at most {MAX_PIXELS:,} pixels after --resize {self.resize}, got {width} x {height}; crop "
+                f"must have at most {MAX_PIXELS:,} pixels after --resize {self.resize}, got "
+                f"{width} x {height}; crop "
                 "the file"
             )
         return width, height
@@ -122,14 +141,20 @@ def picture_with_notes(
     try:
         content = files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")
     except OSError as error:
-        raise InputError(f"{file} must be a file that can be read, but: {one_line(error)}; correct its name") from error
+        raise InputError(
+            f"{file} must be a file that can be read, but: {one_line(error)}; correct its name"
+        ) from error
     pixels, notes = _decoded(content, str(file), conversion, 3 if shape is None else shape[0])
     if shape is not None and pixels.shape != tuple(shape):
         expected, actual = kind(shape), kind(pixels.shape)
-        steps = {"convert": pixels.shape[0] != shape[0], "resize": pixels.shape[1:] != tuple(shape[1:])}
+        steps = {
+            "convert": pixels.shape[0] != shape[0],
+            "resize": pixels.shape[1:] != tuple(shape[1:]),
+        }
         remedy = " and ".join(step for step, is_needed in steps.items() if is_needed)
         raise InputError(
-            f"{file} must be {expected}, as the images of the model are, got {actual}; {remedy} it, or let --convert, "
+            f"{file} must be {expected}, as the images of the model are, got {actual}; {remedy} "
+            "it, or let --convert, "
             "--resize and --crop do so"
         )
     return pixels, notes
@@ -164,9 +189,14 @@ def _decoded(
     except InputError as error:  # of the conversion
         raise InputError(f"{where} {error}") from error
     except Exception as error:  # Pillow raises errors of every kind on damaged files
-        raise InputError(f"{where} must be an image, but: {one_line(error)}; replace or remove it") from error
+        raise InputError(
+            f"{where} must be an image, but: {one_line(error)}; replace or remove it"
+        ) from error
     if mode not in ("L", "RGB"):
-        raise InputError(f"{where} must be an 8-bit grey or RGB image, got mode {mode}; convert it, or add --convert")
+        raise InputError(
+            f"{where} must be an 8-bit grey or RGB image, got mode {mode}; convert it, or add "
+            "--convert"
+        )
     return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1), notes
 
 
@@ -189,7 +219,8 @@ def _orientation(file: PillowImage) -> object:
 
 
 def _opened(data: bytes) -> PillowImage:
-    """Open an image of one of the :data:`FORMATS`, none of which runs a program, before its pixels are decoded.
+    """Open an image of one of the :data:`FORMATS`, none of which runs a program, before its pixels
+    are decoded.
 
     Raises:
         ValueError: If it has more than :data:`MAX_PIXELS`; Pillow raises other errors.
@@ -201,5 +232,7 @@ def _opened(data: bytes) -> PillowImage:
     except UnidentifiedImageError as error:  # it names an object in memory
         raise ValueError(f"it is none of {', '.join(FORMATS)}") from error
     if image.width * image.height > MAX_PIXELS:
-        raise ValueError(f"it must have at most {MAX_PIXELS:,} pixels, got {image.width} x {image.height}")
+        raise ValueError(
+            f"it must have at most {MAX_PIXELS:,} pixels, got {image.width} x {image.height}"
+        )
     return image

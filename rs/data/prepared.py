@@ -1,5 +1,6 @@
-"""A data set on disk: ``train.npz``, ``test.npz`` and perhaps ``validation.npz``, or a folder left in place, and
-``meta.json``, which describes them."""
+"""A data set on disk: ``train.npz``, ``test.npz`` and perhaps ``validation.npz``, or a folder left
+in place, and ``meta.json``, which describes them.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +56,13 @@ class Meta:
     std: tuple[Positive, ...]  # (C,), as mean
     source: str  # where the images came from, for people
     sizes: dict[str, Count]  # images in each split
-    sha256: dict[str, str]  # of each split: of its arrays; where lazy, of its file list and conversion
+    sha256: dict[
+        str, str
+    ]  # of each split: of its arrays; where lazy, of its file list and conversion
     lazy: ImagesOnDisk | None = None
-    raw: dict[str, str] | None = None  # sums of the raw data it was made of, as its source takes them
+    raw: dict[str, str] | None = (
+        None  # sums of the raw data it was made of, as its source takes them
+    )
 
     def __post_init__(self) -> None:
         if not len(self.mean) == len(self.std) == self.shape[0]:
@@ -81,7 +86,10 @@ def check_classes(classes: Sequence[str], what: str) -> None:
         InputError: If there are fewer.
     """
     if len(classes) < 2:
-        raise InputError(f"{what} must have two classes or more, got {', '.join(classes) or 'none'}; add the others")
+        raise InputError(
+            f"{what} must have two classes or more, got {', '.join(classes) or 'none'}; add the "
+            "others"
+        )
 
 
 def check_names_differ(classes: Sequence[str], what: str) -> None:
@@ -91,7 +99,9 @@ def check_names_differ(classes: Sequence[str], what: str) -> None:
         InputError: If one does.
     """
     if len({*classes}) < len(classes):
-        raise InputError(f"{what} must have different names, got {', '.join(classes)}; correct the list")
+        raise InputError(
+            f"{what} must have different names, got {', '.join(classes)}; correct the list"
+        )
 
 
 def data_set_text(name: str | None, classes: Sequence[str], shape: Sequence[int]) -> str:
@@ -111,7 +121,10 @@ def read_meta(folder: Path) -> Meta:
     """
     path = folder / "meta.json"
     if not path.is_file():
-        raise InputError(f"{folder} must be a prepared data set, but it has no meta.json; make one with `rs prepare`")
+        raise InputError(
+            f"{folder} must be a prepared data set, but it has no meta.json; make one with `rs "
+            "prepare`"
+        )
     return files.read_as(Meta, path, "the description of a data set", "prepare it")
 
 
@@ -120,7 +133,9 @@ def images_fingerprint(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> 
     return pictures_fingerprint(images, images.shape[1:], labels)
 
 
-def pictures_fingerprint(pictures: Iterable[NDArray[np.uint8]], shape: Sequence[int], labels: NDArray[np.int64]) -> str:
+def pictures_fingerprint(
+    pictures: Iterable[NDArray[np.uint8]], shape: Sequence[int], labels: NDArray[np.int64]
+) -> str:
     """Return :func:`images_fingerprint` of pictures (C, H, W) that are read one by one."""
     digest = hashlib.sha256(f"|u1 {(len(labels), *shape)}\n".encode())
     for picture in pictures:
@@ -134,7 +149,8 @@ def pictures_fingerprint(pictures: Iterable[NDArray[np.uint8]], shape: Sequence[
 def normalisation(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation of each channel of (N, C, H, W), on the [0, 1] scale.
 
-    Computed from exact integer sums, so that no summation order shows. A constant channel gets deviation 1.
+    Computed from exact integer sums, so that no summation order shows. A constant channel gets
+    deviation 1.
 
     >>> normalisation(np.array([0, 255], np.uint8).reshape(2, 1, 1, 1))
     ((0.5,), (0.5,))
@@ -165,25 +181,33 @@ def save_images(
     Args:
         folder: New, or an older data set, which is replaced.
         name: Name of the data set.
-        splits: Images (N, C, H, W) uint8 and labels (N,) of "train", "validation" and "test", or some of them.
+        splits: Images (N, C, H, W) uint8 and labels (N,) of "train", "validation" and "test", or
+            some of them.
         classes: Names of the K classes; label k is ``classes[k]``.
         mean: One number a channel on the [0, 1] scale; with ``std``, or both from the train split.
         std: As ``mean``.
         source: Where the images came from, for people.
         raw: Sums of the raw data, ``rs.data.sources.Source.sums``.
     Raises:
-        InputError: If shapes, types, labels or constants do not fit, or ``folder`` holds other things.
+        InputError: If shapes, types, labels or constants do not fit, or ``folder`` holds other
+            things.
     """
     if (mean is None) != (std is None):
-        raise InputError(f"data set {name}: give both mean and std or neither, got {mean} and {std}")
+        raise InputError(
+            f"data set {name}: give both mean and std or neither, got {mean} and {std}"
+        )
     if mean is None and "train" not in splits:
-        raise InputError(f"data set {name}: give mean and std, which there is no train split to compute from")
+        raise InputError(
+            f"data set {name}: give mean and std, which there is no train split to compute from"
+        )
     shape = tuple(next(iter(splits.values()))[0].shape[1:])
     for split, arrays in splits.items():
         check_split(*arrays, shape, len(classes), f"{name}, {split} split")
     if mean is None or std is None:
         mean, std = normalisation(splits["train"][0])
-    packed = {split: (images, labels.astype(np.int64)) for split, (images, labels) in splits.items()}
+    packed = {
+        split: (images, labels.astype(np.int64)) for split, (images, labels) in splits.items()
+    }
     meta = make_meta(
         name=name,
         classes=tuple(classes),
@@ -210,7 +234,8 @@ def make_meta(**values: Any) -> Meta:
 
 
 def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None:
-    """Write ``meta`` and ``splits`` (none where the images stay where they are), whole or not at all.
+    """Write ``meta`` and ``splits`` (none where the images stay where they are), whole or not at
+    all.
 
     Raises:
         InputError: If ``folder`` is there and holds anything but a data set of that name.
@@ -228,23 +253,30 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
         files.write_json(temporary / "meta.json", asdict(meta))
 
 
-def check_split(images: np.ndarray, labels: np.ndarray, shape: Sequence[int], classes: int, where: str) -> None:
-    """Check one split: uint8 images (N, *shape) with 1 or 3 channels, N >= 1, whole labels in [0, classes).
+def check_split(
+    images: np.ndarray, labels: np.ndarray, shape: Sequence[int], classes: int, where: str
+) -> None:
+    """Check one split: uint8 images (N, *shape) with 1 or 3 channels, N >= 1, whole labels in [0,
+    classes).
 
     Raises:
         InputError: Naming ``where`` and what is wrong.
     """
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise InputError(
-            f"{where}: images must be uint8 of shape (N, 1 or 3, H, W), got {images.dtype} of {images.shape}"
+            f"{where}: images must be uint8 of shape (N, 1 or 3, H, W), got {images.dtype} of "
+            f"{images.shape}"
         )
     if len(images) == 0:
         raise InputError(f"{where}: there must be at least one image, got none; check the source")
     if images.shape[1:] != tuple(shape):
-        raise InputError(f"{where}: images must have shape {tuple(shape)} (C, H, W), got {images.shape[1:]}")
+        raise InputError(
+            f"{where}: images must have shape {tuple(shape)} (C, H, W), got {images.shape[1:]}"
+        )
     if labels.shape != images.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
         raise InputError(
-            f"{where}: labels must be whole numbers of shape ({len(images)},), got {labels.dtype} of {labels.shape}"
+            f"{where}: labels must be whole numbers of shape ({len(images)},), got {labels.dtype} "
+            f"of {labels.shape}"
         )
     if labels.min() < 0 or labels.max() >= classes:
         raise InputError(
@@ -267,11 +299,14 @@ def read_split(folder: Path, split: str, meta: Meta) -> Arrays:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             images, labels = arrays["images"], arrays["labels"]
     except Exception as error:  # damaged archives make zipfile and NumPy raise errors of every kind
-        raise InputError(f"{path} must hold the arrays images and labels, but: {error}; prepare it again") from error
+        raise InputError(
+            f"{path} must hold the arrays images and labels, but: {error}; prepare it again"
+        ) from error
     check_split(images, labels, meta.shape, meta.num_classes, str(path))
     if (sha256 := images_fingerprint(images, labels)) != meta.sha256[split]:
         raise InputError(
-            f"{path} must have the sha256 {meta.sha256[split]} of meta.json, got {sha256}; prepare it again"
+            f"{path} must have the sha256 {meta.sha256[split]} of meta.json, got {sha256}; prepare "
+            "it again"
         )
     return images, labels
 
@@ -281,7 +316,8 @@ MAX_HEADER_BYTES = 2**16
 
 
 def _check_sizes(path: Path, split: str, meta: Meta) -> None:
-    """Check that the arrays of a packed split are no larger than ``meta`` says, before they are decompressed.
+    """Check that the arrays of a packed split are no larger than ``meta`` says, before they are
+    decompressed.
 
     Raises:
         ValueError: If one is.
@@ -289,27 +325,36 @@ def _check_sizes(path: Path, split: str, meta: Meta) -> None:
     numbers = {"images": math.prod(meta.shape), "labels": 8}
     with zipfile.ZipFile(path) as archive:
         for name, each in numbers.items():
-            size, most = archive.getinfo(f"{name}.npy").file_size, meta.sizes[split] * each + MAX_HEADER_BYTES
+            size, most = (
+                archive.getinfo(f"{name}.npy").file_size,
+                meta.sizes[split] * each + MAX_HEADER_BYTES,
+            )
             if size > most:
-                raise ValueError(f"{name} have {size:,} bytes where meta.json says at most {most:,}")
+                raise ValueError(
+                    f"{name} have {size:,} bytes where meta.json says at most {most:,}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """One pass over a split: its order, its batches, its augmentation, and the process that it is for.
+    """One pass over a split: its order, its batches, its augmentation, and the process that it is
+    for.
 
-    Process ``rank`` of ``world_size`` takes every ``world_size``-th image of the order from number ``rank`` on; all
-    processes take equally many images.
+    Process ``rank`` of ``world_size`` takes every ``world_size``-th image of the order from number
+    ``rank`` on; all processes take equally many images.
     """
 
     seed: int  # non-negative
     number: int  # from 0
     size: int  # images in a batch of this process, at least 1; the last batch may be smaller
-    crop: int = 0  # packed images: zero padding of the random crop, pixels; lazy: random resized crop unless 0
+    # packed images: zero padding of the random crop, pixels; lazy: random resized crop unless 0
+    crop: int = 0
     flip: bool = False  # mirror each image left to right with probability 1/2
     rank: int = 0
     world_size: int = 1
-    weights: Tensor | None = None  # probabilities (N,) of N images drawn with replacement; None: each image once
+    weights: Tensor | None = (
+        None  # probabilities (N,) of N images drawn with replacement; None: each image once
+    )
 
 
 class Images(Protocol):
@@ -327,7 +372,8 @@ class Images(Protocol):
     def fingerprint(self) -> str:
         """SHA-256 in hexadecimal that identifies the split: its pixels and labels.
 
-        Of images that a data set has left in place, their names and conversion alone: what their files hold may change.
+        Of images that a data set has left in place, their names and conversion alone: what their
+        files hold may change.
         """
 
     def __len__(self) -> int: ...
@@ -340,8 +386,9 @@ class Images(Protocol):
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of an epoch, each with an augmentation of its own.
 
-        Crops and flips of packed images are drawn on ``device``, keyed by (seed, epoch, step) and the process, so they
-        depend on ``epoch.size`` too; those of lazy ones are keyed by (seed, epoch, index).
+        Crops and flips of packed images are drawn on ``device``, keyed by (seed, epoch, step) and
+        the process, so they depend on ``epoch.size`` too; those of lazy ones are keyed by (seed,
+        epoch, index).
 
         Args:
             order: Numbers of the images, of :func:`rs.data.images.epoch_order`.
@@ -353,7 +400,8 @@ class Images(Protocol):
         """
 
     def split(self, share: float) -> tuple[Images, Images]:
-        """Split in two, class by class: the larger part, and ``share`` of them by the SHA-256 of their contents.
+        """Split in two, class by class: the larger part, and ``share`` of them by the SHA-256 of
+        their contents.
 
         Raises:
             InputError: If a class has less than two images of different content.

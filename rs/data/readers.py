@@ -46,9 +46,9 @@ def digits_sums() -> dict[str, str]:
 def read_digits(test_share: float, split_seed: int) -> Raw:
     """Read scikit-learn's 1,797 handwritten digits, 8x8, and split them class by class.
 
-    Values 0..16 become ``round(v * 255 / 16)``. Of the n images of a class ``round(test_share * n)`` are test
-    images, chosen by a random key of each image that no version of a library changes. Both splits keep the
-    original order.
+    Values 0..16 become ``round(v * 255 / 16)``. Of the n images of a class ``round(test_share *
+    n)`` are test images, chosen by a random key of each image that no version of a library changes.
+    Both splits keep the original order.
     """
     from sklearn.datasets import load_digits
 
@@ -62,7 +62,9 @@ def read_digits(test_share: float, split_seed: int) -> Raw:
 
 
 def _stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
-    """Mark a share of the images: in each class those with the lowest keys, which no version of a library changes."""
+    """Mark a share of the images: in each class those with the lowest keys, which no version of a
+    library changes.
+    """
     chosen = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
@@ -73,7 +75,8 @@ def _stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[n
 
 
 def split_validation(raw: Raw, share: float) -> Raw:
-    """Move a share of each class of the train split to a split ``validation``; both keep the original order.
+    """Move a share of each class of the train split to a split ``validation``; both keep the
+    original order.
 
     Nothing is moved at share 0. The choice is a function of labels and share alone.
 
@@ -86,26 +89,34 @@ def split_validation(raw: Raw, share: float) -> Raw:
     held_out = _stratified(labels, share, seed=0)
     if held_out.all() or not held_out.any():
         raise InputError(
-            f"validation_share must leave some of {len(labels)} train images on each side, got {share}, which keeps "
+            f"validation_share must leave some of {len(labels)} train images on each side, got "
+            f"{share}, which keeps "
             f"back {held_out.sum()}"
         )
-    parts = {"train": (images[~held_out], labels[~held_out]), "validation": (images[held_out], labels[held_out])}
+    parts = {
+        "train": (images[~held_out], labels[~held_out]),
+        "validation": (images[held_out], labels[held_out]),
+    }
     source = f"{raw.source}; validation: {share} of each class of the train split"
     return Raw({**raw.splits, **parts}, raw.classes, source)
 
 
 def read_torchvision(name: str, root: str | None, download: bool) -> Raw:
-    """Read one of torchvision's data sets, train and test split; torchvision checks the sums of its files.
+    """Read one of torchvision's data sets, train and test split; torchvision checks the sums of its
+    files.
 
     Args:
         name: A key of :data:`TORCHVISION`.
-        root: Folder that holds or receives torchvision's files; ``None`` is ``datasets`` in torch's cache.
+        root: Folder that holds or receives torchvision's files; ``None`` is ``datasets`` in torch's
+            cache.
         download: Whether to download what is missing.
     Raises:
         InputError: If the name is unknown, or the files are missing, wrong or out of reach.
     """
     if name not in TORCHVISION:
-        raise InputError(f"source torchvision must be one of {', '.join(TORCHVISION)}, got {name!r}")
+        raise InputError(
+            f"source torchvision must be one of {', '.join(TORCHVISION)}, got {name!r}"
+        )
     import torch
 
     folder = Path(root) if root else Path(torch.hub.get_dir()).parent / "datasets"
@@ -113,19 +124,31 @@ def read_torchvision(name: str, root: str | None, download: bool) -> Raw:
         opened = {split: _open_torchvision(name, folder, split, download) for split in SPLITS}
     except (RuntimeError, OSError, EOFError, tarfile.TarError) as error:
         raise InputError(
-            f"{folder} must hold torchvision's {name} with the right checksums, but: {one_line(error)}; "
+            f"{folder} must hold torchvision's {name} with the right checksums, but: "
+            f"{one_line(error)}; "
             "allow the download, or give another root or source"
         ) from error
-    splits = {split: (images, np.asarray(labels, np.int64)) for split, (images, labels, _) in opened.items()}
-    return Raw(splits, list(opened["train"][2]), f"torchvision {name}, files checked by torchvision's md5 sums")
+    splits = {
+        split: (images, np.asarray(labels, np.int64))
+        for split, (images, labels, _) in opened.items()
+    }
+    return Raw(
+        splits,
+        list(opened["train"][2]),
+        f"torchvision {name}, files checked by torchvision's md5 sums",
+    )
 
 
 TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "svhn": "SVHN"}
 """Data sets of torchvision, and the names of their classes there."""
 
 
-def _open_torchvision(name: str, root: Path, split: str, download: bool) -> tuple[Any, Any, Sequence[str]]:
-    """Return images (N, C, H, W), labels (N,) and the names of the classes; the "extra" split of SVHN is never used."""
+def _open_torchvision(
+    name: str, root: Path, split: str, download: bool
+) -> tuple[Any, Any, Sequence[str]]:
+    """Return images (N, C, H, W), labels (N,) and the names of the classes; the "extra" split of
+    SVHN is never used.
+    """
     from torchvision import datasets
 
     if name == "svhn":
@@ -139,13 +162,17 @@ def read_image_folder(root: Path, test_folder: str | None) -> Raw:
     """Read ``root/train/CLASS/*`` and ``root/test/CLASS/*`` (or ``val``) into memory.
 
     Raises:
-        InputError: If folders are missing or differ in classes, or an image is unreadable or of another size.
+        InputError: If folders are missing or differ in classes, or an image is unreadable or of
+            another size.
     """
     trees = split_trees(root, test_folder)
     splits = {
-        split: stack((path, picture(path), label) for path, label in tree.samples) for split, tree in trees.items()
+        split: stack((path, picture(path), label) for path, label in tree.samples)
+        for split, tree in trees.items()
     }
-    sums = ", ".join(f"{split} (sha256 of its list of files {tree_sum(tree)})" for split, tree in trees.items())
+    sums = ", ".join(
+        f"{split} (sha256 of its list of files {tree_sum(tree)})" for split, tree in trees.items()
+    )
     return Raw(splits, list(trees["train"].classes), f"folders of images: {sums}")
 
 
@@ -168,15 +195,21 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
     for split, names in _split_names(test_folder).items():
         path = _split_folder(root, names)
         if path is None:
-            raise InputError(f"{root} must hold a folder {' or '.join(names)}, but there is none; check the root")
+            raise InputError(
+                f"{root} must hold a folder {' or '.join(names)}, but there is none; check the root"
+            )
         trees[split] = tree(path)
     if trees["train"].root.samefile(trees["test"].root):
         raise InputError(
-            f"{root}: the splits must have folders of their own, got {trees['test'].root} for both; name another"
+            f"{root}: the splits must have folders of their own, got {trees['test'].root} for "
+            "both; name another"
         )
     if trees["train"].classes != trees["test"].classes:
         differ = sorted(set(trees["train"].classes) ^ set(trees["test"].classes))
-        raise InputError(f"{root}: both splits must have the same class folders, but {differ[:5]} are in one only")
+        raise InputError(
+            f"{root}: both splits must have the same class folders, but {differ[:5]} are in one "
+            "only"
+        )
     return trees
 
 
@@ -189,7 +222,8 @@ def _split_folder(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str, str]:
-    """Return the SHA-256 of the lists of images of both splits, by folder in ``root``; none if a split has no folder.
+    """Return the SHA-256 of the lists of images of both splits, by folder in ``root``; none if a
+    split has no folder.
 
     Args:
         root: Folder of the splits.
@@ -204,28 +238,37 @@ def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str
 
 def _folder_sum(folder: Path, contents: bool) -> str:
     images = sorted((path.relative_to(folder).as_posix(), path) for path in images_in(folder))
-    lines = (f"{name} {files.sha256(path) if contents else path.stat().st_size}\n" for name, path in images)
+    lines = (
+        f"{name} {files.sha256(path) if contents else path.stat().st_size}\n"
+        for name, path in images
+    )
     return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
 
 
 def images_in(folder: Path) -> Iterator[Path]:
-    """Yield the images in the class folders of ``folder``, at any depth, as torchvision finds them, in any order."""
+    """Yield the images in the class folders of ``folder``, at any depth, as torchvision finds them,
+    in any order.
+    """
     for path, names in _walked(folder):
         if Path(path) != folder:
             yield from (Path(path, name) for name in names if is_picture(name))
 
 
 def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield each folder in ``folder``, itself and those that links lead to included, and the names of its files.
+    """Yield each folder in ``folder``, itself and those that links lead to included, and the names
+    of its files.
 
     Raises:
-        InputError: If a link leads to a folder that it lies in, whose images would count many times.
+        InputError: If a link leads to a folder that it lies in, whose images would count many
+            times.
         OSError: If a folder cannot be read.
     """
     for path, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         for link in filter(os.path.islink, (os.path.join(path, name) for name in folders)):
             if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(link)):
-                raise InputError(f"{link} must not be a link to a folder that it lies in; remove it")
+                raise InputError(
+                    f"{link} must not be a link to a folder that it lies in; remove it"
+                )
         yield path, names
 
 
@@ -242,42 +285,61 @@ def tree(path: Path) -> Tree:
     try:
         classes = tuple(sorted(entry.name for entry in os.scandir(path) if entry.is_dir()))
     except OSError as error:
-        raise InputError(f"{path} must hold class folders with images, but: {one_line(error)}; check it") from error
+        raise InputError(
+            f"{path} must hold class folders with images, but: {one_line(error)}; check it"
+        ) from error
     files_of = {name: _images_of_class(path / name) for name in classes}
     empty = [name for name, images in files_of.items() if not images]
     if empty or not classes:
         what = f"there is none in {', '.join(empty[:5])}" if empty else "it has no folder"
         raise InputError(f"{path} must hold class folders with images, but {what}; check it")
-    return Tree(path, classes, tuple((file, label) for label, name in enumerate(classes) for file in files_of[name]))
+    return Tree(
+        path,
+        classes,
+        tuple((file, label) for label, name in enumerate(classes) for file in files_of[name]),
+    )
 
 
 def _images_of_class(folder: Path) -> list[str]:
     walked = sorted(_walked(folder))
-    return [os.path.join(path, name) for path, names in walked for name in sorted(names) if is_picture(name)]
+    return [
+        os.path.join(path, name)
+        for path, names in walked
+        for name in sorted(names)
+        if is_picture(name)
+    ]
 
 
 def class_names(path: Path) -> tuple[str, ...]:
     """Read the names of classes from a text file, one a line.
 
     Raises:
-        InputError: If it cannot be read, a line is empty, a name comes twice, or there is one alone.
+        InputError: If it cannot be read, a line is empty, a name comes twice, or there is one
+            alone.
     """
     try:
         text = files.read_bytes(path, files.MAX_TABLE_BYTES, "correct its name").decode("utf-8-sig")
         names = tuple(line.strip() for line in text.rstrip().split("\n"))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} must hold names of classes, one a line, but: {one_line(error)}") from error
+        raise InputError(
+            f"{path} must hold names of classes, one a line, but: {one_line(error)}"
+        ) from error
     if "" in names:
-        raise InputError(f"{path} must hold a name on each line, but line {names.index('') + 1} is empty; remove it")
+        raise InputError(
+            f"{path} must hold a name on each line, but line {names.index('') + 1} is empty; "
+            "remove it"
+        )
     check_names_differ(names, str(path))
     check_classes(names, str(path))
     return names
 
 
 def tree_sum(tree: Tree, conversion: Conversion | None = None) -> str:
-    """Return the SHA-256 of the sorted list of files, relative to the tree's root; not of their contents.
+    """Return the SHA-256 of the sorted list of files, relative to the tree's root; not of their
+    contents.
 
-    With ``conversion``, their conversion where they are read, other conversions of the same files have other sums.
+    With ``conversion``, their conversion where they are read, other conversions of the same files
+    have other sums.
     """
     names = sorted(Path(path).relative_to(tree.root).as_posix() for path, _ in tree.samples)
     lines = [*([] if conversion is None else [str(conversion)]), *names]
@@ -296,7 +358,9 @@ def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:
     for where, image, label in rows:
         first = first or where
         if label >= MAX_CLASSES:
-            raise InputError(f"{where} must have a label of at most {MAX_CLASSES - 1:,}, got {label}; correct it")
+            raise InputError(
+                f"{where} must have a label of at most {MAX_CLASSES - 1:,}, got {label}; correct it"
+            )
         if images and image.shape != images[0].shape:
             raise InputError(
                 f"all images must have one shape (C, H, W), but {first} has {images[0].shape} "

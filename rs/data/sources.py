@@ -1,4 +1,6 @@
-"""The sources a data set can come from, each a dataclass of the settings in a section ``datasets.NAME``."""
+"""The sources a data set can come from, each a dataclass of the settings in a section
+``datasets.NAME``.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class DataSource:
         raise NotImplementedError
 
     def sums(self) -> dict[str, str]:
-        """Return sums of the raw data, by file or folder; none if it is not on this machine. Needs no torch."""
+        """Return sums of the raw data, by file or folder; none if it is not on this machine. Needs
+        no torch.
+        """
         raise NotImplementedError
 
     def prepare(self, name: str, folder: Path) -> None:
@@ -49,7 +53,16 @@ class DataSource:
         """
         sums = self.sums()
         raw = readers.split_validation(self.read(name), self.validation_share)
-        save_images(folder, name, raw.splits, raw.classes, mean=self.mean, std=self.std, source=raw.source, raw=sums)
+        save_images(
+            folder,
+            name,
+            raw.splits,
+            raw.classes,
+            mean=self.mean,
+            std=self.std,
+            source=raw.source,
+            raw=sums,
+        )
 
 
 @validated
@@ -63,7 +76,9 @@ class Digits(DataSource):
     def read(self, name: str) -> Raw:
         """See :class:`DataSource`."""
         if name != "digits":
-            raise InputError(f"source sklearn has the data set digits alone, got {name}; name another source")
+            raise InputError(
+                f"source sklearn has the data set digits alone, got {name}; name another source"
+            )
         return readers.read_digits(self.test_share, self.split_seed)
 
     def sums(self) -> dict[str, str]:
@@ -85,7 +100,9 @@ class Torchvision(DataSource):
         return readers.read_torchvision(self.dataset or name, self.root, self.download)
 
     def sums(self) -> dict[str, str]:
-        """See :class:`DataSource`; the same before and after the download: torchvision takes no other files."""
+        """See :class:`DataSource`; the same before and after the download: torchvision takes no
+        other files.
+        """
         return {"files": "checked by torchvision's md5 sums"}
 
 
@@ -108,13 +125,17 @@ class Parquet(DataSource):
 
 @validated
 class Folder(DataSource):
-    """A folder with ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), packed or read image by image."""
+    """A folder with ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), packed or read image by
+    image.
+    """
 
     source: Literal["folder"]
     root: FilePath
     test_folder: FilePath | None = None  # None: test, val or validation, whichever is there
     lazy: bool = False  # leave the images where they are; then validation_share is 0
-    resize: Annotated[int, Field(ge=1)] | None = None  # lazy: shorter side before the test crop, in pixels
+    resize: Annotated[int, Field(ge=1)] | None = (
+        None  # lazy: shorter side before the test crop, in pixels
+    )
     crop: Annotated[int, Field(ge=1)] | None = None  # lazy: side of the model's input, in pixels
 
     def __post_init__(self) -> None:
@@ -124,21 +145,30 @@ class Folder(DataSource):
         if not self.lazy and (self.resize, self.crop) != (None, None):
             raise ValueError("resize and crop are for lazy folders; packed images keep their size")
         if self.lazy and self.validation_share:
-            raise ValueError("validation_share must be 0 for a lazy folder, because its images stay where they are")
+            raise ValueError(
+                "validation_share must be 0 for a lazy folder, because its images stay where they "
+                "are"
+            )
         test_folder = self.test_folder or "test"
         if self.lazy and ("/" in test_folder or test_folder in (".", "..")):
-            raise ValueError(f"test_folder of a lazy folder must be a name in the root, got {test_folder!r}")
+            raise ValueError(
+                f"test_folder of a lazy folder must be a name in the root, got {test_folder!r}"
+            )
 
     def read(self, name: str) -> Raw:
         """See :class:`DataSource`."""
         return readers.read_image_folder(Path(self.root), self.test_folder)
 
     def sums(self) -> dict[str, str]:
-        """See :class:`DataSource`; of images that stay where they are, names and sizes count, and not each byte."""
+        """See :class:`DataSource`; of images that stay where they are, names and sizes count, and
+        not each byte.
+        """
         return readers.folder_sums(Path(self.root), self.test_folder, contents=not self.lazy)
 
     def prepare(self, name: str, folder: Path) -> None:
-        """See :class:`DataSource`; where the images stay where they are, ``meta.json`` is all that is written."""
+        """See :class:`DataSource`; where the images stay where they are, ``meta.json`` is all that
+        is written.
+        """
         if not self.lazy:
             super().prepare(name, folder)
             return
@@ -176,19 +206,24 @@ SOURCES: dict[str, type[DataSource]] = {
 """Name in ``params.yaml`` -> settings."""
 
 
-def settings(values: Any, where: str, source: str | None = None, root: Path | None = None) -> DataSource:
+def settings(
+    values: Any, where: str, source: str | None = None, root: Path | None = None
+) -> DataSource:
     """Read a section ``datasets.NAME`` as the settings of its source.
 
     Args:
         values: The section.
         where: Its dotted key, for messages.
-        source: In place of the section's source; of the rest of the section only :data:`COMMON_SETTINGS` then stay.
+        source: In place of the section's source; of the rest of the section only
+            :data:`COMMON_SETTINGS` then stay.
         root: In place of the section's root.
     Raises:
         InputError: If the source is unknown, or keys are unknown, missing or out of range.
     """
     if not isinstance(values, dict):
-        raise InputError(f"params.yaml: {where} must be a mapping with a key source, got {values!r}")
+        raise InputError(
+            f"params.yaml: {where} must be a mapping with a key source, got {values!r}"
+        )
     if source is not None and source != values.get("source"):
         values = {key: values[key] for key in COMMON_SETTINGS if key in values} | {"source": source}
     if root is not None:
@@ -197,11 +232,14 @@ def settings(values: Any, where: str, source: str | None = None, root: Path | No
     if not isinstance(kind, str) or kind not in SOURCES:
         key = f"params.yaml: {where}.source" if source is None else "--source"
         raise InputError(f"{key} must be one of {', '.join(SOURCES)}, got {kind!r}")
-    return validate(SOURCES[kind], values, where, {} if source is None and root is None else {"root": "--root"})
+    return validate(
+        SOURCES[kind], values, where, {} if source is None and root is None else {"root": "--root"}
+    )
 
 
 def raw_fingerprint(source: DataSource, folder: Path) -> dict[str, str]:
-    """Return the sums of the raw data; without the raw data, those that ``folder`` was prepared from.
+    """Return the sums of the raw data; without the raw data, those that ``folder`` was prepared
+    from.
 
     Raises:
         InputError: If they are needed and the ``meta.json`` of ``folder`` is broken.

@@ -1,7 +1,8 @@
-"""Cascades: members evaluated in turn, each only on draws that the members before it left undecided.
+"""Cascades: members evaluated in turn, each only on draws that the members before it left
+undecided.
 
-The running sum S_j = sum_{l <= j} softmax(F^l) / L decides a draw as soon as the average of the first j members,
-S_j L / j, has a largest class that leads the second by a threshold.
+The running sum S_j = sum_{l <= j} softmax(F^l) / L decides a draw as soon as the average of the
+first j members, S_j L / j, has a largest class that leads the second by a threshold.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from torch import Tensor, nn
 from rs.smoothing.inputs import logits_of
 
 BATCH_MULTIPLE = 20
-"""Noisy images that stand together: a gathered batch is filled up to a multiple of it, which divides a block of noise.
+"""Noisy images that stand together: a gathered batch is filled up to a multiple of it, which
+divides a block of noise.
 
-Matrix products handle rows by fours or more and the rest of them in another order, so a network may answer in other
-last bits to an image at the end of an odd batch.
+Matrix products handle rows by fours or more and the rest of them in another order, so a network may
+answer in other last bits to an image at the end of an odd batch.
 """
 
 
@@ -26,17 +28,23 @@ class CascadeOutput(NamedTuple):
     """Draws that a cascade has decided, in no particular order."""
 
     scores: Tensor  # (N, K), float64
-    evaluations: int  # of members, on these draws; images that only fill up a batch are not among them
+    evaluations: (
+        int  # of members, on these draws; images that only fill up a batch are not among them
+    )
 
 
 def accumulate(total: Tensor | None, probabilities: Tensor, member_count: int) -> Tensor:
-    """Return S_j from S_(j-1), ``None`` for j = 1, and the softmax (N, K) of member j; S_L is the softmax average."""
+    """Return S_j from S_(j-1), ``None`` for j = 1, and the softmax (N, K) of member j; S_L is the
+    softmax average.
+    """
     term = probabilities * (1 / member_count)
     return term if total is None else total + term
 
 
 def top_two_gap(total: Tensor, asked: int, member_count: int) -> Tensor:
-    """Return by how much the top class leads the second in the average of the first ``asked`` members; -> (N,)."""
+    """Return by how much the top class leads the second in the average of the first ``asked``
+    members; -> (N,).
+    """
     first, second = total.topk(2, dim=-1).values.unbind(-1)
     return (first - second) * (member_count / asked)
 
@@ -44,7 +52,8 @@ def top_two_gap(total: Tensor, asked: int, member_count: int) -> Tensor:
 def evaluate_cascade(
     members: Sequence[nn.Module], thresholds: Sequence[float], batches: Iterable[Tensor]
 ) -> Iterator[CascadeOutput]:
-    """Evaluate each member only on the images that need it, gathered into batches as large as the first one.
+    """Evaluate each member only on the images that need it, gathered into batches as large as the
+    first one.
 
     Args:
         members: L classifiers, images (N, C, H, W) -> logits (N, K).
@@ -60,7 +69,9 @@ def evaluate_cascade(
         if asked == len(members):
             yield CascadeOutput(total, asked * len(x))
             return
-        done = top_two_gap(total, asked, len(members)) >= thresholds[number]  # not where it is not a number
+        done = (
+            top_two_gap(total, asked, len(members)) >= thresholds[number]
+        )  # not where it is not a number
         decided = total[done]
         yield CascadeOutput(decided, asked * len(decided))
         waiting[asked].add(x[~done], total[~done])
@@ -99,4 +110,6 @@ class _Waiting:
 
 def _logits(member: nn.Module, x: Tensor, filled: bool) -> Tensor:
     missing = -len(x) % BATCH_MULTIPLE if filled else 0
-    return logits_of(member(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing else x))[: len(x)]
+    return logits_of(member(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing else x))[
+        : len(x)
+    ]

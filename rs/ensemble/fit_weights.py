@@ -1,13 +1,15 @@
-"""One cell of the pipeline: the weights of all ensembles at one noise level, and the theory of them in numbers.
+"""One cell of the pipeline: the weights of all ensembles at one noise level, and the theory of them
+in numbers.
 
-OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with these weights; or a cascade with
+OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with these
+weights; or a cascade with
                     its thresholds
-OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins they come from, a weight a member
-OUT/spreads.csv     variances and covariances of margins (``rs.ensemble.theory``)
+OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins they come from, a
+weight a member OUT/spreads.csv     variances and covariances of margins (``rs.ensemble.theory``)
 OUT/bounds.csv      lower bounds on the probability of the label, and its measured share
 
-Global weights see training images alone, or those of a validation split. What test images choose (weights of scope
-per-image, and the theory) never meets the draws that certify.
+Global weights see training images alone, or those of a validation split. What test images choose
+(weights of scope per-image, and the theory) never meets the draws that certify.
 """
 
 from __future__ import annotations
@@ -33,7 +35,13 @@ from rs.ensemble.theory import BOUNDS, SPREADS, EnsembleTheory, ImageWeights
 from rs.runtime.device import limit_threads
 from rs.smoothing.settings import CertificationSettings
 from rs.statistics.cascade_thresholds import fit_thresholds
-from rs.statistics.ensemble_weights import Moments, clip_to_box, global_weights, moments, per_image_weights
+from rs.statistics.ensemble_weights import (
+    Moments,
+    clip_to_box,
+    global_weights,
+    moments,
+    per_image_weights,
+)
 from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
 from rs.storage import files
 from rs.study.ensembles import BOUND_WEIGHTS, Combination
@@ -54,26 +62,33 @@ def fit_weights(
     out: Path,
     seconds: Path,
 ) -> None:
-    """Solve the weights of all ensembles in the folder ``ensembles``; write them into the folder ``out``, all or none.
+    """Solve the weights of all ensembles in the folder ``ensembles``; write them into the folder
+    ``out``, all or none.
 
     Args:
         ensembles: What ``rs.ensemble.declare`` wrote.
         folder: The prepared data set.
         settings: How weights are solved for.
-        certification: Its test images, and the n0 draws whose class weights of scope per-image are solved for.
+        certification: Its test images, and the n0 draws whose class weights of scope per-image are
+            solved for.
         out: The folder to make.
-        seconds: File for the seconds that the margins of one image take, of one member; with the SHA-256 of bounds.csv.
+        seconds: File for the seconds that the margins of one image take, of one member; with the
+            SHA-256 of bounds.csv.
     Raises:
-        InputError: If ``out`` or ``seconds`` is something else, or members are not those of the files, or of other
-            images.
+        InputError: If ``out`` or ``seconds`` is something else, or members are not those of the
+            files, or of other images.
     """
     pool, specs = read_pool(ensembles)
-    files.check_output(out, "a folder of weights", files.is_made(out, "spreads.csv"), inputs=[ensembles, folder])
+    files.check_output(
+        out, "a folder of weights", files.is_made(out, "spreads.csv"), inputs=[ensembles, folder]
+    )
     files.check_output(seconds, "a file", option="--seconds")
     train, test = data.load_images(folder, "train"), data.load_images(folder, "test")
     limit_threads(test.meta.shape)
     outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)
-    split = "validation" if "validation" in train.meta.sizes else "train"  # best are images that no member has seen
+    split = (
+        "validation" if "validation" in train.meta.sizes else "train"
+    )  # best are images that no member has seen
     images = train if split == "train" else data.load_images(folder, split)
     fitted = _fit_for_all_images(outputs, specs, images, split)
     specs = specs | fitted
@@ -101,10 +116,13 @@ def fit_weights(
     files.write_csv(seconds, tuple(measured), [measured])
 
 
-# ------------------------------------------------------------------------------------------------- once for all images
+# -------------------------------------------------------------------------------------------------
+# once for all images
 
 
-def _fit_for_all_images(outputs: MemberOutputs, specs: Specs, images: Images, split: str) -> dict[str, EnsembleSpec]:
+def _fit_for_all_images(
+    outputs: MemberOutputs, specs: Specs, images: Images, split: str
+) -> dict[str, EnsembleSpec]:
     """Return the ensembles whose weights or thresholds are fitted once for all images, with these."""
     groups: dict[Callable[..., dict[str, Fitted]], dict[str, EnsembleSpec]] = {}
     for slug, spec in specs.items():
@@ -123,57 +141,87 @@ def _fit_of(combination: Combination) -> Callable[..., dict[str, Fitted]]:
     return _fit_bound if combination.weights in BOUND_WEIGHTS else _fit_radius
 
 
-def _fit_bound(outputs: MemberOutputs, specs: Specs, images: Images, split: str) -> dict[str, Fitted]:
+def _fit_bound(
+    outputs: MemberOutputs, specs: Specs, images: Images, split: str
+) -> dict[str, Fitted]:
     """Return the weights that make the paper's bound the largest."""
     chosen = outputs.settings.fitting_images(images)
-    parts = [moments(margins(chunk.probabilities, chunk.labels)) for chunk in outputs.chunks(images, chosen)]
+    parts = [
+        moments(margins(chunk.probabilities, chunk.labels))
+        for chunk in outputs.chunks(images, chosen)
+    ]
     means, covariances = (np.concatenate(part) for part in zip(*parts, strict=True))
     fitted: dict[str, Fitted] = {}
     for slug, spec in specs.items():
         ids = outputs.member_ids(spec)
         stats = Moments(means[:, ids], covariances[:, :, ids][..., ids])
-        weights, used_share = global_weights(stats, images.labels[chosen], cast(str, spec.combination.weights))
+        weights, used_share = global_weights(
+            stats, images.labels[chosen], cast(str, spec.combination.weights)
+        )
         fitted[slug] = FittedWeights(
-            weights=weights.tolist(), split=split, images=len(chosen), used_share=used_share, shrinkage=0.0
+            weights=weights.tolist(),
+            split=split,
+            images=len(chosen),
+            used_share=used_share,
+            shrinkage=0.0,
         )
     return fitted
 
 
-def _fit_radius(outputs: MemberOutputs, specs: Specs, images: Images, split: str) -> dict[str, Fitted]:
-    """Return the weights, or choices of members, of the largest average certified radius; each as it would be alone."""
+def _fit_radius(
+    outputs: MemberOutputs, specs: Specs, images: Images, split: str
+) -> dict[str, Fitted]:
+    """Return the weights, or choices of members, of the largest average certified radius; each as
+    it would be alone.
+    """
     outputs = outputs.only(specs.values()).unperturbed(outputs.settings.draws)
     chunks = outputs.chunks(images, outputs.settings.fitting_images(images))
     disputed = DisputedDraws.joined(
-        [DisputedDraws.of(margins(chunk.probabilities, chunk.labels), chunk.labels) for chunk in chunks]
+        [
+            DisputedDraws.of(margins(chunk.probabilities, chunk.labels), chunk.labels)
+            for chunk in chunks
+        ]
     )
     fitted: dict[str, Fitted] = {}
     for slug, spec in specs.items():
         draws, budget = disputed.of_members(outputs.member_ids(spec)), spec.combination.chosen
-        weights, shrinkage = radius_weights(draws) if budget is None else chosen_weights(draws, budget)
+        weights, shrinkage = (
+            radius_weights(draws) if budget is None else chosen_weights(draws, budget)
+        )
         fitted[slug] = FittedWeights(
-            weights=list(weights), split=split, images=draws.images, used_share=draws.used_share, shrinkage=shrinkage
+            weights=list(weights),
+            split=split,
+            images=draws.images,
+            used_share=draws.used_share,
+            shrinkage=shrinkage,
         )
     return fitted
 
 
-def _fit_thresholds(outputs: MemberOutputs, specs: Specs, images: Images, split: str) -> dict[str, Fitted]:
+def _fit_thresholds(
+    outputs: MemberOutputs, specs: Specs, images: Images, split: str
+) -> dict[str, Fitted]:
     """Return the thresholds of cascades.
 
-    As many noisy copies of an image are drawn as the fit of weights has outputs of it, ``noises * copies``; the members
-    are not perturbed, because thresholds are about these members.
+    As many noisy copies of an image are drawn as the fit of weights has outputs of it, ``noises *
+    copies``; the members are not perturbed, because thresholds are about these members.
     """
     draws = outputs.settings.noises * outputs.settings.copies
     outputs = outputs.only(specs.values()).unperturbed(draws)
     chosen = outputs.settings.fitting_images(images)
     parts: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {slug: [] for slug in specs}
     for chunk in outputs.chunks(images, chosen):
-        probabilities = torch.from_numpy(chunk.probabilities).transpose(0, 1).flatten(1, 2)  # (L, B n, K)
+        probabilities = (
+            torch.from_numpy(chunk.probabilities).transpose(0, 1).flatten(1, 2)
+        )  # (L, B n, K)
         for slug, spec in specs.items():
             parts[slug].append(_stages(probabilities[outputs.member_ids(spec)]))
     fitted: dict[str, Fitted] = {}
     for slug, spec in specs.items():
         gaps, differs = (torch.cat(part, dim=1).numpy() for part in zip(*parts[slug], strict=True))
-        fit = fit_thresholds(gaps, differs, cast(float, spec.combination.share))  # it is left to be fitted
+        fit = fit_thresholds(
+            gaps, differs, cast(float, spec.combination.share)
+        )  # it is left to be fitted
         fitted[slug] = FittedThresholds(
             thresholds=[*fit.thresholds],
             split=split,
@@ -186,7 +234,8 @@ def _fit_thresholds(outputs: MemberOutputs, specs: Specs, images: Images, split:
 
 
 def _stages(probabilities: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gaps of averages of the first 1, ..., L - 1 members, and where their class is not that of all.
+    """Return the gaps of averages of the first 1, ..., L - 1 members, and where their class is not
+    that of all.
 
     (L, N, K) -> (L - 1, N) each.
     """
@@ -198,7 +247,8 @@ def _stages(probabilities: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.stack(gaps), classes[:-1] != classes[-1]
 
 
-# ------------------------------------------------------------------------------------------------- image by image
+# -------------------------------------------------------------------------------------------------
+# image by image
 
 
 class PerImageWeights:
@@ -206,35 +256,54 @@ class PerImageWeights:
 
     Args:
         specs: Ensembles by the names of their files; those of another scope are left out.
-        certification: The n0 draws whose class weights are solved for, where their target is the predicted class.
+        certification: The n0 draws whose class weights are solved for, where their target is the
+            predicted class.
     """
 
     def __init__(self, specs: Specs, certification: CertificationSettings) -> None:
-        self.specs = {slug: spec for slug, spec in specs.items() if spec.combination.scope == "per-image"}
+        self.specs = {
+            slug: spec for slug, spec in specs.items() if spec.combination.scope == "per-image"
+        }
         self.certification = certification
         self.lines = {
-            slug: ["\t".join(["idx", "class", *(f"w{number}" for number in range(len(spec.members)))])]
+            slug: [
+                "\t".join(["idx", "class", *(f"w{number}" for number in range(len(spec.members)))])
+            ]
             for slug, spec in self.specs.items()
         }
 
-    def solve(self, outputs: MemberOutputs, images: Images, chunk: Chunk) -> dict[str, ImageWeights]:
+    def solve(
+        self, outputs: MemberOutputs, images: Images, chunk: Chunk
+    ) -> dict[str, ImageWeights]:
         """Return the weights of some images by ensemble, after adding them to the lines."""
         predicted = self._predicted(outputs, images, chunk)
         solved = {}
         for slug, spec in self.specs.items():
             combination = spec.combination
-            classes = predicted[spec.declaration.name] if combination.target == "predicted" else chunk.labels
+            classes = (
+                predicted[spec.declaration.name]
+                if combination.target == "predicted"
+                else chunk.labels
+            )
             z = margins(chunk.probabilities[:, outputs.member_ids(spec)], classes)
-            weights = per_image_weights(z, classes, cast(str, combination.weights))  # those of this scope are solved
+            weights = per_image_weights(
+                z, classes, cast(str, combination.weights)
+            )  # those of this scope are solved
             if combination.low is not None and combination.high is not None:
                 weights = clip_to_box(weights, combination.low, combination.high)
             solved[slug] = ImageWeights(weights, classes)
-            for index, target, values in zip(chunk.indices, classes.tolist(), weights.tolist(), strict=True):
+            for index, target, values in zip(
+                chunk.indices, classes.tolist(), weights.tolist(), strict=True
+            ):
                 self.lines[slug].append("\t".join([str(index), str(target), *map(repr, values)]))
         return solved
 
-    def _predicted(self, outputs: MemberOutputs, images: Images, chunk: Chunk) -> dict[str, NDArray[np.int64]]:
-        """Return the class that n0 draws of the plain average select, by ensemble, (B,); where weights need it."""
+    def _predicted(
+        self, outputs: MemberOutputs, images: Images, chunk: Chunk
+    ) -> dict[str, NDArray[np.int64]]:
+        """Return the class that n0 draws of the plain average select, by ensemble, (B,); where
+        weights need it.
+        """
         entries = {
             spec.declaration.name: PoolEntry(tuple(outputs.member_ids(spec)), SoftmaxAverage())
             for spec in self.specs.values()

@@ -1,7 +1,8 @@
-"""Outputs of the members of a pool on noisy images, from which weights are solved: the paper's Algorithm 2.
+"""Outputs of the members of a pool on noisy images, from which weights are solved: the paper's
+Algorithm 2.
 
-Noise is on the image, and on the parameters ("PerturbModel" and "Estimation"). Perturbed parameters stand in for other
-random seeds in training, which would cost a training each.
+Noise is on the image, and on the parameters ("PerturbModel" and "Estimation"). Perturbed parameters
+stand in for other random seeds in training, which would cost a training each.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from rs.smoothing.noise import certification_noise
 from rs.smoothing.settings import CertificationSettings
 
 NOISE, PARAMETERS, CHOICE = 0, 1, 2
-"""Second word of the keys in Stream.WEIGHTS: noise is keyed by image, perturbations by member and copy; the last one
-is of the choice of the images that weights are fitted on."""
+"""Second word of the keys in Stream.WEIGHTS: noise is keyed by image, perturbations by member and
+copy; the last one is of the choice of the images that weights are fitted on.
+"""
 
 NUMBERS_AT_ONCE = 2**23
 """Probabilities and pixels that are held at once, roughly."""
@@ -47,8 +49,12 @@ class WeightSettings:
 
     noises: Count  # the paper's n: noisy copies of an image
     copies: Count  # the paper's m: perturbed copies of a member
-    share: Annotated[float, Field(ge=0, le=1)]  # the paper's t: of the parameters, that are perturbed
-    scale: NonNegative  # the paper's sigma_tilde: std of the perturbation, in units of the parameters
+    share: Annotated[
+        float, Field(ge=0, le=1)
+    ]  # the paper's t: of the parameters, that are perturbed
+    scale: (
+        NonNegative  # the paper's sigma_tilde: std of the perturbation, in units of the parameters
+    )
     draws: Count  # noisy copies of an image, that weights of the largest radius are fitted to
     images: Count  # that global weights are fitted to
     seed: NonNegativeCount
@@ -81,11 +87,26 @@ class MemberOutputs:
 
     @classmethod
     def load(
-        cls, pool: PoolSpec, source: Path, meta: Meta, settings: WeightSettings, device: torch.device, batch: int | None
+        cls,
+        pool: PoolSpec,
+        source: Path,
+        meta: Meta,
+        settings: WeightSettings,
+        device: torch.device,
+        batch: int | None,
     ) -> MemberOutputs:
-        """Load the members, and check that they are those the pool was made of, and of the data set's images."""
+        """Load the members, and check that they are those the pool was made of, and of the data
+        set's images.
+        """
         networks, _ = load_members(pool.members, pool.dataset, pool.sigma, source, meta)
-        return cls(pool.members, [network.to(device) for network in networks], pool.sigma, settings, device, batch)
+        return cls(
+            pool.members,
+            [network.to(device) for network in networks],
+            pool.sigma,
+            settings,
+            device,
+            batch,
+        )
 
     def only(self, specs: Iterable[EnsembleSpec]) -> MemberOutputs:
         """Return the members of these ensembles alone, in the same order."""
@@ -107,7 +128,10 @@ class MemberOutputs:
 
     def chunks(self, images: Images, indices: Sequence[int] | NDArray[np.int64]) -> Iterator[Chunk]:
         """Yield the outputs of perturbed copies, for as many images at once as memory should hold."""
-        noises, outputs = self.settings.noises, len(self.members) * self.settings.copies * len(images.meta.classes)
+        noises, outputs = (
+            self.settings.noises,
+            len(self.members) * self.settings.copies * len(images.meta.classes),
+        )
         at_once = max(1, int(NUMBERS_AT_ONCE // (noises * (outputs + np.prod(images.meta.shape)))))
         for start in range(0, len(indices), at_once):
             part = [int(index) for index in indices[start : start + at_once]]
@@ -115,11 +139,13 @@ class MemberOutputs:
             probabilities = self.probabilities(images, part)
             yield Chunk(part, images.labels[part], probabilities, time.perf_counter() - begun)
 
-    def probabilities(self, images: Images, indices: list[int], repeat: int = 0) -> NDArray[np.float64]:
+    def probabilities(
+        self, images: Images, indices: list[int], repeat: int = 0
+    ) -> NDArray[np.float64]:
         """Return outputs of perturbed copies on noisy images, (B, L, m n, K).
 
-        ``repeat`` 1, 2, ... are draws that are independent of those of 0. Perturbations are named by method and seed,
-        so they depend neither on the other members nor on the fingerprint.
+        ``repeat`` 1, 2, ... are draws that are independent of those of 0. Perturbations are named
+        by method and seed, so they depend neither on the other members nor on the fingerprint.
         """
         return perturbed_probabilities(
             self.networks,
@@ -127,13 +153,19 @@ class MemberOutputs:
             self.settings,
             sigma=self.sigma,
             indices=indices,
-            names=[zlib.crc32(f"{member.method}-{member.seed}".encode()) for member in self.members],
+            names=[
+                zlib.crc32(f"{member.method}-{member.seed}".encode()) for member in self.members
+            ],
             repeat=repeat,
             batch=self.batch,
         )
 
     def select(
-        self, images: Images, indices: list[int], entries: Mapping[str, PoolEntry], certification: CertificationSettings
+        self,
+        images: Images,
+        indices: list[int],
+        entries: Mapping[str, PoolEntry],
+        certification: CertificationSettings,
     ) -> dict[str, NDArray[np.int64]]:
         """Return the class that the n0 draws of a certificate select, by entry; (B,)."""
         classifier = SmoothedClassifier(
@@ -155,29 +187,43 @@ class MemberOutputs:
 
 
 def margins(probabilities: NDArray[np.float64], ys: ArrayLike) -> NDArray[np.float64]:
-    """Return the margins z_i = p_y - p_i of outputs (B, L, N, K) and classes (B,); those of y itself are exactly 0."""
-    return np.take_along_axis(probabilities, np.asarray(ys)[:, None, None, None], axis=-1) - probabilities
+    """Return the margins z_i = p_y - p_i of outputs (B, L, N, K) and classes (B,); those of y
+    itself are exactly 0.
+    """
+    return (
+        np.take_along_axis(probabilities, np.asarray(ys)[:, None, None, None], axis=-1)
+        - probabilities
+    )
 
 
-# ------------------------------------------------------------------------------------------------- noise
+# -------------------------------------------------------------------------------------------------
+# noise
 
 
-def noisy_copies(x: Tensor, noises: int, sigma: float, seed: int, index: int, repeat: int = 0) -> Tensor:
-    """Return noisy copies of an image to fit weights on, (C, H, W) -> (noises, C, H, W); never those that certify.
+def noisy_copies(
+    x: Tensor, noises: int, sigma: float, seed: int, index: int, repeat: int = 0
+) -> Tensor:
+    """Return noisy copies of an image to fit weights on, (C, H, W) -> (noises, C, H, W); never
+    those that certify.
 
-    ``index`` is the number of the image. ``repeat`` 1, 2, ... are further copies, independent of the first ones.
+    ``index`` is the number of the image. ``repeat`` 1, 2, ... are further copies, independent of
+    the first ones.
     """
     draws = range(repeat * noises, (repeat + 1) * noises)
-    return x + certification_noise(draws, x.shape, sigma, seed, Stream.WEIGHTS, NOISE, index, device=x.device)
+    return x + certification_noise(
+        draws, x.shape, sigma, seed, Stream.WEIGHTS, NOISE, index, device=x.device
+    )
 
 
 def perturbed_parameters(
     model: nn.Module, share: float, scale: float, seed: int, member: int, copy: int
 ) -> dict[str, Tensor]:
-    """Return the parameters of a perturbed copy: N(0, scale^2) is added to each number with probability ``share``.
+    """Return the parameters of a perturbed copy: N(0, scale^2) is added to each number with
+    probability ``share``.
 
-    Buffers (the statistics of batch norm) are not among them, and the model is left as it is. The numbers are drawn on
-    the CPU, whatever the device, and depend on ``(seed, member, copy)`` alone: a copy is one model for all images.
+    Buffers (the statistics of batch norm) are not among them, and the model is left as it is. The
+    numbers are drawn on the CPU, whatever the device, and depend on ``(seed, member, copy)`` alone:
+    a copy is one model for all images.
 
     Args:
         model: The member; all its parameters can be perturbed, frozen or not.
@@ -209,17 +255,21 @@ def perturbed_probabilities(
 ) -> NDArray[np.float64]:
     """Return the softmax outputs of every member, perturbed copy and noisy image.
 
-    All members and copies see the same noisy images. Copies are evaluated one after the other: on a CPU
-    ``torch.func.vmap`` over them is no faster from some hundred noisy images on, and would hold all of them.
+    All members and copies see the same noisy images. Copies are evaluated one after the other: on a
+    CPU ``torch.func.vmap`` over them is no faster from some hundred noisy images on, and would hold
+    all of them.
 
     Args:
-        networks: L classifiers, images (N, C, H, W) -> logits (N, K); in eval mode here, and left as they are.
-        xs: Images in [0, 1], shape (B, C, H, W), on the device of the members. All their noisy copies are held.
-        settings: n noisy copies of an image and m perturbed copies of a member; the seed of the noise, which
-            ``indices`` name image by image, and of the perturbations.
+        networks: L classifiers, images (N, C, H, W) -> logits (N, K); in eval mode here, and left
+            as they are.
+        xs: Images in [0, 1], shape (B, C, H, W), on the device of the members. All their noisy
+            copies are held.
+        settings: n noisy copies of an image and m perturbed copies of a member; the seed of the
+            noise, which ``indices`` name image by image, and of the perturbations.
         sigma: Noise standard deviation, in pixels of [0, 1].
         indices: Numbers of the images, shape (B,).
-        names: Numbers that name the members' perturbations, at least 0, shape (L,); their positions if ``None``.
+        names: Numbers that name the members' perturbations, at least 0, shape (L,); their positions
+            if ``None``.
         repeat: 0, or 1, 2, ... for other noise and other copies, independent of those of 0.
         batch: Noisy images evaluated at once; chosen by the size of an image if ``None``.
     Returns:
@@ -229,9 +279,14 @@ def perturbed_probabilities(
         InputError: If ``batch`` is not positive.
     """
     if batch is not None and batch < 1:
-        raise InputError(f"batch must be at least 1, got {batch}; it is the number of noisy images evaluated at once")
+        raise InputError(
+            f"batch must be at least 1, got {batch}; it is the number of noisy images evaluated at "
+            "once"
+        )
     noises, copies, seed = settings.noises, settings.copies, settings.seed
-    noisy = torch.cat([noisy_copies(x, noises, sigma, seed, i, repeat) for x, i in zip(xs, indices, strict=True)])
+    noisy = torch.cat(
+        [noisy_copies(x, noises, sigma, seed, i, repeat) for x, i in zip(xs, indices, strict=True)]
+    )
     outputs = [
         _probabilities(
             network,
@@ -242,14 +297,23 @@ def perturbed_probabilities(
         for copy in range(repeat * copies, (repeat + 1) * copies)
     ]
     p = np.stack(outputs).reshape(len(networks), copies, len(xs), noises, -1)  # (L, m, B, n, K)
-    return np.moveaxis(p, 2, 0).reshape(len(xs), len(networks), copies * noises, -1)  # (B, L, m n, K)
+    return np.moveaxis(p, 2, 0).reshape(
+        len(xs), len(networks), copies * noises, -1
+    )  # (B, L, m n, K)
 
 
-def _probabilities(network: nn.Module, parameters: dict[str, Tensor], batches: Sequence[Tensor]) -> NDArray[np.float64]:
-    """Return the softmax outputs of a member with these parameters; batches of (N, C, H, W) -> (N, K)."""
+def _probabilities(
+    network: nn.Module, parameters: dict[str, Tensor], batches: Sequence[Tensor]
+) -> NDArray[np.float64]:
+    """Return the softmax outputs of a member with these parameters; batches of (N, C, H, W) -> (N,
+    K).
+    """
     with torch.inference_mode(), evaluating(network):
         logits = [functional_call(network, parameters, (batch,)) for batch in batches]
         p = torch.softmax(torch.cat(logits).double(), dim=-1).cpu().numpy()
     if not np.isfinite(p).all():
-        raise ValueError("outputs of a perturbed member must be finite, got NaN; perturb less, or look at its weights")
+        raise ValueError(
+            "outputs of a perturbed member must be finite, got NaN; perturb less, or look at its "
+            "weights"
+        )
     return p

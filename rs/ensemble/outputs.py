@@ -15,39 +15,55 @@ ROUNDING = 1e-6
 
 
 def on_simplex(weights: ArrayLike) -> tuple[float, ...]:
-    """Return weights (L,) that are at least 0 and sum to 1, free of errors up to :data:`ROUNDING` in each.
+    """Return weights (L,) that are at least 0 and sum to 1, free of errors up to :data:`ROUNDING`
+    in each.
 
     Raises:
         ValueError: If they are further off.
     """
     w = np.asarray(weights, dtype=np.float64)
-    if w.ndim != 1 or not w.size or not (w.min() >= -ROUNDING and abs(w.sum() - 1) <= ROUNDING * w.size):
-        raise ValueError(f"weights must be at least 0 and sum to 1, one for each member, got {w.tolist()}")
+    if (
+        w.ndim != 1
+        or not w.size
+        or not (w.min() >= -ROUNDING and abs(w.sum() - 1) <= ROUNDING * w.size)
+    ):
+        raise ValueError(
+            f"weights must be at least 0 and sum to 1, one for each member, got {w.tolist()}"
+        )
     w = w.clip(min=0.0)
     return tuple((w / w.sum()).tolist())
 
 
 def weighted(weights: tuple[float, ...] | tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
-    """Return sum_l w_l v_l in float64: weights (L,) or (V, L), values (L, N, K) -> (N, K) or (V, N, K).
+    """Return sum_l w_l v_l in float64: weights (L,) or (V, L), values (L, N, K) -> (N, K) or (V, N,
+    K).
 
-    It adds member after member: the order of other sums, and of matrix products, depends on where in a batch an image
-    stands, on how many sums are asked for together, and on the processor.
+    It adds member after member: the order of other sums, and of matrix products, depends on where
+    in a batch an image stands, on how many sums are asked for together, and on the processor.
     """
     w = _tensor(weights, values.device)
     if w.shape[-1] != len(values):
-        raise ValueError(f"there must be one weight for each member, got {w.shape[-1]} for {len(values)}")
+        raise ValueError(
+            f"there must be one weight for each member, got {w.shape[-1]} for {len(values)}"
+        )
     return summed(w, values.double())
 
 
 def summed(weights: Tensor, terms: Iterable[Tensor]) -> Tensor:
     """Return sum_l w_l t_l for weights (..., L) and L terms that are (N, K), or (..., N, K)."""
-    first, *others = (w[..., None, None] * term for w, term in zip(weights.unbind(-1), terms, strict=True))
+    first, *others = (
+        w[..., None, None] * term for w, term in zip(weights.unbind(-1), terms, strict=True)
+    )
     return reduce(torch.add, others, first)
 
 
 @lru_cache(maxsize=1024)
-def _tensor(weights: tuple[float, ...] | tuple[tuple[float, ...], ...], device: torch.device) -> Tensor:
-    """Return weights where they are used; they stay there, because a copy to a GPU would wait for all its work."""
+def _tensor(
+    weights: tuple[float, ...] | tuple[tuple[float, ...], ...], device: torch.device
+) -> Tensor:
+    """Return weights where they are used; they stay there, because a copy to a GPU would wait for
+    all its work.
+    """
     with torch.inference_mode(False):
         return torch.tensor(weights, dtype=torch.float64, device=device)
 
@@ -59,7 +75,8 @@ def one_hot(classes: Tensor, width: int) -> Tensor:
 
 
 class Outputs:
-    """What L members say of N images, and what rules make of each member's logits, computed at most once.
+    """What L members say of N images, and what rules make of each member's logits, computed at most
+    once.
 
     Args:
         member_logits: Logits of the members, (N, K) each, or all of them, (L, N, K).
@@ -77,10 +94,15 @@ class Outputs:
         self._views = {tuple(range(len(self.member_logits))): self}
         if len({logits.shape for logits in self.member_logits}) != 1:
             shapes = [tuple(logits.shape) for logits in self.member_logits]
-            raise ValueError(f"all members must give logits of one shape, got {shapes}; use members of one data set")
+            raise ValueError(
+                f"all members must give logits of one shape, got {shapes}; use members of one data "
+                "set"
+            )
 
     def of(self, member_ids: Sequence[int]) -> Outputs:
-        """Return the outputs of some of the members, by number: the same object for the same members."""
+        """Return the outputs of some of the members, by number: the same object for the same
+        members.
+        """
         numbers = tuple(member_ids)
         if numbers not in self._views:
             self._views[numbers] = _View(self, numbers)
@@ -98,7 +120,9 @@ class Outputs:
 
     @cached_property
     def probabilities_by_draw(self) -> Tensor:
-        """The same numbers with draws next to each other in memory, along which a processor compares at once."""
+        """The same numbers with draws next to each other in memory, along which a processor
+        compares at once.
+        """
         return self.probabilities.mT.contiguous().mT
 
     @cached_property
@@ -115,7 +139,9 @@ class Outputs:
     def gaps(self) -> Tensor:
         """The largest probability minus the second, (L, N), float64."""
         first, at = self.probabilities.max(dim=-1, keepdim=True)
-        return (first - self.probabilities.scatter(-1, at, -1.0).amax(dim=-1, keepdim=True)).squeeze(-1)
+        return (
+            first - self.probabilities.scatter(-1, at, -1.0).amax(dim=-1, keepdim=True)
+        ).squeeze(-1)
 
     @cached_property
     def broken(self) -> Tensor:
@@ -124,7 +150,9 @@ class Outputs:
 
 
 class _View(Outputs):
-    """Some members of ``whole``, with its softmax; their logits are stacked anew, in the dtype that they have alone."""
+    """Some members of ``whole``, with its softmax; their logits are stacked anew, in the dtype that
+    they have alone.
+    """
 
     def __init__(self, whole: Outputs, numbers: Sequence[int]) -> None:
         super().__init__([whole.member_logits[number] for number in numbers])

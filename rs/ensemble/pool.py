@@ -1,8 +1,8 @@
 """One noise pass certifies every member and every ensemble of a pool.
 
-Members are evaluated once on each noisy image and all rules vote on the same outputs. Every certificate is the one
-that its classifier would get alone, and holds with its own probability 1 - alpha. The best of them, picked for each
-image afterwards, holds with a smaller probability.
+Members are evaluated once on each noisy image and all rules vote on the same outputs. Every
+certificate is the one that its classifier would get alone, and holds with its own probability 1 -
+alpha. The best of them, picked for each image afterwards, holds with a smaller probability.
 """
 
 from __future__ import annotations
@@ -30,12 +30,18 @@ SCORES_AT_ONCE = 2**18
 
 @dataclass(frozen=True)
 class PoolEntry:
-    """A classifier of a pool: some of its members, by number, and a rule. One member alone is an entry of one."""
+    """A classifier of a pool: some of its members, by number, and a rule. One member alone is an
+    entry of one.
+    """
 
     member_ids: tuple[int, ...]
     rule: Rule = field(default_factory=LogitAverage)
-    provenance: dict[str, Any] = field(default_factory=dict)  # what it is, for the sidecar of its rows
-    weights_by_image: Mapping[int, Sequence[float]] | None = None  # scope per-image: of softmax averages, frozen
+    provenance: dict[str, Any] = field(
+        default_factory=dict
+    )  # what it is, for the sidecar of its rows
+    weights_by_image: Mapping[int, Sequence[float]] | None = (
+        None  # scope per-image: of softmax averages, frozen
+    )
 
     def __post_init__(self) -> None:
         self.rule.check_members(len(self.member_ids))
@@ -44,7 +50,9 @@ class PoolEntry:
         """Return the entry with the rule of an image; itself, unless the rule depends on the image."""
         if self.weights_by_image is None:
             return self
-        return replace(self, rule=SoftmaxAverage(self.weights_by_image[index]), weights_by_image=None)
+        return replace(
+            self, rule=SoftmaxAverage(self.weights_by_image[index]), weights_by_image=None
+        )
 
 
 class MemberLogits(nn.Module):
@@ -70,20 +78,25 @@ class NoisyPool:
 
     def __post_init__(self) -> None:
         if self.classifier.num_classes is None:
-            raise InputError("classifier must have a number of classes, got None; give it num_classes")
+            raise InputError(
+                "classifier must have a number of classes, got None; give it num_classes"
+            )
         check_draws(self.x, self.draws.alpha, n0=self.draws.n0, n=self.draws.n)
 
-    def certify(self, entries: Mapping[str, PoolEntry], label: int | None = None) -> dict[str, Certificate]:
+    def certify(
+        self, entries: Mapping[str, PoolEntry], label: int | None = None
+    ) -> dict[str, Certificate]:
         """Certify every entry with two passes.
 
-        A certificate is that of ``SmoothedClassifier(Ensemble(its members, its rule), ...).certify(...)`` with the same
-        arguments, byte for byte on a CPU. Where a rule has an extra class "undecided" and ``n0`` draws choose it, the
-        entry abstains; its counts have K + 1 entries.
+        A certificate is that of ``SmoothedClassifier(Ensemble(its members, its rule),
+        ...).certify(...)`` with the same arguments, byte for byte on a CPU. Where a rule has an
+        extra class "undecided" and ``n0`` draws choose it, the entry abstains; its counts have K +
+        1 entries.
 
         Args:
             entries: The classifiers to certify, by name.
-            label: The evaluation shortcut, if given: the second pass is made for the entries whose selected class it
-                is, and evaluates the members that these need.
+            label: The evaluation shortcut, if given: the second pass is made for the entries whose
+                selected class it is, and evaluates the members that these need.
         """
         entries = {name: entry.for_image(self.index) for name, entry in entries.items()}
         first = self.count_votes(entries, self.draws.n0, Stream.SELECT)
@@ -96,7 +109,12 @@ class NoisyPool:
         sigma, noise = self.classifier.sigma, self.classifier.noise_of(self.x)
         return {
             name: certificate_of_votes(
-                first[name], second.get(name), self.draws.alpha, sigma, noise, undecided=entry.rule.undecided
+                first[name],
+                second.get(name),
+                self.draws.alpha,
+                sigma,
+                noise,
+                undecided=entry.rule.undecided,
             )
             for name, entry in entries.items()
         }
@@ -105,12 +123,23 @@ class NoisyPool:
         """Return the class that the n0 draws select for each entry, ABSTAIN for "undecided"."""
         entries = {name: entry.for_image(self.index) for name, entry in entries.items()}
         tallies = self.count_votes(entries, self.draws.n0, Stream.SELECT)
-        return {name: winner(tallies[name].votes, entry.rule.undecided) for name, entry in entries.items()}
+        return {
+            name: winner(tallies[name].votes, entry.rule.undecided)
+            for name, entry in entries.items()
+        }
 
-    def count_votes(self, entries: Mapping[str, PoolEntry], draws: int, phase: Stream) -> dict[str, Tally]:
-        """Count the votes of each entry on the draws of a phase, from one evaluation of the members they need."""
-        needed = tuple(sorted({number for entry in entries.values() for number in entry.member_ids}))
-        voters = [(entry.rule, tuple(map(needed.index, entry.member_ids))) for entry in entries.values()]
+    def count_votes(
+        self, entries: Mapping[str, PoolEntry], draws: int, phase: Stream
+    ) -> dict[str, Tally]:
+        """Count the votes of each entry on the draws of a phase, from one evaluation of the members
+        they need.
+        """
+        needed = tuple(
+            sorted({number for entry in entries.values() for number in entry.member_ids})
+        )
+        voters = [
+            (entry.rule, tuple(map(needed.index, entry.member_ids))) for entry in entries.values()
+        ]
         num_classes, device = cast(int, self.classifier.num_classes), self.x.device
         widths = [num_classes + entry.rule.undecided for entry in entries.values()]
         counter = VoteCounter(widths, device)
@@ -139,7 +168,9 @@ class NoisyPool:
         self.classifier.visit(vote, self.x, draws, self.draws.seed, phase, self.index)
         return {
             name: Tally(votes, asked if isinstance(entry.rule, Cascade) else None)
-            for (name, entry), votes, asked in zip(entries.items(), counter.fetch(), evaluations.tolist(), strict=True)
+            for (name, entry), votes, asked in zip(
+                entries.items(), counter.fetch(), evaluations.tolist(), strict=True
+            )
         }
 
 
@@ -152,7 +183,9 @@ class _Averages:
     weights: Tensor  # (E, L), float64
 
     @classmethod
-    def all_of(cls, voters: Sequence[tuple[Rule, tuple[int, ...]]], device: torch.device) -> Iterator[_Averages]:
+    def all_of(
+        cls, voters: Sequence[tuple[Rule, tuple[int, ...]]], device: torch.device
+    ) -> Iterator[_Averages]:
         """Group the classifiers that are averages by their number of members."""
         by_count: dict[int, list[tuple[int, tuple[int, ...], tuple[float, ...]]]] = {}
         for row, (rule, positions) in enumerate(voters):
@@ -168,7 +201,9 @@ class _Averages:
             )
 
     def scores(self, outputs: Outputs) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the scores (E, N, K) of as many classifiers as stay near the processor, with their rows."""
+        """Yield the scores (E, N, K) of as many classifiers as stay near the processor, with their
+        rows.
+        """
         probabilities = outputs.probabilities_by_draw
         at_once = max(1, SCORES_AT_ONCE // probabilities[0].numel())
         for start in range(0, len(self.rows), at_once):

@@ -21,7 +21,9 @@ METHODS = {
     "cat-rs": "rs.methods.cat_rs:CatRs",
     "hard-drop": "rs.methods.hard_drop:HardDrop",
 }
-"""From the name of a method, as in ``params.yaml``, to the dataclass of its hyper-parameters, ``module:Class``."""
+"""From the name of a method, as in ``params.yaml``, to the dataclass of its hyper-parameters,
+``module:Class``.
+"""
 
 DENOISERS = {
     "denoiser-mse": "rs.methods.denoiser:DenoiserMse",

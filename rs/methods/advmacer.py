@@ -13,17 +13,19 @@ from rs.smoothing.noise import draw
 
 @validated
 class AdvMacer:
-    """MACER's objective at SmoothAdv's adversarial point x_hat (algorithm 1 of the paper; docs/method.md).
+    """MACER's objective at SmoothAdv's adversarial point x_hat (algorithm 1 of the paper;
+    docs/method.md).
 
         1/B sum_i -log z_hat(x_hat_i)[y_i] + lam sigma/(2B) sum_{i in hinge} (gamma - xi(x_hat_i))
 
-    with the draws of the attack reused: the first ``attack_draws`` of them, or all if there are fewer. An image costs
-    2 ``steps`` min(``attack_draws``, ``draws``) + 3 ``draws`` forward passes. ``steps`` = 0 makes it MACER.
-    ``cross_entropy`` = ``mean-of-logs`` makes the first term SmoothAdv's,
-    -1/(BM) sum_ik log softmax(f(x_hat_i + d_ik))[y_i]; then lam = 0 makes it SmoothAdv.
-    Where the paper is silent or ambiguous, the alternatives are parameters: ``beta_cross_entropy`` and
-    ``beta_attack`` (1; the paper writes one F^beta), ``fresh_draws`` (draw anew for the loss), ``chunked`` (a step per
-    chunk of ``batch // draws`` images, or one step on the whole batch), ``defer`` (epochs with lam = 0).
+    with the draws of the attack reused: the first ``attack_draws`` of them, or all if there are
+    fewer. An image costs 2 ``steps`` min(``attack_draws``, ``draws``) + 3 ``draws`` forward passes.
+    ``steps`` = 0 makes it MACER. ``cross_entropy`` = ``mean-of-logs`` makes the first term
+    SmoothAdv's, -1/(BM) sum_ik log softmax(f(x_hat_i + d_ik))[y_i]; then lam = 0 makes it
+    SmoothAdv. Where the paper is silent or ambiguous, the alternatives are parameters:
+    ``beta_cross_entropy`` and ``beta_attack`` (1; the paper writes one F^beta), ``fresh_draws``
+    (draw anew for the loss), ``chunked`` (a step per chunk of ``batch // draws`` images, or one
+    step on the whole batch), ``defer`` (epochs with lam = 0).
     """
 
     draws: Count
@@ -43,10 +45,14 @@ class AdvMacer:
 
     @property
     def steps_per_batch(self) -> int:
-        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step; ``batch`` images if not chunked."""
+        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step; ``batch`` images
+        if not chunked.
+        """
         return self.draws if self.chunked else 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
+    def loss(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
+    ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)

@@ -11,7 +11,9 @@ from torch import Generator, Tensor, nn
 from rs.params import Count, validated
 
 Accuracies = Callable[[Tensor, int], Tensor]
-"""From numbers of training images and a number of draws to the share of noisy copies of each that are right."""
+"""From numbers of training images and a number of draws to the share of noisy copies of each that
+are right.
+"""
 
 
 @dataclass(frozen=True)
@@ -22,17 +24,25 @@ class Step:
     cross_entropy: Tensor  # its classification term
     robustness: Tensor  # its robustness term, weight included; loss = cross_entropy + robustness
     accuracy: Tensor  # share of noisy copies classified correctly
-    hinge_share: Tensor | None = None  # share of images in the radius hinge, for the methods that have one
+    hinge_share: Tensor | None = (
+        None  # share of images in the radius hinge, for the methods that have one
+    )
 
 
 class Method(Protocol):
-    """A training method: hyper-parameters and one loss. Adding one is one file, one dict line, one params section."""
+    """A training method: hyper-parameters and one loss. Adding one is one file, one dict line, one
+    params section.
+    """
 
     @property
     def steps_per_batch(self) -> int:
-        """Number of optimiser steps that a batch of images makes, each on ``batch // steps_per_batch`` of them."""
+        """Number of optimiser steps that a batch of images makes, each on ``batch //
+        steps_per_batch`` of them.
+        """
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
+    def loss(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
+    ) -> Step:
         """Compute the loss of one optimiser step; :class:`NeedsTargets` gives another argument.
 
         Args:
@@ -47,7 +57,9 @@ class Method(Protocol):
 
 @validated
 class SeveralDraws:
-    """Hyper-parameter of methods of several noisy copies of an image; a batch holds ``batch`` copies."""
+    """Hyper-parameter of methods of several noisy copies of an image; a batch holds ``batch``
+    copies.
+    """
 
     draws: Count
 
@@ -69,15 +81,17 @@ class WeightsImages(Protocol):
     """A method that says before each epoch how often each training image is drawn."""
 
     def image_weights(self, epoch: int, weights: Tensor, accuracies: Accuracies) -> Tensor | None:
-        """Return the probabilities (N,) that the images of an epoch are drawn by; ``None`` to shuffle all.
+        """Return the probabilities (N,) that the images of an epoch are drawn by; ``None`` to
+        shuffle all.
 
-        They are all that a method can keep from one epoch to the next, since they are in checkpoints.
+        They are all that a method can keep from one epoch to the next, since they are in
+        checkpoints.
 
         Args:
             epoch: Epochs finished so far.
             weights: Those of the epoch before, equal ones if there were none; float64, on the CPU.
-            accuracies: Measures the model of this moment, in eval mode, on images without crop or flip; draws anew at
-                each call, and returns float64 on the CPU.
+            accuracies: Measures the model of this moment, in eval mode, on images without crop or
+                flip; draws anew at each call, and returns float64 on the CPU.
         """
 
 

@@ -18,16 +18,18 @@ from rs.smoothing.soft import kl_divergence, to_float32
 
 @validated
 class CatRs(SeveralDraws):
-    """The K_i easiest of M noisy copies, and the worst attacked copy of the images whose copies are all used.
+    """The K_i easiest of M noisy copies, and the worst attacked copy of the images whose copies are
+    all used.
 
         1/(BM) sum_i (the K_i smallest of CE(f(x_i + d_ik), y_i))
           + lam 1/B sum_i 1[K_i = M] max_k KL(pi_i || softmax f(x_i + d*_ik))
 
-    with K_i ~ Binomial(M, p_i), 1 at least, and p_i the share of the copies that are classified correctly
-    (``confidence: votes``), or pi_i[y_i] (``targets``, the authors' ImageNet). The targets pi_i are the votes of a
-    Gaussian model at sigma 0.25, whatever the noise level of this training; in a study, at its first noise level. The
-    authors take them from one random crop of each image, here they are those of the image itself. Each step is two
-    passes in train mode, and the attack is between them.
+    with K_i ~ Binomial(M, p_i), 1 at least, and p_i the share of the copies that are classified
+    correctly (``confidence: votes``), or pi_i[y_i] (``targets``, the authors' ImageNet). The
+    targets pi_i are the votes of a Gaussian model at sigma 0.25, whatever the noise level of this
+    training; in a study, at its first noise level. The authors take them from one random crop of
+    each image, here they are those of the image itself. Each step is two passes in train mode, and
+    the attack is between them.
     """
 
     steps: NonNegativeCount
@@ -50,12 +52,17 @@ class CatRs(SeveralDraws):
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         if targets is None:
-            raise InputError("cat-rs must have the targets of its images, (B, K), got none; give the loss targets=...")
+            raise InputError(
+                "cat-rs must have the targets of its images, (B, K), got none; give the loss "
+                "targets=..."
+            )
         noise = draw(x, self.draws, sigma, rng)
         logits = forward(model, x, noise)
         attacked = forward(model, x, kl_attack(model, x, noise, targets, self.steps, self.epsilon))
         right = (logits.detach().argmax(dim=-1) == y.unsqueeze(1)).float().mean(dim=1)
-        confidence = right if self.confidence == "votes" else targets.gather(1, y.unsqueeze(1)).squeeze(1)
+        confidence = (
+            right if self.confidence == "votes" else targets.gather(1, y.unsqueeze(1)).squeeze(1)
+        )
         used = used_draws(confidence, self.draws, rng)
         cross_entropy = easiest_cross_entropy(logits, y, used)
         worst = kl_divergence(targets.unsqueeze(1), attacked).max(dim=1).values
@@ -64,28 +71,36 @@ class CatRs(SeveralDraws):
 
 
 def used_draws(confidence: Tensor, draws: int, rng: Generator) -> Tensor:
-    """Draw K_i ~ Binomial(draws, confidence_i), 1 at least, shape (B,); confidence 1 gives all draws."""
+    """Draw K_i ~ Binomial(draws, confidence_i), 1 at least, shape (B,); confidence 1 gives all
+    draws.
+    """
     uniform = torch.rand((len(confidence), draws), generator=rng, device=confidence.device)
     return (uniform < confidence.unsqueeze(1)).sum(dim=1).clamp_min(1)
 
 
 def easiest_cross_entropy(logits: Tensor, y: Tensor, used: Tensor) -> Tensor:
-    """Return 1/(BM) sum_i (the K_i smallest of the M cross-entropies): (B, M, K), (B,) and K_i (B,) -> scalar."""
+    """Return 1/(BM) sum_i (the K_i smallest of the M cross-entropies): (B, M, K), (B,) and K_i (B,)
+    -> scalar.
+    """
     draws = logits.shape[1]
-    losses = F.cross_entropy(to_float32(logits).flatten(0, 1), y.repeat_interleave(draws), reduction="none")
+    losses = F.cross_entropy(
+        to_float32(logits).flatten(0, 1), y.repeat_interleave(draws), reduction="none"
+    )
     ascending = losses.unflatten(0, (-1, draws)).sort(dim=1).values
     is_used = torch.arange(draws, device=logits.device) < used.unsqueeze(1)
     return torch.where(is_used, ascending, 0.0).mean()
 
 
-def kl_attack(model: nn.Module, x: Tensor, noise: Tensor, targets: Tensor, steps: int, epsilon: float) -> Tensor:
+def kl_attack(
+    model: nn.Module, x: Tensor, noise: Tensor, targets: Tensor, steps: int, epsilon: float
+) -> Tensor:
     """Move each draw away from the targets, keeping its mean and its root mean square.
 
         d <- d + 2 epsilon / T g / (||g|| + 1e-8),   g = grad KL(pi || softmax f(x + d)),   into the ball around d_0,
         d <- mean(d_0) + (d - mean(d)) ||d_0|| / ||d||
 
-    The last line restores the mean and the root mean square; its result may leave the ball by a little. Nothing is
-    clipped.
+    The last line restores the mean and the root mean square; its result may leave the ball by a
+    little. Nothing is clipped.
 
     Args:
         model: Images (N, C, H, W) -> logits (N, K); attacked in eval mode, its mode is restored.
@@ -96,14 +111,22 @@ def kl_attack(model: nn.Module, x: Tensor, noise: Tensor, targets: Tensor, steps
         epsilon: Radius of the ball, in pixels of [0, 1].
     """
     draws = noise.shape[1]
-    images, repeated, start = x.repeat_interleave(draws, 0), targets.repeat_interleave(draws, 0), noise.flatten(0, 1)
+    images, repeated, start = (
+        x.repeat_interleave(draws, 0),
+        targets.repeat_interleave(draws, 0),
+        noise.flatten(0, 1),
+    )
     mean = _mean(start)
     length = norms(start)
     moved = start
     with evaluating(model):
         for _ in range(steps):
-            g = noise_gradient(model, images, moved, lambda logits: kl_divergence(repeated, logits).sum() / draws)
-            moved = start + project(moved + 2 * epsilon / steps * g / (norms(g) + 1e-8) - start, epsilon)
+            g = noise_gradient(
+                model, images, moved, lambda logits: kl_divergence(repeated, logits).sum() / draws
+            )
+            moved = start + project(
+                moved + 2 * epsilon / steps * g / (norms(g) + 1e-8) - start, epsilon
+            )
             moved = mean + (moved - _mean(moved)) * length / norms(moved)
     return moved.unflatten(0, noise.shape[:2])
 

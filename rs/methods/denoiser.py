@@ -1,4 +1,6 @@
-"""Training a denoiser before a frozen classifier (Salman, Sun, Yang, Kapoor & Kolter 2020, arXiv:2003.01908)."""
+"""Training a denoiser before a frozen classifier (Salman, Sun, Yang, Kapoor & Kolter 2020,
+arXiv:2003.01908).
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,18 @@ from rs.smoothing.soft import to_float32
 
 @validated
 class DenoiserMse(DenoiserSize):
-    """Squared error of the denoised images, 1/(2B) sum_i ||D(x_i + d_i) - x_i||^2 (Zhang et al. 2017).
+    """Squared error of the denoised images, 1/(2B) sum_i ||D(x_i + d_i) - x_i||^2 (Zhang et al.
+    2017).
 
-    Denoised smoothing takes the mean over pixels, which Adam does not see; SGD, here, needs the scale of the sum.
+    Denoised smoothing takes the mean over pixels, which Adam does not see; SGD, here, needs the
+    scale of the sum.
     """
 
     steps_per_batch = 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
+    def loss(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
+    ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         denoised = _denoised(model)
         images = to_float32(denoised.denoise(x + draw(x, 1, sigma, rng)[:, 0], sigma))
@@ -36,14 +42,17 @@ class DenoiserMse(DenoiserSize):
 
 @validated
 class DenoiserStability(DenoiserSize):
-    """Cross-entropy of denoised images against the prediction of the clean image; no labels are used.
+    """Cross-entropy of denoised images against the prediction of the clean image; no labels are
+    used.
 
     1/B sum_i CE(f(D(x_i + d_i)), argmax f(x_i))
     """
 
     steps_per_batch = 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
+    def loss(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
+    ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         denoised = _denoised(model)
         with torch.no_grad():
@@ -58,6 +67,7 @@ def _denoised(model: nn.Module) -> Denoised:
         if isinstance(module, Denoised):
             return module
     raise InputError(
-        f"the model must contain an rs.Denoised, whose denoiser is trained, got {type(model).__name__}; put a denoiser "
+        "the model must contain an rs.Denoised, whose denoiser is trained, got "
+        f"{type(model).__name__}; put a denoiser "
         "before the classifier, and use the engine plain"
     )

@@ -21,7 +21,9 @@ class Gaussian:
 
     steps_per_batch = 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
+    def loss(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
+    ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         logits = forward(model, x, draw(x, 1, sigma, rng))
         loss = mean_cross_entropy(logits, y)

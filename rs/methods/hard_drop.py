@@ -1,4 +1,6 @@
-"""Hard-drop: train on attacked noise, without the hard images and more often on the middling ones (Sun et al. 2025)."""
+"""Hard-drop: train on attacked noise, without the hard images and more often on the middling ones
+(Sun et al. 2025).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from rs.smoothing.soft import mean_cross_entropy
 from rs.statistics.radius import lower_bound
 
 WEIGHT_DRAWS, WEIGHT_ALPHA, MIN_SHARE = 16, 0.1, 0.75
-"""Draws of a weight, the alpha of its bound, and the share below which an easier image is not told from a harder one.
+"""Draws of a weight, the alpha of its bound, and the share below which an easier image is not told
+from a harder one.
 
 12 of 16 is the smallest count with a positive radius.
 """
@@ -28,14 +31,16 @@ WEIGHT_DRAWS, WEIGHT_ALPHA, MIN_SHARE = 16, 0.1, 0.75
 
 @validated
 class HardDrop(SeveralDraws):
-    """Cross-entropy of noisy copies whose noise is moved on its sphere until the copy is misclassified.
+    """Cross-entropy of noisy copies whose noise is moved on its sphere until the copy is
+    misclassified.
 
         1/(BM) sum_ik CE(f(x_i + d*_ik), y_i)
 
-    For the first ``defer`` epochs d* is the noise itself, and images are shuffled. Then the images that fewer than
-    ``threshold`` of ``discard_draws`` noisy copies get right are discarded for good. Epochs draw from the others with
-    replacement, by weights that are renewed ``every`` so many epochs (0: equal ones). The weight of an image is the
-    certified radius of :data:`WEIGHT_DRAWS` draws, as in the authors' code, which the formula of the paper is not.
+    For the first ``defer`` epochs d* is the noise itself, and images are shuffled. Then the images
+    that fewer than ``threshold`` of ``discard_draws`` noisy copies get right are discarded for
+    good. Epochs draw from the others with replacement, by weights that are renewed ``every`` so
+    many epochs (0: equal ones). The weight of an image is the certified radius of
+    :data:`WEIGHT_DRAWS` draws, as in the authors' code, which the formula of the paper is not.
     """
 
     steps: NonNegativeCount
@@ -45,10 +50,14 @@ class HardDrop(SeveralDraws):
     discard_draws: Count
     every: NonNegativeCount
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
+    def loss(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
+    ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
-        noise = sphere_attack(model, x, y, noise, self.steps if epoch >= self.defer else 0, self.step_size)
+        noise = sphere_attack(
+            model, x, y, noise, self.steps if epoch >= self.defer else 0, self.step_size
+        )
         logits = forward(model, x, noise)
         loss = mean_cross_entropy(logits, y)
         return Step(loss, loss, torch.zeros_like(loss), accuracy(logits, y))
@@ -58,9 +67,13 @@ class HardDrop(SeveralDraws):
         if epoch < self.defer:
             return None
         if epoch == self.defer:
-            weights = (accuracies(torch.arange(len(weights)), self.discard_draws) >= self.threshold).double()
+            weights = (
+                accuracies(torch.arange(len(weights)), self.discard_draws) >= self.threshold
+            ).double()
             if not weights.any():
-                raise InputError(f"threshold must leave an image to train on, got {self.threshold}; lower it")
+                raise InputError(
+                    f"threshold must leave an image to train on, got {self.threshold}; lower it"
+                )
         if self.every and (epoch - self.defer) % self.every == 0:
             numbers = weights.nonzero().squeeze(1)
             renewed = weights_of_accuracies(accuracies(numbers, WEIGHT_DRAWS))
@@ -69,7 +82,8 @@ class HardDrop(SeveralDraws):
 
 
 def weights_of_accuracies(accuracies: Tensor) -> Tensor:
-    """Return the weights of images, not normalised, from the shares of :data:`WEIGHT_DRAWS` draws that are right.
+    """Return the weights of images, not normalised, from the shares of :data:`WEIGHT_DRAWS` draws
+    that are right.
 
     >>> weights_of_accuracies(torch.tensor([0.0, 12 / 16, 14 / 16, 1.0]))
     tensor([0.1537, 0.1537, 0.5257, 1.1075], dtype=torch.float64)
@@ -78,13 +92,16 @@ def weights_of_accuracies(accuracies: Tensor) -> Tensor:
     return torch.from_numpy(ndtri(lower_bound(counts, WEIGHT_DRAWS, WEIGHT_ALPHA)))
 
 
-def sphere_attack(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, step_size: float) -> Tensor:
-    """Move each draw along its sphere until its noisy copy is misclassified, by ``steps`` steps at most.
+def sphere_attack(
+    model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, step_size: float
+) -> Tensor:
+    """Move each draw along its sphere until its noisy copy is misclassified, by ``steps`` steps at
+    most.
 
         d <- d + s g / (||g|| + 1e-8),   d <- ||d_0|| d / (||d|| + 1e-8)
 
-    The first misclassified iterate is kept, so a draw that is so from the start stays. The last iterate is not
-    evaluated. Nothing is clipped.
+    The first misclassified iterate is kept, so a draw that is so from the start stays. The last
+    iterate is not evaluated. Nothing is clipped.
 
     Args:
         model: Images (N, C, H, W) -> logits (N, K); attacked in eval mode, its mode is restored.
@@ -95,7 +112,11 @@ def sphere_attack(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: 
         step_size: s, in pixels of [0, 1].
     """
     draws = noise.shape[1]
-    images, labels, moved = x.repeat_interleave(draws, 0), y.repeat_interleave(draws), noise.flatten(0, 1)
+    images, labels, moved = (
+        x.repeat_interleave(draws, 0),
+        y.repeat_interleave(draws),
+        noise.flatten(0, 1),
+    )
     radius, attacked = norms(moved), torch.ones_like(labels, dtype=torch.bool)
 
     def objective(logits: Tensor) -> Tensor:

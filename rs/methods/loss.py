@@ -34,30 +34,35 @@ class Loss:
         """Compute the loss of a batch; ``step.loss.backward()`` gives the gradient.
 
         Args:
-            model: In train mode; images in [0, 1] (N, C, H, W), noisy and not clipped -> logits (N, K), or an output
-                with the attribute ``logits``.
+            model: In train mode; images in [0, 1] (N, C, H, W), noisy and not clipped -> logits (N,
+                K), or an output with the attribute ``logits``.
             x: Images without noise, shape (B, C, H, W), in [0, 1].
             y: Labels, shape (B,).
             epoch: Epochs finished so far, for warm-ups.
-            rng: Stream of the noise, on the device of ``x``; ``None`` draws its seed from torch's global generator.
-            targets: Class probabilities of each image, shape (B, K), for methods that need them (``cat-rs``).
+            rng: Stream of the noise, on the device of ``x``; ``None`` draws its seed from torch's
+                global generator.
+            targets: Class probabilities of each image, shape (B, K), for methods that need them
+                (``cat-rs``).
         """
         if rng is None:
             rng = torch.Generator(x.device).manual_seed(int(torch.randint(2**63 - 1, ())))
         extra = {"targets": targets} if isinstance(self.method, NeedsTargets) else {}
-        return self.method.loss(LogitsOnly(model), x, y, sigma=self.sigma, rng=rng, epoch=epoch, **extra)
+        return self.method.loss(
+            LogitsOnly(model), x, y, sigma=self.sigma, rng=rng, epoch=epoch, **extra
+        )
 
 
 def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:
     """Return the loss of a training method, with the hyper-parameters of its paper unless given.
 
-    Those are of ``defaults.METHOD`` in the params.yaml of this project. One that depends on the noise level takes the
-    value of the nearest level there, by ratio.
+    Those are of ``defaults.METHOD`` in the params.yaml of this project. One that depends on the
+    noise level takes the value of the nearest level there, by ratio.
 
     Args:
         method: Key of ``rs.methods.METHODS``.
         sigma: Noise standard deviation, in pixels of [0, 1].
-        hyperparameters: What differs, as fields of the method's class (``rs.methods.advmacer.AdvMacer``).
+        hyperparameters: What differs, as fields of the method's class
+            (``rs.methods.advmacer.AdvMacer``).
     Raises:
         InputError: If there is no such method or hyper-parameter, or a value is out of range.
 

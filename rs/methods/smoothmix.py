@@ -1,4 +1,6 @@
-"""SmoothMix: mix-up towards adversarial points, with the uniform prediction there (Jeong et al. 2021)."""
+"""SmoothMix: mix-up towards adversarial points, with the uniform prediction there (Jeong et al.
+2021).
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,16 @@ from rs.smoothing.soft import kl_divergence, mean_cross_entropy, soft_probabilit
 
 @validated
 class SmoothMix(SeveralDraws):
-    """Cross-entropy on the clean side, and a mix with the adversarial side whose target fades to uniform.
+    """Cross-entropy on the clean side, and a mix with the adversarial side whose target fades to
+    uniform.
 
         L = 1/(BM) sum_ik CE(f(x_c + d_ik), y_i)
           + eta w_e 1/(BM) sum_ik 1[argmax a_i = y_i] KL(t_i || softmax f(x_mix + d_ik))
         x_mix = (1 - l_i) x_c + l_i x_adv,   t_i = (1 - l_i) a_i + l_i / K,   l_i ~ U(0, 1/2)
 
-    with a_i the mean prediction at x_c, not detached, and w_e the warm-up. x_adv is the end of an unbounded attack
-    path; x_c is its start (``one_step: false``) or its first iterate, pulled into the ball of radius w_e alpha
-    (``one_step: true``, the one-step adversary).
+    with a_i the mean prediction at x_c, not detached, and w_e the warm-up. x_adv is the end of an
+    unbounded attack path; x_c is its start (``one_step: false``) or its first iterate, pulled into
+    the ball of radius w_e alpha (``one_step: true``, the one-step adversary).
     """
 
     steps: Count
@@ -35,12 +38,18 @@ class SmoothMix(SeveralDraws):
     warmup: NonNegativeCount
     mix_limit: Annotated[float, Field(gt=0, le=1)]  # l_i ~ U(0, mix_limit)
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
+    def loss(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
+    ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         ramp = warmed_up(1.0, epoch, self.warmup)
         path = mixing_path(model, x, y, noise, self.steps, self.step_size)
-        clean_side = (x + project(path[1] - x, ramp * self.step_size)).clamp(0.0, 1.0) if self.one_step else x
+        clean_side = (
+            (x + project(path[1] - x, ramp * self.step_size)).clamp(0.0, 1.0)
+            if self.one_step
+            else x
+        )
         logits = forward(model, clean_side, noise)
         cross_entropy = mean_cross_entropy(logits, y)
         share = self.mix_limit * torch.rand(len(x), generator=rng, device=x.device, dtype=x.dtype)
@@ -51,7 +60,9 @@ class SmoothMix(SeveralDraws):
 
     @staticmethod
     def _divergence(logits: Tensor, mixed: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        """Return the mean over images and draws of 1[argmax a_i = y_i] KL(t_i || mixed prediction), zeros included."""
+        """Return the mean over images and draws of 1[argmax a_i = y_i] KL(t_i || mixed prediction),
+        zeros included.
+        """
         mean = soft_probabilities(logits)
         share = share.to(mean.dtype).unsqueeze(1)
         target = (1 - share) * mean + share / mean.shape[-1]

@@ -1,4 +1,6 @@
-"""Stability training (Li, Chen, Wang & Carin 2019), as the field compares with it (Jeong & Shin 2020, code)."""
+"""Stability training (Li, Chen, Wang & Carin 2019), as the field compares with it (Jeong & Shin
+2020, code).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from rs.smoothing.soft import to_float32
 class Stability:
     """Cross-entropy of the clean image, and of the noisy copy against the clean image's prediction.
 
-    1/B sum_i [ CE(f(x_i), y_i) + lam H(softmax f(x_i), softmax f(x_i + d_i)) ],   H(a, b) = -sum_c a_c log b_c
+    1/B sum_i [ CE(f(x_i), y_i) + lam H(softmax f(x_i), softmax f(x_i + d_i)) ],   H(a, b) = -sum_c
+    a_c log b_c
 
     The hard label meets the clean image only; the soft target carries gradient.
     """
@@ -25,7 +28,9 @@ class Stability:
 
     steps_per_batch = 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
+    def loss(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
+    ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         clean = to_float32(model(x))
         logits = forward(model, x, draw(x, 1, sigma, rng))

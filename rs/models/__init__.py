@@ -1,4 +1,5 @@
-"""Networks: architectures, checkpoints (of this project and published ones), and the backends they run on.
+"""Networks: architectures, checkpoints (of this project and published ones), and the backends they
+run on.
 
 The names of all that there is stand here, so that help and checks list them without loading torch.
 """

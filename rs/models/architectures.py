@@ -39,7 +39,8 @@ class Normalize(nn.Module):
 class Logits(nn.Linear):
     """Last layer of every network: it computes in float32 or better whatever computes the features.
 
-    Logits in bfloat16 have 8 bits, so the two largest are equal now and then, and the draw goes to the lower class.
+    Logits in bfloat16 have 8 bits, so the two largest are equal now and then, and the draw goes to
+    the lower class.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -55,7 +56,9 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut; a 1x1 convolution with batch norm where the shape changes (option B)."""
+    """Two 3x3 convolutions and a shortcut; a 1x1 convolution with batch norm where the shape
+    changes (option B).
+    """
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -76,7 +79,8 @@ class BasicBlock(nn.Module):
 
 
 class CifarResNet(nn.Module):
-    """ResNet for 32x32 images (He et al. 2016, section 4.2) in three stages, with option-B shortcuts.
+    """ResNet for 32x32 images (He et al. 2016, section 4.2) in three stages, with option-B
+    shortcuts.
 
     Attribute names are those of the published checkpoints of the field.
 
@@ -85,8 +89,8 @@ class CifarResNet(nn.Module):
         num_classes: K.
         blocks: Number of blocks in each of the three stages.
         widths: Channels of each stage.
-        patches: Whether the first layer takes 4x4 patches at stride 2, which costs a quarter: noise of std 0.25 leaves
-            little detail finer than two pixels.
+        patches: Whether the first layer takes 4x4 patches at stride 2, which costs a quarter: noise
+            of std 0.25 leaves little detail finer than two pixels.
     """
 
     def __init__(
@@ -122,7 +126,9 @@ class CifarResNet(nn.Module):
 
 
 def _fastnet(shape: Sequence[int], num_classes: int) -> nn.Module:
-    """Build a network with the parameters of ResNet-110 (1.9 million) in wide, shallow stages that suit a GPU."""
+    """Build a network with the parameters of ResNet-110 (1.9 million) in wide, shallow stages that
+    suit a GPU.
+    """
     return CifarResNet(shape[0], num_classes, (2, 1, 1), (128, 192, 192), patches=True)
 
 
@@ -161,27 +167,36 @@ MAX_NUMBERS = 2**24
 ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
     "resnet110": lambda shape, num_classes: CifarResNet(shape[0], num_classes, (18, 18, 18)),
     "resnet20": lambda shape, num_classes: CifarResNet(shape[0], num_classes, (3, 3, 3)),
-    "resnet8": lambda shape, num_classes: CifarResNet(shape[0], num_classes, (1, 1, 1), (32, 64, 128), patches=True),
+    "resnet8": lambda shape, num_classes: CifarResNet(
+        shape[0], num_classes, (1, 1, 1), (32, 64, 128), patches=True
+    ),
     "fastnet": _fastnet,
     "resnet50": _resnet50,
     "smallnet": SmallNet,
 }
-"""From each name of ``rs.models.Architecture`` to a function of (image shape (C, H, W), number of classes) that builds
-the network, without its normalisation."""
+"""From each name of ``rs.models.Architecture`` to a function of (image shape (C, H, W), number of
+classes) that builds the network, without its normalisation.
+"""
 
 
 USER_NETWORKS: dict[str, dict[str, str]] = {}
-"""SHA-256 of each source file of a user's network, by module, by the network's name ``package.module:function``."""
+"""SHA-256 of each source file of a user's network, by module, by the network's name
+``package.module:function``.
+"""
 
 
-def register(name: str, build: Callable[[Sequence[int]], nn.Module], sources: dict[str, str]) -> None:
+def register(
+    name: str, build: Callable[[Sequence[int]], nn.Module], sources: dict[str, str]
+) -> None:
     """Register a user's network, so that models that were trained from it can be built.
 
-    A model folder names its network and never imports it: what is loaded runs code that the user has named.
+    A model folder names its network and never imports it: what is loaded runs code that the user
+    has named.
 
     Args:
         name: ``package.module:function``, as model folders name it.
-        build: From the shape (C, H, W) of an image to the network: images (N, C, H, W) in [0, 1] -> logits (N, K).
+        build: From the shape (C, H, W) of an image to the network: images (N, C, H, W) in [0, 1] ->
+            logits (N, K).
         sources: SHA-256 of its source files, by module.
     """
     ARCHITECTURES[name] = lambda shape, num_classes: build(shape)
@@ -197,11 +212,14 @@ def check_architecture(architecture: str) -> None:
     if ":" in architecture and architecture not in ARCHITECTURES:
         got = f", got {', '.join(sorted(USER_NETWORKS))}" if USER_NETWORKS else ""
         raise InputError(
-            f"the network {architecture} must be given, because a model folder never imports code by itself{got}; add "
+            f"the network {architecture} must be given, because a model folder never imports code "
+            f"by itself{got}; add "
             f"--network {architecture}, or in Python network={architecture!r}"
         )
     if architecture not in ARCHITECTURES:
-        raise InputError(f"architecture must be one of {', '.join(ARCHITECTURES)}; got {architecture!r}")
+        raise InputError(
+            f"architecture must be one of {', '.join(ARCHITECTURES)}; got {architecture!r}"
+        )
 
 
 def build(
@@ -221,17 +239,22 @@ def build(
         mean, std: Normalisation constants per channel, in pixels of [0, 1].
         seed: Seed of the initial weights, drawn on the CPU; ``None`` uses torch's global generator.
     Returns:
-        An ``nn.Sequential`` with children ``normalize`` and ``network``, on the CPU, in train mode, with convolutions
-        in channels-last order, in which they are three to eighteen times faster on a CPU, if it runs in that order.
+        An ``nn.Sequential`` with children ``normalize`` and ``network``, on the CPU, in train mode,
+        with convolutions in channels-last order, in which they are three to eighteen times faster
+        on a CPU, if it runs in that order.
     Raises:
-        InputError: If the architecture is not known or does not take images of this shape, or a constant is missing.
+        InputError: If the architecture is not known or does not take images of this shape, or a
+            constant is missing.
     """
     check_architecture(architecture)
     if math.prod(shape) > MAX_NUMBERS:
-        raise InputError(f"an image must have at most {MAX_NUMBERS:,} numbers, got the shape {tuple(shape)}")
+        raise InputError(
+            f"an image must have at most {MAX_NUMBERS:,} numbers, got the shape {tuple(shape)}"
+        )
     if not len(mean) == len(std) == shape[0]:
         raise InputError(
-            f"mean and std must have one number for each channel of the shape {tuple(shape)}, got {len(mean)} and "
+            f"mean and std must have one number for each channel of the shape {tuple(shape)}, got "
+            f"{len(mean)} and "
             f"{len(std)}; give those of the data set"
         )
     model = nn.Sequential()
@@ -239,24 +262,34 @@ def build(
         model.add_module("normalize", Normalize(mean, std))
         model.add_module("network", ARCHITECTURES[architecture](shape, num_classes))
         try:
-            _try_shape(model.to(memory_format=torch.channels_last), architecture, shape, num_classes)
+            _try_shape(
+                model.to(memory_format=torch.channels_last), architecture, shape, num_classes
+            )
         except InputError:  # of a user's network, perhaps because it takes views of its maps
-            _try_shape(model.to(memory_format=torch.contiguous_format), architecture, shape, num_classes)
+            _try_shape(
+                model.to(memory_format=torch.contiguous_format), architecture, shape, num_classes
+            )
     return model
 
 
 def _try_shape(model: nn.Module, architecture: str, shape: Sequence[int], num_classes: int) -> None:
-    """Run the network on one image, so that a shape or classes that it cannot take are an error now."""
+    """Run the network on one image, so that a shape or classes that it cannot take are an error
+    now.
+    """
     model.eval()
     try:
         with torch.no_grad():
             logits = model(torch.zeros(1, *shape))
     except RuntimeError as error:
-        message = f"{architecture} must be given images of a shape it takes, got {tuple(shape)}: {error}"
+        message = (
+            f"{architecture} must be given images of a shape it takes, got {tuple(shape)}: {error}"
+        )
         raise InputError(" ".join(message.split())) from error
     if logits.shape != (1, num_classes):
         raise InputError(
-            f"{architecture} must return one logit for each of {num_classes} classes, got logits of shape "
-            f"{tuple(logits.shape)} for one image; give the network a last layer of {num_classes} outputs"
+            f"{architecture} must return one logit for each of {num_classes} classes, got logits "
+            "of shape "
+            f"{tuple(logits.shape)} for one image; give the network a last layer of {num_classes} "
+            "outputs"
         )
     model.train()

@@ -19,12 +19,18 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
 MAX_ROUNDING = 1e-9
-"""Largest relative difference of logits that counts as rounding in float64, for networks of a hundred layers."""
+"""Largest relative difference of logits that counts as rounding in float64, for networks of a
+hundred layers.
+"""
 
 MAX_COMPILED_NETWORKS = 1000
 """Largest number of networks that one process compiles."""
 
-DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES: dict[Precision, torch.dtype] = {
+    "float32": torch.float32,
+    "tf32": torch.float32,
+    "bfloat16": torch.bfloat16,
+}
 """Types of weights and activations."""
 
 WARM_UP_PASSES = 3
@@ -44,13 +50,17 @@ def check_folding(
         ValueError: If the logits differ by more; and whatever ``fold`` raises.
     """
     exact, device = copy.deepcopy(module).eval().double(), device_of(module)
-    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(device)
+    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(
+        device
+    )
     with torch.no_grad():
         expected = exact(x)
         folded = fold(exact)(x)
     difference, largest = float((folded - expected).abs().max()), float(expected.abs().max())
     if not difference <= MAX_ROUNDING * largest:
-        raise ValueError(f"folded, it is another function, by {difference:.2g} of logits up to {largest:.2g}")
+        raise ValueError(
+            f"folded, it is another function, by {difference:.2g} of logits up to {largest:.2g}"
+        )
 
 
 def trace(module: nn.Module) -> GraphModule:
@@ -68,16 +78,20 @@ def trace(module: nn.Module) -> GraphModule:
 
 
 def device_of(module: nn.Module, x: Tensor | None = None) -> torch.device:
-    """Return the device of a network's first parameter or buffer; if it has neither, that of ``x``, or the CPU."""
-    return next(chain(module.parameters(), module.buffers()), torch.empty(0) if x is None else x).device
+    """Return the device of a network's first parameter or buffer; if it has neither, that of ``x``,
+    or the CPU.
+    """
+    return next(
+        chain(module.parameters(), module.buffers()), torch.empty(0) if x is None else x
+    ).device
 
 
 def layout(device: torch.device, dtype: torch.dtype) -> torch.memory_format:
     """Return the order of values in memory in which convolutions are fastest.
 
-    Channels last, except in float32 on a GPU: without TF32, cuDNN computed ResNet-110 12 times slower in that order, at
-    a batch of 2,700 on an H100 (benchmarks/results). Whether it rounds to TF32 is what torch is set to at the moment
-    (``rs.runtime.device.products``).
+    Channels last, except in float32 on a GPU: without TF32, cuDNN computed ResNet-110 12 times
+    slower in that order, at a batch of 2,700 on an H100 (benchmarks/results). Whether it rounds to
+    TF32 is what torch is set to at the moment (``rs.runtime.device.products``).
     """
     backends: Any = torch.backends  # its types have gaps
     rounds = backends.cudnn.conv.fp32_precision == "tf32"
@@ -85,13 +99,18 @@ def layout(device: torch.device, dtype: torch.dtype) -> torch.memory_format:
     return torch.contiguous_format if first else torch.channels_last
 
 
-def compiled(module: nn.Module, device: torch.device, *, frozen: bool = False) -> Callable[[Tensor], Tensor]:
-    """Compile a network for inputs of fixed shapes, with CUDA graphs on a GPU; the compiler runs at the first call.
+def compiled(
+    module: nn.Module, device: torch.device, *, frozen: bool = False
+) -> Callable[[Tensor], Tensor]:
+    """Compile a network for inputs of fixed shapes, with CUDA graphs on a GPU; the compiler runs at
+    the first call.
 
     ``frozen`` treats the weights as constants; it has an effect on a CPU only.
     """
     logging.getLogger("torch.utils.cpp_extension").addFilter(_is_not_about_cuda)
-    options: dict[str, Any] = {"triton.cudagraphs": True} if device.type == "cuda" else {"freezing": frozen}
+    options: dict[str, Any] = (
+        {"triton.cudagraphs": True} if device.type == "cuda" else {"freezing": frozen}
+    )
     return torch.compile(module, dynamic=False, options=options)
 
 
@@ -104,8 +123,8 @@ def _is_not_about_cuda(record: logging.LogRecord) -> bool:
 def unlimited() -> Iterator[None]:
     """Raise the limit of compiled networks.
 
-    All networks of one class share one forward function, and torch compiles eight versions of it by default; further
-    ones silently run uncompiled.
+    All networks of one class share one forward function, and torch compiles eight versions of it by
+    default; further ones silently run uncompiled.
     """
     with torch._dynamo.config.patch(
         recompile_limit=MAX_COMPILED_NETWORKS,

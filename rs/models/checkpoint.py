@@ -1,4 +1,6 @@
-"""Trained models on disk: ``model.safetensors`` and ``model.json``, read without executing anything."""
+"""Trained models on disk: ``model.safetensors`` and ``model.json``, read without executing
+anything.
+"""
 
 from __future__ import annotations
 
@@ -47,40 +49,56 @@ class ModelCard:
     device: str
     arithmetic: arithmetic.Arithmetic
     versions: dict[str, str]
-    sources: dict[str, str] = field(default_factory=dict)  # SHA-256 of a user's source files, by module
+    sources: dict[str, str] = field(
+        default_factory=dict
+    )  # SHA-256 of a user's source files, by module
 
     def build(self, seed: int | None = None) -> nn.Sequential:
         """Build the network the card describes, with fresh weights.
 
         Raises:
-            InputError: If it is a user's network that is not registered, or whose source files have changed.
+            InputError: If it is a user's network that is not registered, or whose source files have
+                changed.
         """
         architectures.check_architecture(self.architecture)
         now = architectures.USER_NETWORKS.get(self.architecture, {})
         changed = [name for name, source in self.sources.items() if source != now.get(name)]
         if changed:
             raise InputError(
-                f"the source of {self.architecture} must be that of the training, but {', '.join(sorted(changed)[:5])} "
+                f"the source of {self.architecture} must be that of the training, but "
+                f"{', '.join(sorted(changed)[:5])} "
                 "changed; restore it, or train again"
             )
-        model = architectures.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
+        model = architectures.build(
+            self.architecture, self.shape, len(self.classes), self.mean, self.std, seed
+        )
         if self.method in DENOISER_METHODS:
             if self.architecture not in architectures.USER_NETWORKS:
                 raise InputError(
-                    f"{self.method} must have a classifier that is trained already, got the architecture "
+                    f"{self.method} must have a classifier that is trained already, got the "
+                    "architecture "
                     f"{self.architecture}; give --network"
                 )
-            size = record(DenoiserSize, self.hyperparameters, f"{self.method} must have a size", "train it again")
-            model.network = with_denoiser(model.get_submodule("network"), self.shape[0], size, self.sigma, seed)
+            size = record(
+                DenoiserSize,
+                self.hyperparameters,
+                f"{self.method} must have a size",
+                "train it again",
+            )
+            model.network = with_denoiser(
+                model.get_submodule("network"), self.shape[0], size, self.sigma, seed
+            )
         return model
 
 
 def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
-    """Check that the model of ``card`` may be written into ``folder``: it is new, or holds that of an earlier run.
+    """Check that the model of ``card`` may be written into ``folder``: it is new, or holds that of
+    an earlier run.
 
-    That is a training of one method on one data set at one noise and seed, or an import of one checkpoint; its
-    hyper-parameters may have changed, and so may the keys of cards: what :func:`read_card` refuses can be made again.
-    Without ``force`` it must be new, or without weights, as a process that was killed may leave it.
+    That is a training of one method on one data set at one noise and seed, or an import of one
+    checkpoint; its hyper-parameters may have changed, and so may the keys of cards: what
+    :func:`read_card` refuses can be made again. Without ``force`` it must be new, or without
+    weights, as a process that was killed may leave it.
 
     Raises:
         InputError: If it holds another model or something else, which would be lost.
@@ -88,7 +106,9 @@ def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> Non
     force = force or not (folder / WEIGHTS).is_file()
     new, values = origin(asdict(card)), files.json_values(folder / CARD)
     old = origin(values) if values.keys() >= {*ORIGIN} else None
-    files.check_output(folder, f"the model {new}", old == new or files.is_empty(folder), there=old, force=force)
+    files.check_output(
+        folder, f"the model {new}", old == new or files.is_empty(folder), there=old, force=force
+    )
 
 
 def origin(card: Mapping[str, Any]) -> str:
@@ -105,13 +125,18 @@ def origin(card: Mapping[str, Any]) -> str:
 def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
     """Write card and weights into ``folder``; equal models make equal bytes.
 
-    The card is first: where the weights do not follow, nothing loads it, and :func:`check_model_folder` knows
-    whose it is.
+    The card is first: where the weights do not follow, nothing loads it, and
+    :func:`check_model_folder` knows whose it is.
     """
-    state = {key: value.detach().cpu().contiguous().clone() for key, value in model.state_dict().items()}  # none shared
+    state = {
+        key: value.detach().cpu().contiguous().clone() for key, value in model.state_dict().items()
+    }  # none shared
     content = safetensors.torch.save(state)
     (folder / WEIGHTS).unlink(missing_ok=True)
-    files.write_json(folder / CARD, {key: value for key, value in asdict(card).items() if key != "sources" or value})
+    files.write_json(
+        folder / CARD,
+        {key: value for key, value in asdict(card).items() if key != "sources" or value},
+    )
     files.write_bytes(folder / WEIGHTS, content)
 
 
@@ -119,16 +144,23 @@ def read_card(folder: Path) -> ModelCard:
     """Read ``model.json``.
 
     Raises:
-        InputError: If it is missing, is not JSON, has other keys than a card, or values that no card has.
+        InputError: If it is missing, is not JSON, has other keys than a card, or values that no
+            card has.
     """
-    return files.read_as(ModelCard, folder / CARD, "the card of a model", "make the model again, into the same folder")
+    return files.read_as(
+        ModelCard,
+        folder / CARD,
+        "the card of a model",
+        "make the model again, into the same folder",
+    )
 
 
 def load_model(folder: Path) -> tuple[nn.Sequential, ModelCard]:
     """Load a model in eval mode, on the CPU, and its card.
 
     Raises:
-        InputError: If a file is missing or damaged, the weights are of another architecture, or hold NaN or infinity.
+        InputError: If a file is missing or damaged, the weights are of another architecture, or
+            hold NaN or infinity.
     """
     card = read_card(folder)
     model = card.build()
@@ -144,13 +176,15 @@ def read_state(path: Path) -> dict[str, Tensor]:
         return safetensors.torch.load_file(path)
     except SafetensorError as error:
         raise InputError(
-            f"{path} must be a safetensors file, but: {error}; make it again, or write a function that "
+            f"{path} must be a safetensors file, but: {error}; make it again, or write a function "
+            "that "
             "builds the network and loads this file (docs/certify.md)"
         ) from error
 
 
 def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: str) -> None:
-    """Copy a state into a model, after checking that it fits, and is finite in the precision of the model.
+    """Copy a state into a model, after checking that it fits, and is finite in the precision of the
+    model.
 
     Args:
         model: Filled in place.
@@ -158,37 +192,48 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
         source: Where they came from, for messages.
         architecture: What they should be of, for messages.
     Raises:
-        InputError: If names, shapes or kinds of numbers do not fit, or a tensor holds NaN or infinity, or what would
-            become infinity.
+        InputError: If names, shapes or kinds of numbers do not fit, or a tensor holds NaN or
+            infinity, or what would become infinity.
     """
     expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
     actual = {key: tuple(value.shape) for key, value in state.items()}
-    unlike = sorted(key for key in expected.keys() | actual.keys() if expected.get(key) != actual.get(key))
+    unlike = sorted(
+        key for key in expected.keys() | actual.keys() if expected.get(key) != actual.get(key)
+    )
     if unlike:
         first = ", ".join(
-            f"{key}: expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}" for key in unlike[:3]
+            f"{key}: expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}"
+            for key in unlike[:3]
         )
         raise InputError(
-            f"{source} must hold the weights of {architecture}, but {len(unlike)} tensors do not fit; first {first}; "
+            f"{source} must hold the weights of {architecture}, but {len(unlike)} tensors do not "
+            f"fit; first {first}; "
             "give the architecture it was saved with"
         )
-    converted = {key: _as(filled.dtype, state[key], f"{source}: {key}") for key, filled in model.state_dict().items()}
+    converted = {
+        key: _as(filled.dtype, state[key], f"{source}: {key}")
+        for key, filled in model.state_dict().items()
+    }
     broken = [key for key, value in converted.items() if not value.isfinite().all()]
     if broken:
         raise InputError(
-            f"{source} must hold finite weights, but {broken[0]} has NaN or infinity in {converted[broken[0]].dtype}; "
+            f"{source} must hold finite weights, but {broken[0]} has NaN or infinity in "
+            f"{converted[broken[0]].dtype}; "
             "train the model again"
         )
     model.load_state_dict(converted)
 
 
 def _as(dtype: torch.dtype, value: Tensor, name: str) -> Tensor:
-    """Return a tensor in the precision of the model; of another kind of numbers it is not converted in silence."""
+    """Return a tensor in the precision of the model; of another kind of numbers it is not converted
+    in silence.
+    """
     same_kind = value.is_floating_point() if dtype.is_floating_point else value.dtype == dtype
     if not same_kind or value.layout != torch.strided or value.is_meta or value.is_quantized:
         what = f"{value.dtype}, {value.layout} on {value.device}".replace("torch.", "")
         raise InputError(
-            f"{name} must be a dense tensor of {'floating-point' if dtype.is_floating_point else 'int64'} numbers, got "
+            f"{name} must be a dense tensor of "
+            f"{'floating-point' if dtype.is_floating_point else 'int64'} numbers, got "
             f"{what}; save the weights as they were trained"
         )
     return value.to(dtype)

@@ -1,4 +1,6 @@
-"""Denoised smoothing: a denoiser before a classifier whose weights must stay as they are (Salman et al. 2020)."""
+"""Denoised smoothing: a denoiser before a classifier whose weights must stay as they are (Salman et
+al. 2020).
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,27 @@ from rs.params import check_sigma, validated
 from rs.runtime.streams import seeded
 
 Denoiser = Callable[[Tensor, float], Tensor]
-"""From noisy images (N, C, H, W), in pixels of [0, 1] and not clipped, and the noise's std to images of that shape."""
+"""From noisy images (N, C, H, W), in pixels of [0, 1] and not clipped, and the noise's std to
+images of that shape.
+"""
 
 DENOISER_METHODS = ("denoiser-mse", "denoiser-stability")
-"""Training methods whose model is a :class:`DnCNN` before the classifier, and which train the denoiser alone."""
+"""Training methods whose model is a :class:`DnCNN` before the classifier, and which train the
+denoiser alone.
+"""
 
 
 class Denoised(nn.Module):
-    """Put a denoiser before a classifier, f(x) = network(denoise(x, sigma)) (Salman et al. 2020, arXiv:2003.01908).
+    """Put a denoiser before a classifier, f(x) = network(denoise(x, sigma)) (Salman et al. 2020,
+    arXiv:2003.01908).
 
     It is a base classifier like any other: smooth and certify it with noise of this ``sigma``.
 
     Args:
-        network: Images (N, C, H, W) -> logits (N, K); any normalisation is inside it. Without parameters to train it
-            stays in eval mode.
-        denoise: A function or module of (images, sigma), such as a denoiser of deepinv or :class:`DiffusionDenoiser`.
+        network: Images (N, C, H, W) -> logits (N, K); any normalisation is inside it. Without
+            parameters to train it stays in eval mode.
+        denoise: A function or module of (images, sigma), such as a denoiser of deepinv or
+            :class:`DiffusionDenoiser`.
         sigma: Noise standard deviation that it removes, in pixels of [0, 1].
     Raises:
         InputError: As :func:`rs.params.check_sigma`.
@@ -62,10 +70,11 @@ class DenoiserSize:
 
 
 class DnCNN(nn.Module):
-    """Convolutional denoiser for one noise level, D(x) = x - residual(x) (Zhang et al. 2017, arXiv:1608.03981).
+    """Convolutional denoiser for one noise level, D(x) = x - residual(x) (Zhang et al. 2017,
+    arXiv:1608.03981).
 
-    Denoised smoothing takes 17 convolutions of 64 channels, 558,400 parameters for three colours. The weights are
-    orthogonal and the last ones zero, so it begins as the identity.
+    Denoised smoothing takes 17 convolutions of 64 channels, 558,400 parameters for three colours.
+    The weights are orthogonal and the last ones zero, so it begins as the identity.
 
     Args:
         channels: Of the images.
@@ -77,7 +86,11 @@ class DnCNN(nn.Module):
         super().__init__()
         layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
         for _ in range(depth - 2):
-            layers += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width, eps=1e-4), nn.ReLU()]
+            layers += [
+                nn.Conv2d(width, width, 3, padding=1, bias=False),
+                nn.BatchNorm2d(width, eps=1e-4),
+                nn.ReLU(),
+            ]
         last = nn.Conv2d(width, channels, 3, padding=1, bias=False)
         self.residual = nn.Sequential(*layers, last)
         for layer in layers:
@@ -86,11 +99,15 @@ class DnCNN(nn.Module):
         nn.init.zeros_(last.weight)
 
     def forward(self, x: Tensor, sigma: float) -> Tensor:
-        """Denoise images (N, C, H, W) with the noise that the weights were trained for, whatever ``sigma`` is."""
+        """Denoise images (N, C, H, W) with the noise that the weights were trained for, whatever
+        ``sigma`` is.
+        """
         return x - self.residual(x)
 
 
-def with_denoiser(network: nn.Module, channels: int, size: DenoiserSize, sigma: float, seed: int | None) -> Denoised:
+def with_denoiser(
+    network: nn.Module, channels: int, size: DenoiserSize, sigma: float, seed: int | None
+) -> Denoised:
     """Return a classifier, frozen, with an untrained denoiser before it.
 
     Args:
@@ -101,23 +118,27 @@ def with_denoiser(network: nn.Module, channels: int, size: DenoiserSize, sigma: 
         seed: Of the denoiser's weights; ``None`` uses torch's global generator.
     """
     with seeded(seed):
-        return Denoised(network.requires_grad_(False), DnCNN(channels, size.depth, size.width), sigma)
+        return Denoised(
+            network.requires_grad_(False), DnCNN(channels, size.depth, size.width), sigma
+        )
 
 
 class DiffusionDenoiser(nn.Module):
     """Denoise in one step of a diffusion model (Carlini et al. 2023, arXiv:2206.10550).
 
-    With a_t the cumulative product of 1 - beta, images u = 2x - 1 in [-1, 1] and a network that predicts noise,
+    With a_t the cumulative product of 1 - beta, images u = 2x - 1 in [-1, 1] and a network that
+    predicts noise,
 
         u_t = sqrt(a_t) u,    x_0 = clip((u_t - sqrt(1 - a_t) network(u_t, t)) / sqrt(a_t), -1, 1),
 
-    at the first step t >= 1 whose noise sqrt((1 - a_t) / a_t) is at least 2 sigma: noise of std sigma on [0, 1] has
-    std 2 sigma on [-1, 1]. That step removes slightly more noise than there is, which costs accuracy only: a
-    certificate holds for any denoiser.
+    at the first step t >= 1 whose noise sqrt((1 - a_t) / a_t) is at least 2 sigma: noise of std
+    sigma on [0, 1] has std 2 sigma on [-1, 1]. That step removes slightly more noise than there is,
+    which costs accuracy only: a certificate holds for any denoiser.
 
     Args:
-        network: (images (N, C, H, W), steps (N,)) -> noise, or an output with the attribute ``sample``, as a
-            ``UNet2DModel`` of diffusers returns; of 2C channels the last C, a variance, are left out.
+        network: (images (N, C, H, W), steps (N,)) -> noise, or an output with the attribute
+            ``sample``, as a ``UNet2DModel`` of diffusers returns; of 2C channels the last C, a
+            variance, are left out.
         alphas_cumprod: a_t for t = 0, 1, ..., falling, as a scheduler of diffusers has it.
     Raises:
         InputError: If the values of a_t do not fall, or lie outside (0, 1].
@@ -126,23 +147,30 @@ class DiffusionDenoiser(nn.Module):
     def __init__(self, network: nn.Module, alphas_cumprod: Iterable[float]) -> None:
         super().__init__()
         self.network, self.alphas = network, [float(value) for value in alphas_cumprod]
-        falls = all(earlier > later for earlier, later in zip(self.alphas, self.alphas[1:], strict=False))
+        falls = all(
+            earlier > later for earlier, later in zip(self.alphas, self.alphas[1:], strict=False)
+        )
         if not (len(self.alphas) > 1 and falls and self.alphas[0] <= 1 and self.alphas[-1] > 0):
             raise InputError(
-                "alphas_cumprod must hold two values or more that fall from at most 1 to above 0, got "
+                "alphas_cumprod must hold two values or more that fall from at most 1 to above 0, "
+                "got "
                 f"{len(self.alphas)} values; give scheduler.alphas_cumprod"
             )
         self.levels = [math.sqrt((1 - value) / value) / 2 for value in self.alphas]
 
     def step(self, sigma: float) -> int:
-        """Return the first step, 1 or later, whose noise is at least that of std ``sigma`` in pixels of [0, 1].
+        """Return the first step, 1 or later, whose noise is at least that of std ``sigma`` in
+        pixels of [0, 1].
 
         Raises:
             InputError: If the model knows no noise of this size.
         """
         step = max(1, bisect_left(self.levels, sigma))
         if step == len(self.levels):
-            raise InputError(f"sigma must be at most {self.levels[-1]:.4g}, the noise of the last step, got {sigma}")
+            raise InputError(
+                f"sigma must be at most {self.levels[-1]:.4g}, the noise of the last step, got "
+                f"{sigma}"
+            )
         return step
 
     def forward(self, x: Tensor, sigma: float) -> Tensor:

@@ -1,7 +1,8 @@
 """What identifies a model: a fingerprint of what it holds, and the source of a user's modules.
 
-A fingerprint sees types, parameters, buffers and attributes of modules, and the names of functions and hooks. It does
-not see code, which :func:`sources` holds; closures, and what objects hold that are no dataclass; files that code reads.
+A fingerprint sees types, parameters, buffers and attributes of modules, and the names of functions
+and hooks. It does not see code, which :func:`sources` holds; closures, and what objects hold that
+are no dataclass; files that code reads.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ from rs.runtime.code_fingerprint import imported_names
 REPR = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 """Types whose ``repr`` is their whole content."""
 
-BOOKKEEPING = {*vars(nn.Module()), "_compiled_call_impl", "_is_torch_compile", "_torchdynamo_wrapper_id"}
+BOOKKEEPING = {
+    *vars(nn.Module()),
+    "_compiled_call_impl",
+    "_is_torch_compile",
+    "_torchdynamo_wrapper_id",
+}
 """Attributes that torch keeps in a module for itself; the hooks among them are described apart."""
 
 Outer = tuple[Any, ...]
@@ -46,8 +52,9 @@ def model_fingerprint(model: nn.Module) -> str:
 def describe(value: Any, where: str = "", outer: Outer = ()) -> str:
     """Describe a value and all it holds: equal values have equal descriptions in any process.
 
-    A tensor is its numbers; a module its attributes, tensors, children and hooks; a dataclass its fields; a function or
-    class its name; any other object its type. Left out are the mode, gradients, and where in memory numbers lie.
+    A tensor is its numbers; a module its attributes, tensors, children and hooks; a dataclass its
+    fields; a function or class its name; any other object its type. Left out are the mode,
+    gradients, and where in memory numbers lie.
 
     Args:
         value: What to describe.
@@ -81,8 +88,12 @@ def _content(value: Any, where: str, outer: Outer) -> str:
         return name(value)
     if not dataclasses.is_dataclass(value):
         return ""
-    fields = {field.name for field in dataclasses.fields(value)} | getattr(value, "__dict__", {}).keys()  # or slots
-    return _named({key: getattr(value, key) for key in sorted(fields) if hasattr(value, key)}, where, outer)
+    fields = {field.name for field in dataclasses.fields(value)} | getattr(
+        value, "__dict__", {}
+    ).keys()  # or slots
+    return _named(
+        {key: getattr(value, key) for key in sorted(fields) if hasattr(value, key)}, where, outer
+    )
 
 
 def name(value: Any) -> str:
@@ -91,16 +102,24 @@ def name(value: Any) -> str:
 
 
 def _listed(values: Iterable[Any], where: str, outer: Outer) -> str:
-    return ", ".join(describe(value, f"{where}[{number}]", outer) for number, value in enumerate(values))
+    return ", ".join(
+        describe(value, f"{where}[{number}]", outer) for number, value in enumerate(values)
+    )
 
 
 def _pairs(values: Mapping[Any, Any], where: str, outer: Outer) -> str:
-    pairs = ((describe(key, where, outer), describe(item, f"{where}[{key!r}]", outer)) for key, item in values.items())
+    pairs = (
+        (describe(key, where, outer), describe(item, f"{where}[{key!r}]", outer))
+        for key, item in values.items()
+    )
     return ", ".join(f"{key}: {item}" for key, item in pairs)
 
 
 def _named(values: Mapping[str, Any], where: str, outer: Outer) -> str:
-    described = (f"{key!r}={describe(value, f'{where}.{key}'.lstrip('.'), outer)}" for key, value in values.items())
+    described = (
+        f"{key!r}={describe(value, f'{where}.{key}'.lstrip('.'), outer)}"
+        for key, value in values.items()
+    )
     return ", ".join(described)
 
 
@@ -108,7 +127,8 @@ def _tensor(value: Tensor, where: str) -> str:
     is_dense = value.layout == torch.strided and not value.is_quantized and not value.is_meta
     if type(value) not in (Tensor, nn.Parameter) or not is_dense:
         raise InputError(
-            f"the model's tensor {where or 'itself'} must be dense and hold numbers, because its answers depend on it, "
+            f"the model's tensor {where or 'itself'} must be dense and hold numbers, because its "
+            "answers depend on it, "
             f"got {name(type(value))}; make it a parameter or a registered buffer"
         )
     plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
@@ -128,14 +148,17 @@ def _module(value: nn.Module, where: str, outer: Outer) -> str:
     return "; ".join([*named, _listed(hooks, f"{where}.hooks".lstrip("."), outer)])
 
 
-# ------------------------------------------------------------------------------------------------- users' modules
+# -------------------------------------------------------------------------------------------------
+# users' modules
 
 
 def sources(modules: Iterable[str]) -> dict[str, bytes]:
-    """Return the source of modules that are no part of this project, and of all they import, at any depth of functions.
+    """Return the source of modules that are no part of this project, and of all they import, at any
+    depth of functions.
 
-    Nothing is imported or run for it. What lies in the standard library or among installed packages is left out unless
-    it is one of ``modules``, and so is what only it imports; a module without a file has no source.
+    Nothing is imported or run for it. What lies in the standard library or among installed packages
+    is left out unless it is one of ``modules``, and so is what only it imports; a module without a
+    file has no source.
 
     Args:
         modules: Names of modules, with dots.
@@ -151,7 +174,11 @@ def sources(modules: Iterable[str]) -> dict[str, bytes]:
             continue
         seen.add(module)
         file, folders = _file_and_folders(module)
-        if file is not None and Path(file).is_file() and (module in asked or not _is_installed(Path(file))):
+        if (
+            file is not None
+            and Path(file).is_file()
+            and (module in asked or not _is_installed(Path(file)))
+        ):
             contents[module] = Path(file).read_bytes()
             package = module if folders is not None else module.rpartition(".")[0]
             with suppress(SyntaxError, ValueError):  # what is no Python imports nothing
@@ -166,7 +193,9 @@ def _with_parents(module: str) -> Iterator[str]:
 
 
 def _file_and_folders(module: str) -> tuple[str | None, Iterable[str] | None]:
-    """Return the file of a module and, of a package, the folders of its modules; without importing it."""
+    """Return the file of a module and, of a package, the folders of its modules; without importing
+    it.
+    """
     if (loaded := sys.modules.get(module)) is not None:
         return getattr(loaded, "__file__", None), getattr(loaded, "__path__", None)
     package = module.rpartition(".")[0]
@@ -178,11 +207,15 @@ def _file_and_folders(module: str) -> tuple[str | None, Iterable[str] | None]:
     for spec in specs:
         if spec.has_location:
             return spec.origin, spec.submodule_search_locations
-    portions = [folder for spec in specs for folder in spec.submodule_search_locations or ()]  # of a namespace package
+    portions = [
+        folder for spec in specs for folder in spec.submodule_search_locations or ()
+    ]  # of a namespace package
     return None, portions or None
 
 
 def _is_installed(path: Path) -> bool:
     """Return whether a file is of the standard library or of an installed package."""
     standard = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
-    return bool({"site-packages", "dist-packages"} & set(path.parts)) or any(map(path.is_relative_to, standard))
+    return bool({"site-packages", "dist-packages"} & set(path.parts)) or any(
+        map(path.is_relative_to, standard)
+    )

@@ -20,7 +20,8 @@ def zoo_names(zoo: Path = FOLDER) -> list[str]:
 
 
 def path_of_model(model: str | Path, zoo: Path = FOLDER) -> Path:
-    """Return the path of a model: its folder in the zoo for ``zoo:NAME``, and any other path unchanged.
+    """Return the path of a model: its folder in the zoo for ``zoo:NAME``, and any other path
+    unchanged.
 
     Args:
         model: ``zoo:NAME``, or the path of a model folder or of an ensemble.

@@ -1,7 +1,8 @@
 """The board: rows and public logs side by side, in groups that may be compared.
 
-A folder has a list of its files, :data:`LIST`. What an entry says of sigma, n and alpha is checked against the rows.
-Results of one data set, network, noise level, budget and set of images form a group.
+A folder has a list of its files, :data:`LIST`. What an entry says of sigma, n and alpha is checked
+against the rows. Results of one data set, network, noise level, budget and set of images form a
+group.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ PAGE = "board.md"
 """Name of the page of a board, by which its folder is known."""
 
 MIN_SHARING = 10
-"""Number of images with the largest radius of a log that shows it to be that of n unanimous votes."""
+"""Number of images with the largest radius of a log that shows it to be that of n unanimous votes.
+"""
 
 Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^|<>\[\]\r\n]+$")]
 """A text that can stand in a cell of a table."""
@@ -40,7 +42,9 @@ Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^|<>\[\]\r
 
 @validated
 class BoardEntry:
-    """A file of certificate rows and where it comes from; or figures of rows that may not be copied."""
+    """A file of certificate rows and where it comes from; or figures of rows that may not be
+    copied.
+    """
 
     name: Text  # of the classifier; trainings of one name differ in their seeds
     dataset: Text
@@ -73,11 +77,18 @@ def board_files(folder: Path, n0: int) -> dict[str, bytes]:
     """
     path = folder / LIST
     content = files.read_bytes(path, params.MAX_BYTES, "list the files of the folder there")
-    parsed, must = params.parse(content.decode(errors="replace"), str(path)), f"{path} must be a list of entries"
-    values = json.loads(json.dumps(parsed, default=str, skipkeys=True))  # YAML has dates, JSON has none
+    parsed, must = (
+        params.parse(content.decode(errors="replace"), str(path)),
+        f"{path} must be a list of entries",
+    )
+    values = json.loads(
+        json.dumps(parsed, default=str, skipkeys=True)
+    )  # YAML has dates, JSON has none
     entries = params.record(list[BoardEntry], values, must, "correct it")
     if bad := [entry.name for entry in entries if (entry.file is None) == (entry.quoted is None)]:
-        raise InputError(f"{must} with either a file or quoted figures, got {', '.join(bad)}; correct it")
+        raise InputError(
+            f"{must} with either a file or quoted figures, got {', '.join(bad)}; correct it"
+        )
     groups: dict[tuple[object, ...], list[Result]] = {}
     for entry in entries:
         if entry.file is not None:
@@ -85,10 +96,14 @@ def board_files(folder: Path, n0: int) -> dict[str, bytes]:
             budget, images = result.terms.budget.values(), result.terms.images.tobytes()
             key = (entry.dataset, entry.network, result.terms.mode, *budget, images)
             groups.setdefault(key, []).append(result)
-    tables = [_group_table(str(key[0]), str(key[1]), results, entries) for key, results in groups.items()]
+    tables = [
+        _group_table(str(key[0]), str(key[1]), results, entries) for key, results in groups.items()
+    ]
     head = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
     page = "\n".join([head, *map(formatting.markdown, [*tables, _sources_table(folder, entries)])])
-    csv = pd.concat([pd.DataFrame(), *(table.data for table in tables)]).to_csv(index=False, lineterminator="\n")
+    csv = pd.concat([pd.DataFrame(), *(table.data for table in tables)]).to_csv(
+        index=False, lineterminator="\n"
+    )
     return {PAGE: page.encode(), "board.csv": csv.encode(), LIST: content}
 
 
@@ -99,14 +114,26 @@ def _read(path: Path, entry: BoardEntry, n0: int) -> Result:
     images, radii = result.terms.images, result.rows["radius"]
     largest = cap(entry.n, entry.alpha, entry.sigma)
     is_piled = (radii == radii.max()).sum() >= MIN_SHARING and 0 < radii.max() < 0.95 * largest
-    if stated.items() - result.terms.budget.items() or (is_piled and certificate_rows.is_field_log(path)):
+    if stated.items() - result.terms.budget.items() or (
+        is_piled and certificate_rows.is_field_log(path)
+    ):
         said = ", ".join(f"{name} = {value:g}" for name, value in stated.items())
-        raise InputError(f"{path} must be of {said}, as {LIST} says, but its rows say otherwise; correct {LIST}")
+        raise InputError(
+            f"{path} must be of {said}, as {LIST} says, but its rows say otherwise; correct {LIST}"
+        )
     subset = f"{images[0]:.0f} to {images[-1]:.0f}"
-    return replace(result, name=entry.name, seed=entry.seed, subset=subset, training_seconds=entry.training_seconds)
+    return replace(
+        result,
+        name=entry.name,
+        seed=entry.seed,
+        subset=subset,
+        training_seconds=entry.training_seconds,
+    )
 
 
-def _group_table(dataset: str, network: str, results: list[Result], entries: list[BoardEntry]) -> Table:
+def _group_table(
+    dataset: str, network: str, results: list[Result], entries: list[BoardEntry]
+) -> Table:
     """Return ACR, accuracies and differences to the best of results that may be compared.
 
     The figures of ``entries`` that have no rows, but may be of the group, stand below it.
@@ -114,23 +141,55 @@ def _group_table(dataset: str, network: str, results: list[Result], entries: lis
     ((sigma, methods),) = grouped(results).items()
     leaders = best(methods)
     radii = params.section(params.packaged(), "tables.radii")
-    at = {f"{r:.2f}": r for r in radii if r > 0 and any(group.accuracy(r) for group in methods.values())}
+    at = {
+        f"{r:.2f}": r
+        for r in radii
+        if r > 0 and any(group.accuracy(r) for group in methods.values())
+    }
     at |= {f"p_A >= {p:g}": float(sigma * ndtri(p)) for p in (0.9, 0.99)}
 
     def row(name: str, group: Group) -> Row:
-        values: Row = {"dataset": dataset, "network": network, "method": name, **group.first.terms.budget}
-        values |= group.numbers | {"best": name in leaders, "estimate": group.acr, "sound": group.sound}
+        values: Row = {
+            "dataset": dataset,
+            "network": network,
+            "method": name,
+            **group.first.terms.budget,
+        }
+        values |= group.numbers | {
+            "best": name in leaders,
+            "estimate": group.acr,
+            "sound": group.sound,
+        }
         values |= {title: group.accuracy(r) for title, r in at.items()}
         values |= {"trainings": len(group.results), "training_seconds": group.training_seconds}
         is_compared = leaders and name != leaders[0]
-        return values | ({"to_best": group.difference_to(methods[leaders[0]])} if is_compared else {})
+        return values | (
+            {"to_best": group.difference_to(methods[leaders[0]])} if is_compared else {}
+        )
 
-    columns = {"Method": formatting.marked("method"), "Trainings": plain("trainings"), "ACR": formatting.acr_cell}
-    columns |= {"To the best": formatting.difference("to_best"), "Clean, p_A >= 0.5": plain("clean_accuracy", ".1%")}
-    columns |= {title: plain(title, ".1%") for title in at} | {"Training, s": plain("training_seconds", ",.0f")}
+    columns = {
+        "Method": formatting.marked("method"),
+        "Trainings": plain("trainings"),
+        "ACR": formatting.acr_cell,
+    }
+    columns |= {
+        "To the best": formatting.difference("to_best"),
+        "Clean, p_A >= 0.5": plain("clean_accuracy", ".1%"),
+    }
+    columns |= {title: plain(title, ".1%") for title in at} | {
+        "Training, s": plain("training_seconds", ",.0f")
+    }
     rows = sorted((row(*item) for item in methods.items()), key=lambda values: -values["acr"])
-    alike = [entry for entry in entries if (entry.dataset, entry.network, entry.sigma) == (dataset, network, sigma)]
-    text = [f"Without rows: {entry.name}, {entry.quoted} ({entry.source})." for entry in alike if entry.quoted]
+    alike = [
+        entry
+        for entry in entries
+        if (entry.dataset, entry.network, entry.sigma) == (dataset, network, sigma)
+    ]
+    text = [
+        f"Without rows: {entry.name}, {entry.quoted} ({entry.source})."
+        for entry in alike
+        if entry.quoted
+    ]
     caption = f"## {dataset}, {network}, σ = {sigma:g}\n\n{notes.about({sigma: methods})}"
     return formatting.build_table(caption, columns, rows, [*text, *notes.of_results(results)])
 
@@ -151,9 +210,12 @@ def _sources_table(folder: Path, entries: list[BoardEntry]) -> Table:
     for sha256, names in names_by_hash.items():
         if len({*names}) < len(names):
             raise InputError(
-                f"{folder} must hold a file for each training of {names[0]}, but has one twice; list it once"
+                f"{folder} must hold a file for each training of {names[0]}, but has one twice; "
+                "list it once"
             )
         if len(names) > 1:
-            same.append(f"{' and '.join(names)} are the same file, byte for byte (SHA-256 {sha256}).")
+            same.append(
+                f"{' and '.join(names)} are the same file, byte for byte (SHA-256 {sha256})."
+            )
     keys = ("name", "sigma", "seed", "paper", "year", "licence", "source", "sha256", "note")
     return formatting.build_table("## Sources", {key: plain(key) for key in keys}, rows, same)

@@ -1,9 +1,10 @@
 """The claims of the paper against the rows of a study: held, not held, tie, or not tested.
 
-A claim about ACR is held where the difference is above 0 at the level of 5 %, not held where it is below 0 at that
-level, and a tie between. P-values (``rs.statistics.comparison``) are corrected for the number of differences of the
-claim (Holm). What the study has no classifiers for is not tested. A guarantee is not held where an attack broke it; one
-that no attack broke is a tie. A claim about time compares seconds of training, with a tenth to spare, on another page.
+A claim about ACR is held where the difference is above 0 at the level of 5 %, not held where it is
+below 0 at that level, and a tie between. P-values (``rs.statistics.comparison``) are corrected for
+the number of differences of the claim (Holm). What the study has no classifiers for is not tested.
+A guarantee is not held where an attack broke it; one that no attack broke is a tie. A claim about
+time compares seconds of training, with a tenth to spare, on another page.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from rs.study.ensembles import EnsembleDeclaration
 VERDICTS = ("held", "not held", "tie", "not tested")
 
 PAPERS_EPOCHS = (150, 440)
-"""Epochs of AdvMacer and of MACER in the paper, to which its claim about their training times applies."""
+"""Epochs of AdvMacer and of MACER in the paper, to which its claim about their training times
+applies.
+"""
 
 JUST_INSIDE = "0.99"
 """Distance of attacked points, in certified radii."""
@@ -62,8 +65,10 @@ are of logits so rounded.
 """
 
 ADDED = (
-    "At equal training time, verdicts count the seeds that MACER has at every noise level, and not {added}: trainings "
-    "that are added after a look at the others give more chances to a verdict than its level allows."
+    "At equal training time, verdicts count the seeds that MACER has at every noise level, and not "
+    "{added}: trainings "
+    "that are added after a look at the others give more chances to a verdict than its level "
+    "allows."
 )
 STARTED = "Trainings by {methods} start from models that were trained almost without noise, not from random weights."
 
@@ -78,7 +83,9 @@ MEDIANS = "Seconds of the first seed, as if every epoch took the median of them"
 
 
 class Comparison(NamedTuple):
-    """A claim about ACR at one noise level, before it is judged together with the others of its kind."""
+    """A claim about ACR at one noise level, before it is judged together with the others of its
+    kind.
+    """
 
     claim: str
     sigma: Any
@@ -102,33 +109,51 @@ class Evidence:
 
     study: StudyFiles
     groups: Groups  # the models and ensembles of the study, those that there are
-    equal_time: Path | None = None  # folder of rows of MACER trained for the time of AdvMacer, by sigma
-    attacks: Path | None = None  # folder of what attacks on certificates found, DATASET.csv (``benchmarks.falsify``)
+    equal_time: Path | None = (
+        None  # folder of rows of MACER trained for the time of AdvMacer, by sigma
+    )
+    attacks: Path | None = (
+        None  # folder of what attacks on certificates found, DATASET.csv (``benchmarks.falsify``)
+    )
 
     def methods(self, sigma: Any) -> dict[str, Group]:
         """Return the groups of a noise level."""
         return self.groups.get(float(sigma), {})
 
-    def models(self, method: str, sigma: Any, seeds: Collection[int] | None = None) -> Sample | None:
+    def models(
+        self, method: str, sigma: Any, seeds: Collection[int] | None = None
+    ) -> Sample | None:
         """Return the models of a method, or those of some seeds."""
         group = self.methods(sigma).get(method)
-        chosen = [result for result in group.results if seeds is None or result.seed in seeds] if group else []
+        chosen = (
+            [result for result in group.results if seeds is None or result.seed in seeds]
+            if group
+            else []
+        )
         return Group(tuple(chosen)).sample if chosen else None
 
     def rows_of_equal_time(self, sigma: Any) -> dict[int, Path]:
         """Return the rows of MACER, stopped when it had trained for as long as AdvMacer, by seed."""
-        paths = sorted((self.equal_time / str(sigma)).glob("macer-*.tsv")) if self.equal_time else []
+        paths = (
+            sorted((self.equal_time / str(sigma)).glob("macer-*.tsv")) if self.equal_time else []
+        )
         return {int(path.stem.removeprefix("macer-")): path for path in paths}
 
     @cached_property
     def seeds_of_equal_time(self) -> list[int]:
-        """Seeds of AdvMacer that MACER has, so trained, at every noise level at which there are rows."""
-        seeds = [rows.keys() for sigma in self.study.sigmas if (rows := self.rows_of_equal_time(sigma))]
+        """Seeds of AdvMacer that MACER has, so trained, at every noise level at which there are
+        rows.
+        """
+        seeds = [
+            rows.keys() for sigma in self.study.sigmas if (rows := self.rows_of_equal_time(sigma))
+        ]
         trained = {cell.seed for cell in self.study.cells if cell.method == "advmacer"}
         return sorted(trained.intersection(*seeds)) if seeds else []
 
     def added_seeds(self, sigma: Any) -> list[int]:
-        """Return the seeds that MACER, so trained, does not have at every noise level: no verdict counts them."""
+        """Return the seeds that MACER, so trained, does not have at every noise level: no verdict
+        counts them.
+        """
         return sorted(self.rows_of_equal_time(sigma).keys() - self.seeds_of_equal_time)
 
     @property
@@ -137,13 +162,19 @@ class Evidence:
         return any(ensemble.combination.scope == UNSOUND for ensemble in self.study.ensembles)
 
     def attacked(self, sigma: Any) -> list[dict[str, str]]:
-        """Return the counts of attacks on weights that are chosen by the image, just inside the certified radius."""
+        """Return the counts of attacks on weights that are chosen by the image, just inside the
+        certified radius.
+        """
         path = self.attacks and self.attacks / f"{self.study.dataset}.csv"
         if not path or not path.exists():
             return []
         with path.open(encoding="utf-8", newline="") as lines:
             rows = [row for row in csv.DictReader(lines) if row["scope"] == UNSOUND]
-        return [row for row in rows if float(row["sigma"]) == float(sigma) and row["distance"] == JUST_INSIDE]
+        return [
+            row
+            for row in rows
+            if float(row["sigma"]) == float(sigma) and row["distance"] == JUST_INSIDE
+        ]
 
     def declared(self, name: str, combination: str) -> list[EnsembleDeclaration]:
         """Return the sub-ensembles of a name that the parameters declare."""
@@ -155,11 +186,16 @@ class Evidence:
         return self.methods(sigma)[self.study.label(declared[0])].sample if declared else None
 
     def seconds(self, method: str, sigma: Any) -> tuple[float, int] | None:
-        """Return training seconds and epochs of a method's first seed, as if every epoch took the median of them.
+        """Return training seconds and epochs of a method's first seed, as if every epoch took the
+        median of them.
 
-        The first epoch after a start compiles, and how often a training was started says nothing of the method.
+        The first epoch after a start compiles, and how often a training was started says nothing of
+        the method.
         """
-        cell = next((cell for cell in self.study.cells if (cell.method, cell.sigma) == (method, sigma)), None)
+        cell = next(
+            (cell for cell in self.study.cells if (cell.method, cell.sigma) == (method, sigma)),
+            None,
+        )
         seconds = None if cell is None else self.study.read_epoch_seconds(cell)
         if seconds is None:
             return None
@@ -177,14 +213,30 @@ def claims_text(evidence: Evidence, network: str | None, remarks: Sequence[str])
     study = evidence.study
     about = notes.about(evidence.groups) + (f" Network: {network}." if network else "")
     everything = results_of(evidence.groups)
-    rounded = {result.provenance.outputs for result in everything if result.provenance} - {UNROUNDED}
-    head = HEAD + ATTACKED * (evidence.chooses_by_image and any(map(evidence.attacked, study.sigmas)))
+    rounded = {result.provenance.outputs for result in everything if result.provenance} - {
+        UNROUNDED
+    }
+    head = HEAD + ATTACKED * (
+        evidence.chooses_by_image and any(map(evidence.attacked, study.sigmas))
+    )
     head += ROUNDED * bool(rounded)
-    added = ", ".join(f"seed {seed} at σ = {sigma}" for sigma in study.sigmas for seed in evidence.added_seeds(sigma))
+    added = ", ".join(
+        f"seed {seed} at σ = {sigma}"
+        for sigma in study.sigmas
+        for seed in evidence.added_seeds(sigma)
+    )
     started = ", ".join(dict.fromkeys(cell.method for cell in study.cells if cell.start))
-    said = [*remarks, *notes.provenance_notes(everything), *[ADDED.format(added=added)] * bool(added)]
+    said = [
+        *remarks,
+        *notes.provenance_notes(everything),
+        *[ADDED.format(added=added)] * bool(added),
+    ]
     said += [STARTED.format(methods=started)] * bool(started)
-    lines = [head.format(dataset=study.dataset, about=about, outputs=", ".join(sorted(map(str, rounded))))]
+    lines = [
+        head.format(
+            dataset=study.dataset, about=about, outputs=", ".join(sorted(map(str, rounded)))
+        )
+    ]
     lines += [f"{sentence}\n" for sentence in said]
     lines += ["## What there is", "", "| σ | models | ensembles |", "|---:|---:|---:|"]
     for sigma in study.sigmas:
@@ -206,18 +258,28 @@ def times_text(evidence: Evidence) -> str:
 
 def findings(evidence: Evidence) -> Iterator[JudgedClaim]:
     """Return what became of every claim about ACR at every noise level."""
-    yield from judged([comparison for sigma in evidence.study.sigmas for comparison in _comparisons(evidence, sigma)])
+    yield from judged(
+        [
+            comparison
+            for sigma in evidence.study.sigmas
+            for comparison in _comparisons(evidence, sigma)
+        ]
+    )
     for sigma in evidence.study.sigmas if evidence.chooses_by_image else ():
         yield from _under_attack(evidence, sigma)
 
 
 def _under_attack(evidence: Evidence, sigma: Any) -> Iterator[JudgedClaim]:
-    """Judge whether the certified class keeps half of the votes where weights are solved anew at an attacked point."""
+    """Judge whether the certified class keeps half of the votes where weights are solved anew at an
+    attacked point.
+    """
     claim, rows = "weights chosen by the image keep the guarantee", evidence.attacked(sigma)
     for row in rows:
         below, outvoted, attacked = row["below_half"], row["outvoted"], row["attacked"]
         numbers = f"of {attacked} certified balls the class is below one half in {below}, and outvoted in {outvoted}"
-        yield JudgedClaim(claim, sigma, row["classifier"], numbers, "not held" if int(below) else "tie")
+        yield JudgedClaim(
+            claim, sigma, row["classifier"], numbers, "not held" if int(below) else "tie"
+        )
     if not rows:
         yield JudgedClaim(claim, sigma, "attacks", "", "not tested")
 
@@ -226,7 +288,9 @@ def judged(comparisons: Sequence[Comparison]) -> Iterator[JudgedClaim]:
     """Judge the differences of each claim together, claim after claim."""
     for claim in dict.fromkeys(comparison.claim for comparison in comparisons):
         related = [comparison for comparison in comparisons if comparison.claim == claim]
-        corrected = iter(holm([comparison.difference.p_value for comparison in related if comparison.difference]))
+        corrected = iter(
+            holm([comparison.difference.p_value for comparison in related if comparison.difference])
+        )
         for _, sigma, subject, difference in related:
             if difference is None:
                 yield JudgedClaim(claim, sigma, subject, "", "not tested")
@@ -244,11 +308,21 @@ def verdict_of(difference: Estimate, p_value: float) -> str:
 def findings_about_time(evidence: Evidence) -> Iterator[JudgedClaim]:
     """Return what became of every claim about training time at every noise level."""
     for sigma in evidence.study.sigmas:
-        advmacer, smoothadv, macer = (evidence.seconds(name, sigma) for name in ("advmacer", "smoothadv", "macer"))
-        ratio = (advmacer[0] / advmacer[1]) / (smoothadv[0] / smoothadv[1]) if advmacer and smoothadv else None
+        advmacer, smoothadv, macer = (
+            evidence.seconds(name, sigma) for name in ("advmacer", "smoothadv", "macer")
+        )
+        ratio = (
+            (advmacer[0] / advmacer[1]) / (smoothadv[0] / smoothadv[1])
+            if advmacer and smoothadv
+            else None
+        )
         claim = "an epoch of AdvMacer costs what one of SmoothAdv costs"
         yield _about_time(claim, sigma, ratio, held=ratio is not None and ratio <= SPARE)
-        ratio = macer[0] / advmacer[0] if advmacer and macer and (advmacer[1], macer[1]) == PAPERS_EPOCHS else None
+        ratio = (
+            macer[0] / advmacer[0]
+            if advmacer and macer and (advmacer[1], macer[1]) == PAPERS_EPOCHS
+            else None
+        )
         claim = "AdvMacer trains 3 times faster than MACER"
         yield _about_time(claim, sigma, ratio, held=ratio is not None and ratio >= 3 / SPARE)
 
@@ -256,7 +330,9 @@ def findings_about_time(evidence: Evidence) -> Iterator[JudgedClaim]:
 def _about_time(claim: str, sigma: Any, ratio: float | None, held: bool) -> JudgedClaim:
     if ratio is None:
         return JudgedClaim(claim, sigma, "seconds", "", "not tested")
-    return JudgedClaim(claim, sigma, "seconds", f"{ratio:.2f} times", "held" if held else "not held")
+    return JudgedClaim(
+        claim, sigma, "seconds", f"{ratio:.2f} times", "held" if held else "not held"
+    )
 
 
 def _comparisons(evidence: Evidence, sigma: Any) -> Iterator[Comparison]:
@@ -273,7 +349,9 @@ def _at_equal_time(evidence: Evidence, sigma: Any) -> Comparison:
     seeds, rows = evidence.seeds_of_equal_time, evidence.rows_of_equal_time(sigma)
     if not seeds or not rows:
         return Comparison(claim, sigma, "rows", None)
-    stopped = sample([certificate_rows.read_rows(rows[seed]) for seed in seeds], [[seed] for seed in seeds])
+    stopped = sample(
+        [certificate_rows.read_rows(rows[seed]) for seed in seeds], [[seed] for seed in seeds]
+    )
     subject = f"means over seeds {', '.join(map(str, seeds))}"
     return _against(claim, sigma, subject, evidence.models("advmacer", sigma, seeds), stopped)
 
@@ -281,18 +359,24 @@ def _at_equal_time(evidence: Evidence, sigma: Any) -> Comparison:
 def _of_ensemble(evidence: Evidence, name: str, sigma: Any) -> Iterator[Comparison]:
     average = evidence.ensemble(name, "average", sigma)
     if declared := evidence.declared(name, "average"):
-        means, _ = samples_of_members([ensemble.members for ensemble in declared], evidence.methods(sigma))
+        means, _ = samples_of_members(
+            [ensemble.members for ensemble in declared], evidence.methods(sigma)
+        )
         yield _against("EsbRS beats the mean of its members", sigma, name, average, means)
         methods = sorted({method for method, _ in declared[0].members})
         for method in methods if len(methods) > 1 else []:
             single = f"{method} x{len(declared[0].members)}"
             other = evidence.ensemble(single, "average", sigma)
-            yield _against("mixed beats single-method", sigma, f"{name} against {single}", average, other)
+            yield _against(
+                "mixed beats single-method", sigma, f"{name} against {single}", average, other
+            )
     if optimal := evidence.ensemble(name, "optimal", sigma):
         yield _against("optimal weights beat equal ones", sigma, name, optimal, average)
 
 
-def _against(claim: str, sigma: Any, subject: str, first: Sample | None, second: Sample | None) -> Comparison:
+def _against(
+    claim: str, sigma: Any, subject: str, first: Sample | None, second: Sample | None
+) -> Comparison:
     return Comparison(claim, sigma, subject, estimate(first, second) if first and second else None)
 
 
@@ -321,4 +405,6 @@ def _count(verdicts: Mapping[str, int], verdict: str) -> str:
     '27 (19 images only)'
     """
     images_only = verdicts.get(f"{verdict}, images only", 0)
-    return f"{verdicts.get(verdict, 0) + images_only}" + f" ({images_only} images only)" * bool(images_only)
+    return f"{verdicts.get(verdict, 0) + images_only}" + f" ({images_only} images only)" * bool(
+        images_only
+    )

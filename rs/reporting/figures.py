@@ -1,8 +1,8 @@
 """The pictures of a study: certified accuracy, and ACR by time, members and cost.
 
-A training method has one colour and one dash in every picture, and a mixture of several is black. Drawn without pyplot,
-so nothing depends on a display or on what was drawn before, and saved without dates, so the same numbers give the same
-bytes.
+A training method has one colour and one dash in every picture, and a mixture of several is black.
+Drawn without pyplot, so nothing depends on a display or on what was drawn before, and saved without
+dates, so the same numbers give the same bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ COLOURS = {
     "hard-drop": "#882255",
     "cat-rs": "#332288",
 }
-"""Of the methods, the same in every picture: those of Okabe and Ito (2008), grey, and two of Paul Tol's."""
+"""Of the methods, the same in every picture: those of Okabe and Ito (2008), grey, and two of Paul
+Tol's.
+"""
 
 MIXED = "#000000"
 """The colour of what is made of several training methods."""
@@ -53,7 +55,12 @@ WIDTH, WIDTH_ALONE = 3.8, 5.6
 """Inches of a panel, beside others and alone: a legend beside a single panel can be long."""
 
 LABEL_POINTS = 8
-LEGEND: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "frameon": False, "handlelength": 3.5}
+LEGEND: dict[str, Any] = {
+    "loc": "upper left",
+    "bbox_to_anchor": (1.02, 1.0),
+    "frameon": False,
+    "handlelength": 3.5,
+}
 LEGEND_WIDTH = 1.9
 """Inches to the right of the panels for their legends."""
 
@@ -68,15 +75,19 @@ class Limit:
     alpha: float
 
     def radius(self, sigma: float) -> float:
-        """Return the largest radius that there can be at a noise level: all draws vote for one class."""
+        """Return the largest radius that there can be at a noise level: all draws vote for one
+        class.
+        """
         return cap(self.n, self.alpha, sigma)
 
     @property
     def text(self) -> str:
         """What the dotted line of a picture is."""
         return (
-            f"Dotted: where all n = {self.n:,} draws vote for one class; at α = {self.alpha:g} no larger radius can "
-            f"be certified than Φ⁻¹(α^(1/n)) σ = {self.radius(1.0):.2f} σ, however sure a classifier is. More draws "
+            f"Dotted: where all n = {self.n:,} draws vote for one class; at α = {self.alpha:g} no "
+            "larger radius can "
+            f"be certified than Φ⁻¹(α^(1/n)) σ = {self.radius(1.0):.2f} σ, however sure a "
+            "classifier is. More draws "
             "move it."
         )
 
@@ -84,12 +95,14 @@ class Limit:
 def draw_certified_accuracy(
     curves: pd.DataFrame, limit: Limit | None = None, gains: pd.DataFrame | None = None
 ) -> Figure:
-    """Draw certified accuracy against radius of single models, one column per noise level, and what ensembles add.
+    """Draw certified accuracy against radius of single models, one column per noise level, and what
+    ensembles add.
 
     Args:
         curves: Columns ``sigma method members radius accuracy``.
         limit: Of the draws, where it is known: drawn as a dotted line.
-        gains: Columns ``sigma method single radius gain error_images error``, of ensembles less a single model.
+        gains: Columns ``sigma method single radius gain error_images error``, of ensembles less a
+            single model.
     """
     sigmas, singles = list(dict.fromkeys(curves["sigma"])), curves[curves["members"] == 1]
     ensembles = gains is not None and not gains.empty
@@ -97,7 +110,9 @@ def draw_certified_accuracy(
     styles = _styles(singles["method"])
     for axis, sigma in zip(grid[0], sigmas, strict=True):
         for name, line in _by(singles, sigma, "method"):
-            axis.plot(line["radius"], line["accuracy"], drawstyle="steps-pre", label=name, **styles[name])
+            axis.plot(
+                line["radius"], line["accuracy"], drawstyle="steps-pre", label=name, **styles[name]
+            )
         _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
     if gains is not None and ensembles:
         _draw_gains(grid[1], sigmas, gains)
@@ -105,7 +120,11 @@ def draw_certified_accuracy(
     for (row, column), axis in np.ndenumerate(grid):
         axis.set_visible(axis.has_data())
         sigma = sigmas[column]
-        last = limit.radius(sigma) if limit else float(curves[curves["sigma"] == sigma]["radius"].max())
+        last = (
+            limit.radius(sigma)
+            if limit
+            else float(curves[curves["sigma"] == sigma]["radius"].max())
+        )
         axis.set_xlim(0, 1.05 * last)
         if limit:
             label = "_" if row else "largest possible"
@@ -113,11 +132,15 @@ def draw_certified_accuracy(
     grid[0, 0].set_ylabel("single models")
     grid[0, 0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(singles["accuracy"].max()) + 0.2)))
     figure.supylabel("certified accuracy", fontsize=10)
-    return _finished(figure, grid, (ERROR_BARS if ensembles else "") + (limit.text if limit else ""))
+    return _finished(
+        figure, grid, (ERROR_BARS if ensembles else "") + (limit.text if limit else "")
+    )
 
 
 def _draw_gains(axes: Iterable[Axes], sigmas: Iterable[float], gains: pd.DataFrame) -> None:
-    """Draw the differences of certified accuracy between ensembles and a single model, one panel per noise level."""
+    """Draw the differences of certified accuracy between ensembles and a single model, one panel
+    per noise level.
+    """
     styles = _styles(gains["method"])
     for axis, sigma in zip(axes, sigmas, strict=True):
         for turn, (name, line) in enumerate(_by(gains, sigma, "method")):
@@ -130,11 +153,12 @@ def _draw_gains(axes: Iterable[Axes], sigmas: Iterable[float], gains: pd.DataFra
 
 
 def draw_acr_over_time(history: pd.DataFrame) -> Figure:
-    """Draw the best ACR so far against training time, one panel per noise level, one line per method.
+    """Draw the best ACR so far against training time, one panel per noise level, one line per
+    method.
 
     Args:
-        history: Columns ``method sigma seconds acr error``, in the order of time; ``acr`` is the best so far, and
-            ``error`` its standard error over training seeds, NaN of a single one.
+        history: Columns ``method sigma seconds acr error``, in the order of time; ``acr`` is the
+            best so far, and ``error`` its standard error over training seeds, NaN of a single one.
     """
     sigmas, styles = list(dict.fromkeys(history["sigma"])), _styles(history["method"])
     figure, grid = _grid(1, len(sigmas), height=4.0)
@@ -142,7 +166,13 @@ def draw_acr_over_time(history: pd.DataFrame) -> Figure:
         for name, line in _by(history, sigma, "method"):
             points = line["seconds"], line["acr"], line["error"]
             axis.errorbar(
-                *points, drawstyle="steps-post", marker="o", ms=3.5, elinewidth=1.0, label=name, **styles[name]
+                *points,
+                drawstyle="steps-post",
+                marker="o",
+                ms=3.5,
+                elinewidth=1.0,
+                label=name,
+                **styles[name],
             )
         _decorate(axis, f"σ = {sigma}", "training time (seconds)")
         axis.set_xlim(left=0)
@@ -152,10 +182,11 @@ def draw_acr_over_time(history: pd.DataFrame) -> Figure:
 
 
 def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
-    """Draw by the number of members what ensembles add to their best member, and below it to their members' mean.
+    """Draw by the number of members what ensembles add to their best member, and below it to their
+    members' mean.
 
-    Every kind of ensemble is a mark with the larger one of its standard errors, and the line runs through the mean of
-    those of one size.
+    Every kind of ensemble is a mark with the larger one of its standard errors, and the line runs
+    through the mean of those of one size.
 
     Args:
         frame: Of ``rs.reporting.tables.ensemble_tables.sizes``.
@@ -167,10 +198,21 @@ def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
     for (row, value), (column, sigma) in product(enumerate(errors), enumerate(sigmas)):
         axis = grid[row, column]
         for kind, points in _by(frame, sigma, "kind"):
-            shift = 0.05 * (list(styles).index(kind) - (len(styles) - 1) / 2)  # keeps error bars of one size apart
-            means, look = points.groupby("members")[value].mean(), {"color": styles[kind]["color"], "elinewidth": 1.0}
+            shift = 0.05 * (
+                list(styles).index(kind) - (len(styles) - 1) / 2
+            )  # keeps error bars of one size apart
+            means, look = (
+                points.groupby("members")[value].mean(),
+                {"color": styles[kind]["color"], "elinewidth": 1.0},
+            )
             axis.plot(means.index + shift, means, label=kind, **styles[kind])
-            axis.errorbar(points["members"] + shift, points[value], errors[value][points.index], fmt="o", **look)
+            axis.errorbar(
+                points["members"] + shift,
+                points[value],
+                errors[value][points.index],
+                fmt="o",
+                **look,
+            )
         _decorate(axis, f"σ = {sigma}", "number of members")
         axis.set_xticks(sorted(set(frame["members"])))
         _mark_zero(axis)
@@ -180,9 +222,11 @@ def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
 
 
 def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
-    """Draw what ensembles add to the ACR of one model that draws more often, at equal evaluations, by noise level.
+    """Draw what ensembles add to the ACR of one model that draws more often, at equal evaluations,
+    by noise level.
 
-    A line is of the best ensemble of its kind, less the best single model of its methods; a mixture is black.
+    A line is of the best ensemble of its kind, less the best single model of its methods; a mixture
+    is black.
 
     Args:
         frame: Of ``rs.reporting.tables.ensemble_tables.equal_cost``.
@@ -202,19 +246,30 @@ def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
             axis.xaxis.set_minor_formatter(NullFormatter())
         _mark_zero(axis)
     grid[0, 0].set_ylabel("ACR less a single model's")
-    figure.suptitle("Below 0, one model with more draws has a larger ACR than ensembles of that cost", fontsize=11)
-    return _finished(figure, grid, f"{ERROR_BARS}The best ensemble of its kind, less the best model of its methods.")
+    figure.suptitle(
+        "Below 0, one model with more draws has a larger ACR than ensembles of that cost",
+        fontsize=11,
+    )
+    return _finished(
+        figure,
+        grid,
+        f"{ERROR_BARS}The best ensemble of its kind, less the best model of its methods.",
+    )
 
 
 def _by(frame: pd.DataFrame, sigma: float, name: str) -> Iterable[tuple[str, pd.DataFrame]]:
     """Return the rows of a noise level by the values of a column, in the order of these."""
-    return cast("Iterable[tuple[str, pd.DataFrame]]", frame[frame["sigma"] == sigma].groupby(name, sort=False))
+    return cast(
+        "Iterable[tuple[str, pd.DataFrame]]",
+        frame[frame["sigma"] == sigma].groupby(name, sort=False),
+    )
 
 
 def _grid(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure, Any]:
     """Return a figure of panels ``height`` inches high, and these (rows, columns)."""
     figure = Figure(
-        figsize=((WIDTH if columns > 1 else WIDTH_ALONE) * columns, height * rows + 0.5), layout="constrained"
+        figsize=((WIDTH if columns > 1 else WIDTH_ALONE) * columns, height * rows + 0.5),
+        layout="constrained",
     )
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
@@ -223,8 +278,8 @@ def _grid(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure,
 def _styles(methods: Iterable[str]) -> Styles:
     """Return colour, dash and width of the line of each method, ensemble or kind of ensembles.
 
-    A method has its own; an ensemble of one method has that method's colour, a mixture is black, and what is none of
-    the known methods takes a spare colour.
+    A method has its own; an ensemble of one method has that method's colour, a mixture is black,
+    and what is none of the known methods takes a spare colour.
     """
     spare, dashes = cycle(SPARE), cycle([*PATTERNS[len(DASHES) :], *DASHES.values()])
     styles: Styles = {}
@@ -232,7 +287,11 @@ def _styles(methods: Iterable[str]) -> Styles:
         method, *others = {part.split()[0] for part in name.split(" + ")}
         colour = MIXED if others else COLOURS.get(method) or next(spare)
         dash = DASHES[name] if name in DASHES else next(dashes)
-        styles[name] = {"color": colour, "linestyle": dash, "linewidth": 2.0 if name == "advmacer" else 1.5}
+        styles[name] = {
+            "color": colour,
+            "linestyle": dash,
+            "linewidth": 2.0 if name == "advmacer" else 1.5,
+        }
     return styles
 
 
@@ -245,7 +304,13 @@ def _finished(figure: Figure, grid: Any, note: str) -> Figure:
             named = [name.replace(" + ", "\n+ ") for name in lines]
             row[-1].legend(lines.values(), named, fontsize=LABEL_POINTS, **LEGEND)
     figure.set_figwidth(figure.get_figwidth() + LEGEND_WIDTH)
-    figure.supxlabel(fill(note, int(14.5 * figure.get_figwidth())), fontsize=8, color="#444444", x=0.02, ha="left")
+    figure.supxlabel(
+        fill(note, int(14.5 * figure.get_figwidth())),
+        fontsize=8,
+        color="#444444",
+        x=0.02,
+        ha="left",
+    )
     return figure
 
 

@@ -1,4 +1,5 @@
-"""Reading what a study has on disk: certificate rows, training logs, and the theory of ensembles in numbers.
+"""Reading what a study has on disk: certificate rows, training logs, and the theory of ensembles in
+numbers.
 
 ``rs.study.layout`` says where it lies.
 """
@@ -31,16 +32,20 @@ from rs.study.layout import ALONE_FILE, GridCell, pool_file, pool_rows, pool_tar
 class StudyFiles:
     """What the parameters declare for a data set, and the folders that hold it.
 
-    Methods raise :class:`~rs.errors.InputError` if a file is damaged or, times excepted, missing; the message names
-    the command that makes it.
+    Methods raise :class:`~rs.errors.InputError` if a file is damaged or, times excepted, missing;
+    the message names the command that makes it.
     """
 
     values: dict[str, Any]  # the parameters
     dataset: str  # name of the recipe
     results: Path  # folder of certificate rows, by sigma
     weights: Path  # folder of ensemble weights, by sigma
-    logs: Path | None = None  # folder of training logs and wall times, by sigma; those of other rows do not count
-    epoch_seconds: Path | None = None  # table of seconds an epoch by method; default: as the trainings took
+    logs: Path | None = (
+        None  # folder of training logs and wall times, by sigma; those of other rows do not count
+    )
+    epoch_seconds: Path | None = (
+        None  # table of seconds an epoch by method; default: as the trainings took
+    )
 
     @cached_property
     def settings(self) -> ReportSettings:
@@ -81,12 +86,22 @@ class StudyFiles:
 
     def read_ensembles(self) -> list[Result]:
         """Read every ensemble by noise level."""
-        return [self.read_ensemble(ensemble, sigma) for sigma in self.sigmas for ensemble in self.ensembles]
+        return [
+            self.read_ensemble(ensemble, sigma)
+            for sigma in self.sigmas
+            for ensemble in self.ensembles
+        ]
 
     def read_model(self, cell: GridCell) -> Result:
-        """Read the rows of a cell, their sidecar, and the seconds its training took, if they are known."""
-        rows, sidecar = read_study_rows(cell.rows(self.results), cell.sigma, cell.command("certify"))
-        self._check_name(cell.rows(self.results), sidecar, f"{cell.sigma}/{cell.method}/{cell.seed}")
+        """Read the rows of a cell, their sidecar, and the seconds its training took, if they are
+        known.
+        """
+        rows, sidecar = read_study_rows(
+            cell.rows(self.results), cell.sigma, cell.command("certify")
+        )
+        self._check_name(
+            cell.rows(self.results), sidecar, f"{cell.sigma}/{cell.method}/{cell.seed}"
+        )
         self._check_classifier(cell.rows(self.results), cell, sidecar.get("classifier"))
         timing = self._timing(cell)
         return Result(
@@ -105,7 +120,10 @@ class StudyFiles:
 
     def read_ensemble(self, ensemble: EnsembleDeclaration, sigma: Any) -> Result:
         """Read the rows of an ensemble and their sidecar."""
-        path, command = self.ensemble_rows(ensemble, sigma), self._command("certify_ensembles", sigma)
+        path, command = (
+            self.ensemble_rows(ensemble, sigma),
+            self._command("certify_ensembles", sigma),
+        )
         rows, sidecar = read_study_rows(path, sigma, command)
         self._check_name(path, sidecar, f"{sigma}/{ensemble.slug}.json")
         self._check_members(path, sigma, sidecar.get("members"))
@@ -113,7 +131,8 @@ class StudyFiles:
         scope = rows["scope"].iloc[0]
         if scope != ensemble.combination.scope:
             raise InputError(
-                f"{path} must be of scope {ensemble.combination.scope}, as the parameters say, got {scope}; "
+                f"{path} must be of scope {ensemble.combination.scope}, as the parameters say, got "
+                f"{scope}; "
                 f"run {command}"
             )
         return Result(
@@ -138,52 +157,73 @@ class StudyFiles:
         stated, wanted = str(sidecar.get("model")), f"{self.dataset}/{name}"
         if not f"/{stated}".endswith(f"/{wanted}"):
             raise InputError(
-                f"{path} must hold rows of {wanted}, but its sidecar says {stated}; put back the rows of its name"
+                f"{path} must hold rows of {wanted}, but its sidecar says {stated}; put back the "
+                "rows of its name"
             )
 
     def _check_classifier(self, path: Path, cell: GridCell, classifier: str | None) -> None:
-        """Check that a file is of the model of a cell that the sidecars of its rows name, in either folder."""
+        """Check that a file is of the model of a cell that the sidecars of its rows name, in either
+        folder.
+        """
         for further in (False, True):
             sidecar = sidecar_of(replace(cell, is_member_seed=further).rows(self.results))
             named = files.json_values(sidecar).get("classifier")
             if classifier and named and classifier != named:
                 raise InputError(
-                    f"{path} must be of the same {cell.method}, seed {cell.seed}, as {sidecar}, but that names model "
+                    f"{path} must be of the same {cell.method}, seed {cell.seed}, as {sidecar}, "
+                    "but that names model "
                     f"{named[:12]} and not {classifier[:12]}; make the older one again"
                 )
 
-    def _check_members(self, path: Path, sigma: Any, members: Iterable[Mapping[str, Any]] | None) -> None:
+    def _check_members(
+        self, path: Path, sigma: Any, members: Iterable[Mapping[str, Any]] | None
+    ) -> None:
         """Check that a file is of the models whose rows there are, if it names any."""
         for member in members or ():
             cell = GridCell(self.dataset, member["method"], sigma, member["seed"])
             self._check_classifier(path, cell, member["classifier"])
 
     def _check_weights(self, ensemble: EnsembleDeclaration, sigma: Any, used: str | None) -> None:
-        """Check that weights are of the models whose rows there are, and weights by image those of the rows."""
+        """Check that weights are of the models whose rows there are, and weights by image those of
+        the rows.
+        """
         path = pool_file(self.weights, sigma, f"{ensemble.slug}.json")
         self._check_members(path, sigma, files.json_values(path).get("members"))
         path = path.with_suffix(".tsv")
         if used and path.is_file() and files.sha256(path) != used:
             raise InputError(
-                f"{path} must be the weights that the rows of {ensemble.slug} were made with, but it has changed; run "
+                f"{path} must be the weights that the rows of {ensemble.slug} were made with, but "
+                "it has changed; run "
                 f"{self._command('certify_ensembles', sigma)}"
             )
 
     def _chosen(self, ensemble: EnsembleDeclaration, sigma: Any) -> dict[str, int] | None:
-        """Read how often weights have chosen members, like ``{"macer 1": 2}``; ``None`` if they do not choose."""
+        """Read how often weights have chosen members, like ``{"macer 1": 2}``; ``None`` if they do
+        not choose.
+        """
         number = ensemble.combination.chosen
         if number is None:
             return None
-        path, command = pool_file(self.weights, sigma, f"{ensemble.slug}.json"), self._command("weights", sigma)
+        path, command = (
+            pool_file(self.weights, sigma, f"{ensemble.slug}.json"),
+            self._command("weights", sigma),
+        )
         try:
             weights = files.read_json(_existing(path, command))["fitted"]["weights"]
             counts = [round(weight * number) for weight in weights]
         except (KeyError, TypeError) as error:
-            raise InputError(f"{path} must be an ensemble with its weights; run {command}") from error
-        return {f"{method} {seed}": n for n, (method, seed) in zip(counts, ensemble.members, strict=False) if n}
+            raise InputError(
+                f"{path} must be an ensemble with its weights; run {command}"
+            ) from error
+        return {
+            f"{method} {seed}": n
+            for n, (method, seed) in zip(counts, ensemble.members, strict=False)
+            if n
+        }
 
     def read_theory(self, name: str) -> pd.DataFrame:
-        """Read ``spreads`` or ``bounds`` of all noise levels, of which there is at least one; with a column ``sigma``.
+        """Read ``spreads`` or ``bounds`` of all noise levels, of which there is at least one; with
+        a column ``sigma``.
 
         Args:
             name: Of the file, without its ending.
@@ -191,15 +231,19 @@ class StudyFiles:
         frames = []
         for sigma in self.sigmas:
             path = pool_file(self.weights, sigma, f"{name}.csv")
-            frame = tsv.read_csv(path, ["ensemble", "images"], f"run {self._command('weights', sigma)}")
+            frame = tsv.read_csv(
+                path, ["ensemble", "images"], f"run {self._command('weights', sigma)}"
+            )
             frames.append(frame.assign(sigma=float(sigma)))
         return pd.concat(frames, ignore_index=True)
 
     def read_seconds(self, sigma: Any) -> dict[str, float]:
-        """Read seconds of a certificate of each classifier alone; with those of its weights, if images choose them.
+        """Read seconds of a certificate of each classifier alone; with those of its weights, if
+        images choose them.
 
         Returns:
-            By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member; those that are known.
+            By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member; those that are
+            known.
         """
         seconds, solving = {}, math.nan
         for row in self._measured(sigma, ALONE_FILE, "certify_ensembles"):
@@ -211,7 +255,11 @@ class StudyFiles:
                 solving = row["seconds"]
         for ensemble in self.ensembles:
             if ensemble.slug in seconds:
-                extra = len(ensemble.members) * solving if ensemble.combination.scope == "per-image" else 0.0
+                extra = (
+                    len(ensemble.members) * solving
+                    if ensemble.combination.scope == "per-image"
+                    else 0.0
+                )
                 kind = self.label(ensemble).replace(ensemble.name, kind_of(ensemble.members), 1)
                 seconds[kind] = seconds.pop(ensemble.slug) + extra
         return {kind: value for kind, value in seconds.items() if not math.isnan(value)}
@@ -220,48 +268,73 @@ class StudyFiles:
         """Read the best ACR so far at each evaluated epoch, mean over the seeds.
 
         Returns:
-            Columns ``method sigma epoch seconds acr error``, the last one the standard error over the seeds, NaN of a
-            single one; no line for a run that was never evaluated.
+            Columns ``method sigma epoch seconds acr error``, the last one the standard error over
+            the seeds, NaN of a single one; no line for a run that was never evaluated.
         """
         runs = []
         for cell in self.cells:
             timing = self._timing(cell)
             if self.logs is None or timing is None:
                 continue
-            history = tsv.read_csv(cell.log(self.logs, "history.csv"), ["epoch", "acr"], f"run {cell.command('train')}")
+            history = tsv.read_csv(
+                cell.log(self.logs, "history.csv"), ["epoch", "acr"], f"run {cell.command('train')}"
+            )
             run = history.dropna(subset="acr").merge(timing, on="epoch")
-            run = run.assign(method=cell.method, sigma=float(cell.sigma), seconds=run["total"], acr=run["acr"].cummax())
+            run = run.assign(
+                method=cell.method,
+                sigma=float(cell.sigma),
+                seconds=run["total"],
+                acr=run["acr"].cummax(),
+            )
             runs.append(run[["method", "sigma", "epoch", "seconds", "acr"]])
         if not runs:
-            raise InputError(f"{self.logs} must have logs of these trainings, but has none; train some cells again")
-        epochs = pd.concat(runs, ignore_index=True).groupby(["method", "sigma", "epoch"], sort=False, as_index=False)
+            raise InputError(
+                f"{self.logs} must have logs of these trainings, but has none; train some cells "
+                "again"
+            )
+        epochs = pd.concat(runs, ignore_index=True).groupby(
+            ["method", "sigma", "epoch"], sort=False, as_index=False
+        )
         return epochs.agg(seconds=("seconds", "mean"), acr=("acr", "mean"), error=("acr", "sem"))
 
     def read_epoch_seconds(self, cell: GridCell) -> pd.Series | None:
-        """Read the training seconds of every epoch of a cell, if they are known; those of its start do not count."""
+        """Read the training seconds of every epoch of a cell, if they are known; those of its start
+        do not count.
+        """
         timing = self._timing(cell)
-        return None if timing is None else timing["seconds"].diff().fillna(timing["seconds"].iloc[0])
+        return (
+            None if timing is None else timing["seconds"].diff().fillna(timing["seconds"].iloc[0])
+        )
 
     def _timing(self, cell: GridCell) -> pd.DataFrame | None:
-        """Return the training seconds up to the end of each epoch, if they are of the model whose rows there are.
+        """Return the training seconds up to the end of each epoch, if they are of the model whose
+        rows there are.
 
         Returns:
-            Columns ``epoch seconds total``; the last one includes the seconds of the start, if the cell has one.
+            Columns ``epoch seconds total``; the last one includes the seconds of the start, if the
+            cell has one.
         """
         path = self.logs and cell.log(self.logs, "provenance.json")
         if self.logs is None or path is None or not path.is_file():
             return None
-        trained, certified = files.json_values(path), files.json_values(sidecar_of(cell.rows(self.results)))
+        trained, certified = (
+            files.json_values(path),
+            files.json_values(sidecar_of(cell.rows(self.results))),
+        )
         if trained.get("classifier") != certified.get("classifier"):
             return None
         command = cell.command("train")
         timing = self._read_timing(cell, self.logs, command)
         if cell.start is None:
             return timing.assign(total=timing["seconds"])
-        if not cell.start.log(self.logs, "timing.csv").is_file():  # DVC took the start from its cache
+        if not cell.start.log(
+            self.logs, "timing.csv"
+        ).is_file():  # DVC took the start from its cache
             return None
         start = self._read_timing(cell.start, self.logs, command)
-        if len(start) != load_section(self.values, "warm_start", WarmStart).epochs:  # times of another start
+        if (
+            len(start) != load_section(self.values, "warm_start", WarmStart).epochs
+        ):  # times of another start
             return None
         return timing.assign(total=timing["seconds"] + start["seconds"].iloc[-1])
 
@@ -270,7 +343,9 @@ class StudyFiles:
         timing = tsv.read_csv(cell.log(logs, "timing.csv"), ["epoch", "seconds"], f"run {command}")
         if self.epoch_seconds is None:
             return timing
-        return timing.assign(seconds=timing["epoch"] * self._measured_seconds(self.epoch_seconds)[cell.method])
+        return timing.assign(
+            seconds=timing["epoch"] * self._measured_seconds(self.epoch_seconds)[cell.method]
+        )
 
     def _measured_seconds(self, path: Path) -> dict[str, float]:
         """Read the seconds of an epoch of every method of the grid."""
@@ -278,9 +353,12 @@ class StudyFiles:
         table = tsv.read_csv(path, ["method", "seconds"], f"run {command}")
         seconds = dict(zip(table["method"], table["seconds"].astype(float), strict=True))
         methods = {cell.method for cell in with_starts(self.cells)}
-        if not methods <= seconds.keys() or not all(0 < value < math.inf for value in seconds.values()):
+        if not methods <= seconds.keys() or not all(
+            0 < value < math.inf for value in seconds.values()
+        ):
             raise InputError(
-                f"{path} must have positive seconds of every method of the grid, got {seconds}; run {command}"
+                f"{path} must have positive seconds of every method of the grid, got {seconds}; "
+                f"run {command}"
             )
         return seconds
 
@@ -289,7 +367,9 @@ class StudyFiles:
         path = self.logs and pool_file(self.logs, sigma, name)
         if path is None or not path.is_file():
             return []
-        table = tsv.read_csv(path, ["seconds"], f"run {self._command(stage, sigma)} --force", empty=True)
+        table = tsv.read_csv(
+            path, ["seconds"], f"run {self._command(stage, sigma)} --force", empty=True
+        )
         return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
     def _command(self, stage: str, sigma: Any) -> str:
@@ -297,7 +377,8 @@ class StudyFiles:
 
 
 def read_study_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Read rows and their sidecar, after checking that they are of each other and of this noise level.
+    """Read rows and their sidecar, after checking that they are of each other and of this noise
+    level.
 
     Raises:
         InputError: If not; ``command`` makes them.
@@ -311,7 +392,9 @@ def read_study_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame,
 
 
 def _source(sidecar: dict[str, Any], pool: bool) -> dict[str, Any]:
-    """Return what a sidecar says of what its rows share with those of the study; code by the stage that made them."""
+    """Return what a sidecar says of what its rows share with those of the study; code by the stage
+    that made them.
+    """
     stated = {CODES[pool]: sidecar.get("code")} | {key: sidecar.get(key) for key in MUST_AGREE}
     return {key: value for key, value in stated.items() if value is not None}
 

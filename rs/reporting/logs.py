@@ -1,4 +1,6 @@
-"""Sidecars of rows, and files that belong to no study: rows of this project and logs of other programs."""
+"""Sidecars of rows, and files that belong to no study: rows of this project and logs of other
+programs.
+"""
 
 from __future__ import annotations
 
@@ -77,13 +79,17 @@ def read_alone(path: Path, **known: float | None) -> Result:
 def read_several_alone(paths: Sequence[Path], **stated: float | None) -> list[Result]:
     """Read row files that belong to no study, as :func:`read_alone`.
 
-    Each is named after its file, and the folders below the one that all share, without ``.tsv`` if names then differ.
+    Each is named after its file, and the folders below the one that all share, without ``.tsv`` if
+    names then differ.
     """
     shared = os.path.commonpath([path.absolute().parent for path in paths])
     full = [str(path.absolute().relative_to(shared)) for path in paths]
     short = [name.removesuffix(".tsv") for name in full]
     names = short if len({*short}) == len({*full}) else full
-    return [replace(read_alone(path, **stated), name=name) for name, path in zip(names, paths, strict=True)]
+    return [
+        replace(read_alone(path, **stated), name=name)
+        for name, path in zip(names, paths, strict=True)
+    ]
 
 
 def check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> None:
@@ -97,16 +103,23 @@ def check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> 
             raise InputError(f"{path} has {name} {inside:g} but its sidecar {beside}; {remedy}")
     scope = rows["scope"].iloc[0]
     if sidecar.get("scope") != scope:
-        raise InputError(f"{path} has scope {scope} but its sidecar {sidecar.get('scope')}; {remedy}")
+        raise InputError(
+            f"{path} has scope {scope} but its sidecar {sidecar.get('scope')}; {remedy}"
+        )
     subset, size, share = subset_of(sidecar), sidecar.get("split_size"), sidecar.get(SHARE, "1/1")
     if "subset" in sidecar and not is_subset(rows["idx"].tolist(), subset, size, share):
         some = f"{subset} of {size}" if size else subset
-        raise InputError(f"{path} must be of the images {some}, as its sidecar says, but is of others; {remedy}")
+        raise InputError(
+            f"{path} must be of the images {some}, as its sidecar says, but is of others; {remedy}"
+        )
     _, voted, _ = votes_of(pd.concat([rows["counts0"], rows["counts"]]))
-    classes = max(rows["label"].max() + 1, voted.max(initial=-1) + (scope != SET_SCOPE))  # the last one: for no class
+    classes = max(
+        rows["label"].max() + 1, voted.max(initial=-1) + (scope != SET_SCOPE)
+    )  # the last one: for no class
     if sidecar.get("classes", classes) < classes:
         raise InputError(
-            f"{path} has labels or votes of {classes} classes but its sidecar {sidecar['classes']}; {remedy}"
+            f"{path} has labels or votes of {classes} classes but its sidecar "
+            f"{sidecar['classes']}; {remedy}"
         )
 
 

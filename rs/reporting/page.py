@@ -1,8 +1,9 @@
-"""The report as one page that recomputes: votes, commands and provenance of every result, in a file of its own.
+"""The report as one page that recomputes: votes, commands and provenance of every result, in a file
+of its own.
 
-The files in the folder ``web`` beside this one are its program. Vega-Lite comes from the package vl-convert-python.
-Nothing in the page asks for anything outside it. Its bytes depend on rows, sidecars, parameters and, where it is given
-them, the test images alone.
+The files in the folder ``web`` beside this one are its program. Vega-Lite comes from the package
+vl-convert-python. Nothing in the page asks for anything outside it. Its bytes depend on rows,
+sidecars, parameters and, where it is given them, the test images alone.
 """
 
 from __future__ import annotations
@@ -34,15 +35,27 @@ from rs.study.layout import pool_rows, pool_target
 WEB = Path(__file__).with_name("web")
 
 LIMIT = 5_000_000
-"""Bytes of a page at most: where votes are too many, the page has those of half of the images, or of a quarter, ..."""
+"""Bytes of a page at most: where votes are too many, the page has those of half of the images, or
+of a quarter, ...
+"""
 
-POLICY = (
-    "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+POLICY = "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+"""What the page may do: run programs of these hashes, which evaluate no text as code, style itself,
+and show pictures that it holds.
+"""
+
+SIDECAR = (
+    "code",
+    "versions",
+    "device",
+    "precision",
+    "engine",
+    "arithmetic",
+    "outputs",
+    "seed",
+    "subset",
+    "images",
 )
-"""What the page may do: run programs of these hashes, which evaluate no text as code, style itself, and show pictures
-that it holds."""
-
-SIDECAR = ("code", "versions", "device", "precision", "engine", "arithmetic", "outputs", "seed", "subset", "images")
 """What the page tells of the sidecar of rows."""
 
 Record = dict[str, Any]
@@ -53,7 +66,10 @@ Origins = Mapping[Any, Record]
 
 
 def study_page(
-    groups: Groups, study: StudyFiles, pictures: Pictures | None = None, claims: Sequence[Sequence[str]] = ()
+    groups: Groups,
+    study: StudyFiles,
+    pictures: Pictures | None = None,
+    claims: Sequence[Sequence[str]] = (),
 ) -> bytes | None:
     """Return the page of a study; ``None`` if no rows hold their votes.
 
@@ -92,36 +108,61 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
         if not (has_votes(result) and metrics.has_labels(result.rows)):
             mode = metrics.mode_of(result.rows)
             lacking = "votes" if metrics.has_labels(result.rows) else "labels"
-            got = f"has no {lacking}; rs show reads it" if mode == "certify" else f"is of mode {mode}; rs show reads it"
-            raise InputError(f"{path} must have labels and all votes of one classifier to be reported, but it {got}")
+            got = (
+                f"has no {lacking}; rs show reads it"
+                if mode == "certify"
+                else f"is of mode {mode}; rs show reads it"
+            )
+            raise InputError(
+                f"{path} must have labels and all votes of one classifier to be reported, but it "
+                f"{got}"
+            )
         classes = None if result.scope == SET_SCOPE else result.sidecar.get("classes")
-        groups.setdefault(result.sigma, {})[result.name] = Group((replace(result, classes=classes),))
+        groups.setdefault(result.sigma, {})[result.name] = Group(
+            (replace(result, classes=classes),)
+        )
         origins[_key(result)] = {"file": str(path), "command": f"rs show {path}", "parameters": {}}
     terms = [result.terms for result in results_of(groups)]
-    metrics.check_comparable([each._replace(budget=each.budget | {"sigma": 0.0}) for each in terms])  # of any sigma
+    metrics.check_comparable(
+        [each._replace(budget=each.budget | {"sigma": 0.0}) for each in terms]
+    )  # of any sigma
     dataset = results_of(groups)[0].sidecar.get("dataset", "images")
     about = {"dataset": dataset, "combination": "", "remarks": [], "claims": []}
     return _page(groups, about, "", origins, pictures)
 
 
-def _page(groups: Groups, about: Record, reference: str, origins: Origins, pictures: Pictures | None) -> bytes:
+def _page(
+    groups: Groups, about: Record, reference: str, origins: Origins, pictures: Pictures | None
+) -> bytes:
     """Return a page of as many images as it has room for."""
     images = min(len(result.rows) for result in results_of(groups))
-    while len(content := _html(about | _data(groups, about, reference, origins, pictures, images))) > LIMIT:
+    while (
+        len(content := _html(about | _data(groups, about, reference, origins, pictures, images)))
+        > LIMIT
+    ):
         if images <= 2:
             break
         images //= 2
     return content
 
 
-# ----------------------------------------------------------------------------------------------------- data
+# -----------------------------------------------------------------------------------------------------
+# data
 
 
 def _data(
-    groups: Groups, about: Record, default_reference: str, origins: Origins, pictures: Pictures | None, images: int
+    groups: Groups,
+    about: Record,
+    default_reference: str,
+    origins: Origins,
+    pictures: Pictures | None,
+    images: int,
 ) -> Record:
     results = results_of(groups)
-    n0, n, alpha = (metrics.common_budget([result.terms for result in results], name) for name in ("n0", "n", "alpha"))
+    n0, n, alpha = (
+        metrics.common_budget([result.terms for result in results], name)
+        for name in ("n0", "n", "alpha")
+    )
     provenances: list[Record] = []
     for result in results:
         if (provenance := _provenance(result)) not in provenances:
@@ -141,7 +182,10 @@ def _data(
         "n": int(n),
         "alpha": alpha,
         "colours": COLOURS,
-        "dashes": {name: [] if dash == "-" else [2 * part for part in dash[1]] for name, dash in DASHES.items()},
+        "dashes": {
+            name: [] if dash == "-" else [2 * part for part in dash[1]]
+            for name, dash in DASHES.items()
+        },
         "levels": levels,
         "provenance": provenances,
         "classes": pictures and pictures.classes,
@@ -158,14 +202,20 @@ def _check_images(provenances: Sequence[Record], pictures: Pictures) -> None:
     for images in {provenance["images"] for provenance in provenances if "images" in provenance}:
         if images != pictures.fingerprint:
             raise InputError(
-                f"--data or --images must hold the test images that the rows are of, {images[:12]}, got "
+                "--data or --images must hold the test images that the rows are of, "
+                f"{images[:12]}, got "
                 f"{pictures.fingerprint[:12]}; give what was certified, converted in the same way, "
                 "with --classes in the order of the model"
             )
 
 
 def _level(
-    methods: Mapping[str, Group], combination: str, origins: Origins, provenances: list[Record], images: int, draws: int
+    methods: Mapping[str, Group],
+    combination: str,
+    origins: Origins,
+    provenances: list[Record],
+    images: int,
+    draws: int,
 ) -> Record:
     """Return the results and groups of a noise level."""
     results = [result for group in methods.values() for result in group.results]
@@ -179,9 +229,12 @@ def _level(
         "width": width,
         "votes": packed([vote_columns(frame, draws) for frame in frames], width),
         "results": [
-            _result(result, origins) | {"provenance": provenances.index(_provenance(result))} for result in results
+            _result(result, origins) | {"provenance": provenances.index(_provenance(result))}
+            for result in results
         ],
-        "groups": [_group(group, methods, combination, singles, numbers) for group in methods.values()],
+        "groups": [
+            _group(group, methods, combination, singles, numbers) for group in methods.values()
+        ],
     }
 
 
@@ -194,7 +247,9 @@ def _result(result: Result, origins: Origins) -> Record:
         "evaluations": result.members_per_draw,
     }
     # votes for no class have the number after those of the classes
-    return record | {"undecided": result.sidecar.get("classes")} if result.scope == "set" else record
+    return (
+        record | {"undecided": result.sidecar.get("classes")} if result.scope == "set" else record
+    )
 
 
 def _group(
@@ -228,7 +283,8 @@ def _group(
     }
 
 
-# -------------------------------------------------------------------------------------------------- origins
+# --------------------------------------------------------------------------------------------------
+# origins
 
 
 def _key(result: Result) -> tuple[str, float, int | None, tuple[tuple[str, int], ...]]:
@@ -247,8 +303,12 @@ def _origins(study: StudyFiles) -> Iterator[tuple[Any, Record]]:
             {
                 "file": file,
                 "target": cell.target("certify"),
-                "command": pool_command(study.dataset, cell.sigma) if cell.is_member_seed else alone,
-                "parameters": grid.configuration(study.values, study.dataset, cell.method, float(cell.sigma)),
+                "command": pool_command(study.dataset, cell.sigma)
+                if cell.is_member_seed
+                else alone,
+                "parameters": grid.configuration(
+                    study.values, study.dataset, cell.method, float(cell.sigma)
+                ),
             },
         )
     for sigma, ensemble in product(study.sigmas, study.ensembles):
@@ -267,17 +327,23 @@ def pool_command(dataset: str, sigma: Any) -> str:
     """Return the command that certifies further seeds and ensembles of a noise level."""
     cell = f"{dataset}/{sigma}"
     return (
-        f"python -m stages.certify_ensembles {dataset} --ensembles ensembles/{cell} --weights weights/{cell} "
+        f"python -m stages.certify_ensembles {dataset} --ensembles ensembles/{cell} --weights "
+        f"weights/{cell} "
         f"--data data/{dataset} --out results/{cell}/pool --times logs/{cell}"
     )
 
 
-# ----------------------------------------------------------------------------------------------------- HTML
+# -----------------------------------------------------------------------------------------------------
+# HTML
 
 
 def _html(data: Record) -> bytes:
     """Return the page, which forbids itself every request and every program that is not its own."""
-    scripts = {"LIBRARY": vega_embed(), "STATISTICS": _text("statistics.js"), "PAGE": _text("page.js")}
+    scripts = {
+        "LIBRARY": vega_embed(),
+        "STATISTICS": _text("statistics.js"),
+        "PAGE": _text("page.js"),
+    }
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts.values()]
     sources = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     parts = {name: f"<script>{script}</script>" for name, script in scripts.items()} | {
@@ -285,7 +351,9 @@ def _html(data: Record) -> bytes:
         "STYLE": _text("page.css"),
         "LICENCES": html.escape(_text("licences.txt")),
         "TITLE": html.escape(data["dataset"]),
-        "DATA": json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        "DATA": json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).replace(
+            "<", "\\u003c"
+        ),
     }
     return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], _text("page.html")).encode()
 

@@ -30,13 +30,20 @@ COLUMNS = 50
 """Images in a line of the sheet of all images."""
 
 MAX_SHEET = 1_000_000
-"""Characters of the sheet at most: a PNG, or if that is too large a JPEG; of half of the images, a quarter, ..."""
+"""Characters of the sheet at most: a PNG, or if that is too large a JPEG; of half of the images, a
+quarter, ...
+"""
 
 
 def has_votes(result: Result) -> bool:
-    """Return whether rows hold the votes of a fixed number of draws; a log, whose n may be NaN, does not."""
+    """Return whether rows hold the votes of a fixed number of draws; a log, whose n may be NaN,
+    does not.
+    """
     rows = result.rows
-    return metrics.mode_of(rows) == "certify" and not ((rows["counts"] == "-") & (rows["n"] != 0)).any()
+    return (
+        metrics.mode_of(rows) == "certify"
+        and not ((rows["counts"] == "-") & (rows["n"] != 0)).any()
+    )
 
 
 def vote_columns(rows: Any, draws: int) -> NDArray[np.int64]:
@@ -46,9 +53,10 @@ def vote_columns(rows: Any, draws: int) -> NDArray[np.int64]:
         rows: In the order of the images' numbers, with votes.
         draws: n.
     Returns:
-        Shape (4, N): the class that the n0 draws chose + 1, or 0 for the label; draws that did not vote for it, n + 1
-        where the n draws were skipped; those of them that voted for none of the first two classes; votes for the label
-        if it was not chosen.
+        Shape (4, N): the class that the n0 draws chose + 1, or 0 for the label; draws that did not
+            vote for it, n + 1
+        where the n draws were skipped; those of them that voted for none of the first two classes;
+        votes for the label if it was not chosen.
     """
     labels = rows["label"].to_numpy()
     chosen = dense_votes(rows["counts0"]).argmax(axis=1)  # the lowest class of several
@@ -70,7 +78,9 @@ def vote_columns(rows: Any, draws: int) -> NDArray[np.int64]:
 
 
 def packed(columns: Sequence[NDArray[np.int64]], width: int) -> str:
-    """Return numbers of at most ``width`` bytes as text: byte by byte, the low ones of all first, deflated, base64."""
+    """Return numbers of at most ``width`` bytes as text: byte by byte, the low ones of all first,
+    deflated, base64.
+    """
     whole = np.stack(columns, axis=1).astype("<u8")  # (4, results, images)
     planes = [(whole >> np.uint64(8 * byte)).astype(np.uint8).tobytes() for byte in range(width)]
     return base64.b64encode(zlib.compress(b"".join(planes), 9)).decode()
@@ -98,15 +108,20 @@ class Pictures:
     @classmethod
     def of_folder(cls, images: FolderImages) -> Pictures:
         """Return the pictures of a folder, made small one by one."""
-        tiles = [_small(images.pixels(index).mul(255).byte().permute(1, 2, 0).numpy()) for index in range(len(images))]
+        tiles = [
+            _small(images.pixels(index).mul(255).byte().permute(1, 2, 0).numpy())
+            for index in range(len(images))
+        ]
         pixels = np.stack([np.atleast_3d(tile).transpose(2, 0, 1) for tile in tiles])
         return cls(images.meta.classes, images.fingerprint, pixels)
 
     def sheet(self, indices: Sequence[int]) -> dict[str, Any] | None:
-        """Return the images of these numbers side by side, or as many of the first as :data:`MAX_SHEET` has room for.
+        """Return the images of these numbers side by side, or as many of the first as
+        :data:`MAX_SHEET` has room for.
 
         Returns:
-            ``url``, of the sheet as data; ``columns``, and ``count``, the images in it. ``None`` if there are none.
+            ``url``, of the sheet as data; ``columns``, and ``count``, the images in it. ``None`` if
+            there are none.
         """
         if self.pixels is None:
             return None
@@ -127,7 +142,10 @@ def _side_by_side(tiles: Sequence[NDArray[np.uint8]]) -> Image.Image:
     """Return images in lines of :data:`COLUMNS`, black where the last line ends early."""
     empty = [np.zeros_like(tiles[0])] * (-len(tiles) % COLUMNS)
     whole = [*tiles, *empty]
-    lines = [np.concatenate(whole[start : start + COLUMNS], axis=1) for start in range(0, len(whole), COLUMNS)]
+    lines = [
+        np.concatenate(whole[start : start + COLUMNS], axis=1)
+        for start in range(0, len(whole), COLUMNS)
+    ]
     return Image.fromarray(np.concatenate(lines))
 
 

@@ -1,6 +1,8 @@
-"""Everything that a study reports, as file names and their bytes: made whole before the first file is written.
+"""Everything that a study reports, as file names and their bytes: made whole before the first file
+is written.
 
-Their bytes depend on rows and parameters alone. What wall time changes is a report of its own, :func:`report_times`.
+Their bytes depend on rows and parameters alone. What wall time changes is a report of its own,
+:func:`report_times`.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ def make_report(
         weights: Folder of ensemble weights.
         equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
         attacks: Folder of what attacks on certificates found, DATASET.csv.
-        data: Prepared data set that was certified; its classes and pictures then stand in ``index.html``.
+        data: Prepared data set that was certified; its classes and pictures then stand in
+            ``index.html``.
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
@@ -80,14 +83,21 @@ def make_report(
 
 
 def report_times(
-    values: dict[str, Any], dataset: str, results: Path, weights: Path, logs: Path, epoch_seconds: Path | None = None
+    values: dict[str, Any],
+    dataset: str,
+    results: Path,
+    weights: Path,
+    logs: Path,
+    epoch_seconds: Path | None = None,
 ) -> Files:
-    """Read the times of a study and make its claims, tables and picture of them, of what was measured here.
+    """Read the times of a study and make its claims, tables and picture of them, of what was
+    measured here.
 
     Args:
         values, dataset, results, weights: As for :func:`make_report`.
         logs: Folder of training logs and wall times.
-        epoch_seconds: Table of seconds an epoch by method, for all times of training; default: as the trainings took.
+        epoch_seconds: Table of seconds an epoch by method, for all times of training; default: as
+            the trainings took.
     Raises:
         InputError: As :func:`make_report`, or if no training was timed.
     """
@@ -95,10 +105,16 @@ def report_times(
     groups = grouped([*study.read_models(), *study.read_ensembles()])
     models = filter_groups(groups, lambda result: result.ensemble is None)
     words = notes.WALL if epoch_seconds is None else notes.SIDE_BY_SIDE
-    tables = {"cost": method_tables.cost_table(models, bind(grid.configuration, values, dataset), words)}
+    tables = {
+        "cost": method_tables.cost_table(models, bind(grid.configuration, values, dataset), words)
+    }
     for sigma in map(float, study.sigmas if study.ensembles else ()):
-        tables[f"weighting-{sigma}"] = ensemble_tables.weighting_table(groups, sigma, study.read_seconds(sigma))
-    content = _rendered(tables, study) | {"claims.md": claims.times_text(claims.Evidence(study, groups)).encode()}
+        tables[f"weighting-{sigma}"] = ensemble_tables.weighting_table(
+            groups, sigma, study.read_seconds(sigma)
+        )
+    content = _rendered(tables, study) | {
+        "claims.md": claims.times_text(claims.Evidence(study, groups)).encode()
+    }
     return content | _picture("acr-vs-time", study.read_best_acr(), figures.draw_acr_over_time)
 
 
@@ -111,16 +127,24 @@ def write_report(folder: Path, content: Files) -> None:
 
 def _of_methods(groups: Groups, study: StudyFiles) -> Files:
     """Return the tables of methods, with the ensembles that stand beside them, metrics and curves."""
-    shown = filter_groups(groups, lambda result: result.ensemble is None or result.combination == study.combination)
+    shown = filter_groups(
+        groups, lambda result: result.ensemble is None or result.combination == study.combination
+    )
     references = list(dict.fromkeys([study.settings.reference, "advmacer"]))
     tables: dict[str, Table | None] = {"main": method_tables.main_table(shown)}
     for sigma in shown:
-        tables[f"certified-{sigma}"] = method_tables.certified_table(shown, sigma, study.settings.radii)
+        tables[f"certified-{sigma}"] = method_tables.certified_table(
+            shown, sigma, study.settings.radii
+        )
     tables["differences"] = method_tables.differences_table(shown, references)
-    tables["published"] = method_tables.published_table(groups, published(base_dataset(study.values, study.dataset)))
+    tables["published"] = method_tables.published_table(
+        groups, published(base_dataset(study.values, study.dataset))
+    )
     content = _rendered(tables, study) | {"metrics.json": headline_numbers(shown)}
     lines = curves(shown)
-    radii = {sigma: line["radius"].unique()[::STEPS_OF_GAINS] for sigma, line in lines.groupby("sigma")}
+    radii = {
+        sigma: line["radius"].unique()[::STEPS_OF_GAINS] for sigma, line in lines.groupby("sigma")
+    }
     gains = ensemble_tables.gains(shown, radii)
     draw = bind(figures.draw_certified_accuracy, limit=limit_of(shown), gains=gains)
     return content | {"gains.csv": _csv(gains)} | _picture("curves", lines, draw)
@@ -129,18 +153,28 @@ def _of_methods(groups: Groups, study: StudyFiles) -> Files:
 def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
     """Return the tables of ensembles, and of their theory."""
     spreads, bounds = study.read_theory("spreads"), study.read_theory("bounds")
-    tables = {"theory": variance_tables.theory_table(spreads), "bounds": variance_tables.bounds_table(bounds, groups)}
+    tables = {
+        "theory": variance_tables.theory_table(spreads),
+        "bounds": variance_tables.bounds_table(bounds, groups),
+    }
     for sigma in study.sigmas:
-        tables[f"ensembles-{float(sigma)}"] = ensemble_tables.ensembles_table(groups, float(sigma), study.combination)
+        tables[f"ensembles-{float(sigma)}"] = ensemble_tables.ensembles_table(
+            groups, float(sigma), study.combination
+        )
     by_members, by_cost = (
-        make(groups, study.combination) for make in (ensemble_tables.sizes, ensemble_tables.equal_cost)
+        make(groups, study.combination)
+        for make in (ensemble_tables.sizes, ensemble_tables.equal_cost)
     )
-    content = _rendered(tables, study) | _picture("acr-vs-members", by_members, figures.draw_acr_by_members)
+    content = _rendered(tables, study) | _picture(
+        "acr-vs-members", by_members, figures.draw_acr_by_members
+    )
     return content | _picture("equal-cost", by_cost, figures.draw_acr_by_cost)
 
 
 def headline_numbers(groups: Groups) -> bytes:
-    """Return ACRs and their errors, over seeds too where there are several, by method, then by noise level, as JSON."""
+    """Return ACRs and their errors, over seeds too where there are several, by method, then by
+    noise level, as JSON.
+    """
     numbers: dict[str, dict[str, dict[str, float]]] = {}
     for sigma, methods in groups.items():
         for name, group in methods.items():
@@ -157,38 +191,56 @@ def limit_of(groups: Groups) -> figures.Limit | None:
 
 
 def curves(groups: Groups) -> pd.DataFrame:
-    """Return certified accuracy by radius: columns ``sigma method members radius accuracy``, mean over the seeds."""
+    """Return certified accuracy by radius: columns ``sigma method members radius accuracy``, mean
+    over the seeds.
+    """
     lines = []
     for sigma, methods in groups.items():
         longest = max(rows["radius"].max() for group in methods.values() for rows in group.rows)
         radii = np.linspace(0, 1.02 * longest or sigma, STEPS + 1)
         for group in methods.values():
             shares = [metrics.certified_accuracy(rows, radii) for rows in group.rows]
-            names = {"sigma": group.first.sigma, "method": group.first.name, "members": len(group.first.members) or 1}
-            lines.append(pd.DataFrame(names | {"radius": radii, "accuracy": np.mean(shares, axis=0)}))
+            names = {
+                "sigma": group.first.sigma,
+                "method": group.first.name,
+                "members": len(group.first.members) or 1,
+            }
+            lines.append(
+                pd.DataFrame(names | {"radius": radii, "accuracy": np.mean(shares, axis=0)})
+            )
     return pd.concat(lines, ignore_index=True)
 
 
 def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None:
-    """Draw certified accuracy against radius of row files, a panel per noise level, into a PNG or SVG file.
+    """Draw certified accuracy against radius of row files, a panel per noise level, into a PNG or
+    SVG file.
 
     Args:
-        paths: Rows of this project, or logs in the field's six columns. A line is named after its file, and the
-            folders below the one that all share.
+        paths: Rows of this project, or logs in the field's six columns. A line is named after its
+            file, and the folders below the one that all share.
         out: A file whose name ends in .png or .svg; it is replaced.
         stated: ``sigma``, ``n0``, ``n`` and ``alpha`` of logs.
     Raises:
-        InputError: If the name ends otherwise, a file has no labels, or no radii but answers at some, or no sigma.
+        InputError: If the name ends otherwise, a file has no labels, or no radii but answers at
+            some, or no sigma.
     """
     if out.suffix not in (".png", ".svg"):
         raise InputError(f"the picture must be a file *.png or *.svg, got {out}")
     groups: Groups = {}
     for path, result in zip(paths, read_several_alone(paths, **stated), strict=True):
-        if not metrics.has_labels(result.rows) or radii_asked(metrics.mode_of(result.rows)) is not None:
+        if (
+            not metrics.has_labels(result.rows)
+            or radii_asked(metrics.mode_of(result.rows)) is not None
+        ):
             raise InputError(f"{path} must have labels and radii to be drawn, but has none")
         if np.isnan(result.sigma):
-            raise InputError(f"{path} must have a noise level to be drawn, but is a log that states none; give --sigma")
-        name = re.sub("^_", " _", result.name).replace("$", r"\$")  # which a legend leaves out, or takes for a formula
+            raise InputError(
+                f"{path} must have a noise level to be drawn, but is a log that states none; give "
+                "--sigma"
+            )
+        name = re.sub("^_", " _", result.name).replace(
+            "$", r"\$"
+        )  # which a legend leaves out, or takes for a formula
         groups.setdefault(result.sigma, {})[name] = Group((replace(result, name=name),))
     figure = figures.draw_certified_accuracy(curves(groups))
     figure.axes[0].set_ylabel("")  # files may be of single models or of ensembles
@@ -222,7 +274,9 @@ def _csv(data: pd.DataFrame) -> bytes:
 def _freeze_layout(figure: Figure) -> None:
     """Lay out a finished picture for the last time, which each format would do anew."""
     figure.draw_without_rendering()
-    with matplotlib.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+    with matplotlib.rc_context(
+        {"figure.autolayout": False, "figure.constrained_layout.use": False}
+    ):
         figure.set_layout_engine(None)
 
 

@@ -1,4 +1,6 @@
-"""The results of a study, one for each method, noise level and seed, grouped by comparability; and the paper's."""
+"""The results of a study, one for each method, noise level and seed, grouped by comparability; and
+the paper's.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ MUST_AGREE = {"images": "images", "seed": "noise seed"}
 """What all rows of a study share: keys of sidecars, and their names."""
 
 CODES = ("code of models", "code of pools")
-"""Versions of the code that rows were made by: by the stage for a model, or for further seeds and ensembles."""
+"""Versions of the code that rows were made by: by the stage for a model, or for further seeds and
+ensembles.
+"""
 
 UNROUNDED = "as computed"
 """Outputs of members that were not kept, as rows say by saying nothing of them."""
@@ -43,14 +47,22 @@ class Provenance:
     torch: str | None = None  # the minor series, like 2.9
     numpy: str | None = None
     noise: str | None = "gaussian"  # rows from before there was another one do not say it
-    outputs: str | None = UNROUNDED  # of the members of a pool; old rows may say what these were rounded to
+    outputs: str | None = (
+        UNROUNDED  # of the members of a pool; old rows may say what these were rounded to
+    )
 
     @classmethod
     def of(cls, sidecar: Mapping[str, Any]) -> Provenance:
         """Take from the sidecar of rows what may change them."""
-        series = {name: ".".join(version.split(".")[:2]) for name, version in sidecar.get("versions", {}).items()}
+        series = {
+            name: ".".join(version.split(".")[:2])
+            for name, version in sidecar.get("versions", {}).items()
+        }
         return cls(
-            **{field.name: sidecar.get(field.name, series.get(field.name, field.default)) for field in fields(cls)}
+            **{
+                field.name: sidecar.get(field.name, series.get(field.name, field.default))
+                for field in fields(cls)
+            }
         )
 
 
@@ -64,15 +76,27 @@ class Result:
     rows: pd.DataFrame
     subset: str  # which images, in words
     training_seconds: float | None = None
-    classes: int | None = None  # K, needed for two-sided radii only; None for a classifier with votes for no class
+    classes: int | None = (
+        None  # K, needed for two-sided radii only; None for a classifier with votes for no class
+    )
     scope: str = "model"  # what the classifier is, one of rs.statistics.certificate.SCOPES
-    ensemble: str | None = None  # which members, like "advmacer x1 + smoothadv x2"; None for a single model
-    combination: str | None = None  # how they are combined: a key of `combinations` in the parameters
+    ensemble: str | None = (
+        None  # which members, like "advmacer x1 + smoothadv x2"; None for a single model
+    )
+    combination: str | None = (
+        None  # how they are combined: a key of `combinations` in the parameters
+    )
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
     provenance: Provenance | None = None  # None: not known, as for rows without a sidecar
-    source: Mapping[str, Any] = field(default_factory=dict)  # MUST_AGREE and one of CODES, as far as they are stated
-    sidecar: Mapping[str, Any] = field(default_factory=dict)  # what lies beside the rows; empty if nothing does
-    chosen: dict[str, int] | None = None  # which of the members vote, and how often, where weights have chosen them
+    source: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # MUST_AGREE and one of CODES, as far as they are stated
+    sidecar: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # what lies beside the rows; empty if nothing does
+    chosen: dict[str, int] | None = (
+        None  # which of the members vote, and how often, where weights have chosen them
+    )
 
     @property
     def full_name(self) -> str:
@@ -90,12 +114,20 @@ class Result:
 
     @property
     def kind(self) -> str:
-        """Method without training seeds: the same for all ensembles of as many members of the same methods."""
-        return self.name if self.ensemble is None else self.name.replace(self.ensemble, kind_of(self.members), 1)
+        """Method without training seeds: the same for all ensembles of as many members of the same
+        methods.
+        """
+        return (
+            self.name
+            if self.ensemble is None
+            else self.name.replace(self.ensemble, kind_of(self.members), 1)
+        )
 
     @property
     def members_per_draw(self) -> float:
-        """Evaluations of members that a noisy image takes: counted of a cascade, else the number that vote."""
+        """Evaluations of members that a noisy image takes: counted of a cascade, else the number
+        that vote.
+        """
         if "evaluations" not in self.rows:
             return float(len(self.chosen or self.members) or 1)
         return float(self.rows["evaluations"].sum() / (self.rows["n0"] + self.rows["n"]).sum())
@@ -112,7 +144,9 @@ class Result:
 
     @cached_property
     def acr_two_sided(self) -> dict[Split, float]:
-        """ACRs of the two-sided certificates from the same votes; none where the number of classes is not known."""
+        """ACRs of the two-sided certificates from the same votes; none where the number of classes
+        is not known.
+        """
         by_split = two_sided(self.rows, self.classes) if self.classes else {}
         return {split: metrics.acr(rows) for split, rows in by_split.items()}
 
@@ -124,7 +158,9 @@ class Result:
 
 @dataclass(frozen=True)
 class Group:
-    """The results of one method at one noise level: one for each training seed, or sub-ensemble of the seeds."""
+    """The results of one method at one noise level: one for each training seed, or sub-ensemble of
+    the seeds.
+    """
 
     results: tuple[Result, ...]
 
@@ -144,13 +180,17 @@ class Group:
         return self.sample_of(self.rows)
 
     def sample_of(self, rows: Sequence[pd.DataFrame], radius: float | None = None) -> Sample:
-        """Return the scores of rows of the same classifiers (:func:`rs.statistics.comparison.sample`)."""
+        """Return the scores of rows of the same classifiers
+        (:func:`rs.statistics.comparison.sample`).
+        """
         seeds = [result.seeds for result in self.results]
         return sample(rows, seeds, radius, self.fewest_seeds)
 
     @property
     def fewest_seeds(self) -> int | None:
-        """Number of training seeds of the member's method that has the fewest; ``None`` for single models."""
+        """Number of training seeds of the member's method that has the fewest; ``None`` for single
+        models.
+        """
         return fewest_seeds_of(result.members for result in self.results)
 
     @cached_property
@@ -170,7 +210,11 @@ class Group:
     @property
     def training_seconds(self) -> float | None:
         """Mean over the seeds, or ``None`` if a seed does not say."""
-        seconds = [result.training_seconds for result in self.results if result.training_seconds is not None]
+        seconds = [
+            result.training_seconds
+            for result in self.results
+            if result.training_seconds is not None
+        ]
         return sum(seconds) / len(seconds) if len(seconds) == len(self.results) else None
 
     def accuracy(self, radius: float) -> float:
@@ -204,8 +248,8 @@ def grouped(results: Sequence[Result]) -> Groups:
     """Group results by noise level and method, and refuse those that cannot be compared.
 
     Raises:
-        InputError: If one comes twice, or they differ in data set, noise seed, subset, n0, n or alpha;
-            at one noise level also if they differ in images or sigma.
+        InputError: If one comes twice, or they differ in data set, noise seed, subset, n0, n or
+            alpha; at one noise level also if they differ in images or sigma.
     """
     first: dict[str, tuple[Result, object]] = {}
     groups: dict[float, dict[str, list[Result]]] = {}
@@ -217,7 +261,8 @@ def grouped(results: Sequence[Result]) -> Groups:
         seeds.append(result)
         _check_images(next(iter(groups[result.sigma].values()))[0], result)
     return {
-        sigma: {method: Group(tuple(seeds)) for method, seeds in methods.items()} for sigma, methods in groups.items()
+        sigma: {method: Group(tuple(seeds)) for method, seeds in methods.items()}
+        for sigma, methods in groups.items()
     }
 
 
@@ -232,7 +277,12 @@ def filter_groups(groups: Groups, keep: Callable[[Result], bool]) -> Groups:
 
 def results_of(groups: Groups) -> list[Result]:
     """Return every result of every group."""
-    return [result for methods in groups.values() for group in methods.values() for result in group.results]
+    return [
+        result
+        for methods in groups.values()
+        for group in methods.values()
+        for result in group.results
+    ]
 
 
 def methods_of(groups: Groups) -> list[str]:
@@ -254,10 +304,11 @@ def published(dataset: str) -> pd.DataFrame:
     """Return the published figures on ``dataset``.
 
     Returns:
-        Columns ``source table dataset sigma method metric radius value unit``, with ``metric`` one of ``acr``,
-        ``clean_accuracy``, ``certified_accuracy``, ``training_hours`` and ``certificate_seconds``, accuracies as shares
-        of 1, and ``radius`` NaN where there is none. The figures are of 500 test images at n0 = 100, n = 100,000 and
-        alpha = 0.001; "clean accuracy" is certified accuracy at radius 0.
+        Columns ``source table dataset sigma method metric radius value unit``, with ``metric`` one
+        of ``acr``, ``clean_accuracy``, ``certified_accuracy``, ``training_hours`` and
+        ``certificate_seconds``, accuracies as shares of 1, and ``radius`` NaN where there is none.
+        The figures are of 500 test images at n0 = 100, n = 100,000 and alpha = 0.001; "clean
+        accuracy" is certified accuracy at radius 0.
 
     >>> figures = published("cifar10").query("method == 'advmacer' and metric == 'acr' and table == 'table_main'")
     >>> figures[["sigma", "value"]].values.tolist()
@@ -270,21 +321,37 @@ def published(dataset: str) -> pd.DataFrame:
 def _check_belongs(seeds: Sequence[Result], result: Result) -> None:
     """Check a result against those that bear its name already."""
     if any(result.ensemble != other.ensemble for other in seeds):
-        raise InputError(f"{result.full_name} must be one kind of classifier, got an ensemble and a model; rename one")
+        raise InputError(
+            f"{result.full_name} must be one kind of classifier, got an ensemble and a model; "
+            "rename one"
+        )
     if any((result.seed, result.members) == (other.seed, other.members) for other in seeds):
         raise InputError(f"{result.full_name} must come once, got it twice; remove one of the two")
 
 
 def _check_shared(first: dict[str, tuple[Result, object]], result: Result) -> None:
-    """Compare what a result says of what all share with the first one that says it; a budget of 0 says nothing."""
-    budget = {name: value for name, value in result.terms.budget.items() if name != "sigma" and value != 0}
+    """Compare what a result says of what all share with the first one that says it; a budget of 0
+    says nothing.
+    """
+    budget = {
+        name: value for name, value in result.terms.budget.items() if name != "sigma" and value != 0
+    }
     stated = {name: result.source[key] for key, name in MUST_AGREE.items() if key in result.source}
-    for name, value in {"subset": result.subset, "mode": result.terms.mode, **budget, **stated}.items():
+    for name, value in {
+        "subset": result.subset,
+        "mode": result.terms.mode,
+        **budget,
+        **stated,
+    }.items():
         other, expected = first.setdefault(name, (result, value))
         if value != expected:
-            texts = [f"{each:g}" if isinstance(each, float) else str(each)[:16] for each in (expected, value)]
+            texts = [
+                f"{each:g}" if isinstance(each, float) else str(each)[:16]
+                for each in (expected, value)
+            ]
             raise InputError(
-                f"{other.full_name} and {result.full_name} must be certified with the same {name}, got {texts[0]} and "
+                f"{other.full_name} and {result.full_name} must be certified with the same {name}, "
+                f"got {texts[0]} and "
                 f"{texts[1]}; certify both alike"
             )
 

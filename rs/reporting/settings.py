@@ -1,4 +1,6 @@
-"""The section ``tables`` of params.yaml, and whether it fits what else is declared; without pandas, so quick to ask."""
+"""The section ``tables`` of params.yaml, and whether it fits what else is declared; without pandas,
+so quick to ask.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,19 @@ from rs.study.grid import cells, pool_cells
 class ReportSettings:
     """Section ``tables`` of params.yaml."""
 
-    radii: Annotated[list[NonNegative], Field(min_length=1)]  # of the tables of certified accuracy, pixels of [0, 1]
+    radii: Annotated[
+        list[NonNegative], Field(min_length=1)
+    ]  # of the tables of certified accuracy, pixels of [0, 1]
     reference: str  # the method to which all are compared, beside advmacer
-    combination: str  # of the ensembles that stand beside the methods; it goes without saying in their names
+    combination: (
+        str  # of the ensembles that stand beside the methods; it goes without saying in their names
+    )
     remarks: list[str]  # what must be said of the data, on every page of the report
 
 
 def report_settings(values: dict[str, Any]) -> ReportSettings:
-    """Return the section ``tables``, after checking that ensembles have its combination, and that it is sound.
+    """Return the section ``tables``, after checking that ensembles have its combination, and that
+    it is sound.
 
     Raises:
         InputError: If not; names the key.
@@ -33,7 +40,8 @@ def report_settings(values: dict[str, Any]) -> ReportSettings:
     combinations = {ensemble.key: ensemble.combination for ensemble in declared(values)}
     if combinations and settings.combination not in combinations:
         raise InputError(
-            f"params.yaml: tables.combination must be one that ensembles have, {', '.join(combinations)}; "
+            "params.yaml: tables.combination must be one that ensembles have, "
+            f"{', '.join(combinations)}; "
             f"got {settings.combination!r}"
         )
     if combinations and combinations[settings.combination].scope == UNSOUND:
@@ -45,13 +53,15 @@ def report_settings(values: dict[str, Any]) -> ReportSettings:
 
 
 def check_study(values: dict[str, Any], dataset: str) -> None:
-    """Check the grid, ``combinations``, ``ensembles`` and ``tables`` before any stage spends time on them.
+    """Check the grid, ``combinations``, ``ensembles`` and ``tables`` before any stage spends time
+    on them.
 
-    What needs torch, rules of combinations and values of recipes, the stage ``fingerprint`` checks. ``tables``
-    may be left out.
+    What needs torch, rules of combinations and values of recipes, the stage ``fingerprint`` checks.
+    ``tables`` may be left out.
 
     Raises:
-        InputError: If one of them is not what it must be, or does not fit the others; names the key.
+        InputError: If one of them is not what it must be, or does not fit the others; names the
+            key.
     """
     for sigma in dict.fromkeys(cell.sigma for cell in cells(values, dataset)):
         pool_cells(values, dataset, sigma)

@@ -26,24 +26,25 @@ STEP = 0.25
 MAX_RADII = 20
 """Columns of a table; the largest radius of 1,000,000 draws is 4.53 at sigma 1."""
 
-SKIPPED = (
-    "{:,} images skipped their n draws, as n0 draws chose a wrong class; abstentions and p_A are of the other {:,}"
-)
+SKIPPED = "{:,} images skipped their n draws, as n0 draws chose a wrong class; abstentions and p_A are of the other {:,}"
 FROZEN = "not sound: certificates hold for weights frozen at each image, not for a classifier that chooses them anew"
 
 Numbers = dict[str, Any]
 """Values by name, as in JSON; ``None`` where one is not known."""
 
 
-def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: float | None) -> Numbers:
+def summarize_rows(
+    path: Path, radii: Sequence[float] | None = None, **known: float | None
+) -> Numbers:
     """Return what a row file is of, and its numbers.
 
-    Images whose n draws were skipped (the mode ``shortcut``) are counted as ``skipped``; abstentions are of the
-    others.
+    Images whose n draws were skipped (the mode ``shortcut``) are counted as ``skipped``;
+    abstentions are of the others.
 
     Args:
         path: Rows of this project, or a log in the field's six columns.
-        radii: Of certified accuracies; by default 0, :data:`STEP`, ... up to the largest radius of a correct image.
+        radii: Of certified accuracies; by default 0, :data:`STEP`, ... up to the largest radius of
+            a correct image.
         known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log.
     Raises:
         InputError: If the rows are damaged, or say only whether other radii are certified.
@@ -67,16 +68,22 @@ def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: fl
         "sound": result.sound,
         **({} if result.provenance is None else asdict(result.provenance)),
         "acr": metrics.acr(rows) if scored else None,
-        "standard_error": estimate(sample([rows], [()])).error_images if scored and len(rows) > 1 else None,
+        "standard_error": estimate(sample([rows], [()])).error_images
+        if scored and len(rows) > 1
+        else None,
         "clean_accuracy": float(metrics.certified_accuracy(rows, 0.0)) if clean else None,
-        "certified_accuracy": {radius_text(r): float(metrics.certified_accuracy(rows, r)) for r in at if labelled},
+        "certified_accuracy": {
+            radius_text(r): float(metrics.certified_accuracy(rows, r)) for r in at if labelled
+        },
         "certified_share": {radius_text(r): _share(rows, r) for r in at if not labelled},
         "skipped": len(rows) - len(taken),
         "abstentions": int((taken["predict"] == ABSTAIN).sum()),
     }
 
 
-def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None, **known: float | None) -> Numbers:
+def compare_rows(
+    first: Path, second: Path, radii: Sequence[float] | None = None, **known: float | None
+) -> Numbers:
     """Return the paired differences, first less second, over the images that both have.
 
     Args:
@@ -84,8 +91,8 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
         radii: As for :func:`summarize_rows`.
         known: As for :func:`summarize_rows`, of each that is a log.
     Raises:
-        InputError: If the rows are damaged, or of different data sets, labels, noise or budgets; or if they share
-            fewer than two images.
+        InputError: If the rows are damaged, or of different data sets, labels, noise or budgets; or
+            if they share fewer than two images.
     """
     a, b = (read_alone(path, **known) for path in (first, second))
     for result in (a, b):
@@ -93,8 +100,14 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
     _check_same_data(a, b)
     shared = np.intersect1d(a.rows["idx"], b.rows["idx"])
     if shared.size < 2:
-        raise InputError(f"{first} and {second} must have two images in common, got {shared.size}; certify the same")
-    pair = [replace(side, rows=side.rows[side.rows["idx"].isin(shared)].reset_index(drop=True)) for side in (a, b)]
+        raise InputError(
+            f"{first} and {second} must have two images in common, got {shared.size}; certify the "
+            "same"
+        )
+    pair = [
+        replace(side, rows=side.rows[side.rows["idx"].isin(shared)].reset_index(drop=True))
+        for side in (a, b)
+    ]
     frames = [result.rows for result in pair]
     metrics.check_comparable([metrics.terms_of(rows) for rows in frames])
     at, mode = radii_shown(frames, radii), metrics.mode_of(frames[0])
@@ -105,8 +118,18 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
         return means | numbers(estimate(*samples))
 
     return {
-        "a": {"file": str(first), "model": a.sidecar.get("model"), "images": len(a.rows), "sound": a.sound},
-        "b": {"file": str(second), "model": b.sidecar.get("model"), "images": len(b.rows), "sound": b.sound},
+        "a": {
+            "file": str(first),
+            "model": a.sidecar.get("model"),
+            "images": len(a.rows),
+            "sound": a.sound,
+        },
+        "b": {
+            "file": str(second),
+            "model": b.sidecar.get("model"),
+            "images": len(b.rows),
+            "sound": b.sound,
+        },
         "images": int(shared.size),
         **_budget_of(frames),
         "acr": difference(None) if radii_asked(mode) is None else None,
@@ -127,23 +150,30 @@ def radii_shown(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = No
 
     Args:
         rows: Comparable rows.
-        asked: Those that are wanted; ``None`` for 0, :data:`STEP`, ... up to the largest radius of a correct image,
-            with twice the step, and so on, where there were more than :data:`MAX_RADII`.
+        asked: Those that are wanted; ``None`` for 0, :data:`STEP`, ... up to the largest radius of
+            a correct image, with twice the step, and so on, where there were more than
+            :data:`MAX_RADII`.
     Raises:
-        InputError: If one is negative or not finite, or the rows hold only whether others are certified.
+        InputError: If one is negative or not finite, or the rows hold only whether others are
+            certified.
     """
     bad = [radius for radius in asked or () if not 0 <= radius < math.inf]
     if bad:
-        raise InputError(f"radii must be numbers of at least 0, in pixels of [0, 1], got {bad[0]:g}")
+        raise InputError(
+            f"radii must be numbers of at least 0, in pixels of [0, 1], got {bad[0]:g}"
+        )
     mode = metrics.mode_of(rows[0])
     certified = radii_asked(mode)
     if certified is not None and not set(asked or ()) <= set(certified):
         named = ", ".join(map(radius_text, certified))
-        raise InputError(f"rows of {mode} say only whether the radii {named} are certified; ask for no other one")
+        raise InputError(
+            f"rows of {mode} say only whether the radii {named} are certified; ask for no other one"
+        )
     if asked is not None or certified is not None:
         return list(asked if asked is not None else certified or ())
     largest = max(
-        float((frame["radius"] * (frame["correct"] | (frame["label"] == UNLABELLED))).max()) for frame in rows
+        float((frame["radius"] * (frame["correct"] | (frame["label"] == UNLABELLED))).max())
+        for frame in rows
     )
     step = STEP
     while largest / step >= MAX_RADII:
@@ -162,7 +192,9 @@ def summary_text(about: Numbers) -> str:
         "certified with": _budget(about) + _optional(", {} noise", about.get("noise")),
         "stopped early": about["mode"] if draws_at_most(about["mode"]) else "",
         "computed on": ", ".join(filter(None, made_with)),
-        "weights": "" if about["scope"] == "model" else f"{about['scope']}: {'sound' if about['sound'] else FROZEN}",
+        "weights": ""
+        if about["scope"] == "model"
+        else f"{about['scope']}: {'sound' if about['sound'] else FROZEN}",
         "ACR": _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"]),
         "clean accuracy": _optional("{:.1%}", about["clean_accuracy"]),
         "certified accuracy": _columns("at", about["certified_accuracy"], lambda radius, _: radius),
@@ -171,7 +203,9 @@ def summary_text(about: Numbers) -> str:
         "certified share": _columns("at", about["certified_share"], lambda radius, _: radius),
         " ": _columns("  ", about["certified_share"], lambda _, share: f"{share:.1%}"),
         "shortcut": SKIPPED.format(about["skipped"], taken) if about["skipped"] else "",
-        "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / taken:.1%})" if taken else "",
+        "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / taken:.1%})"
+        if taken
+        else "",
     }
     texts = [about["file"], *(f"  {name:<20}{text}" for name, text in lines.items() if text)]
     return "\n".join(map(printable, texts))
@@ -181,19 +215,28 @@ def comparison_text(found: Numbers) -> str:
     """Return the numbers of :func:`compare_rows` as lines."""
     rows = {"ACR": found["acr"], "clean accuracy": found["clean_accuracy"]}
     accuracies = found["certified_accuracy"].items()
-    rows |= {f"certified at {radius}": difference for radius, difference in accuracies if radius != "0"}
+    rows |= {
+        f"certified at {radius}": difference for radius, difference in accuracies if radius != "0"
+    }
     unsound = [side.upper() for side in "ab" if not found[side]["sound"]]
     wide = max(20, *(len(name) + 2 for name in rows))
     return "\n".join(
         [
             *(
-                printable(f"{side.upper()}  {found[side]['file']}{_optional(' ({})', found[side]['model'])}")
+                printable(
+                    f"{side.upper()}  "
+                    f"{found[side]['file']}{_optional(' ({})', found[side]['model'])}"
+                )
                 for side in "ab"
             ),
             f"{found['images']:,} images that both have{_cut(found)}; {_budget(found)}",
             "",
             f"{'':<{wide}}{'A':>8}{'B':>8}  A - B",
-            *(f"{name:<{wide}}{_difference(row, name == 'ACR')}" for name, row in rows.items() if row),
+            *(
+                f"{name:<{wide}}{_difference(row, name == 'ACR')}"
+                for name, row in rows.items()
+                if row
+            ),
             "",
             "± is the standard error over images; another training of either could differ by more.",
             "tie: the difference may be 0 at the level of 5 %.",
@@ -227,12 +270,18 @@ def _budget(about: Mapping[str, Any]) -> str:
 
 
 def _columns(head: str, accuracies: Mapping[str, float], cell: Callable[[str, float], str]) -> str:
-    cells = (f" {cell(radius, share):>{max(6, len(radius))}}" for radius, share in accuracies.items())
+    cells = (
+        f" {cell(radius, share):>{max(6, len(radius))}}" for radius, share in accuracies.items()
+    )
     return head * bool(accuracies) + "".join(cells)
 
 
 def _cut(found: Mapping[str, Any]) -> str:
-    more = [f"{side.upper()} has {found[side]['images']:,}" for side in "ab" if found[side]["images"] > found["images"]]
+    more = [
+        f"{side.upper()} has {found[side]['images']:,}"
+        for side in "ab"
+        if found[side]["images"] > found["images"]
+    ]
     return f" ({', '.join(more)})" if more else ""
 
 
@@ -251,13 +300,24 @@ def _check_stated(result: Result) -> None:
     silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(result.rows, name))]
     if silent:
         options = "of a log give --sigma, --n and --alpha"
-        raise InputError(f"{result.name} must say its {', '.join(silent)} to be compared; {options}")
+        raise InputError(
+            f"{result.name} must say its {', '.join(silent)} to be compared; {options}"
+        )
 
 
 def _check_same_data(*results: Result) -> None:
-    """Refuse rows of different data sets: their images decide, or their names where the images are not stated."""
+    """Refuse rows of different data sets: their images decide, or their names where the images are
+    not stated.
+    """
     has_images = all("images" in result.sidecar for result in results)
     for name in ("images" if has_images else "dataset", "classes"):
-        if len({result.sidecar[name] for result in results if result.sidecar.get(name) is not None}) > 1:
+        if (
+            len(
+                {result.sidecar[name] for result in results if result.sidecar.get(name) is not None}
+            )
+            > 1
+        ):
             names = " and ".join(result.name for result in results)
-            raise InputError(f"{names} must be of the same data set, but their sidecars have different {name}")
+            raise InputError(
+                f"{names} must be of the same data set, but their sidecars have different {name}"
+            )

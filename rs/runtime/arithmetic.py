@@ -1,8 +1,10 @@
-"""The arithmetic of a process: what its processor does best, or what gives the same bytes on every x86-64 machine.
+"""The arithmetic of a process: what its processor does best, or what gives the same bytes on every
+x86-64 machine.
 
-Sums of floats depend on their order, and libraries choose the order, and the vector instructions, by the processor they
-meet. ``portable`` pins each library that computes here to a choice that all x86-64 processors since 2013 (AVX2) can
-follow, with one thread. It must be made before the libraries are loaded, which read these variables once.
+Sums of floats depend on their order, and libraries choose the order, and the vector instructions,
+by the processor they meet. ``portable`` pins each library that computes here to a choice that all
+x86-64 processors since 2013 (AVX2) can follow, with one thread. It must be made before the
+libraries are loaded, which read these variables once.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ Arithmetic = Literal["portable", "native"]
 PORTABLE = {
     "ATEN_CPU_CAPABILITY": "avx2",  # torch's own loops
     "ONEDNN_MAX_CPU_ISA": "AVX2",  # convolutions
-    "MKL_CBWR": "COMPATIBLE",  # torch's matrix products: of MKL's branches the one that is not for Intel alone
+    # torch's matrix products: of MKL's branches the one that is not for Intel alone
+    "MKL_CBWR": "COMPATIBLE",
     "OPENBLAS_CORETYPE": "Haswell",  # matrix products and decompositions of NumPy and SciPy
-    "OPENBLAS_L2_SIZE": "512",  # KiB; blocks of a product, and so the order of its sums, may follow the cache
+    # KiB; blocks of a product, and so the order of its sums, may follow the cache
+    "OPENBLAS_L2_SIZE": "512",
     # NumPy before 2.4, and since; what a machine or a version does not know, it passes over
     "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR X86_V4",
     "OMP_NUM_THREADS": "1",
@@ -33,19 +37,21 @@ PORTABLE = {
 """The environment of portable arithmetic."""
 
 PROCESSOR_DEPENDENT = ("sqrt", "log10", "atan", "tan")
-"""Operations of torch that code must not use under portable arithmetic; neither may it use ``log`` in float64 or
-``x ** 0.5``.
+"""Operations of torch that code must not use under portable arithmetic; neither may it use ``log``
+in float64 or ``x ** 0.5``.
 
-On a CPU they call the vector functions of MKL. Even where ``MKL_CBWR`` is ``COMPATIBLE``, these begin with the
-instruction RSQRTPS or RCPPS, whose result differs between Intel and AMD. Norms, the layers of a network, ``rsqrt``, and
-``log`` in float32 do not take this path.
+On a CPU they call the vector functions of MKL. Even where ``MKL_CBWR`` is ``COMPATIBLE``, these
+begin with the instruction RSQRTPS or RCPPS, whose result differs between Intel and AMD. Norms, the
+layers of a network, ``rsqrt``, and ``log`` in float32 do not take this path.
 """
 
 LIBRARIES = ("numpy", "torch")
 
 
 def environment_of(values: dict[str, Any], dataset: str) -> dict[str, str]:
-    """Return the environment variables with which a new process has the arithmetic of the recipe ``dataset``."""
+    """Return the environment variables with which a new process has the arithmetic of the recipe
+    ``dataset``.
+    """
     is_portable = recipe_arithmetic(values, dataset) == "portable" and is_x86_64()
     return PORTABLE if is_portable else {}
 
@@ -58,8 +64,8 @@ def is_x86_64() -> bool:
 def set_arithmetic(chosen: Arithmetic, where: str) -> None:
     """Make the arithmetic of this process ``chosen``.
 
-    On other processors than x86-64 there is no portable arithmetic; a warning says so, and what is made says
-    ``native`` of itself.
+    On other processors than x86-64 there is no portable arithmetic; a warning says so, and what is
+    made says ``native`` of itself.
 
     Args:
         chosen: The arithmetic; native changes nothing.
@@ -75,7 +81,8 @@ def set_arithmetic(chosen: Arithmetic, where: str) -> None:
     loaded = [name for name in LIBRARIES if name in sys.modules]
     if loaded:
         raise InputError(
-            f"{where} must be chosen before {' and '.join(loaded)} are loaded, as a command of its own does; set it to "
+            f"{where} must be chosen before {' and '.join(loaded)} are loaded, as a command of its "
+            "own does; set it to "
             "native, or start Python with the variables of rs.runtime.arithmetic.PORTABLE"
         )
     os.environ.update(PORTABLE)
@@ -85,14 +92,15 @@ def recipe_arithmetic(values: dict[str, Any], dataset: str) -> Arithmetic:
     """Return ``recipes.DATASET.arithmetic``.
 
     Raises:
-        InputError: If the recipe does not say it, or asks for portable arithmetic together with a compiled network or
-            bfloat16.
+        InputError: If the recipe does not say it, or asks for portable arithmetic together with a
+            compiled network or bfloat16.
     """
     where = f"recipes.{dataset}.arithmetic"
     arithmetic = load_section(values, where, Arithmetic)
     for key in _machine_dependent(values, dataset) if arithmetic == "portable" else ():
         raise InputError(
-            f"params.yaml: {key} depends on the processor, but {where} is portable; make it folded, "
+            f"params.yaml: {key} depends on the processor, but {where} is portable; make it "
+            "folded, "
             "plain or float32, or the arithmetic native"
         )
     return arithmetic
@@ -111,5 +119,7 @@ def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
         merged, origins = merge(values, *sections, optional=True)
         for name, value in (("engine", "compiled"), ("precision", "bfloat16")):
             setting = merged.get(name)
-            if value in (setting.values() if isinstance(setting, dict) else [setting]):  # or from noise levels
+            if value in (
+                setting.values() if isinstance(setting, dict) else [setting]
+            ):  # or from noise levels
                 yield f"{origins[name]}.{name} = {value}"

@@ -1,8 +1,9 @@
-"""Fingerprints of the code that a stage runs, so that DVC reruns what a change of code reaches, and nothing else.
+"""Fingerprints of the code that a stage runs, so that DVC reruns what a change of code reaches, and
+nothing else.
 
-A fingerprint lists every module of this project that a stage imports, directly or not, with a hash of its syntax tree
-without docstrings. It changes when what is computed may change, and not when a comment or a docstring is edited; and
-it cannot miss a module, as a list kept by hand can.
+A fingerprint lists every module of this project that a stage imports, directly or not, with a hash
+of its syntax tree without docstrings. It changes when what is computed may change, and not when a
+comment or a docstring is edited; and it cannot miss a module, as a list kept by hand can.
 """
 
 from __future__ import annotations
@@ -21,16 +22,21 @@ import rs
 
 PACKAGES = ("rs", "stages")
 TABLE = Path("rs", "methods", "__init__.py")
-"""The table of training methods. No fingerprint holds it: a cell depends on the fingerprint of its own method."""
+"""The table of training methods. No fingerprint holds it: a cell depends on the fingerprint of its
+own method.
+"""
 RULES = Path("rs", "ensemble", "rules.py")
-"""The table of rules of ensembles. It has a fingerprint of its own, of cells that certify ensembles."""
+"""The table of rules of ensembles. It has a fingerprint of its own, of cells that certify
+ensembles.
+"""
 ROOT = Path(__file__).parents[2]
 NO_STAGES = ("__init__", "fingerprint")
 """Modules in the folder of stages that no cell depends on by itself."""
 
 
 def stage_fingerprints(root: Path, methods: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the fingerprint of every stage, as ``code/STAGE``, of every training method, as ``code/methods/KEY``.
+    """Return the fingerprint of every stage, as ``code/STAGE``, of every training method, as
+    ``code/methods/KEY``.
 
     That of the rules of ensembles is ``code/rules``.
 
@@ -38,7 +44,11 @@ def stage_fingerprints(root: Path, methods: Mapping[str, str]) -> dict[str, dict
         root: The folder that holds the packages.
         methods: From key to ``module:Class``, as ``rs.methods.METHODS``.
     """
-    stages = [path.relative_to(root) for path in sorted(root.glob("stages/*.py")) if path.stem not in NO_STAGES]
+    stages = [
+        path.relative_to(root)
+        for path in sorted(root.glob("stages/*.py"))
+        if path.stem not in NO_STAGES
+    ]
     return {f"code/{path.stem}": module_hashes(root, path) for path in (*stages, RULES)} | {
         f"code/methods/{key}": method_fingerprint(root, target) for key, target in methods.items()
     }
@@ -57,7 +67,8 @@ def module_hashes(root: Path, entry: Path) -> dict[str, str]:
 
 
 def method_fingerprint(root: Path, target: str) -> dict[str, str]:
-    """Return the class of a training method, ``module:Class``, and the hashes of its module and of all it imports.
+    """Return the class of a training method, ``module:Class``, and the hashes of its module and of
+    all it imports.
 
     Other methods are not in it, so adding or editing one trains no other again.
     """
@@ -66,7 +77,8 @@ def method_fingerprint(root: Path, target: str) -> dict[str, str]:
 
 
 def code_hash(*entries: str, method: str | None = None) -> str:
-    """Return one hash of the running code of modules such as ``rs/training/run.py``, and of all they import.
+    """Return one hash of the running code of modules such as ``rs/training/run.py``, and of all
+    they import.
 
     Args:
         entries: Modules, as paths.
@@ -78,16 +90,23 @@ def code_hash(*entries: str, method: str | None = None) -> str:
 
 
 def series() -> dict[str, str]:
-    """Return the series, such as 2.14, of Python, NumPy and torch, which compute and draw the noise; imports none.
+    """Return the series, such as 2.14, of Python, NumPy and torch, which compute and draw the
+    noise; imports none.
 
-    Releases of one series are not told apart: a stage that depends on this does not run again after an upgrade to one.
+    Releases of one series are not told apart: a stage that depends on this does not run again after
+    an upgrade to one.
     """
-    releases = {"python": platform.python_version(), **{name: metadata.version(name) for name in ("numpy", "torch")}}
+    releases = {
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("numpy", "torch")},
+    }
     return {name: ".".join(release.split(".")[:2]) for name, release in releases.items()}
 
 
 def closure(root: Path, entry: Path) -> set[Path]:
-    """Return the modules of this project that ``entry`` imports, directly or not, at any depth of its functions."""
+    """Return the modules of this project that ``entry`` imports, directly or not, at any depth of
+    its functions.
+    """
     modules: set[Path] = set()
     followed: set[str] = set()
     waiting = [entry]
@@ -107,15 +126,23 @@ def _source(root: Path, path: Path) -> str:
 
 
 def _files(root: Path, name: str) -> Iterator[Path]:
-    """Yield the paths of the project's module of a name, and of its packages, which are imported before it."""
+    """Yield the paths of the project's module of a name, and of its packages, which are imported
+    before it.
+    """
     words = name.split(".")
     if words[0] not in PACKAGES:
         return
-    if len(words) == 2 and words[1] in rs.MODULES:  # a public name, such as rs.load, whose module is imported on use
+    if (
+        len(words) == 2 and words[1] in rs.MODULES
+    ):  # a public name, such as rs.load, whose module is imported on use
         words = rs.MODULES[words[1]].split(".")
     for depth in range(1, len(words) + 1):
         path = Path(*words[:depth])
-        yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if (root / file).is_file())
+        yield from (
+            file
+            for file in (path.with_suffix(".py"), path / "__init__.py")
+            if (root / file).is_file()
+        )
 
 
 @cache
@@ -134,7 +161,8 @@ def imported_names(source: str | bytes, package: str = "") -> list[str]:
 
 @cache
 def digest(source: str) -> str:
-    """Return the SHA-256 of a module's syntax tree without its docstrings and other statements that are a string.
+    """Return the SHA-256 of a module's syntax tree without its docstrings and other statements that
+    are a string.
 
     It is that of one series of Python; another series may write a tree in another way.
 
@@ -146,9 +174,17 @@ def digest(source: str) -> str:
         for block in ("body", "orelse", "finalbody"):
             statements = getattr(node, block, None)
             if isinstance(statements, list):
-                setattr(node, block, [statement for statement in statements if not _is_string(statement)])
+                setattr(
+                    node,
+                    block,
+                    [statement for statement in statements if not _is_string(statement)],
+                )
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
 def _is_string(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

@@ -27,26 +27,34 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 def device_named(name: str) -> torch.device:
     """Return the device of that name; ``auto`` is a CUDA device if there is one, otherwise the CPU.
 
-    Under torchrun ``auto`` and ``cuda`` are the GPU with the local rank of the process; otherwise ``auto`` is the one
-    that the process id chooses. On a GPU TF32 is disabled, so that float32 is float32: by default convolutions there
-    round their inputs to 10 bits. It is enabled where a network runs in the precision tf32 (:func:`products`). On the
-    CPU the process keeps its memory (:func:`keep_memory`).
-    With portable arithmetic (``rs.runtime.arithmetic``), which only a CPU has, ``auto`` is the CPU.
+    Under torchrun ``auto`` and ``cuda`` are the GPU with the local rank of the process; otherwise
+    ``auto`` is the one that the process id chooses. On a GPU TF32 is disabled, so that float32 is
+    float32: by default convolutions there round their inputs to 10 bits. It is enabled where a
+    network runs in the precision tf32 (:func:`products`). On the CPU the process keeps its memory
+    (:func:`keep_memory`). With portable arithmetic (``rs.runtime.arithmetic``), which only a CPU
+    has, ``auto`` is the CPU.
 
     Raises:
-        InputError: If the device is unknown or missing, or does not support the arithmetic that was chosen.
+        InputError: If the device is unknown or missing, or does not support the arithmetic that was
+            chosen.
     """
     local, portable = os.environ.get("LOCAL_RANK"), arithmetic.current() == "portable"
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() and not portable else "cpu"
-        local = str(os.getpid() % torch.cuda.device_count()) if name == "cuda" and local is None else local
+        local = (
+            str(os.getpid() % torch.cuda.device_count())
+            if name == "cuda" and local is None
+            else local
+        )
     try:
         device = torch.device(f"cuda:{local or 0}" if name == "cuda" else name)
         if device.type not in ("cpu", "cuda"):
             raise RuntimeError(f"{device.type} is not supported")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device must be auto, cpu or a CUDA device that is here, got {name!r}: {error}") from error
+        raise InputError(
+            f"device must be auto, cpu or a CUDA device that is here, got {name!r}: {error}"
+        ) from error
     if portable and (device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX2"):
         raise InputError(
             f"portable arithmetic must run on an x86-64 CPU with AVX2, got {device} and "
@@ -62,13 +70,17 @@ def device_named(name: str) -> torch.device:
 
 
 def _kinds_of_products() -> tuple[Any, ...]:
-    """Return where torch says how CUDA multiplies float32: matrices, convolutions and recurrent layers."""
+    """Return where torch says how CUDA multiplies float32: matrices, convolutions and recurrent
+    layers.
+    """
     backends: Any = torch.backends  # its types have gaps
     return backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn
 
 
 def precision_on(device: torch.device, chosen: PrecisionChoice) -> Precision:
-    """Return the precision that runs on a device: of ``auto`` tf32 on a CUDA device and float32 on a CPU."""
+    """Return the precision that runs on a device: of ``auto`` tf32 on a CUDA device and float32 on
+    a CPU.
+    """
     if chosen != "auto":
         return chosen
     return "tf32" if device.type == "cuda" else "float32"
@@ -82,15 +94,18 @@ def check_precision(device: torch.device, precision: str) -> None:
     """
     if precision == "tf32" and device.type != "cuda":
         raise InputError(
-            f"precision tf32 must run on a CUDA device, got {device}; take precision float32 there, or a CUDA device"
+            f"precision tf32 must run on a CUDA device, got {device}; take precision float32 "
+            "there, or a CUDA device"
         )
 
 
 @contextmanager
 def products(device: torch.device, precision: str) -> Iterator[None]:
-    """Have a CUDA device multiply float32 as the precision says: rounded to TF32 for ``tf32``, else not.
+    """Have a CUDA device multiply float32 as the precision says: rounded to TF32 for ``tf32``, else
+    not.
 
-    The settings of torch, which hold for the whole process, are restored at the end. On a CPU nothing is set.
+    The settings of torch, which hold for the whole process, are restored at the end. On a CPU
+    nothing is set.
 
     Raises:
         InputError: As :func:`check_precision` does.
@@ -110,10 +125,11 @@ def products(device: torch.device, precision: str) -> Iterator[None]:
 def keep_memory() -> bool:
     """Keep the memory of freed tensors for the next ones, until this process ends.
 
-    By default glibc returns the memory of large tensors to the system, and the pages of each layer's output are mapped
-    and cleared again: a certificate of ResNet-110 takes 1.5 times as long (``benchmarks/results/memory.md``). With it,
-    the process holds its peak memory, and some more because of fragmentation. Nothing is changed with another C
-    library, or if the environment tunes glibc (``MALLOC_*``, ``GLIBC_TUNABLES``).
+    By default glibc returns the memory of large tensors to the system, and the pages of each
+    layer's output are mapped and cleared again: a certificate of ResNet-110 takes 1.5 times as long
+    (``benchmarks/results/memory.md``). With it, the process holds its peak memory, and some more
+    because of fragmentation. Nothing is changed with another C library, or if the environment tunes
+    glibc (``MALLOC_*``, ``GLIBC_TUNABLES``).
 
     Returns:
         Whether glibc accepted the setting.
@@ -122,22 +138,26 @@ def keep_memory() -> bool:
     if tuned or platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))  # from the heap, which is never trimmed
+    return bool(
+        mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1)
+    )  # from the heap, which is never trimmed
 
 
 @cache
 def warn_of_slow_bfloat16(device_type: str, precision: str) -> None:
-    """Write to stderr, once per process, if bfloat16 is to run on a CPU that has no instructions for it.
+    """Write to stderr, once per process, if bfloat16 is to run on a CPU that has no instructions
+    for it.
 
-    Such a CPU converts every product to float32 and back. torch names the instructions ``avx512_bf16`` and ``amx_bf16``
-    on x86-64, ``bf16`` and ``sve_bf16`` on ARM.
+    Such a CPU converts every product to float32 and back. torch names the instructions
+    ``avx512_bf16`` and ``amx_bf16`` on x86-64, ``bf16`` and ``sve_bf16`` on ARM.
     """
     if precision != "bfloat16" or device_type != "cpu" or processes.rank_and_world_size()[0] != 0:
         return
     capabilities = torch.cpu.get_capabilities()
     if not any(has for name, has in capabilities.items() if name.endswith("bf16")):
         print(
-            "warning: precision bfloat16 is slower than float32 on this CPU, which has no bfloat16 instructions; "
+            "warning: precision bfloat16 is slower than float32 on this CPU, which has no bfloat16 "
+            "instructions; "
             "precision float32 is faster, most of all with the engine folded",
             file=sys.stderr,
         )
@@ -146,8 +166,9 @@ def warn_of_slow_bfloat16(device_type: str, precision: str) -> None:
 def limit_threads(shape: Sequence[int]) -> None:
     """Use one CPU thread if images are smaller than 32x32 in one channel.
 
-    Networks for such images are so small that more threads are slower, and one thread gives the same bytes on machines
-    with different numbers of cores. Larger images use the number of threads of torch, or of ``OMP_NUM_THREADS``.
+    Networks for such images are so small that more threads are slower, and one thread gives the
+    same bytes on machines with different numbers of cores. Larger images use the number of threads
+    of torch, or of ``OMP_NUM_THREADS``.
 
     Args:
         shape: (C, H, W) of an image.

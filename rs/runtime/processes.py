@@ -1,7 +1,8 @@
 """Several processes that share one piece of work, as ``torchrun`` starts them.
 
-In certification process ``rank`` of ``world_size`` certifies every ``world_size``-th image from number ``rank`` on, and
-the processes wait for each other at the end. In training each has a part of the images of every step.
+In certification process ``rank`` of ``world_size`` certifies every ``world_size``-th image from
+number ``rank`` on, and the processes wait for each other at the end. In training each has a part of
+the images of every step.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 from rs.errors import InputError
 
 TIMEOUT = timedelta(days=7)
-"""How long the first process may wait for the last; if a process dies, torchrun ends the others at once."""
+"""How long the first process may wait for the last; if a process dies, torchrun ends the others at
+once.
+"""
 
 
 LAUNCHERS = ("torchrun", "srun", "mpirun")
@@ -27,10 +30,12 @@ ANY_LAUNCHER = "RS_ANY_LAUNCHER"
 
 
 def launcher_words(values: dict[str, Any]) -> list[str]:
-    """Return the words of ``launcher`` in the parameters, variables of the environment filled in; none without one.
+    """Return the words of ``launcher`` in the parameters, variables of the environment filled in;
+    none without one.
 
     Raises:
-        InputError: If it is not a command that begins with one of :data:`LAUNCHERS` and has the word torchrun in it.
+        InputError: If it is not a command that begins with one of :data:`LAUNCHERS` and has the
+            word torchrun in it.
 
     >>> launcher_words({"launcher": "srun --ntasks 2 torchrun --nnodes 2"})
     ['srun', '--ntasks', '2', 'torchrun', '--nnodes', '2']
@@ -49,22 +54,27 @@ def launcher_words(values: dict[str, Any]) -> list[str]:
         )
     if words[0] not in LAUNCHERS and os.environ.get(ANY_LAUNCHER) != "1":
         raise InputError(
-            f"params.yaml: launcher must be a command that begins with {', '.join(LAUNCHERS[:-1])} or {LAUNCHERS[-1]}, "
-            f"got {launcher!r}; if you trust this file, {ANY_LAUNCHER}=1 in the environment allows any program"
+            f"params.yaml: launcher must be a command that begins with {', '.join(LAUNCHERS[:-1])} "
+            f"or {LAUNCHERS[-1]}, "
+            f"got {launcher!r}; if you trust this file, {ANY_LAUNCHER}=1 in the environment allows "
+            "any program"
         )
     return words
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """Return the rank of this process and the number of processes that torchrun started; (0, 1) without torchrun.
+    """Return the rank of this process and the number of processes that torchrun started; (0, 1)
+    without torchrun.
 
     Raises:
-        InputError: If the variables ``RANK`` and ``WORLD_SIZE`` of the environment are no such numbers.
+        InputError: If the variables ``RANK`` and ``WORLD_SIZE`` of the environment are no such
+            numbers.
     """
     rank, world_size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     if not (rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size)):
         raise InputError(
-            f"the variables RANK and WORLD_SIZE must be whole numbers with 0 <= RANK < WORLD_SIZE, as torchrun sets "
+            "the variables RANK and WORLD_SIZE must be whole numbers with 0 <= RANK < WORLD_SIZE, "
+            "as torchrun sets "
             f"them, got {rank!r} and {world_size!r}; unset them, or start with torchrun"
         )
     return int(rank), int(world_size)
@@ -77,26 +87,31 @@ def process_group(backend: str) -> Iterator[None]:
     Args:
         backend: ``gloo`` for tensors on CPUs, ``nccl`` for tensors on GPUs.
     Raises:
-        InputError: If there are several processes, and the environment does not say where the first one is.
+        InputError: If there are several processes, and the environment does not say where the first
+            one is.
     """
     if rank_and_world_size()[1] == 1:
         yield
         return
     if not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         raise InputError(
-            f"the variables MASTER_ADDR and MASTER_PORT must be set beside WORLD_SIZE={os.environ['WORLD_SIZE']}, as "
+            "the variables MASTER_ADDR and MASTER_PORT must be set beside "
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']}, as "
             "torchrun sets them, but are not; unset WORLD_SIZE, or start with torchrun"
         )
     import torch.distributed as dist
 
     dist.init_process_group(backend, timeout=TIMEOUT)
     yield
-    dist.destroy_process_group()  # not after an error: it might wait for the others, which wait for this process
+    # not after an error: it might wait for the others, which wait for this process
+    dist.destroy_process_group()
 
 
 @contextmanager
 def barrier() -> Iterator[Callable[[], Any]]:
-    """Join the processes, and yield a function that returns when every process has called it as often."""
+    """Join the processes, and yield a function that returns when every process has called it as
+    often.
+    """
     if rank_and_world_size()[1] == 1:
         yield lambda: None
         return

@@ -1,4 +1,6 @@
-"""Progress on stderr: a bar with rate and remaining time on a terminal, otherwise a line every half minute."""
+"""Progress on stderr: a bar with rate and remaining time on a terminal, otherwise a line every half
+minute.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,16 @@ def duration(seconds: float) -> str:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print a line at once, by default on stdout, above the bar if there is one; see :func:`rs.errors.printable`."""
+    """Print a line at once, by default on stdout, above the bar if there is one; see
+    :func:`rs.errors.printable`.
+    """
     tqdm.write(printable(text), file=stream or sys.stdout)
     (stream or sys.stdout).flush()
 
 
-def progress(items: Iterable[T], total: int, description: str, done: int = 0, *, always: bool = True) -> Iterator[T]:
+def progress(
+    items: Iterable[T], total: int, description: str, done: int = 0, *, always: bool = True
+) -> Iterator[T]:
     """Yield ``items`` and report the progress on stderr.
 
     Args:
@@ -41,10 +47,13 @@ def progress(items: Iterable[T], total: int, description: str, done: int = 0, *,
         total: Number of all items, including those done before.
         description: Name of the work.
         done: Number of items done before.
-        always: Whether work of less than half a minute prints a line, too, where there is no terminal.
+        always: Whether work of less than half a minute prints a line, too, where there is no
+            terminal.
     """
     if sys.stderr.isatty():
-        yield from tqdm(items, total=total, desc=printable(description), initial=done, dynamic_ncols=True)
+        yield from tqdm(
+            items, total=total, desc=printable(description), initial=done, dynamic_ncols=True
+        )
         return
     start = last = time.monotonic()
     for count, item in enumerate(items, start=1):
@@ -53,5 +62,8 @@ def progress(items: Iterable[T], total: int, description: str, done: int = 0, *,
         if now - last >= QUIET_SECONDS or (done + count == total and (always or last > start)):
             rate = count / max(now - start, 1e-9)
             left = (total - done - count) / rate
-            say(f"{description}: {done + count}/{total}, {rate:.2f}/s, {left:.0f} s left", sys.stderr)
+            say(
+                f"{description}: {done + count}/{total}, {rate:.2f}/s, {left:.0f} s left",
+                sys.stderr,
+            )
             last = now

@@ -1,7 +1,9 @@
-"""Scratch folders for unfinished work: outside the outputs, named by a hash of what is being made, locked in use.
+"""Scratch folders for unfinished work: outside the outputs, named by a hash of what is being made,
+locked in use.
 
-DVC deletes a stage's outputs before it runs the stage again, so the state of an interrupted training or certification
-must be stored elsewhere: in ``$RS_WORK``, or in ``.work`` in the DVC root or the current folder.
+DVC deletes a stage's outputs before it runs the stage again, so the state of an interrupted
+training or certification must be stored elsewhere: in ``$RS_WORK``, or in ``.work`` in the DVC root
+or the current folder.
 """
 
 from __future__ import annotations
@@ -29,14 +31,20 @@ def root() -> Path:
     Raises:
         InputError: If there can be no such folder.
     """
-    path = Path(os.path.expanduser(os.environ.get("RS_WORK") or os.environ.get("DVC_ROOT", ".") + "/.work"))
+    path = Path(
+        os.path.expanduser(os.environ.get("RS_WORK") or os.environ.get("DVC_ROOT", ".") + "/.work")
+    )
     if (obstacle := in_the_way_of(path)) is not None:
-        raise InputError(f"{path} must be a folder or new, but {obstacle} is no folder; set RS_WORK to another")
+        raise InputError(
+            f"{path} must be a folder or new, but {obstacle} is no folder; set RS_WORK to another"
+        )
     return path
 
 
 def in_the_way_of(folder: Path) -> Path | None:
-    """Return the nearest existing part of a path if it is no folder, such as a broken link; else ``None``."""
+    """Return the nearest existing part of a path if it is no folder, such as a broken link; else
+    ``None``.
+    """
     nearest = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
     return None if nearest.is_dir() else nearest
 
@@ -50,13 +58,14 @@ def key(identity: dict[str, Any]) -> str:
 def scratch_folder(identity: dict[str, Any]) -> Iterator[Path]:
     """Lock and yield the scratch folder for ``identity``; remove it if the body succeeds.
 
-    If the body raises or the process dies, the folder stays, and the next run with the same identity continues in it;
-    a ``KeyboardInterrupt`` gets a note that says so.
+    If the body raises or the process dies, the folder stays, and the next run with the same
+    identity continues in it; a ``KeyboardInterrupt`` gets a note that says so.
 
     Args:
         identity: Everything that the result depends on.
     Raises:
-        InputError: If another process makes the same thing, or finished it before the lock was ours.
+        InputError: If another process makes the same thing, or finished it before the lock was
+            ours.
     """
     path = root() / key(identity)
     path.mkdir(parents=True, exist_ok=True)
@@ -68,7 +77,9 @@ def scratch_folder(identity: dict[str, Any]) -> Iterator[Path]:
                 f"another process is making the same thing (it holds {path}/lock); wait or stop it"
             ) from error
         if not _is_open_file(path / "lock", lock.fileno()):
-            raise InputError(f"another process has just made the same thing and removed {path}; run again")
+            raise InputError(
+                f"another process has just made the same thing and removed {path}; run again"
+            )
         try:
             yield path
         except KeyboardInterrupt as stop:
@@ -77,11 +88,14 @@ def scratch_folder(identity: dict[str, Any]) -> Iterator[Path]:
         done = _done(path)  # at once it is nobody's
         shutil.rmtree(done, ignore_errors=True)
         path.rename(done)
-    shutil.rmtree(done, ignore_errors=True)  # now that the lock is closed: NFS removes no folder with an open file
+    shutil.rmtree(
+        done, ignore_errors=True
+    )  # now that the lock is closed: NFS removes no folder with an open file
 
 
 def has_scratch_folder(identity: dict[str, Any]) -> bool:
-    """Return whether there is a scratch folder for ``identity``: work that goes on, or was stopped before its end.
+    """Return whether there is a scratch folder for ``identity``: work that goes on, or was stopped
+    before its end.
 
     While it is removed it has another name, and counts too.
     """
@@ -90,7 +104,9 @@ def has_scratch_folder(identity: dict[str, Any]) -> bool:
 
 
 def discard(identity: dict[str, Any]) -> None:
-    """Remove the scratch folder for ``identity``, if a process was killed after its work and nobody works in it."""
+    """Remove the scratch folder for ``identity``, if a process was killed after its work and nobody
+    works in it.
+    """
     if has_scratch_folder(identity):
         with suppress(InputError), scratch_folder(identity):
             pass
@@ -105,8 +121,8 @@ def _done(path: Path) -> Path:
 def locked(path: Path) -> Iterator[None]:
     """Let one process at a time change a folder, which is made if there is none; others wait.
 
-    The lock is on the folder itself, and leaves nothing in it. On a file system that locks no folder, as NFS, nobody
-    waits.
+    The lock is on the folder itself, and leaves nothing in it. On a file system that locks no
+    folder, as NFS, nobody waits.
     """
     path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY)
@@ -122,5 +138,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _is_open_file(path: Path, descriptor: int) -> bool:
-    """Return whether ``path`` is still the open file: its folder may have been removed before the lock was ours."""
+    """Return whether ``path`` is still the open file: its folder may have been removed before the
+    lock was ours.
+    """
     return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))

@@ -11,12 +11,15 @@ import torch
 
 
 class Stream(IntEnum):
-    """What a random stream is for; the first word of its key, so that no two purposes share numbers."""
+    """What a random stream is for; the first word of its key, so that no two purposes share
+    numbers.
+    """
 
     INITIAL = 0  # initial weights
     ORDER = 1  # order of the training images, keyed by epoch
     AUGMENT = 2  # crops and flips, keyed by epoch and batch, or by epoch and image
-    STEP = 3  # noise and attack of a training step, keyed by epoch, batch and number of the step in the batch
+    # noise and attack of a training step, keyed by epoch, batch and number of the step in the batch
+    STEP = 3
     SELECT = 4  # the n0 draws that select the class, keyed by image and block
     ESTIMATE = 5  # the n draws that bound its probability, keyed by image and block
     PREDICT = 6  # the draws of PREDICT, keyed by image and block
@@ -30,14 +33,17 @@ class Stream(IntEnum):
 def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Generator:
     """Return the generator named by ``(seed, *key)``.
 
-    Streams of different keys are independent: image 17 gets the same noise in any order and any subset. The key
-    goes into ``spawn_key``, because ``SeedSequence([0])`` and ``SeedSequence([0, 0])`` are one stream.
+    Streams of different keys are independent: image 17 gets the same noise in any order and any
+    subset. The key goes into ``spawn_key``, because ``SeedSequence([0])`` and ``SeedSequence([0,
+    0])`` are one stream.
 
     Args:
         seed: Non-negative integer, the user's.
-        key: Integers in [0, 2^32), ours; by convention a :class:`Stream` first. A larger one would be two words.
-        device: Where the generator draws; CPU and CUDA generators give different numbers for one key. A CPU generator
-            keeps 32 bits of the word: good for training, too few for certificates (see :func:`block`).
+        key: Integers in [0, 2^32), ours; by convention a :class:`Stream` first. A larger one would
+            be two words.
+        device: Where the generator draws; CPU and CUDA generators give different numbers for one
+            key. A CPU generator keeps 32 bits of the word: good for training, too few for
+            certificates (see :func:`block`).
 
     >>> a, b = stream(0, 17), stream(0, 17)
     >>> bool(torch.rand(1, generator=a) == torch.rand(1, generator=b))
@@ -48,7 +54,9 @@ def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Ge
 
 
 def process_key(rank: int) -> tuple[int, ...]:
-    """Return what process ``rank`` of several adds to the keys of its streams; the first draws as one alone does."""
+    """Return what process ``rank`` of several adds to the keys of its streams; the first draws as
+    one alone does.
+    """
     return (rank,) if rank else ()
 
 
@@ -66,7 +74,8 @@ def seed_sequence(seed: int, *key: int) -> np.random.SeedSequence:
 
 @contextmanager
 def seeded(seed: int | None, device: torch.device | str = "cpu") -> Iterator[None]:
-    """Seed torch's global generator, from which layers draw their weights and dropout, and restore it afterwards.
+    """Seed torch's global generator, from which layers draw their weights and dropout, and restore
+    it afterwards.
 
     Args:
         seed: ``None`` leaves the generator as it is.

@@ -1,4 +1,6 @@
-"""The smoothed classifier: noise, CERTIFY and PREDICT, its soft form with the losses on it, and attacks on it."""
+"""The smoothed classifier: noise, CERTIFY and PREDICT, its soft form with the losses on it, and
+attacks on it.
+"""
 
 from importlib import import_module
 from typing import Any, Literal
@@ -10,7 +12,9 @@ STOPPING_RULES = {
     "at_radius": "Decide only which of these radii hold, like 0.25,0.5.",
     "acr_error": "Stop once the expected loss of average certified radius is at most this.",
 }
-"""The rules that end a certificate before all draws, each with its help: settings of ``certify.stop``, and options."""
+"""The rules that end a certificate before all draws, each with its help: settings of
+``certify.stop``, and options.
+"""
 
 
 def __getattr__(name: str) -> Any:

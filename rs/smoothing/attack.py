@@ -1,7 +1,8 @@
 """Attacks on the soft smoothed classifier, in l2.
 
-Every attack maximises ``J_i(u) = -log z_hat(x_i + u_i; noise_i)[y_i]`` over one perturbation u_i per image, shared by
-its M noisy copies, with the noise drawn once beforehand and the model in eval mode (Salman et al. 2019).
+Every attack maximises ``J_i(u) = -log z_hat(x_i + u_i; noise_i)[y_i]`` over one perturbation u_i
+per image, shared by its M noisy copies, with the noise drawn once beforehand and the model in eval
+mode (Salman et al. 2019).
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ from rs.smoothing.noise import noisy
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, to_float32
 
 _evaluated: dict[nn.Module, tuple[int, bool]] = {}
-"""How many evaluate a module at the moment, in any thread, and whether it was in training mode before the first."""
+"""How many evaluate a module at the moment, in any thread, and whether it was in training mode
+before the first.
+"""
 _counting = Lock()
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode (running batch-norm statistics), then restore the mode of every module.
+    """Put the model into eval mode (running batch-norm statistics), then restore the mode of every
+    module.
 
-    Where several evaluate a module at once, in threads or one inside the other, the last one to leave restores it.
+    Where several evaluate a module at once, in threads or one inside the other, the last one to
+    leave restores it.
     """
     modules = [*model.modules()]
     with _counting:
@@ -47,14 +52,18 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def forward(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
-    """Compute the logits of the noisy copies: images (B, C, H, W) and noise (B, M, C, H, W) -> (B, M, K)."""
+    """Compute the logits of the noisy copies: images (B, C, H, W) and noise (B, M, C, H, W) -> (B,
+    M, K).
+    """
     return model(noisy(x, noise)).unflatten(0, noise.shape[:2])
 
 
 def objective(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
-    """Compute J_i = -log max(z_hat_i[y_i], 1e-20), the log outside the mean over draws; (B, M, K) -> (B,).
+    """Compute J_i = -log max(z_hat_i[y_i], 1e-20), the log outside the mean over draws; (B, M, K)
+    -> (B,).
 
-    One draw needs no clamp: it is the cross-entropy, whose gradient does not vanish however wrong the model is.
+    One draw needs no clamp: it is the cross-entropy, whose gradient does not vanish however wrong
+    the model is.
     """
     if logits.shape[1] == 1:
         return F.cross_entropy(beta * to_float32(logits).squeeze(1), y, reduction="none")
@@ -72,8 +81,12 @@ def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, beta: float 
         return torch.autograd.grad(objective(forward(model, x, noise), y, beta).sum(), x)[0]
 
 
-def noise_gradient(model: nn.Module, x: Tensor, noise: Tensor, objective: Callable[[Tensor], Tensor]) -> Tensor:
-    """Compute the gradient in the noise of an objective of the logits of ``x + noise``, both (N, C, H, W)."""
+def noise_gradient(
+    model: nn.Module, x: Tensor, noise: Tensor, objective: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Compute the gradient in the noise of an objective of the logits of ``x + noise``, both (N, C,
+    H, W).
+    """
     with torch.enable_grad():
         noise = noise.detach().requires_grad_()
         return torch.autograd.grad(objective(to_float32(model(x + noise))), noise)[0]
@@ -85,9 +98,11 @@ def norms(u: Tensor) -> Tensor:
 
 
 def unit(g: Tensor, rng: torch.Generator) -> Tensor:
-    """Scale each gradient to norm 1; an exactly zero one becomes N(0, I), not normalised (Salman et al. 2019, code).
+    """Scale each gradient to norm 1; an exactly zero one becomes N(0, I), not normalised (Salman et
+    al. 2019, code).
 
-    The random numbers are drawn whether or not they are needed, so that the stream does not depend on the gradients.
+    The random numbers are drawn whether or not they are needed, so that the stream does not depend
+    on the gradients.
     """
     length = norms(g)
     fallback = torch.randn(g.shape, generator=rng, device=g.device, dtype=g.dtype)
@@ -114,7 +129,8 @@ def pgd(
 
         g = grad J(u) / ||grad J(u)||,   u <- u + (2 epsilon / T) g,   into the box [0, 1],   into the ball
 
-    in this order, from u = 0, so the result is in the box and in the ball (a convex combination of two box points).
+    in this order, from u = 0, so the result is in the box and in the ball (a convex combination of
+    two box points).
 
     Args:
         model: Images (N, C, H, W) -> logits (N, K); attacked in eval mode, its mode is restored.
@@ -123,7 +139,8 @@ def pgd(
         noise: The draws, shape (B, M, C, H, W); the same in every step.
         steps: T >= 0; 0 returns ``x``.
         epsilon: Radius of the ball, in pixels of [0, 1].
-        rng: Where the direction of an image with a gradient of exactly 0 comes from; a fixed stream if ``None``.
+        rng: Where the direction of an image with a gradient of exactly 0 comes from; a fixed stream
+            if ``None``.
         beta: Inverse temperature of the attacked classifier.
     Returns:
         x_hat, shape (B, C, H, W), detached.
@@ -138,8 +155,11 @@ def pgd(
     return x + u
 
 
-def mixing_path(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, step_size: float) -> list[Tensor]:
-    """Attack as SmoothMix does: return the iterates x_0 = x, ..., x_T of an ascent clipped to the box, without a ball.
+def mixing_path(
+    model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, step_size: float
+) -> list[Tensor]:
+    """Attack as SmoothMix does: return the iterates x_0 = x, ..., x_T of an ascent clipped to the
+    box, without a ball.
 
     x_{t+1} = clip_[0,1](x_t + alpha g / (||g|| + 1e-8))                    (Jeong et al. 2021)
     """
@@ -151,7 +171,9 @@ def mixing_path(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: in
     return path
 
 
-def projected_path_attack(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, epsilon: float) -> Tensor:
+def projected_path_attack(
+    model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, epsilon: float
+) -> Tensor:
     """Attack by Jeong's variant of :func:`pgd`: into the ball first, then into the box.
 
     So the result may be nearer than the ball allows.

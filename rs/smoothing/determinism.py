@@ -40,13 +40,17 @@ TF32_STEP = 2.0**-10
 """Distance from 1 to the next number of TF32, whose products have inputs of 10 bits."""
 
 
-def check_deterministic(module: nn.Module, images: Tensor, precision: Precision = "float32") -> None:
-    """Check that logits depend on the image alone, and not on its batch, its place in it or what came before.
+def check_deterministic(
+    module: nn.Module, images: Tensor, precision: Precision = "float32"
+) -> None:
+    """Check that logits depend on the image alone, and not on its batch, its place in it or what
+    came before.
 
-    The theorem (Cohen, Rosenfeld & Kolter 2019) is about one function f; dropout that stays on, batch norm on the
-    statistics of a batch, and a state make f another one at each call. The classifier is called four times, with five
-    images in all, in eval mode: one image, both the other way round, the one again, the other; more often if logits
-    differ, to tell when. Differences up to the square root of the machine epsilon, of the largest logit, count as
+    The theorem (Cohen, Rosenfeld & Kolter 2019) is about one function f; dropout that stays on,
+    batch norm on the statistics of a batch, and a state make f another one at each call. The
+    classifier is called four times, with five images in all, in eval mode: one image, both the
+    other way round, the one again, the other; more often if logits differ, to tell when.
+    Differences up to the square root of the machine epsilon, of the largest logit, count as
     rounding: half of the digits (:func:`rounding`).
 
     Args:
@@ -55,27 +59,39 @@ def check_deterministic(module: nn.Module, images: Tensor, precision: Precision 
         precision: What it runs in; it is not set here.
     Raises:
         NotDeterministicError: If logits differ.
-        InputError: If logits are not finite or have another shape, or the images or the current folder are changed.
+        InputError: If logits are not finite or have another shape, or the images or the current
+            folder are changed.
     """
     if images.ndim != 4 or len(images) != 2:
-        raise InputError(f"images must be two, of shape (2, C, H, W), got shape {tuple(images.shape)}; give two")
+        raise InputError(
+            f"images must be two, of shape (2, C, H, W), got shape {tuple(images.shape)}; give two"
+        )
     unchanged, turned, folder = images.clone(), images.flip(0), Path.cwd()
     with torch.inference_mode(), evaluating(module):
         alone, both = _logits(module, images[:1]), _logits(module, turned)
         if not (torch.equal(images, unchanged) and torch.equal(turned, unchanged.flip(0))):
             raise InputError(
-                "the classifier must leave its images as they are, but it writes into them; copy them first"
+                "the classifier must leave its images as they are, but it writes into them; copy "
+                "them first"
             )
         if Path.cwd() != folder:
             os.chdir(folder)
-            raise InputError("the classifier must leave the current folder as it is, but it changes it; leave that out")
+            raise InputError(
+                "the classifier must leave the current folder as it is, but it changes it; leave "
+                "that out"
+            )
         again, other = _logits(module, images[:1]), _logits(module, images[1:])
         largest = float(both.abs().max())
         allowed = rounding(module, both, precision) * largest
-        difference = max(_difference(again, alone), _difference(alone, both[1:]), _difference(other, both[:1]))
+        difference = max(
+            _difference(again, alone), _difference(alone, both[1:]), _difference(other, both[:1])
+        )
         if difference <= allowed:
             return
-        repeated = max(_difference(_logits(module, part), was) for part, was in ((images[:1], alone), (turned, both)))
+        repeated = max(
+            _difference(_logits(module, part), was)
+            for part, was in ((images[:1], alone), (turned, both))
+        )
         if repeated > allowed:
             when = "from one call to the next"
         elif _difference(_logits(module, images).flip(0), both) > allowed:
@@ -86,7 +102,8 @@ def check_deterministic(module: nn.Module, images: Tensor, precision: Precision 
 
 
 def rounding(module: nn.Module, logits: Tensor, precision: Precision = "float32") -> float:
-    """Return the relative difference of logits that is rounding: 3e-4 in float32, 0.03 in tf32 and 0.09 in bfloat16.
+    """Return the relative difference of logits that is rounding: 3e-4 in float32, 0.03 in tf32 and
+    0.09 in bfloat16.
 
     The type is the coarsest of float32, the parameters, the logits and the precision.
     """
@@ -98,18 +115,23 @@ def rounding(module: nn.Module, logits: Tensor, precision: Precision = "float32"
     return math.sqrt(max(steps))
 
 
-def watched(items: Iterable[T], modules: Sequence[nn.Module], precision: Precision = "float32") -> Iterator[T]:
-    """Yield what is to be certified, and check that networks stay one function of each image all the while.
+def watched(
+    items: Iterable[T], modules: Sequence[nn.Module], precision: Precision = "float32"
+) -> Iterator[T]:
+    """Yield what is to be certified, and check that networks stay one function of each image all
+    the while.
 
-    - Whenever a batch is larger than all before it, :data:`LONE_IMAGES` of its images are evaluated alone.
-    - One image of each of the first :data:`MAX_CALLS` calls is kept. After the last item, these images are evaluated
-      again in one call, and images of the largest batch in another one.
+    - Whenever a batch is larger than all before it, :data:`LONE_IMAGES` of its images are evaluated
+      alone.
+    - One image of each of the first :data:`MAX_CALLS` calls is kept. After the last item, these
+      images are evaluated again in one call, and images of the largest batch in another one.
 
-    The images at the end are as many as take less than 1 % of the evaluations together with those alone, at least
-    :data:`MIN_REPEATED`. Differences count as rounding as in :func:`check_deterministic`.
+    The images at the end are as many as take less than 1 % of the evaluations together with those
+    alone, at least :data:`MIN_REPEATED`. Differences count as rounding as in
+    :func:`check_deterministic`.
 
-    A network whose calls differ with probability p, each as a whole, passes with probability (1 - p)^c + p^c, where c
-    counts the calls that are kept, those with one image and those at the end.
+    A network whose calls differ with probability p, each as a whole, passes with probability (1 -
+    p)^c + p^c, where c counts the calls that are kept, those with one image and those at the end.
 
     Args:
         items: Anything, such as images.
@@ -118,7 +140,10 @@ def watched(items: Iterable[T], modules: Sequence[nn.Module], precision: Precisi
     Raises:
         NotDeterministicError: If logits differ; no certificate of any item counts then.
     """
-    called = [cast(Any, module).members if getattr(module, "lazy", False) else [module] for module in modules]
+    called = [
+        cast(Any, module).members if getattr(module, "lazy", False) else [module]
+        for module in modules
+    ]
     watches = [_Watch(network, precision) for networks in called for network in networks]
     try:
         yield from items
@@ -130,7 +155,9 @@ def watched(items: Iterable[T], modules: Sequence[nn.Module], precision: Precisi
 
 
 class _Watch:
-    """A network, an image of each of its first calls, its largest batch so far, and the logits of both."""
+    """A network, an image of each of its first calls, its largest batch so far, and the logits of
+    both.
+    """
 
     def __init__(self, module: nn.Module, precision: Precision) -> None:
         self.module = module
@@ -149,7 +176,9 @@ class _Watch:
         images = inputs[0]
         logits = logits_of(output)
         self.evaluated += len(images)
-        if self.is_comparing or logits.shape[:1] != images.shape[:1]:  # the second is refused elsewhere
+        if (
+            self.is_comparing or logits.shape[:1] != images.shape[:1]
+        ):  # the second is refused elsewhere
             return
         self._keep(images, logits)
         if len(images) > len(self.batch):
@@ -165,10 +194,14 @@ class _Watch:
         count = len(self.kept_images)
         if count == MAX_CALLS or len(images) == 0:
             return
-        if count and images.shape[1:] != self.kept_images[0].shape[1:]:  # they could not be one batch
+        if (
+            count and images.shape[1:] != self.kept_images[0].shape[1:]
+        ):  # they could not be one batch
             return
         place = count % len(images)
-        self.kept_images.append(images[place : place + 1].clone())  # a view would keep the whole batch
+        self.kept_images.append(
+            images[place : place + 1].clone()
+        )  # a view would keep the whole batch
         self.kept_logits.append(logits[place : place + 1].clone())
 
     def repeat(self) -> None:
@@ -183,14 +216,20 @@ class _Watch:
             self._compare(self.batch[rows], self.logits[rows], len(rows), when)
 
     def _spread(self, count: int) -> list[int]:
-        """Return the numbers of some images of the batch: the first, the last and others between them."""
+        """Return the numbers of some images of the batch: the first, the last and others between
+        them.
+        """
         return torch.linspace(0, len(self.batch) - 1, min(count, len(self.batch))).long().tolist()
 
     def _compare(self, images: Tensor, expected: Tensor, size: int, when: str) -> None:
         """Evaluate images in batches of this size, and compare their logits."""
         self.is_comparing = True
         try:
-            with torch.inference_mode(), evaluating(self.module), autocast(images.device, self.precision):
+            with (
+                torch.inference_mode(),
+                evaluating(self.module),
+                autocast(images.device, self.precision),
+            ):
                 again = torch.cat([_logits(self.module, part) for part in images.split(size)])
         except InputError as error:  # of images that it took before
             raise NotDeterministicError(str(error)) from error
@@ -210,19 +249,24 @@ def _logits(module: nn.Module, images: Tensor) -> Tensor:
     with user_code(f"the classifier must take images {tuple(images.shape)}, {images.dtype}"):
         logits = logits_of(module(images))
     if logits.ndim != 2 or len(logits) != len(images):
-        raise InputError(f"logits must have the shape ({len(images)}, classes), got {tuple(logits.shape)}")
+        raise InputError(
+            f"logits must have the shape ({len(images)}, classes), got {tuple(logits.shape)}"
+        )
     if not logits.is_floating_point():
         raise InputError(f"logits must be floating-point numbers, got {logits.dtype}")
     if not bool(logits.isfinite().all()):
         raise InputError(
-            "logits must be finite on noisy images, but some are nan or infinite; look for it in the weights"
+            "logits must be finite on noisy images, but some are nan or infinite; look for it in "
+            "the weights"
         )
     return logits.clone()
 
 
 def _refusal(when: str, difference: float, largest: float) -> NotDeterministicError:
     return NotDeterministicError(
-        f"the classifier must be one function of each image, but its logits differ {when}, by {difference:.2g} of "
-        f"logits up to {largest:.2g}; look for dropout that is always on, batch norm on the statistics of the batch, a "
+        f"the classifier must be one function of each image, but its logits differ {when}, by "
+        f"{difference:.2g} of "
+        f"logits up to {largest:.2g}; look for dropout that is always on, batch norm on the "
+        "statistics of the batch, a "
         "state, or layers that see the whole batch"
     )

@@ -1,4 +1,6 @@
-"""What users give: images and base classifiers of many kinds, each turned into the one that is computed with."""
+"""What users give: images and base classifiers of many kinds, each turned into the one that is
+computed with.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ ImageLike: TypeAlias = "Tensor | NDArray[Any] | PillowImage"
 """One image: a tensor, a NumPy array or a Pillow image; see :func:`as_image`."""
 
 Base: TypeAlias = Callable[[Tensor], Any]
-"""A base classifier: an ``nn.Module`` or any function of images; see :func:`as_module` and :func:`logits_of`."""
+"""A base classifier: an ``nn.Module`` or any function of images; see :func:`as_module` and
+:func:`logits_of`.
+"""
 
 
 # ------------------------------------------------------------------------------------------ images
@@ -37,16 +41,19 @@ Base: TypeAlias = Callable[[Tensor], Any]
 def as_image(x: ImageLike) -> Tensor:
     """Return an image as a floating-point tensor (C, H, W); its values are not checked.
 
-    uint8 is divided by 255, so that pixels lie in [0, 1]; other floating-point types become float32. The axes are read
-    by what is given:
+    uint8 is divided by 255, so that pixels lie in [0, 1]; other floating-point types become
+    float32. The axes are read by what is given:
 
     - A tensor is always (C, H, W), whatever its sizes: it can be six signals of 50 times 3 numbers.
-    - A NumPy array of uint8 is (H, W, C) if its last axis is 1 or 3 and its first is neither, else (C, H, W).
-    - A NumPy array of floating-point numbers is (C, H, W). It is refused where that rule would read (H, W, C).
+    - A NumPy array of uint8 is (H, W, C) if its last axis is 1 or 3 and its first is neither, else
+      (C, H, W).
+    - A NumPy array of floating-point numbers is (C, H, W). It is refused where that rule would read
+      (H, W, C).
     - A Pillow image is 8-bit grey or RGB.
 
     Raises:
-        InputError: If it is none of these, not one image, has masked pixels, or holds integers that are not uint8.
+        InputError: If it is none of these, not one image, has masked pixels, or holds integers that
+            are not uint8.
 
     >>> as_image(np.full((4, 5, 3), 51, np.uint8)).shape, as_image(np.full((1, 1, 1), 51, np.uint8)).item()
     (torch.Size([3, 4, 5]), 0.20000000298023224)
@@ -59,7 +66,8 @@ def as_image(x: ImageLike) -> Tensor:
     if not isinstance(x, Tensor) and shape[2] in (1, 3) and shape[0] not in (1, 3):
         if values.is_floating_point():
             raise InputError(
-                f"x of floating-point numbers must have the shape (C, H, W), got {shape}, which could also be "
+                f"x of floating-point numbers must have the shape (C, H, W), got {shape}, which "
+                "could also be "
                 "(H, W, C); give a tensor, which is always (C, H, W): torch.from_numpy(x), or "
                 "torch.from_numpy(x).permute(2, 0, 1)"
             )
@@ -76,12 +84,15 @@ def check_unmasked(x: object, name: str = "x") -> None:
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         masked = int(np.ma.getmaskarray(x).sum())
         raise InputError(
-            f"{name} must have pixels without a mask, got {masked} masked ones; fill them first: {name}.filled(0)"
+            f"{name} must have pixels without a mask, got {masked} masked ones; fill them first: "
+            f"{name}.filled(0)"
         )
 
 
 def _array(x: Any) -> NDArray[Any]:
-    """Return a NumPy array or a Pillow image as an array of uint8 or float32 of its own, which torch can read."""
+    """Return a NumPy array or a Pillow image as an array of uint8 or float32 of its own, which
+    torch can read.
+    """
     check_unmasked(x)
     array = x if isinstance(x, np.ndarray) else _pillow_array(x)
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
@@ -94,17 +105,21 @@ def _pillow_array(x: Any) -> NDArray[Any]:
 
     if not isinstance(x, Image.Image):
         raise InputError(
-            f"x must be an image as a tensor, a NumPy array or a Pillow image, got {type(x).__name__}; open a file "
+            "x must be an image as a tensor, a NumPy array or a Pillow image, got "
+            f"{type(x).__name__}; open a file "
             "with PIL.Image.open, and leave out labels"
         )
     if x.mode not in ("L", "RGB"):
-        raise InputError(f'x must be an 8-bit grey or RGB image, got mode {x.mode}; convert it: x.convert("RGB")')
+        raise InputError(
+            f'x must be an 8-bit grey or RGB image, got mode {x.mode}; convert it: x.convert("RGB")'
+        )
     return np.atleast_3d(np.asarray(x))
 
 
 def _wrong_type(dtype: object) -> InputError:
     return InputError(
-        f"x must hold uint8 pixels, or floating-point pixels in [0, 1], got {dtype}; divide integers by their largest "
+        f"x must hold uint8 pixels, or floating-point pixels in [0, 1], got {dtype}; divide "
+        "integers by their largest "
         "possible value"
     )
 
@@ -122,25 +137,33 @@ def check_axes(shape: tuple[int, ...]) -> None:
     """
     if len(shape) == 3 and 0 not in shape:
         return
-    remedy = {2: "; give a grey image as x[None]", 4: "; give several to certify_many"}.get(len(shape), "")
+    remedy = {2: "; give a grey image as x[None]", 4: "; give several to certify_many"}.get(
+        len(shape), ""
+    )
     raise InputError(f"x must be one image of shape (C, H, W), got shape {shape}{remedy}")
 
 
 def check_key(**key: int) -> None:
-    """Check that the numbers which name the noise are whole and at least 0, and all but the seed below 2^32.
+    """Check that the numbers which name the noise are whole and at least 0, and all but the seed
+    below 2^32.
 
     Raises:
         InputError: If one of them is not.
     """
     for name, number in key.items():
         if not is_number(number, Integral) or number < 0:
-            raise InputError(f"{name} must be a whole number of at least 0, got {number!r}; it names the noise")
+            raise InputError(
+                f"{name} must be a whole number of at least 0, got {number!r}; it names the noise"
+            )
         if name != "seed" and number >= 2**32:
-            raise InputError(f"{name} must be below 2^32, got {number}; it is a word of the key of the noise")
+            raise InputError(
+                f"{name} must be below 2^32, got {number}; it is a word of the key of the noise"
+            )
 
 
 def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
-    """Check that ``x`` is one image in [0, 1], ``alpha`` a failure probability, and ``draws`` positive numbers.
+    """Check that ``x`` is one image in [0, 1], ``alpha`` a failure probability, and ``draws``
+    positive numbers.
 
     Raises:
         InputError: If one of them is not.
@@ -148,20 +171,33 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
     check_axes(tuple(x.shape))
     if not x.is_floating_point() or not bool(((x >= 0) & (x <= 1)).all()):
         raise InputError(
-            f"x must hold floating-point pixels in [0, 1], got {x.dtype} from {x.min():.4g} to {x.max():.4g}; divide "
-            "8-bit pixels by 255, clip resampled ones, and make a normalisation the first layer of the model"
+            f"x must hold floating-point pixels in [0, 1], got {x.dtype} from {x.min():.4g} to "
+            f"{x.max():.4g}; divide "
+            "8-bit pixels by 255, clip resampled ones, and make a normalisation the first layer of "
+            "the model"
         )
     if not is_number(alpha) or not 0 < alpha < 1:
-        raise InputError(f"alpha must lie in (0, 1), got {alpha!r}; it is the failure probability of a certificate")
+        raise InputError(
+            f"alpha must lie in (0, 1), got {alpha!r}; it is the failure probability of a "
+            "certificate"
+        )
     if alpha < MIN_ALPHA:
-        raise InputError(f"alpha must be at least {MIN_ALPHA}, below which bounds cannot be computed, got {alpha!r}")
+        raise InputError(
+            f"alpha must be at least {MIN_ALPHA}, below which bounds cannot be computed, got "
+            f"{alpha!r}"
+        )
     for name, count in draws.items():
         if not is_number(count, Integral) or not 1 <= count <= MAX_DRAWS:
-            raise InputError(f"{name} must be a whole number of noisy copies from 1 to {MAX_DRAWS:,}, got {count!r}")
+            raise InputError(
+                f"{name} must be a whole number of noisy copies from 1 to {MAX_DRAWS:,}, got "
+                f"{count!r}"
+            )
 
 
 def warn_if_n_too_small(n: int, alpha: float) -> None:
-    """Warn, at the line of the caller's caller, if ``n`` draws can never certify anything at ``alpha``."""
+    """Warn, at the line of the caller's caller, if ``n`` draws can never certify anything at
+    ``alpha``.
+    """
     least = fewest_draws(alpha)
     if n < least:
         warnings.warn(
@@ -172,16 +208,18 @@ def warn_if_n_too_small(n: int, alpha: float) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------ base classifiers
+# ------------------------------------------------------------------------------------------ base
+# classifiers
 
 
 class Function(nn.Module):
-    """A plain function of images as a module, without parameters: networks that it calls are not known as its parts.
+    """A plain function of images as a module, without parameters: networks that it calls are not
+    known as its parts.
 
-    So they are neither moved nor put into eval mode, and images stay on the device that they come on. A network or
-    layer in training mode is refused when it is called. Not seen are the mode of a network whose method ``forward`` is
-    called (its layers are seen) and of layers inside a scripted one, and random numbers of the function's own: give an
-    ``nn.Module`` instead.
+    So they are neither moved nor put into eval mode, and images stay on the device that they come
+    on. A network or layer in training mode is refused when it is called. Not seen are the mode of a
+    network whose method ``forward`` is called (its layers are seen) and of layers inside a scripted
+    one, and random numbers of the function's own: give an ``nn.Module`` instead.
     """
 
     def __init__(self, function: Base) -> None:
@@ -204,7 +242,8 @@ class Function(nn.Module):
 def _check_mode(thread: int, module: nn.Module, _: Any) -> None:
     if module.training and get_ident() == thread:  # another thread may train
         raise InputError(
-            f"a plain function must call networks in eval mode, but {type(module).__name__} is in training mode; give "
+            f"a plain function must call networks in eval mode, but {type(module).__name__} is in "
+            "training mode; give "
             "the nn.Module itself, or call its .eval()"
         )
 
@@ -212,33 +251,43 @@ def _check_mode(thread: int, module: nn.Module, _: Any) -> None:
 def as_module(base: Base) -> nn.Module:
     """Return a base classifier as a module: itself, or a :class:`Function`.
 
-    A module of TorchScript, which takes no hooks, becomes the one layer of another module. One of ``torch.export``,
-    which is in the mode of its export for good, no longer refuses ``eval`` and ``train``.
+    A module of TorchScript, which takes no hooks, becomes the one layer of another module. One of
+    ``torch.export``, which is in the mode of its export for good, no longer refuses ``eval`` and
+    ``train``.
 
     Raises:
-        InputError: If it is a class, cannot be called, or has no weights yet (:func:`check_not_meta`).
+        InputError: If it is a class, cannot be called, or has no weights yet
+            (:func:`check_not_meta`).
     """
     if isinstance(base, type):
-        raise InputError(f"base must be a model, got the class {base.__name__}; create one: {base.__name__}(...)")
+        raise InputError(
+            f"base must be a model, got the class {base.__name__}; create one: {base.__name__}(...)"
+        )
     if isinstance(base, nn.Module):
         check_not_meta(base)
         for module in base.modules():
             if not hasattr(module, "training"):
-                raise InputError("base must not be frozen TorchScript, which hides its weights; give it unfrozen")
+                raise InputError(
+                    "base must not be frozen TorchScript, which hides its weights; give it unfrozen"
+                )
             for name in ("eval", "train"):  # which torch.export replaces by methods that raise
-                if str(getattr(vars(module).get(name), "__module__", "")).startswith("torch.export."):
+                if str(getattr(vars(module).get(name), "__module__", "")).startswith(
+                    "torch.export."
+                ):
                     delattr(module, name)
         return nn.Sequential(base) if isinstance(base, torch.jit.ScriptModule) else base
     if not callable(base):
         raise InputError(
-            f"base must be an nn.Module or a function of images, got {type(base).__name__}; a path is loaded and "
+            f"base must be an nn.Module or a function of images, got {type(base).__name__}; a path "
+            "is loaded and "
             "smoothed by rs.load(path).smooth()"
         )
     return Function(base)
 
 
 def check_not_meta(module: nn.Module) -> None:
-    """Check that no parameter and no buffer lies on the device ``meta``, whose tensors have a shape and no numbers.
+    """Check that no parameter and no buffer lies on the device ``meta``, whose tensors have a shape
+    and no numbers.
 
     Raises:
         InputError: If one does.
@@ -246,7 +295,8 @@ def check_not_meta(module: nn.Module) -> None:
     for name, value in chain(module.named_parameters(), module.named_buffers()):
         if value.is_meta:
             raise InputError(
-                f"base must hold its weights, but {name} is on the device meta, which holds no numbers; load them, or "
+                f"base must hold its weights, but {name} is on the device meta, which holds no "
+                "numbers; load them, or "
                 "build the model on another device"
             )
 
@@ -261,20 +311,28 @@ def logits_of(output: Any) -> Tensor:
     if isinstance(logits, Tensor):
         if logits.is_complex() or logits.layout != torch.strided or logits.is_meta:
             what = f"{logits.dtype}, {logits.layout} on {logits.device}".replace("torch.", "")
-            raise InputError(f"base must return logits that are real numbers in a dense tensor, got {what}")
+            raise InputError(
+                f"base must return logits that are real numbers in a dense tensor, got {what}"
+            )
         return logits
     kind = type(output).__name__
     if isinstance(output, tuple | list):
-        raise InputError(f"base must return logits (N, K), got a {kind} of {len(output)}; return the logits alone")
+        raise InputError(
+            f"base must return logits (N, K), got a {kind} of {len(output)}; return the logits "
+            "alone"
+        )
     fields = f" with {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
     raise InputError(
-        f"base must return logits (N, K), as a tensor or as the attribute logits of its output, got {kind}{fields}; "
+        "base must return logits (N, K), as a tensor or as the attribute logits of its output, "
+        f"got {kind}{fields}; "
         "use a model for classification, or return the logits alone"
     )
 
 
 class LogitsOnly(nn.Module):
-    """A network whose output may have its logits in the attribute ``logits``, as those of transformers do."""
+    """A network whose output may have its logits in the attribute ``logits``, as those of
+    transformers do.
+    """
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -300,7 +358,8 @@ def user_code(must: str) -> Iterator[None]:
         yield
         if torch.get_default_device().type == "meta":
             raise InputError(
-                f"{must}, but it makes meta, which holds no numbers, torch's default device; leave that out"
+                f"{must}, but it makes meta, which holds no numbers, torch's default device; leave "
+                "that out"
             )
     except (InputError, KeyboardInterrupt, torch.OutOfMemoryError):
         raise
@@ -314,7 +373,8 @@ def evaluate(base: nn.Module, x: Tensor) -> Tensor:
     Errors of a module pass unchanged; they need not be the user's mistake.
 
     Raises:
-        InputError: If ``base`` returns no logits, or from what a plain function raises, too little memory apart.
+        InputError: If ``base`` returns no logits, or from what a plain function raises, too little
+            memory apart.
     """
     if not isinstance(base, Function):
         return logits_of(base(x))

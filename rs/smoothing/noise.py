@@ -1,12 +1,13 @@
 """Noise of training, calibration, checks and certificates: all of it is drawn here.
 
-Noise of certificates depends on its key alone. It is Gaussian in float32, or on the grid of 8-bit pixels, with which
-the theorem holds in floating-point arithmetic as it stands. A sum x + eps of floating-point numbers is rounded, in a
-way that a network can tell x by, so that classifiers exist whose certificates are false (Voracek & Hein, "Sound
-Randomized Smoothing in Floating-Point Arithmetic", ICLR 2023). On the grid the base classifier is h(z) = f(round(z))
-for a network f, round(z) being the nearest multiples of 1/255; h is a function of real numbers, so smoothing it by
-N(0, sigma^2 I) has the usual radius. For an image x of multiples of 1/255, round(x + eps) = x + round(eps): whole
-numbers are drawn and added exactly, and divided by 255 once.
+Noise of certificates depends on its key alone. It is Gaussian in float32, or on the grid of 8-bit
+pixels, with which the theorem holds in floating-point arithmetic as it stands. A sum x + eps of
+floating-point numbers is rounded, in a way that a network can tell x by, so that classifiers exist
+whose certificates are false (Voracek & Hein, "Sound Randomized Smoothing in Floating-Point
+Arithmetic", ICLR 2023). On the grid the base classifier is h(z) = f(round(z)) for a network f,
+round(z) being the nearest multiples of 1/255; h is a function of real numbers, so smoothing it by
+N(0, sigma^2 I) has the usual radius. For an image x of multiples of 1/255, round(x + eps) = x +
+round(eps): whole numbers are drawn and added exactly, and divided by 255 once.
 """
 
 from __future__ import annotations
@@ -26,22 +27,29 @@ from rs.runtime.streams import seed_sequence, stream
 from rs.smoothing import Noise
 
 NOISE_OF_8_BIT: Noise = "grid"
-"""Default for images of 8-bit pixels, as all files and prepared data sets have; for others it is gaussian."""
+"""Default for images of 8-bit pixels, as all files and prepared data sets have; for others it is
+gaussian.
+"""
 
 BLOCK = 100
-"""Draws in a block of certification noise: the unit that is generated at once and never split by a batch."""
+"""Draws in a block of certification noise: the unit that is generated at once and never split by a
+batch.
+"""
 
 LEVELS = 255
 """A pixel of an 8-bit image is one of 0, 1/LEVELS, ..., 1."""
 
 MAX_DEVIATIONS = 9.2
-"""Standard deviations beyond which a draw is less likely than 2^-64, the step in which probabilities are held."""
+"""Standard deviations beyond which a draw is less likely than 2^-64, the step in which
+probabilities are held.
+"""
 
 GRID_TOLERANCE = 2.0**-23
-"""Largest difference between a pixel and k/255 that counts as rounding: float32 does not hold most k/255 exactly.
+"""Largest difference between a pixel and k/255 that counts as rounding: float32 does not hold most
+k/255 exactly.
 
-With u = 2^-24, the division k/255 is rounded by u/2 at most. The product of k and 1/255, which is how torch divides on
-a GPU, is within u k/255 of it as 1/255 is rounded, and u/2 more: less than 2u.
+With u = 2^-24, the division k/255 is rounded by u/2 at most. The product of k and 1/255, which is
+how torch divides on a GPU, is within u k/255 of it as 1/255 is rounded, and u/2 more: less than 2u.
 """
 
 CHECK_SIGMA = 0.25
@@ -89,13 +97,16 @@ def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:
     return (pixels + gaussian(tuple(pixels.shape), CHECK_SIGMA, rng)).to(device)
 
 
-def block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int, device: torch.device | str) -> Tensor:
-    """Draw block ``index`` of the certification noise of one image: :data:`BLOCK` draws of N(0, sigma^2 I).
+def block(
+    index: int, shape: torch.Size, sigma: float, seed: int, *key: int, device: torch.device | str
+) -> Tensor:
+    """Draw block ``index`` of the certification noise of one image: :data:`BLOCK` draws of N(0,
+    sigma^2 I).
 
-    It depends only on ``(seed, *key, index)``, not on the batch, the other images or the number of draws: fewer draws
-    are a prefix of more. On a CPU the numbers are NumPy's, because torch's CPU generator keeps 32 bits of a seed:
-    among the thousand blocks of an image, two would be equal once in ten thousand images, and the draws of a
-    certificate must be independent.
+    It depends only on ``(seed, *key, index)``, not on the batch, the other images or the number of
+    draws: fewer draws are a prefix of more. On a CPU the numbers are NumPy's, because torch's CPU
+    generator keeps 32 bits of a seed: among the thousand blocks of an image, two would be equal
+    once in ten thousand images, and the draws of a certificate must be independent.
 
     Args:
         index: Number of the block, from 0.
@@ -116,13 +127,15 @@ def block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int, dev
 class GridTable:
     """The distribution of round(255 eps), eps ~ N(0, sigma^2), in steps of 2^-64.
 
-    A uniform v in [0, 2^64) is the level ``lowest + #{j: cumulative[j] <= v}``. Its first 16 bits say it alone where
-    all v that begin with them have one level.
+    A uniform v in [0, 2^64) is the level ``lowest + #{j: cumulative[j] <= v}``. Its first 16 bits
+    say it alone where all v that begin with them have one level.
     """
 
     lowest: int
     cumulative: NDArray[np.uint64]  # 2^64 P(level <= lowest + j), without the last, which is 2^64
-    by_prefix: NDArray[np.float32]  # level by the first 16 bits, NaN where the others decide; (2^16,)
+    by_prefix: NDArray[
+        np.float32
+    ]  # level by the first 16 bits, NaN where the others decide; (2^16,)
 
     def levels(self, v: NDArray[np.uint64]) -> NDArray[np.float32]:
         """Return the levels of uniform numbers in [0, 2^64)."""
@@ -131,9 +144,11 @@ class GridTable:
 
 @lru_cache
 def grid_table(sigma: float) -> GridTable:
-    """Return the distribution of round(255 eps), eps ~ N(0, sigma^2): P(k) = Phi((k + 1/2) / s) - Phi((k - 1/2) / s).
+    """Return the distribution of round(255 eps), eps ~ N(0, sigma^2): P(k) = Phi((k + 1/2) / s) -
+    Phi((k - 1/2) / s).
 
-    With s = 255 sigma; each Phi is computed to 128 bits and rounded to the nearest multiple of 2^-64.
+    With s = 255 sigma; each Phi is computed to 128 bits and rounded to the nearest multiple of
+    2^-64.
     """
     import mpmath  # needed here alone
 
@@ -144,15 +159,23 @@ def grid_table(sigma: float) -> GridTable:
     above = [2**64 - count for count in reversed(below)]  # P(level <= k) = 1 - P(level <= -k - 1)
     cumulative = np.array([min(count, 2**64 - 1) for count in below + above], dtype=np.uint64)
     first = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
-    low, high = (np.searchsorted(cumulative, v, side="right") for v in (first, first + np.uint64(2**48 - 1)))
-    return GridTable(-most, cumulative, np.where(low == high, low - most, np.nan).astype(np.float32))
+    low, high = (
+        np.searchsorted(cumulative, v, side="right") for v in (first, first + np.uint64(2**48 - 1))
+    )
+    return GridTable(
+        -most, cumulative, np.where(low == high, low - most, np.nan).astype(np.float32)
+    )
 
 
-def grid_block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int, device: torch.device | str) -> Tensor:
-    """Draw block ``index`` of the noise of one image in levels: :func:`block`, times 255 and rounded.
+def grid_block(
+    index: int, shape: torch.Size, sigma: float, seed: int, *key: int, device: torch.device | str
+) -> Tensor:
+    """Draw block ``index`` of the noise of one image in levels: :func:`block`, times 255 and
+    rounded.
 
-    Each number is a level k with its probability P(k) to within 2^-63, from 64 independent bits. It depends only on
-    ``(seed, *key, index)``. On a CPU the bits are those of Philox, the same with every version of NumPy.
+    Each number is a level k with its probability P(k) to within 2^-63, from 64 independent bits. It
+    depends only on ``(seed, *key, index)``. On a CPU the bits are those of Philox, the same with
+    every version of NumPy.
 
     Args:
         index, shape, sigma, seed, key, device: As for :func:`block`.
@@ -161,25 +184,39 @@ def grid_block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int
     """
     table, size = grid_table(sigma), (BLOCK, *shape)
     if torch.device(device).type != "cpu":
-        return _levels_on(torch.device(device), table, size, stream(seed, *key, index, device=device))
+        return _levels_on(
+            torch.device(device), table, size, stream(seed, *key, index, device=device)
+        )
     bits, count = np.random.Philox(seed_sequence(seed, *key, index)), math.prod(size)
     words = bits.random_raw(-(-count // 4)).astype("<u8", copy=False).view("<u2")[:count]
-    levels = table.by_prefix.take(words, mode="wrap")  # no index is out of range, and this looks for none
+    levels = table.by_prefix.take(
+        words, mode="wrap"
+    )  # no index is out of range, and this looks for none
     undetermined = np.flatnonzero(np.isnan(levels))
     rest = bits.random_raw(len(undetermined)) >> np.uint64(16)
-    levels[undetermined] = table.levels(words[undetermined].astype(np.uint64) << np.uint64(48) | rest)
+    levels[undetermined] = table.levels(
+        words[undetermined].astype(np.uint64) << np.uint64(48) | rest
+    )
     return torch.from_numpy(levels.reshape(size))
 
 
-def _levels_on(device: torch.device, table: GridTable, size: tuple[int, ...], rng: torch.Generator) -> Tensor:
-    """Return levels from torch's generator; v - 2^63 stands for v, as torch has no searches of unsigned numbers."""
+def _levels_on(
+    device: torch.device, table: GridTable, size: tuple[int, ...], rng: torch.Generator
+) -> Tensor:
+    """Return levels from torch's generator; v - 2^63 stands for v, as torch has no searches of
+    unsigned numbers.
+    """
     signed = torch.from_numpy((table.cumulative ^ np.uint64(2**63)).view(np.int64)).to(device)
     first, rest = (torch.randint(2**bits, size, generator=rng, device=device) for bits in (16, 48))
-    return (torch.searchsorted(signed, ((first - 2**15) << 48) | rest, right=True) + table.lowest).float()
+    return (
+        torch.searchsorted(signed, ((first - 2**15) << 48) | rest, right=True) + table.lowest
+    ).float()
 
 
 def is_on_grid(x: Tensor) -> bool:
-    """Return whether all pixels are multiples of 1/255, as 8-bit ones are, to within :data:`GRID_TOLERANCE`."""
+    """Return whether all pixels are multiples of 1/255, as 8-bit ones are, to within
+    :data:`GRID_TOLERANCE`.
+    """
     levels = x.double() * LEVELS
     return bool(((levels - levels.round()).abs() <= LEVELS * GRID_TOLERANCE).all())
 
@@ -187,19 +224,22 @@ def is_on_grid(x: Tensor) -> bool:
 def on_grid(x: Tensor) -> Tensor:
     """Return an image in levels: whole numbers 0 to 255.
 
-    The certificate is that of the image of these levels. Its l2 distance to ``x`` of d pixels is at most
-    GRID_TOLERANCE sqrt(d).
+    The certificate is that of the image of these levels. Its l2 distance to ``x`` of d pixels is at
+    most GRID_TOLERANCE sqrt(d).
 
     Raises:
-        InputError: If a pixel is not 0, 1/255, ..., 1 except for float32's rounding (:data:`GRID_TOLERANCE`).
+        InputError: If a pixel is not 0, 1/255, ..., 1 except for float32's rounding
+            (:data:`GRID_TOLERANCE`).
     """
     levels = x.double() * LEVELS  # exact, if x is float32
     whole = levels.round().clamp(0, LEVELS)
     off = float((levels - whole).abs().max())
     if not off <= LEVELS * GRID_TOLERANCE:
         raise InputError(
-            "pixels must be multiples of 1/255 from 0 to 1 with noise on the grid, as in 8-bit images, got one "
-            f"that is {off:.2g}/255 off; give the 8-bit image, or noise: gaussian (float16 and bfloat16 do not hold "
+            "pixels must be multiples of 1/255 from 0 to 1 with noise on the grid, as in 8-bit "
+            "images, got one "
+            f"that is {off:.2g}/255 off; give the 8-bit image, or noise: gaussian (float16 and "
+            "bfloat16 do not hold "
             "multiples of 1/255, nor do resizing and normalising keep them)"
         )
     return whole.to(x.dtype)
@@ -214,9 +254,13 @@ def certification_noise(
     device: torch.device | str,
     draw_block: Callable[..., Tensor] = block,
 ) -> Tensor:
-    """Return the noise of the draws of one image, (len(draws), C, H, W): of :func:`block`, or :func:`grid_block`."""
+    """Return the noise of the draws of one image, (len(draws), C, H, W): of :func:`block`, or
+    :func:`grid_block`.
+    """
     first, end = draws.start // BLOCK, -(-draws.stop // BLOCK)
-    blocks = [draw_block(index, shape, sigma, seed, *key, device=device) for index in range(first, end)]
+    blocks = [
+        draw_block(index, shape, sigma, seed, *key, device=device) for index in range(first, end)
+    ]
     return torch.cat(blocks)[draws.start - first * BLOCK : draws.stop - first * BLOCK]
 
 
@@ -236,10 +280,16 @@ def noisy_batches(
         InputError: As :func:`on_grid`, for noise on the grid.
     """
     if draws.start % BLOCK:
-        raise ValueError(f"start must be a multiple of {BLOCK}, got {draws.start}; blocks of noise are not split")
+        raise ValueError(
+            f"start must be a multiple of {BLOCK}, got {draws.start}; blocks of noise are not split"
+        )
     levels, draw_block = (None, block) if noise == "gaussian" else (on_grid(x), grid_block)
     size = max(1, batch // BLOCK) * BLOCK
     for begin in draws[::size]:
         part = range(begin, min(begin + size, draws.stop))
-        drawn = certification_noise(part, x.shape, sigma, seed, *key, device=x.device, draw_block=draw_block)
-        yield from (x + drawn if levels is None else (levels + drawn) / LEVELS).split(min(batch, size))
+        drawn = certification_noise(
+            part, x.shape, sigma, seed, *key, device=x.device, draw_block=draw_block
+        )
+        yield from (x + drawn if levels is None else (levels + drawn) / LEVELS).split(
+            min(batch, size)
+        )

@@ -1,4 +1,6 @@
-"""How images are certified: the section ``certify`` of a recipe, and the options of the commands that certify."""
+"""How images are certified: the section ``certify`` of a recipe, and the options of the commands
+that certify.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,21 @@ class Draws:
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothingOptions:
-    """How a base classifier is smoothed and runs; options of these names, and of ``rs.load(...).smooth``."""
+    """How a base classifier is smoothed and runs; options of these names, and of
+    ``rs.load(...).smooth``.
+    """
 
-    sigma: float | None = None  # noise level of the certificate, in pixels of [0, 1]; None: that of the model
+    sigma: float | None = (
+        None  # noise level of the certificate, in pixels of [0, 1]; None: that of the model
+    )
     device: torch.device | None = None  # None: where the model is
     noise: Noise | None = None  # None: grid for images of 8-bit pixels
     precision: PrecisionChoice = "auto"  # tf32 on a CUDA device, float32 on a CPU
     engine: InferenceEngine = "plain"  # how the base classifier is optimized for inference
     batch: int | None = None  # noisy images at once; None: chosen
-    calibration: Path | None = None  # data set for calibrating int8 networks, where a model folder has none
+    calibration: Path | None = (
+        None  # data set for calibrating int8 networks, where a model folder has none
+    )
 
 
 def _listed(radii: Any) -> Any:
@@ -52,15 +60,19 @@ def _listed(radii: Any) -> Any:
 class Stop:
     """When to stop before n draws, which become the maximum; section ``certify.stop`` of a recipe.
 
-    Exactly one of ``rs.smoothing.STOPPING_RULES`` is given: the question is which of those radii are certified, or what
-    the average radius is to within that error.
+    Exactly one of ``rs.smoothing.STOPPING_RULES`` is given: the question is which of those radii
+    are certified, or what the average radius is to within that error.
     """
 
     beta: Annotated[float, Field(gt=0, lt=1)]  # probability of giving up although the radius holds
     step: Annotated[Count, Field(multiple_of=BLOCK)]  # minimum number of draws between two looks
     # increasing, pixels of [0, 1]
-    at_radius: Annotated[list[NonNegative], Field(min_length=1), BeforeValidator(_listed)] | None = None
-    acr_error: Positive | None = None  # what the average radius may fall short of that of all draws, pixels of [0, 1]
+    at_radius: (
+        Annotated[list[NonNegative], Field(min_length=1), BeforeValidator(_listed)] | None
+    ) = None
+    acr_error: Positive | None = (
+        None  # what the average radius may fall short of that of all draws, pixels of [0, 1]
+    )
 
     def __post_init__(self) -> None:
         if sum(getattr(self, rule) is not None for rule in STOPPING_RULES) != 1:
@@ -84,9 +96,11 @@ class CertificationSettings:
     seed: NonNegativeCount  # of the noise, the same for every model
     subset: Subset  # of the test split
     precision: PrecisionChoice
-    engine: InferenceEngine  # plain: as it was trained; the others: optimized for inference; quantized: in int8
+    # plain: as it was trained; the others: optimized for inference; quantized: in int8
+    engine: InferenceEngine
     shortcut: bool  # skip the n draws of an image whose selected class is not its label
-    noise: Noise = NOISE_OF_8_BIT  # grid: rounded to multiples of 1/255, with which rounding cannot break the theorem
+    # grid: rounded to multiples of 1/255, with which rounding cannot break the theorem
+    noise: Noise = NOISE_OF_8_BIT
     stop: Stop | None = None  # stop at an answer; n is then the most draws
 
     @property

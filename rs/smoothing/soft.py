@@ -1,8 +1,9 @@
 """The soft smoothed classifier and the losses on it.
 
-Logits have shape (B, M, K): B images, M noise draws, K classes. The soft smoothed prediction at inverse temperature
-beta is the mean over draws of ``softmax(beta * logits)``: the average comes after the softmax, the temperature inside
-it. Everything runs in float32 or better, whatever the dtype of the logits.
+Logits have shape (B, M, K): B images, M noise draws, K classes. The soft smoothed prediction at
+inverse temperature beta is the mean over draws of ``softmax(beta * logits)``: the average comes
+after the softmax, the temperature inside it. Everything runs in float32 or better, whatever the
+dtype of the logits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ LOG_GUARD = 1e-10
 """Added to p_y before its logarithm in MACER's cross-entropy (Zhai et al. 2020, public code)."""
 
 LOG_CLAMP = 1e-20
-"""Smallest p under the logarithm in attacks, entropies and divergences (Salman et al. 2019; Jeong & Shin 2020)."""
+"""Smallest p under the logarithm in attacks, entropies and divergences (Salman et al. 2019; Jeong &
+Shin 2020).
+"""
 
 
 def to_float32(logits: Tensor) -> Tensor:
@@ -24,12 +27,15 @@ def to_float32(logits: Tensor) -> Tensor:
 
 
 def soft_probabilities(logits: Tensor, beta: float = 1.0) -> Tensor:
-    """Compute the soft smoothed prediction z_hat: mean over draws of softmax(beta * logits); (B, M, K) -> (B, K)."""
+    """Compute the soft smoothed prediction z_hat: mean over draws of softmax(beta * logits); (B, M,
+    K) -> (B, K).
+    """
     return F.softmax(beta * to_float32(logits), dim=-1).mean(dim=1)
 
 
 def soft_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
-    """Compute the cross-entropy of the soft smoothed classifier, the logarithm outside the mean over draws.
+    """Compute the cross-entropy of the soft smoothed classifier, the logarithm outside the mean
+    over draws.
 
         -1/B sum_i log(z_hat_i[y_i] + 1e-10)                                   (Zhai et al. 2020)
 
@@ -45,7 +51,9 @@ def soft_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
 
 
 def mean_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
-    """Compute the mean cross-entropy of draws, the log inside: -1/(BM) sum_ik log softmax(beta f(x_i + d_ik))[y_i]."""
+    """Compute the mean cross-entropy of draws, the log inside: -1/(BM) sum_ik log softmax(beta
+    f(x_i + d_ik))[y_i].
+    """
     draws = logits.shape[1]
     return F.cross_entropy(beta * to_float32(logits).flatten(0, 1), y.repeat_interleave(draws))
 
@@ -71,13 +79,16 @@ def top_two(logits: Tensor, y: Tensor, gamma: float, beta: float) -> tuple[Tenso
     return values[:, 0], values[:, 1], active
 
 
-def radius_hinge(logits: Tensor, y: Tensor, sigma: float, gamma: float, beta: float) -> tuple[Tensor, Tensor]:
-    """Compute MACER's robustness loss: a hinge on the soft certified radius of the images in the hinge.
+def radius_hinge(
+    logits: Tensor, y: Tensor, sigma: float, gamma: float, beta: float
+) -> tuple[Tensor, Tensor]:
+    """Compute MACER's robustness loss: a hinge on the soft certified radius of the images in the
+    hinge.
 
         sigma/(2B) sum_{i active} (gamma - xi_i),   xi = Phi^-1(q1) - Phi^-1(q2)        (Zhai et al. 2020)
 
-    The hinge selects *before* it evaluates Phi^-1 with gradients: outside the hinge the derivative of Phi^-1 may be
-    infinite, and a mask applied afterwards would make NaN of it (0 * inf).
+    The hinge selects *before* it evaluates Phi^-1 with gradients: outside the hinge the derivative
+    of Phi^-1 may be infinite, and a mask applied afterwards would make NaN of it (0 * inf).
 
     Args:
         logits: Shape (B, M, K).
@@ -86,11 +97,13 @@ def radius_hinge(logits: Tensor, y: Tensor, sigma: float, gamma: float, beta: fl
         gamma: Ceiling of the hinge, in noise standard deviations.
         beta: Inverse temperature of the soft prediction in this term.
     Returns:
-        A scalar, divided by the number of images (not of active ones); 0 with zero gradient if none is active. And the
-        share of images that are active.
+        A scalar, divided by the number of images (not of active ones); 0 with zero gradient if none
+        is active. And the share of images that are active.
     """
     q1, q2, active = top_two(logits, y, gamma, beta)
-    xi = torch.special.ndtri(torch.where(active, q1, 0.75)) - torch.special.ndtri(torch.where(active, q2, 0.25))
+    xi = torch.special.ndtri(torch.where(active, q1, 0.75)) - torch.special.ndtri(
+        torch.where(active, q2, 0.25)
+    )
     return sigma / 2 * torch.where(active, gamma - xi, 0.0).sum() / len(y), active.float().mean()
 
 
@@ -100,8 +113,12 @@ def entropy(p: Tensor) -> Tensor:
 
 
 def kl_divergence(p: Tensor, logits: Tensor) -> Tensor:
-    """Compute KL(p || softmax(logits)) over the last axis; gradients flow through both; (..., K) -> (...).
+    """Compute KL(p || softmax(logits)) over the last axis; gradients flow through both; (..., K) ->
+    (...).
 
-    Written out because torch's own has NaN gradients where a target that carries gradient is exactly 0.
+    Written out because torch's own has NaN gradients where a target that carries gradient is
+    exactly 0.
     """
-    return (p * (p.clamp_min(LOG_CLAMP).log() - F.log_softmax(to_float32(logits), dim=-1))).sum(dim=-1)
+    return (p * (p.clamp_min(LOG_CLAMP).log() - F.log_softmax(to_float32(logits), dim=-1))).sum(
+        dim=-1
+    )

@@ -24,24 +24,36 @@ MODEL_KINDS = "the model must be a model folder, zoo:NAME, an ensemble *.json or
 
 
 def register_network(network: str | Callable[[], nn.Module], name: str | None = None) -> str:
-    """Register a user's network, so that model folders that were trained from it load; return its name.
+    """Register a user's network, so that model folders that were trained from it load; return its
+    name.
 
     Args:
-        network: A function without arguments that returns an ``nn.Module``, or its name ``package.module:function``.
+        network: A function without arguments that returns an ``nn.Module``, or its name
+            ``package.module:function``.
         name: What folders call it; ``None`` for its own name.
     Raises:
         InputError: If there is no such function, or what it returns is no ``nn.Module``.
     """
 
     def build() -> nn.Module:
-        return copy.deepcopy(import_network(network)) if isinstance(network, str) else _built(network, own_name)
+        return (
+            copy.deepcopy(import_network(network))
+            if isinstance(network, str)
+            else _built(network, own_name)
+        )
 
-    own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
+    own_name = (
+        network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
+    )
     function_module = network.partition(":")[0] if isinstance(network, str) else network.__module__
     modules = own_modules(function_module, build()) - {"__main__"}
-    hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(modules).items()}
+    hashes = {
+        module: hashlib.sha256(content).hexdigest() for module, content in sources(modules).items()
+    }
     registered = name or own_name
-    architectures.register(registered, lambda shape: _with_plain_logits(build(), registered, shape), hashes)
+    architectures.register(
+        registered, lambda shape: _with_plain_logits(build(), registered, shape), hashes
+    )
     return registered
 
 
@@ -50,11 +62,16 @@ def register_networks(names: str, in_card: str | None = None) -> None:
 
     Args:
         names: As for :func:`register_network`, ``package.module:function``.
-        in_card: What the card of a model calls its network. ``rs.train`` of a network, not of a function, writes its
-            class; a function that builds one of this class is registered by that name too.
+        in_card: What the card of a model calls its network. ``rs.train`` of a network, not of a
+            function, writes its class; a function that builds one of this class is registered by
+            that name too.
     """
     for name in names.split(","):
-        if register_network(name) != in_card and in_card and class_name(import_network(name)) == in_card:
+        if (
+            register_network(name) != in_card
+            and in_card
+            and class_name(import_network(name)) == in_card
+        ):
             register_network(name, in_card)
 
 
@@ -64,13 +81,17 @@ def class_name(network: nn.Module) -> str:
 
 
 def own_modules(function_module: str, network: nn.Module) -> set[str]:
-    """Return the names of the modules that a user's network is written in, without those of torch and torchvision."""
+    """Return the names of the modules that a user's network is written in, without those of torch
+    and torchvision.
+    """
     owners = {function_module} | {type(module).__module__ for module in network.modules()}
     return {name for name in owners if name.partition(".")[0] not in ("torch", "torchvision")}
 
 
 def _with_plain_logits(network: nn.Module, name: str, shape: Sequence[int]) -> nn.Module:
-    """Return the network itself where its output is a tensor, which can be traced, and otherwise with one."""
+    """Return the network itself where its output is a tensor, which can be traced, and otherwise
+    with one.
+    """
     with user_code(f"{name} must take images of shape {tuple(shape)}"), torch.no_grad():
         output = network.cpu().eval()(torch.zeros(1, *shape, dtype=torch.float32, device="cpu"))
     return LogitsOnly(network) if hasattr(output, "logits") else network
@@ -92,20 +113,31 @@ def import_network(name: str) -> nn.Module:
         sys.path.insert(0, str(Path.cwd()))
     must = f"{MODEL_KINDS}, got {name!r}"
     if module_name.endswith(".py"):
-        raise InputError(f"{must}; leave out .py: {module_name.removesuffix('.py').replace('/', '.')}:{function}")
+        raise InputError(
+            f"{must}; leave out .py: {module_name.removesuffix('.py').replace('/', '.')}:{function}"
+        )
     if not all(part.isidentifier() for part in [*module_name.split("."), function]):
         raise InputError(f"{must}; write it as package.module:function")
     with user_code(must), chdir("."):  # whose import may change the folder
         try:
             module = importlib.import_module(module_name)
         except ImportError as error:
-            raise InputError(f"{must}, but: {error}; correct its name, or what it imports") from error
+            raise InputError(
+                f"{must}, but: {error}; correct its name, or what it imports"
+            ) from error
     build = getattr(module, function, None)
     if isinstance(build, nn.Module):
         return build
     if not callable(build):
-        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise InputError(f"{must}, but {module_name} has no function {function}{did_you_mean(function, functions)}")
+        functions = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and not key.startswith("_")
+        ]
+        raise InputError(
+            f"{must}, but {module_name} has no function "
+            f"{function}{did_you_mean(function, functions)}"
+        )
     return _built(build, name)
 
 
@@ -118,5 +150,8 @@ def _built(build: Callable[[], nn.Module], name: str) -> nn.Module:
     with user_code(f"{name} must return an nn.Module"), chdir("."):  # as above
         model = build()
     if not isinstance(model, nn.Module):
-        raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")
+        raise InputError(
+            f"{name} must return an nn.Module that takes images in [0, 1], got "
+            f"{type(model).__name__}"
+        )
     return model

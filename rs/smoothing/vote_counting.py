@@ -19,7 +19,9 @@ from rs.statistics.radius import lower_bound, radius
 class Tally(NamedTuple):
     """Votes of noisy copies of an image."""
 
-    votes: NDArray[np.int64]  # per class, shape (K,), or (K + 1,) where there are votes for no class
+    votes: NDArray[
+        np.int64
+    ]  # per class, shape (K,), or (K + 1,) where there are votes for no class
     evaluations: int | None = None  # of members, of a cascade (``rs.ensemble.cascade``)
 
 
@@ -31,7 +33,8 @@ def _misshapen(shape: tuple[int, ...], came: tuple[int, ...]) -> str:
 
 
 class VoteCounter:
-    """Votes per class of several classifiers on the same draws, counted where the scores are and fetched once.
+    """Votes per class of several classifiers on the same draws, counted where the scores are and
+    fetched once.
 
     Args:
         widths: Number of scores of each classifier: K, or K + 1.
@@ -43,7 +46,9 @@ class VoteCounter:
         self.counts = torch.zeros(len(widths), max(widths), dtype=torch.int64, device=device)
         self.broken = torch.zeros(len(widths), dtype=torch.bool, device=device)
 
-    def add(self, scores: Tensor, shape: tuple[int, int], numbers: Tensor | slice = slice(None)) -> None:
+    def add(
+        self, scores: Tensor, shape: tuple[int, int], numbers: Tensor | slice = slice(None)
+    ) -> None:
         """Count the argmax of each draw, the lowest class of equals.
 
         Args:
@@ -56,7 +61,9 @@ class VoteCounter:
         if scores.shape[1:] != shape:
             raise InputError(_misshapen(shape, tuple(scores.shape[1:])))
         largest, classes = scores.max(dim=-1)
-        votes = torch.zeros(len(scores), self.counts.shape[1], dtype=torch.int64, device=scores.device)
+        votes = torch.zeros(
+            len(scores), self.counts.shape[1], dtype=torch.int64, device=scores.device
+        )
         self.counts[numbers] += votes.scatter_add_(1, classes, torch.ones_like(classes))
         self.broken[numbers] |= (~largest.isfinite()).any(dim=1)
 
@@ -68,27 +75,42 @@ class VoteCounter:
         """
         if self.broken.any():
             raise InputError(
-                "base must give logits that are numbers, got NaN or infinity; look at its weights and its input"
+                "base must give logits that are numbers, got NaN or infinity; look at its weights "
+                "and its input"
             )
-        return [counts[:width].copy() for counts, width in zip(self.counts.cpu().numpy(), self.widths, strict=True)]
+        return [
+            counts[:width].copy()
+            for counts, width in zip(self.counts.cpu().numpy(), self.widths, strict=True)
+        ]
 
 
 def winner(counts: NDArray[np.int64], undecided: bool = False) -> int:
-    """Return the class with the most votes (ties to the lowest); ABSTAIN if it is the last one, ``undecided``."""
+    """Return the class with the most votes (ties to the lowest); ABSTAIN if it is the last one,
+    ``undecided``.
+    """
     selected = int(counts.argmax())
     return ABSTAIN if undecided and selected == len(counts) - 1 else selected
 
 
 def certificate_of_votes(
-    first: Tally, second: Tally | None, alpha: float, sigma: float, noise: str = "gaussian", *, undecided: bool = False
+    first: Tally,
+    second: Tally | None,
+    alpha: float,
+    sigma: float,
+    noise: str = "gaussian",
+    *,
+    undecided: bool = False,
 ) -> Certificate:
     """Return the certificate of the votes of the n0 draws and of the n draws, each of shape (K,).
 
-    Without a ``second``, the n draws are skipped because the selected class is not the label: the mode is "shortcut".
-    With ``undecided`` the last of K + 1 counts is of votes for no class; if it wins the n0 draws, no class has a bound
-    and ``p_lower`` is 0.
+    Without a ``second``, the n draws are skipped because the selected class is not the label: the
+    mode is "shortcut". With ``undecided`` the last of K + 1 counts is of votes for no class; if it
+    wins the n0 draws, no class has a bound and ``p_lower`` is 0.
     """
-    selected, votes = winner(first.votes, undecided), np.zeros_like(first.votes) if second is None else second.votes
+    selected, votes = (
+        winner(first.votes, undecided),
+        np.zeros_like(first.votes) if second is None else second.votes,
+    )
     p_lower = certified = 0.0
     if second is not None and selected != ABSTAIN:
         p_lower, certified = _bound(int(votes[selected]), int(votes.sum()), alpha, sigma)

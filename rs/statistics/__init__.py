@@ -1,1 +1,3 @@
-"""Bounds, radii and tests: from votes to certificates, averages and ensemble weights; no torch, no files."""
+"""Bounds, radii and tests: from votes to certificates, averages and ensemble weights; no torch, no
+files.
+"""

@@ -1,4 +1,6 @@
-"""A certificate of one image, its votes as text, and what its mode and scope say (NumPy; neither torch nor disk)."""
+"""A certificate of one image, its votes as text, and what its mode and scope say (NumPy; neither
+torch nor disk).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,15 @@ ABSTAIN = -1
 """Prediction that stands for an abstention."""
 
 UNLABELLED = -2
-"""Label of an image whose class is not known; no prediction equals it, so no such image counts as correct."""
+"""Label of an image whose class is not known; no prediction equals it, so no such image counts as
+correct.
+"""
 
 
 MIN_ALPHA = 1e-200
-"""Smallest alpha of a certificate. SciPy's quantiles of the beta distribution go wrong at some levels below 1e-260, and
-a certificate may need them at shares of its alpha."""
+"""Smallest alpha of a certificate. SciPy's quantiles of the beta distribution go wrong at some
+levels below 1e-260, and a certificate may need them at shares of its alpha.
+"""
 
 MAX_DRAWS = 10**9
 """Largest number of draws of a certificate; more would take days."""
@@ -30,20 +35,23 @@ MAX_DRAWS = 10**9
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
 
-There are two more, with their numbers: ``at-radius:R,...:N`` and ``acr-error:E:N``, where draws ended once the answer
-was sure, N at most.
+There are two more, with their numbers: ``at-radius:R,...:N`` and ``acr-error:E:N``, where draws
+ended once the answer was sure, N at most.
 """
 
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
-_SEQUENTIAL = re.compile(rf"(?:at-radius:({_NUMBER}(?:,{_NUMBER})*)|acr-error:{_NUMBER}):([1-9][0-9]*)", re.ASCII)
+_SEQUENTIAL = re.compile(
+    rf"(?:at-radius:({_NUMBER}(?:,{_NUMBER})*)|acr-error:{_NUMBER}):([1-9][0-9]*)", re.ASCII
+)
 
 
 SCOPES = ("model", "global", "noisy-input", "set", "per-image")
 """What is certified: one model, or an ensemble by what its weights depend on.
 
-``global``: on nothing; ``noisy-input``: on the noisy image; ``set``: they may be any of a fixed set. These certificates
-hold for the classifier as it is deployed. ``per-image``: on the clean image, frozen to be certified.
+``global``: on nothing; ``noisy-input``: on the noisy image; ``set``: they may be any of a fixed
+set. These certificates hold for the classifier as it is deployed. ``per-image``: on the clean
+image, frozen to be certified.
 """
 
 SET_SCOPE = "set"
@@ -53,11 +61,14 @@ SET_SCOPE = "set"
 _COUNTS = re.compile(r"\d+:\d+(?:,\d+:\d+)*", re.ASCII)
 
 UNSOUND = "per-image"
-"""The scope whose certificates do not hold for a classifier that chooses its weights anew at every image."""
+"""The scope whose certificates do not hold for a classifier that chooses its weights anew at every
+image.
+"""
 
 
 def format_counts(counts: Sequence[int]) -> str:
-    """Write the votes for classes 0, 1, ..., as ``class:votes`` for every class with votes; ``-`` for none.
+    """Write the votes for classes 0, 1, ..., as ``class:votes`` for every class with votes; ``-``
+    for none.
 
     >>> format_counts([0, 3, 0, 97])
     '1:3,3:97'
@@ -84,7 +95,8 @@ def parse_counts(text: str) -> dict[int, int]:
 
 
 Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-"""Votes of several rows, as three arrays of one length: number of the row, class, its votes there."""
+"""Votes of several rows, as three arrays of one length: number of the row, class, its votes there.
+"""
 
 
 def votes_of(texts: Iterable[str]) -> Votes:
@@ -101,7 +113,11 @@ def votes_of(texts: Iterable[str]) -> Votes:
     pairs = ",".join([text for text in listed if text != "-"])
     if any(sizes) and not _COUNTS.fullmatch(pairs):
         raise ValueError("counts must be class:votes, separated by commas, or - for none")
-    numbers = np.fromstring(pairs.replace(",", ":"), dtype=np.int64, sep=":") if pairs else np.zeros(0, np.int64)
+    numbers = (
+        np.fromstring(pairs.replace(",", ":"), dtype=np.int64, sep=":")
+        if pairs
+        else np.zeros(0, np.int64)
+    )
     return np.repeat(np.arange(len(listed)), sizes), numbers[::2], numbers[1::2]
 
 
@@ -116,7 +132,9 @@ def votes_for(votes: Votes, classes: NDArray[np.int64]) -> NDArray[np.int64]:
     [97, 0, 0]
     """
     row, k, counts = votes
-    return np.bincount(row, weights=counts * (k == classes[row]), minlength=len(classes)).astype(np.int64)
+    return np.bincount(row, weights=counts * (k == classes[row]), minlength=len(classes)).astype(
+        np.int64
+    )
 
 
 def draws_at_most(mode: str) -> int | None:
@@ -130,7 +148,8 @@ def draws_at_most(mode: str) -> int | None:
 
 
 def radii_asked(mode: str) -> tuple[float, ...] | None:
-    """Return the radii of a mode whose rows say only which of them are certified; ``None`` for the others.
+    """Return the radii of a mode whose rows say only which of them are certified; ``None`` for the
+    others.
 
     >>> radii_asked("at-radius:0.25,0.5:100000"), radii_asked("certify")
     ((0.25, 0.5), None)
@@ -165,7 +184,9 @@ def round_down(value: float) -> Decimal:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The result of CERTIFY for one image, with everything it was computed from; ``repr`` shows the main fields."""
+    """The result of CERTIFY for one image, with everything it was computed from; ``repr`` shows the
+    main fields.
+    """
 
     predict: int  # the class, or ABSTAIN
     radius: float  # certified l2 radius, in pixels of [0, 1]; 0 where it abstains
@@ -176,8 +197,12 @@ class Certificate:
     sigma: float = field(repr=False)  # noise standard deviation, in pixels of [0, 1]
     counts0: NDArray[np.int64] = field(repr=False)  # votes of the n0 draws, shape (K,)
     counts: NDArray[np.int64] = field(repr=False)  # votes of the n draws, shape (K,)
-    mode: str = field(default="certify", repr=False)  # or "shortcut", or that of a run of ``rs.statistics.sequential``
-    evaluations: int | None = field(default=None, repr=False)  # of members, on all draws; counted of a cascade
+    mode: str = field(
+        default="certify", repr=False
+    )  # or "shortcut", or that of a run of ``rs.statistics.sequential``
+    evaluations: int | None = field(
+        default=None, repr=False
+    )  # of members, on all draws; counted of a cascade
     noise: str = field(default="gaussian", repr=False)  # or "grid": which of the two was added
 
     def __str__(self) -> str:
@@ -188,7 +213,10 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields by name in plain Python types, which JSON can hold; votes are lists."""
-        return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in vars(self).items()}
+        return {
+            name: value.tolist() if hasattr(value, "tolist") else value
+            for name, value in vars(self).items()
+        }
 
     def row(self, index: int, label: int, scope: str = "model") -> dict[str, Any]:
         """Return the row of image ``index``, for :func:`rs.storage.certificate_rows.format_row`.
@@ -197,5 +225,13 @@ class Certificate:
             InputError: If ``label`` is neither a class nor :data:`UNLABELLED`.
         """
         if label < 0 and label != UNLABELLED:
-            raise InputError(f"label must be a class, or {UNLABELLED} where it is not known, got {label}")
-        return {"idx": index, "label": label, "correct": int(self.predict == label), "scope": scope, **vars(self)}
+            raise InputError(
+                f"label must be a class, or {UNLABELLED} where it is not known, got {label}"
+            )
+        return {
+            "idx": index,
+            "label": label,
+            "correct": int(self.predict == label),
+            "scope": scope,
+            **vars(self),
+        }

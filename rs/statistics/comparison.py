@@ -1,22 +1,27 @@
-"""Average certified radii and their differences, with errors over images and over training seeds (NumPy, SciPy).
+"""Average certified radii and their differences, with errors over images and over training seeds
+(NumPy, SciPy).
 
-A study certifies classifiers that were trained with some seeds on some images, and both could have been others. With
-d[i] the difference of the mean scores (radius times correct) on image i, and d_s[i] that difference without every
-classifier that training seed s is in, the pseudo-values of the jackknife are
+A study certifies classifiers that were trained with some seeds on some images, and both could have
+been others. With d[i] the difference of the mean scores (radius times correct) on image i, and
+d_s[i] that difference without every classifier that training seed s is in, the pseudo-values of the
+jackknife are
 
     p[s, i] = S d[i] - (S - 1) d_s[i]                          (Tukey 1958; of U-statistics: Arvesen 1969)
 
-For single models p[s, i] is the difference at seed s itself. For ensembles, each sub-ensemble of k of the S seeds being
-a value of the kernel, the mean of all is a U-statistic, and the jackknife never understates its variance in expectation
-(Efron & Stein 1981). The table p of seeds by images is a two-way layout of random effects: :mod:`rs.statistics.two_way`
-computes the p-value and the interval of its mean. Student's t over images alone gives another p-value; the larger one
-of both decides. They agree in order where all classifiers have as many seeds and all seeds as many classifiers.
+For single models p[s, i] is the difference at seed s itself. For ensembles, each sub-ensemble of k
+of the S seeds being a value of the kernel, the mean of all is a U-statistic, and the jackknife
+never understates its variance in expectation (Efron & Stein 1981). The table p of seeds by images
+is a two-way layout of random effects: :mod:`rs.statistics.two_way` computes the p-value and the
+interval of its mean. Student's t over images alone gives another p-value; the larger one of both
+decides. They agree in order where all classifiers have as many seeds and all seeds as many
+classifiers.
 
-The seeds of one method alone can make nearly all of the variance. The variance estimate then has one degree of freedom
-less than that method has seeds, however many seeds the other methods have. So the table counts as one of as many seeds
-as the method with the fewest has, on either side of a difference, and in an ensemble of several methods. This is the
-conservative choice of degrees of freedom for Student's t of two samples (Mickey & Brown 1966). Where all methods have
-the same seeds, it is the number of rows of the table.
+The seeds of one method alone can make nearly all of the variance. The variance estimate then has
+one degree of freedom less than that method has seeds, however many seeds the other methods have. So
+the table counts as one of as many seeds as the method with the fewest has, on either side of a
+difference, and in an ensemble of several methods. This is the conservative choice of degrees of
+freedom for Student's t of two samples (Mickey & Brown 1966). Where all methods have the same seeds,
+it is the number of rows of the table.
 """
 
 from __future__ import annotations
@@ -42,20 +47,29 @@ LEVEL = 0.05
 
 NORMAL_QUANTILE = float(stats.norm.isf(LEVEL / 2))
 DIGITS = 6
-"""Significant digits of p-values and errors over images and seeds, fewer than on which processors differ."""
+"""Significant digits of p-values and errors over images and seeds, fewer than on which processors
+differ.
+"""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Scores of classifiers of one kind on the same images: one for each training seed, or each set of them."""
+    """Scores of classifiers of one kind on the same images: one for each training seed, or each set
+    of them.
+    """
 
     terms: Terms  # of the first classifier's rows: budget, images and labels
-    scores: Floats  # whose mean is compared (:func:`sample`), (classifiers, images), by the images' numbers
+    # whose mean is compared (:func:`sample`), (classifiers, images), by the images' numbers
+    scores: Floats
     seeds: tuple[frozenset[int], ...]  # that each classifier was trained with; empty: not known
-    fewest_seeds: int | None = None  # of the method that has the fewest (:func:`fewest_seeds_of`); None: there is one
+    fewest_seeds: int | None = (
+        None  # of the method that has the fewest (:func:`fewest_seeds_of`); None: there is one
+    )
 
     def mean(self, without: int | None = None) -> Floats | None:
-        """Return the mean scores (images,) of the classifiers without a seed; ``None`` if all have it."""
+        """Return the mean scores (images,) of the classifiers without a seed; ``None`` if all have
+        it.
+        """
         is_left = [without not in seeds for seeds in self.seeds]
         return self.scores[is_left].mean(axis=0) if any(is_left) else None
 
@@ -74,15 +88,18 @@ class Sample:
 class Estimate:
     """An average certified radius, a certified accuracy, or the difference of two, with its errors.
 
-    ``error`` is the half-width of the 95 % interval over images and training seeds, divided by the normal quantile
-    1.96: the standard error of a normal estimate with that interval. So a difference is a tie where it is at most
-    1.96 errors, whatever the number of seeds.
+    ``error`` is the half-width of the 95 % interval over images and training seeds, divided by the
+    normal quantile 1.96: the standard error of a normal estimate with that interval. So a
+    difference is a tie where it is at most 1.96 errors, whatever the number of seeds.
     """
 
     value: float
     error_images: float  # standard error over images, the training seeds being those there are
-    error: float | None  # over images and training seeds; None where a single seed leaves it unknown
-    p_value: float  # two-sided, of "the value is 0": the larger one over images, and over images and seeds
+    error: (
+        float | None
+    )  # over images and training seeds; None where a single seed leaves it unknown
+    # two-sided, of "the value is 0": the larger one over images, and over images and seeds
+    p_value: float
     images: int
     seeds: int  # training seeds that the classifiers were trained with; 0: not known
 
@@ -100,7 +117,8 @@ class Estimate:
 
 
 def fewest_seeds_of(teams: Iterable[Iterable[tuple[str, int]]]) -> int | None:
-    """Return the number of training seeds of the method that has the fewest; ``None`` if there are no methods.
+    """Return the number of training seeds of the method that has the fewest; ``None`` if there are
+    no methods.
 
     Args:
         teams: Training method and seed of each member, for each ensemble.
@@ -127,8 +145,9 @@ def sample(
         rows: Of each classifier.
         seeds: Training seeds of each classifier.
         fewest_seeds: As in :class:`Sample`.
-        radius: Where the scores are to be 1 for an image that is certified at this radius, else 0, whose mean is the
-            certified accuracy; ``None`` for radius times correct, whose mean is the ACR.
+        radius: Where the scores are to be 1 for an image that is certified at this radius, else 0,
+            whose mean is the certified accuracy; ``None`` for radius times correct, whose mean is
+            the ACR.
     Raises:
         InputError: If there are none, or they are of different images or budgets.
     """
@@ -140,10 +159,11 @@ def sample(
 
 
 def estimate(first: Sample, second: Sample | None = None) -> Estimate:
-    """Return the mean score of a sample, such as its ACR, or its difference to another one's, with both errors.
+    """Return the mean score of a sample, such as its ACR, or its difference to another one's, with
+    both errors.
 
-    Seeds of the same number are one seed in both: they begin with the same weights and see the images in the same
-    order, so what they share leaves the difference.
+    Seeds of the same number are one seed in both: they begin with the same weights and see the
+    images in the same order, so what they share leaves the difference.
 
     Raises:
         InputError: If the two are of different images or budgets, or of fewer than two images.
@@ -168,25 +188,38 @@ def estimate(first: Sample, second: Sample | None = None) -> Estimate:
     squares = squares._replace(seed_count=counted)
     larger = max(by_images, float(two_way.p_value(value, squares)))
     half_width = max(error_images * _student_quantile(images), two_way.half_width(LEVEL, squares))
-    return Estimate(value, error_images, _rounded(half_width / NORMAL_QUANTILE), _rounded(larger), images, len(seeds))
+    return Estimate(
+        value,
+        error_images,
+        _rounded(half_width / NORMAL_QUANTILE),
+        _rounded(larger),
+        images,
+        len(seeds),
+    )
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number, so that one of them is wrongly small with probability LEVEL at most.
+    """Return p-values corrected for their number, so that one of them is wrongly small with
+    probability LEVEL at most.
 
-    The k-th smallest of m is multiplied by m - k + 1, and never falls below a smaller one's (Holm 1979).
+    The k-th smallest of m is multiplied by m - k + 1, and never falls below a smaller one's (Holm
+    1979).
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
     order = np.argsort(p_values, kind="stable")
     factors = len(p_values) - np.arange(len(p_values))
-    corrected = np.maximum.accumulate(np.asarray(p_values, dtype=np.float64)[order] * factors).clip(max=1.0)
+    corrected = np.maximum.accumulate(np.asarray(p_values, dtype=np.float64)[order] * factors).clip(
+        max=1.0
+    )
     return corrected[np.argsort(order)].tolist()
 
 
 def _difference(samples: Sequence[Sample], without: int | None = None) -> Floats | None:
-    """Return the mean scores of a sample, or the difference of two; ``None`` if a seed is in all of one."""
+    """Return the mean scores of a sample, or the difference of two; ``None`` if a seed is in all of
+    one.
+    """
     means = [mean for group in samples if (mean := group.mean(without)) is not None]
     if len(means) < len(samples):
         return None

@@ -1,7 +1,9 @@
-"""The paper's analysis of ensembles in numbers, image by image: variances, covariances and Chebyshev's bound.
+"""The paper's analysis of ensembles in numbers, image by image: variances, covariances and
+Chebyshev's bound.
 
-Margins have shape (..., L, N, K): L members, N draws, K classes (``rs.ensemble.member_outputs``). Moments are those of
-the N draws, so Chebyshev's inequality holds exactly for the share of the same draws.
+Margins have shape (..., L, N, K): L members, N draws, K classes (``rs.ensemble.member_outputs``).
+Moments are those of the N draws, so Chebyshev's inequality holds exactly for the share of the same
+draws.
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ class Spread(NamedTuple):
 
 
 def spread(covariances: ArrayLike) -> Spread:
-    """Return the largest variance of a member, and the largest covariance of two, against each class.
+    """Return the largest variance of a member, and the largest covariance of two, against each
+    class.
 
     Args:
-        covariances: Of the members' margins, class by class, (..., K, L, L): ``ensemble_weights.moments`` of them, or
-            :func:`trained_covariances`.
+        covariances: Of the members' margins, class by class, (..., K, L, L):
+            ``ensemble_weights.moments`` of them, or :func:`trained_covariances`.
     """
     s = np.asarray(covariances, dtype=np.float64)
     pairs = s[..., ~np.eye(s.shape[-1], dtype=bool)]  # (..., K, L (L - 1))
@@ -35,11 +38,12 @@ def spread(covariances: ArrayLike) -> Spread:
 
 
 def trained_covariances(margins: ArrayLike, methods: Sequence[str]) -> Floats:
-    """Return covariances of margins over noise and training, from independently trained members as they are.
+    """Return covariances of margins over noise and training, from independently trained members as
+    they are.
 
-    Members of one method differ by their seeds alone, and independently, so training adds the variance of their mean
-    margins (over seeds, divided by their number less 1) to the variance of each, and nothing to a covariance. A method
-    with one member does not tell it, and adds nothing.
+    Members of one method differ by their seeds alone, and independently, so training adds the
+    variance of their mean margins (over seeds, divided by their number less 1) to the variance of
+    each, and nothing to a covariance. A method with one member does not tell it, and adds nothing.
 
     Args:
         margins: Under noise on the image alone, shape (..., L, N, K).
@@ -57,7 +61,8 @@ def trained_covariances(margins: ArrayLike, methods: Sequence[str]) -> Floats:
 
 
 def average_variance_bound(alpha: ArrayLike, beta: ArrayLike, members: int) -> Floats:
-    """Return the bound Var(mean of k members)_ii <= beta_i + (alpha_i - beta_i) / k (the paper, eq. varzi).
+    """Return the bound Var(mean of k members)_ii <= beta_i + (alpha_i - beta_i) / k (the paper, eq.
+    varzi).
 
     >>> average_variance_bound(1.0, 0.5, 4)
     np.float64(0.625)
@@ -84,7 +89,10 @@ def mean_covariances(covariances: ArrayLike, y: ArrayLike, methods: Sequence[str
     """
     s = np.asarray(covariances, dtype=np.float64)
     others = other_classes(y, s.shape[-3])  # (..., K)
-    mean = np.where(others[..., None, None], s, 0.0).sum(axis=-3) / others.sum(axis=-1)[..., None, None]
+    mean = (
+        np.where(others[..., None, None], s, 0.0).sum(axis=-3)
+        / others.sum(axis=-1)[..., None, None]
+    )
     same = np.array([[a == b for b in methods] for a in methods])
     itself = np.eye(len(methods), dtype=bool)
     return Covariances(*(_mean(mean[..., chosen]) for chosen in (itself, same & ~itself, ~same)))
@@ -96,7 +104,8 @@ def _mean(values: Floats) -> Floats:
 
 
 class Bounds(NamedTuple):
-    """Lower bounds on p_1, the probability that the ensemble gives class y, and the share measured; (...) each.
+    """Lower bounds on p_1, the probability that the ensemble gives class y, and the share measured;
+    (...) each.
 
     minimum <= weighted <= measured, always.
     """
@@ -107,7 +116,8 @@ class Bounds(NamedTuple):
 
 
 def chebyshev_bounds(margins: ArrayLike, y: ArrayLike, weights: ArrayLike) -> Bounds:
-    """Return the bounds p_1 >= 1 - sum_{i != y} w' S_i w / e_i^2, clipped at 0 (the paper, eq. lower_bound).
+    """Return the bounds p_1 >= 1 - sum_{i != y} w' S_i w / e_i^2, clipped at 0 (the paper, eq.
+    lower_bound).
 
     The step needs e_i > 0, so a bound with any e_i <= 0 is 0.
 
@@ -124,7 +134,9 @@ def chebyshev_bounds(margins: ArrayLike, y: ArrayLike, weights: ArrayLike) -> Bo
     measured = ((ensemble > 0) | ~others[..., None, :]).all(axis=-1).mean(axis=-1)
     minimum = np.broadcast_to(means.min(axis=-2), variances.shape)
     return Bounds(
-        _chebyshev(variances, ensemble.mean(axis=-2), others), _chebyshev(variances, minimum, others), measured
+        _chebyshev(variances, ensemble.mean(axis=-2), others),
+        _chebyshev(variances, minimum, others),
+        measured,
     )
 
 

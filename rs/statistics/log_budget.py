@@ -1,7 +1,7 @@
 """Radii of a certification log that no number of votes gives.
 
-With n draws only n + 1 radii are possible, and the largest ones lie far apart: at n = 100,000 and alpha = 0.001 they
-are 3.811, 3.739, 3.690, 3.651, ... times sigma.
+With n draws only n + 1 radii are possible, and the largest ones lie far apart: at n = 100,000 and
+alpha = 0.001 they are 3.811, 3.739, 3.690, 3.651, ... times sigma.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from rs.statistics.radius import fewest_votes, lower_bound
 
 
 def impossible(radii: ArrayLike, sigma: float, n: int, alpha: float) -> NDArray[np.bool_]:
-    """Return which radii no number of votes gives: r = sigma Phi^-1(lower bound of k of n votes) for no k.
+    """Return which radii no number of votes gives: r = sigma Phi^-1(lower bound of k of n votes)
+    for no k.
 
-    The bound p of k votes solves I_p(k, n - k + 1) = alpha (Clopper & Pearson 1934), and rises with k: the fewest votes
-    whose bound reaches the lower end of what a written radius may stand for must not pass its upper end. A radius of 0
-    claims nothing and is always possible.
+    The bound p of k votes solves I_p(k, n - k + 1) = alpha (Clopper & Pearson 1934), and rises with
+    k: the fewest votes whose bound reaches the lower end of what a written radius may stand for
+    must not pass its upper end. A radius of 0 claims nothing and is always possible.
 
     Args:
         radii: Radii as written, rounded or not; shape (N,).
@@ -40,21 +41,27 @@ def impossible(radii: ArrayLike, sigma: float, n: int, alpha: float) -> NDArray[
 
 
 DIGITS = range(1, 13)
-"""Decimals, or significant digits, that a log may be written with; with more it counts as unrounded."""
+"""Decimals, or significant digits, that a log may be written with; with more it counts as
+unrounded.
+"""
 
 MIN_SHARE_OF_RADII = 0.9
 """Share of the radii of a log that tells how many digits it is written with; a few may differ."""
 
 
 def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return half a unit of the last digit that positive values may be rounded to, by all ways to round that fit.
+    """Return half a unit of the last digit that positive values may be rounded to, by all ways to
+    round that fit.
 
     Trailing zeros are not written, so that the digits of one value do not tell.
     """
     half = np.zeros_like(values)
     positive = values > 0
     magnitude = np.floor(np.log10(values, where=positive, out=np.zeros_like(values)))
-    for exponent in [*(magnitude - digits + 1 for digits in DIGITS), *(np.full_like(values, -d) for d in DIGITS)]:
+    for exponent in [
+        *(magnitude - digits + 1 for digits in DIGITS),
+        *(np.full_like(values, -d) for d in DIGITS),
+    ]:
         unit = 10.0**exponent
         fits = np.isclose(values, np.round(values / unit) * unit, rtol=1e-12, atol=0)
         if positive.any() and fits[positive].mean() >= MIN_SHARE_OF_RADII:

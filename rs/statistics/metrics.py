@@ -1,8 +1,8 @@
 """Average certified radius, certified accuracy, and which rows may be compared (NumPy and pandas).
 
-Rows have at least the columns ``radius`` and ``correct``; comparisons also need ``idx`` and look at ``label``, ``n0``,
-``n``, ``alpha`` and ``sigma`` where there are any.
-A wrong or abstaining image counts as radius 0 everywhere.
+Rows have at least the columns ``radius`` and ``correct``; comparisons also need ``idx`` and look at
+``label``, ``n0``, ``n``, ``alpha`` and ``sigma`` where there are any. A wrong or abstaining image
+counts as radius 0 everywhere.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def terms_of(rows: pd.DataFrame) -> Terms:
     """Return what other rows must share with these.
 
     Raises:
-        InputError: If they contradict themselves: by several modes (:func:`mode_of`), several values
-            (:func:`budget`), or one image twice.
+        InputError: If they contradict themselves: by several modes (:func:`mode_of`), several
+            values (:func:`budget`), or one image twice.
     """
     return Terms(mode_of(rows), {name: budget(rows, name) for name in BUDGET}, *_images(rows))
 
@@ -44,7 +44,8 @@ def acr(rows: pd.DataFrame) -> float:
     """Return the average certified radius: the mean over all images of radius times correct.
 
     Raises:
-        InputError: If rows were certified in several ways (:func:`mode_of`), or have no radii (:func:`check_radii`).
+        InputError: If rows were certified in several ways (:func:`mode_of`), or have no radii
+            (:func:`check_radii`).
 
     >>> acr(pd.DataFrame({"radius": [1.0, 2.0], "correct": [1, 0]}))
     0.5
@@ -53,7 +54,8 @@ def acr(rows: pd.DataFrame) -> float:
 
 
 def certified_accuracy(rows: pd.DataFrame, radii: ArrayLike) -> NDArray[np.float64]:
-    """Return the share of images that are correct with a radius of at least each of ``radii`` (...).
+    """Return the share of images that are correct with a radius of at least each of ``radii``
+    (...).
 
     At 0 this is the field's "clean accuracy": abstentions are errors.
 
@@ -66,7 +68,9 @@ def certified_accuracy(rows: pd.DataFrame, radii: ArrayLike) -> NDArray[np.float
     mode_of(rows)
     check_labels(rows)
     certified = np.sort(_column(rows, "radius")[_column(rows, "correct") == 1])
-    beyond = certified.size - np.searchsorted(certified, np.asarray(radii, dtype=np.float64), side="left")
+    beyond = certified.size - np.searchsorted(
+        certified, np.asarray(radii, dtype=np.float64), side="left"
+    )
     return np.asarray(beyond / len(rows))[()]
 
 
@@ -80,7 +84,8 @@ def image_scores(rows: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def certified_at(rows: pd.DataFrame, radius: float) -> NDArray[np.float64]:
-    """Return 1 for every image that is correct with a radius of at least ``radius`` and 0 for the others, (N,).
+    """Return 1 for every image that is correct with a radius of at least ``radius`` and 0 for the
+    others, (N,).
 
     In the order of the images' numbers; the mean is :func:`certified_accuracy`.
 
@@ -94,7 +99,8 @@ def certified_at(rows: pd.DataFrame, radius: float) -> NDArray[np.float64]:
 
 
 def check_comparable(terms: Sequence[Terms]) -> None:
-    """Refuse terms of rows of different images or budgets: their radii say nothing about each other.
+    """Refuse terms of rows of different images or budgets: their radii say nothing about each
+    other.
 
     Raises:
         InputError: Names what differs.
@@ -103,7 +109,8 @@ def check_comparable(terms: Sequence[Terms]) -> None:
     for other in terms[1:]:
         if other.mode != first.mode:
             raise InputError(
-                f"rows to compare must be certified alike, got {first.mode} and {other.mode}; their radii do not mean "
+                f"rows to compare must be certified alike, got {first.mode} and {other.mode}; "
+                "their radii do not mean "
                 "the same: certify both alike"
             )
     for name in BUDGET:
@@ -111,15 +118,20 @@ def check_comparable(terms: Sequence[Terms]) -> None:
     for other in terms[1:]:
         if not np.array_equal(first.images, other.images):
             raise InputError(
-                f"rows to compare must be of the same images, got {len(first.images)} and {len(other.images)}, "
-                f"{np.intersect1d(first.images, other.images).size} of them shared; select the same subset of both"
+                f"rows to compare must be of the same images, got {len(first.images)} and "
+                f"{len(other.images)}, "
+                f"{np.intersect1d(first.images, other.images).size} of them shared; select the "
+                "same subset of both"
             )
         if not np.array_equal(first.labels, other.labels, equal_nan=True):
-            raise InputError("rows to compare must have the same labels; these are of different data sets")
+            raise InputError(
+                "rows to compare must have the same labels; these are of different data sets"
+            )
 
 
 def mode_of(rows: pd.DataFrame) -> str:
-    """Return how rows were certified: ``certify``, or the mode of rows that stopped when they were sure.
+    """Return how rows were certified: ``certify``, or the mode of rows that stopped when they were
+    sure.
 
     Raises:
         InputError: If there are several modes; a shortcut goes with each.
@@ -132,7 +144,8 @@ def mode_of(rows: pd.DataFrame) -> str:
 
 
 def check_radii(rows: pd.DataFrame, what: str = "rows") -> None:
-    """Refuse rows that say only which of some radii are certified: their average certified radius means nothing.
+    """Refuse rows that say only which of some radii are certified: their average certified radius
+    means nothing.
 
     Args:
         rows: The rows.
@@ -143,7 +156,8 @@ def check_radii(rows: pd.DataFrame, what: str = "rows") -> None:
     mode = mode_of(rows)
     if radii_asked(mode) is not None:
         raise InputError(
-            f"{what} must hold radii, got only whether given ones are certified ({mode}); certify without --at-radius"
+            f"{what} must hold radii, got only whether given ones are certified ({mode}); certify "
+            "without --at-radius"
         )
 
 
@@ -153,7 +167,8 @@ def has_labels(rows: pd.DataFrame) -> bool:
 
 
 def check_labels(rows: pd.DataFrame, what: str = "rows") -> None:
-    """Refuse rows of images whose classes are not known: they have no accuracy and no average certified radius.
+    """Refuse rows of images whose classes are not known: they have no accuracy and no average
+    certified radius.
 
     Args:
         rows: The rows.
@@ -162,14 +177,18 @@ def check_labels(rows: pd.DataFrame, what: str = "rows") -> None:
         InputError: If they are such rows.
     """
     if not has_labels(rows):
-        raise InputError(f"{what} must have labels, but their images have none; put images into one folder a class")
+        raise InputError(
+            f"{what} must have labels, but their images have none; put images into one folder a "
+            "class"
+        )
 
 
 def budget(rows: pd.DataFrame, name: str) -> float:
-    """Return the one value that the rows have for ``n0``, ``n``, ``alpha`` or ``sigma``; NaN if they do not say.
+    """Return the one value that the rows have for ``n0``, ``n``, ``alpha`` or ``sigma``; NaN if
+    they do not say.
 
-    Rows whose draws were skipped do not count for n0 and n, which are 0 if there are no others; of rows that stopped
-    when they were sure n is the most draws.
+    Rows whose draws were skipped do not count for n0 and n, which are 0 if there are no others; of
+    rows that stopped when they were sure n is the most draws.
 
     Raises:
         InputError: If there are several values.
@@ -182,7 +201,9 @@ def budget(rows: pd.DataFrame, name: str) -> float:
     if name in ("n0", "n") and stated.max(initial=0) > 0:
         stated = stated[stated > 0]
     if stated.size > 1:
-        raise InputError(f"rows must all have the same {name}, got {', '.join(f'{v:g}' for v in stated)}")
+        raise InputError(
+            f"rows must all have the same {name}, got {', '.join(f'{v:g}' for v in stated)}"
+        )
     return float(stated[0]) if stated.size else float("nan")
 
 
@@ -199,13 +220,16 @@ def common_budget(terms: Sequence[Terms], name: str) -> float:
     for other in others:
         if not (first == other or (np.isnan(first) and np.isnan(other))):
             raise InputError(
-                f"rows to compare must have the same {name}, got {_stated(first)} and {_stated(other)}"
+                f"rows to compare must have the same {name}, got {_stated(first)} and "
+                f"{_stated(other)}"
                 f"{_WHY.get(name, '')}; certify both alike, or state what a log does not say"
             )
     return first
 
 
-_WHY = dict.fromkeys(("n", "alpha"), ": the largest radius that votes can give depends on it, and with it every ACR")
+_WHY = dict.fromkeys(
+    ("n", "alpha"), ": the largest radius that votes can give depends on it, and with it every ACR"
+)
 
 
 def _stated(value: float) -> str:
@@ -228,7 +252,9 @@ def _scores(rows: pd.DataFrame) -> NDArray[np.float64]:
     check_labels(rows)
     scores = _column(rows, "radius") * _column(rows, "correct")
     if not np.isfinite(scores).all():
-        raise InputError("radius and correct must be finite numbers in every row, got NaN or infinity")
+        raise InputError(
+            "radius and correct must be finite numbers in every row, got NaN or infinity"
+        )
     return scores
 
 
@@ -236,5 +262,7 @@ def _column(rows: pd.DataFrame, name: str) -> NDArray[np.float64]:
     if not len(rows):
         raise InputError("rows must hold at least one image, got none")
     if name not in rows:
-        raise InputError(f"rows must have the column {name}, got {', '.join(map(str, rows.columns))}")
+        raise InputError(
+            f"rows must have the column {name}, got {', '.join(map(str, rows.columns))}"
+        )
     return rows[name].to_numpy(dtype=np.float64)

@@ -1,7 +1,8 @@
 """From votes to radii: exact binomial bounds and the certified l2 radius (pure NumPy and SciPy).
 
-Votes are counts of successes among independent trials; bounds are one-sided Clopper-Pearson; radii carry the
-unit of ``sigma``. Every function takes scalars or arrays and broadcasts; a scalar in gives a scalar out.
+Votes are counts of successes among independent trials; bounds are one-sided Clopper-Pearson; radii
+carry the unit of ``sigma``. Every function takes scalars or arrays and broadcasts; a scalar in
+gives a scalar out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from scipy.special import betainccinv, betaincinv, ndtri
 from rs.statistics.certificate import MIN_ALPHA
 
 _power = np.vectorize(math.pow, otypes=[np.float64])
-"""The C library's power: NumPy's differs in its last digit between scalars, arrays and processors."""
+"""The C library's power: NumPy's differs in its last digit between scalars, arrays and processors.
+"""
 
 _log = np.vectorize(math.log, otypes=[np.float64])
 """The C library's logarithm, likewise."""
@@ -34,7 +36,8 @@ _MIN_LEVEL = MIN_ALPHA * 1e-50
 
 
 def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> NDArray[np.float64]:
-    """Return the exact one-sided lower confidence bound of a success probability (Clopper and Pearson 1934).
+    """Return the exact one-sided lower confidence bound of a success probability (Clopper and
+    Pearson 1934).
 
         P_p(Binomial(trials, p) >= successes) = alpha  at p = the bound
 
@@ -43,11 +46,12 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
     Args:
         successes: Whole numbers in [0, trials], shape (...).
         trials: Whole numbers of at least 1, broadcast against ``successes``.
-        alpha: Failure probability, in (0, 1), at least 1e-250; below 1e-260 SciPy's quantiles may be wrong. One for
-            all, or broadcast too.
+        alpha: Failure probability, in (0, 1), at least 1e-250; below 1e-260 SciPy's quantiles may
+            be wrong. One for all, or broadcast too.
     Returns:
-        Bounds in [0, 1), shape (...); 0 where there is no success, ``alpha ** (1 / trials)`` where all are successes.
-        A bound that would be rounded to 1 is the largest number below 1, and one that SciPy does not find is 0.
+        Bounds in [0, 1), shape (...); 0 where there is no success, ``alpha ** (1 / trials)`` where
+        all are successes. A bound that would be rounded to 1 is the largest number below 1, and one
+        that SciPy does not find is 0.
     Raises:
         ValueError: If an argument leaves its range or is not a number.
 
@@ -57,13 +61,16 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
     k, n = _votes(successes, trials)
     _check_alpha(alpha)
     inner = (k > 0) & (k < n)
-    bound = np.nan_to_num(betaincinv(np.where(inner, k, 1), np.where(inner, n - k + 1, 1), alpha), nan=0.0)
+    bound = np.nan_to_num(
+        betaincinv(np.where(inner, k, 1), np.where(inner, n - k + 1, 1), alpha), nan=0.0
+    )
     edges = np.where(k == 0, 0.0, _power(alpha, 1.0 / n))
     return np.minimum(np.where(inner, bound, edges), _BELOW_ONE)[()]
 
 
 def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> NDArray[np.float64]:
-    """Return the exact one-sided upper confidence bound of a success probability (Clopper and Pearson 1934).
+    """Return the exact one-sided upper confidence bound of a success probability (Clopper and
+    Pearson 1934).
 
         P_p(Binomial(trials, p) <= successes) = alpha  at p = the bound
 
@@ -72,8 +79,8 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
         trials: Whole numbers of at least 1, broadcast against ``successes``.
         alpha: As above.
     Returns:
-        Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` where there is no success, 1 where all are or
-        where SciPy does not find the bound.
+        Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` where there is no success, 1
+        where all are or where SciPy does not find the bound.
     Raises:
         ValueError: If an argument leaves its range or is not a number.
 
@@ -83,12 +90,16 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
     k, n = _votes(successes, trials)
     _check_alpha(alpha)
     inner = (k > 0) & (k < n)
-    bound = np.nan_to_num(betainccinv(np.where(inner, k + 1, 1), np.where(inner, n - k, 1), alpha), nan=1.0)
+    bound = np.nan_to_num(
+        betainccinv(np.where(inner, k + 1, 1), np.where(inner, n - k, 1), alpha), nan=1.0
+    )
     edges = np.where(k == n, 1.0, -np.expm1(_log(alpha) / n))
     return np.where(inner, bound, edges)[()]
 
 
-def radius(p_lower: ArrayLike, sigma: ArrayLike, p_upper: ArrayLike | None = None) -> NDArray[np.float64]:
+def radius(
+    p_lower: ArrayLike, sigma: ArrayLike, p_upper: ArrayLike | None = None
+) -> NDArray[np.float64]:
     """Return the certified l2 radius (Cohen et al. 2019, Theorem 1).
 
         R = sigma Phi^-1(p_lower)                          one-sided, if p_lower >= 1/2
@@ -100,9 +111,11 @@ def radius(p_lower: ArrayLike, sigma: ArrayLike, p_upper: ArrayLike | None = Non
     Args:
         p_lower: Lower bounds of the probability of the predicted class, shape (...), in [0, 1].
         sigma: Standard deviation of the noise, in pixels of [0, 1]; positive.
-        p_upper: Upper bounds of the probability of every other class, in [0, 1]; ``None``: one-sided.
+        p_upper: Upper bounds of the probability of every other class, in [0, 1]; ``None``:
+            one-sided.
     Returns:
-        Radii, shape (...), in the unit of ``sigma``; infinite only where a bound leaves no doubt (0 or 1).
+        Radii, shape (...), in the unit of ``sigma``; infinite only where a bound leaves no doubt (0
+        or 1).
     Raises:
         ValueError: If a bound leaves [0, 1] or ``sigma`` is not positive.
 
@@ -121,23 +134,27 @@ def radius(p_lower: ArrayLike, sigma: ArrayLike, p_upper: ArrayLike | None = Non
 
 
 def two_sided_radius(
-    counts: ArrayLike, predict: ArrayLike, sigma: ArrayLike, alpha: float, weights: ArrayLike | None = None
+    counts: ArrayLike,
+    predict: ArrayLike,
+    sigma: ArrayLike,
+    alpha: float,
+    weights: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """Return the two-sided radius from the votes for every class.
 
-    :data:`PREDICTED_SHARE` of alpha pays for the lower bound of the predicted class and the rest, split over the
-    K - 1 others (Bonferroni), for their upper bounds U_j; p_upper = min(1 - p_lower, max_j U_j).
-    All K bounds hold together with probability 1 - alpha, so the radius is as valid as the one-sided radius
-    at ``alpha``, and never below the one-sided radius at that share of it. The votes must not be those that
-    chose ``predict`` or ``weights``.
+    :data:`PREDICTED_SHARE` of alpha pays for the lower bound of the predicted class and the rest,
+    split over the K - 1 others (Bonferroni), for their upper bounds U_j; p_upper = min(1 - p_lower,
+    max_j U_j). All K bounds hold together with probability 1 - alpha, so the radius is as valid as
+    the one-sided radius at ``alpha``, and never below the one-sided radius at that share of it. The
+    votes must not be those that chose ``predict`` or ``weights``.
 
     Args:
         counts: Votes per class, shape (..., K) with K >= 2; a class nobody voted for counts too.
         predict: The class chosen beforehand, shape (...), in [0, K).
         sigma: Standard deviation of the noise; positive.
         alpha: Failure probability of the whole statement, in (0, 1).
-        weights: Positive numbers (..., K), in whose proportion the others share the rest; that of the predicted class
-            does not count. ``None``: evenly.
+        weights: Positive numbers (..., K), in whose proportion the others share the rest; that of
+            the predicted class does not count. ``None``: evenly.
     Returns:
         Radii, shape (...); 0 where the bounds overlap.
     Raises:
@@ -165,7 +182,8 @@ def two_sided_radius(
 
 
 def cap(n: int, alpha: float, sigma: float) -> float:
-    """Return the largest one-sided radius that ``n`` draws can certify: all of them vote for one class.
+    """Return the largest one-sided radius that ``n`` draws can certify: all of them vote for one
+    class.
 
     >>> round(cap(100_000, 0.001, sigma=0.25), 5)
     0.95286
@@ -174,7 +192,8 @@ def cap(n: int, alpha: float, sigma: float) -> float:
 
 
 def fewest_votes(p: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
-    """Return the fewest of ``n`` votes whose lower bound is at least p, or n + 1 where even n votes have less.
+    """Return the fewest of ``n`` votes whose lower bound is at least p, or n + 1 where even n votes
+    have less.
 
     >>> fewest_votes([0.5, 0.9999, 1.0], 100_000, 0.001)
     array([ 50490,  99999, 100001])
@@ -190,7 +209,8 @@ def fewest_votes(p: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
 
 @cache
 def fewest_draws(alpha: float) -> int:
-    """Return the fewest draws n that can certify at ``alpha``: the bound of a unanimous vote reaches 1/2.
+    """Return the fewest draws n that can certify at ``alpha``: the bound of a unanimous vote
+    reaches 1/2.
 
         (1/2)^n <= alpha
 
@@ -200,19 +220,31 @@ def fewest_draws(alpha: float) -> int:
     return next(n for n in count(1) if lower_bound(n, n, alpha) >= 0.5)
 
 
-def _votes(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    k, n = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (successes, trials)))
+def _votes(
+    successes: ArrayLike, trials: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    k, n = np.broadcast_arrays(
+        *(np.asarray(value, dtype=np.float64) for value in (successes, trials))
+    )
     if not (np.isfinite(n).all() and (n >= 1).all() and (n == np.floor(n)).all()):
-        raise ValueError(f"trials must be whole numbers of at least 1, got {trials}; pass the draws made")
+        raise ValueError(
+            f"trials must be whole numbers of at least 1, got {trials}; pass the draws made"
+        )
     if not ((k >= 0).all() and (k <= n).all() and (k == np.floor(k)).all()):
-        raise ValueError(f"successes must be whole numbers in [0, trials], got {successes} of {trials}; pass votes")
+        raise ValueError(
+            f"successes must be whole numbers in [0, trials], got {successes} of {trials}; pass "
+            "votes"
+        )
     return k, n
 
 
 def _check_alpha(alpha: ArrayLike) -> None:
     levels = np.asarray(alpha, dtype=np.float64)
     if not ((levels >= _MIN_LEVEL) & (levels < 1)).all():
-        raise ValueError(f"alpha must lie strictly between 0 and 1, at least {_MIN_LEVEL}, got {alpha}; 0.001 is usual")
+        raise ValueError(
+            f"alpha must lie strictly between 0 and 1, at least {_MIN_LEVEL}, got {alpha}; 0.001 "
+            "is usual"
+        )
 
 
 def _probability(values: ArrayLike, name: str) -> NDArray[np.float64]:
@@ -231,10 +263,15 @@ def _sigma(sigma: ArrayLike) -> NDArray[np.float64]:
 
 def _check_classes(votes: NDArray[Any], chosen: NDArray[Any]) -> None:
     if votes.ndim < 1 or votes.shape[-1] < 2:
-        raise ValueError(f"counts must have shape (..., K) with K >= 2, got {votes.shape}; pass all classes")
+        raise ValueError(
+            f"counts must have shape (..., K) with K >= 2, got {votes.shape}; pass all classes"
+        )
     if chosen.shape != votes.shape[:-1]:
-        raise ValueError(f"predict must have shape {votes.shape[:-1]}, as counts less K, got {chosen.shape}")
+        raise ValueError(
+            f"predict must have shape {votes.shape[:-1]}, as counts less K, got {chosen.shape}"
+        )
     if not ((chosen >= 0) & (chosen < votes.shape[-1])).all():
         raise ValueError(
-            f"predict must name classes in [0, {votes.shape[-1]}), got {chosen}; pass the n0 draws' choice"
+            f"predict must name classes in [0, {votes.shape[-1]}), got {chosen}; pass the n0 "
+            "draws' choice"
         )

@@ -1,16 +1,17 @@
 """Ensemble weights of the largest average certified radius: pure NumPy and SciPy.
 
-Margins of L members are z[l, j, i] = F^l(x_j)[y] - F^l(x_j)[i], over N noisy inputs j and K classes i. The softmax
-average with weights w votes for y on input j where sum_l w_l z[l, j, i] > 0 for every i != y. If it does so on k_b(w)
-of the N inputs of image b,
+Margins of L members are z[l, j, i] = F^l(x_j)[y] - F^l(x_j)[i], over N noisy inputs j and K classes
+i. The softmax average with weights w votes for y on input j where sum_l w_l z[l, j, i] > 0 for
+every i != y. If it does so on k_b(w) of the N inputs of image b,
 
     J(w) = 1/B sum_b max(0, Phi^-1(p(k_b(w))))       p(k): lower confidence bound of k votes in N, at ALPHA
 
-is the average certified radius itself, in units of sigma, as far as N draws show it: nothing stands in for the vote. J
-is a step function, looked at on a lattice of weights, and what fits these images and draws best is shrunk towards equal
-weights as far as images that were left out ask for it.
+is the average certified radius itself, in units of sigma, as far as N draws show it: nothing stands
+in for the vote. J is a step function, looked at on a lattice of weights, and what fits these images
+and draws best is shrunk towards equal weights as far as images that were left out ask for it.
 
-Weights are the same on every processor: votes are signs of sums in the order of the members, and J is rounded once.
+Weights are the same on every processor: votes are signs of sums in the order of the members, and J
+is rounded once.
 """
 
 from __future__ import annotations
@@ -50,15 +51,17 @@ SHRINKAGES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """How far the fitted weights may go towards equal ones; earlier ones are preferred."""
 
 ROUNDING = 1 + 1e-9
-"""Tolerance of the comparison with a standard error: a difference on one image alone is exactly one."""
+"""Tolerance of the comparison with a standard error: a difference on one image alone is exactly
+one.
+"""
 
 
 @dataclass(frozen=True)
 class DisputedDraws:
     """All that weights can change in the votes of L members, on B images with N draws each.
 
-    A class that every member puts below the label never wins a draw. Disputed is what is left: a class and a draw with
-    the members' margins, at least one of which is not positive.
+    A class that every member puts below the label never wins a draw. Disputed is what is left: a
+    class and a draw with the members' margins, at least one of which is not positive.
     """
 
     images: int  # B
@@ -78,7 +81,9 @@ class DisputedDraws:
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Put the images of several parts behind each other."""
         starts = np.cumsum([0, *(part.images * part.draws for part in parts[:-1])])
-        places = np.concatenate([part.places + start for part, start in zip(parts, starts, strict=True)])
+        places = np.concatenate(
+            [part.places + start for part, start in zip(parts, starts, strict=True)]
+        )
         margins = np.concatenate([part.margins for part in parts])
         return cls(sum(part.images for part in parts), parts[0].draws, places, margins)
 
@@ -113,7 +118,9 @@ Radii = Callable[[Weights], Floats]
 
 
 def radii_of(disputed: DisputedDraws) -> Radii:
-    """Return the radii of the images as a function of the weights, which remembers what it was asked."""
+    """Return the radii of the images as a function of the weights, which remembers what it was
+    asked.
+    """
     table = radius(lower_bound(np.arange(disputed.draws + 1), disputed.draws, ALPHA), sigma=1.0)
     return cache(lambda weights: table[disputed.votes(weights)])
 
@@ -126,16 +133,22 @@ class RadiusWeights(NamedTuple):
 
 
 def radius_weights(disputed: DisputedDraws) -> RadiusWeights:
-    """Return the weights that maximise J, shrunk towards equal ones by cross-validation over images.
+    """Return the weights that maximise J, shrunk towards equal ones by cross-validation over
+    images.
 
-    Each fold of the images is judged with weights that were fitted to the other folds, shrunk by each of SHRINKAGES.
-    The largest shrinkage is taken whose J is within one standard error, of the paired difference over images, of the
-    largest J (Breiman et al. 1984, section 3.4.3). A single image leaves nothing to judge by, so weights are equal.
+    Each fold of the images is judged with weights that were fitted to the other folds, shrunk by
+    each of SHRINKAGES. The largest shrinkage is taken whose J is within one standard error, of the
+    paired difference over images, of the largest J (Breiman et al. 1984, section 3.4.3). A single
+    image leaves nothing to judge by, so weights are equal.
     """
     equal, radii = (1 / disputed.members,) * disputed.members, radii_of(disputed)
     if disputed.images < 2:
         return RadiusWeights(equal, 1.0)
-    solve = best_of_all if math.comb(PARTS + disputed.members - 1, PARTS) <= MAX_POINTS else best_forward
+    solve = (
+        best_of_all
+        if math.comb(PARTS + disputed.members - 1, PARTS) <= MAX_POINTS
+        else best_forward
+    )
     folds = np.arange(disputed.images) % min(FOLDS, disputed.images)
     judged = np.empty((len(SHRINKAGES), disputed.images))
     for fold in range(folds.max() + 1):
@@ -148,7 +161,9 @@ def radius_weights(disputed: DisputedDraws) -> RadiusWeights:
 
 
 def chosen_weights(disputed: DisputedDraws, budget: int) -> RadiusWeights:
-    """Return the shares of ``budget`` members that each one has, chosen by J on all images: :func:`best_forward`."""
+    """Return the shares of ``budget`` members that each one has, chosen by J on all images:
+    :func:`best_forward`.
+    """
     used = np.full(disputed.images, True)
     return RadiusWeights(best_forward(radii_of(disputed), disputed.members, used, budget), 0.0)
 
@@ -156,7 +171,8 @@ def chosen_weights(disputed: DisputedDraws, budget: int) -> RadiusWeights:
 def best_of_all(radii: Radii, members: int, used: NDArray[np.bool_]) -> Weights:
     """Return the weights in twelfths with the largest J over the images ``used`` (B,).
 
-    Of equally good ones, the mean of those nearest to equal weights: so the order of the members does not matter.
+    Of equally good ones, the mean of those nearest to equal weights: so the order of the members
+    does not matter.
     """
     counts = _lattice(members)
     means = np.array([fmean(radii(_weights(point))[used]) for point in counts])
@@ -166,11 +182,14 @@ def best_of_all(radii: Radii, members: int, used: NDArray[np.bool_]) -> Weights:
     return tuple((nearest.sum(axis=0) / (len(nearest) * PARTS)).tolist())
 
 
-def best_forward(radii: Radii, members: int, used: NDArray[np.bool_], budget: int = PARTS) -> Weights:
+def best_forward(
+    radii: Radii, members: int, used: NDArray[np.bool_], budget: int = PARTS
+) -> Weights:
     """Choose ``budget`` members one after the other, with replacement (Caruana et al. 2004).
 
-    Each step adds the member with which the softmax average of those chosen so far has the largest J over the images
-    ``used`` (B,); of equally good ones that which was chosen least, then the first.
+    Each step adds the member with which the softmax average of those chosen so far has the largest
+    J over the images ``used`` (B,); of equally good ones that which was chosen least, then the
+    first.
 
     Returns:
         Weights (L,): the share of ``budget`` that each member has.
@@ -186,7 +205,10 @@ def best_forward(radii: Radii, members: int, used: NDArray[np.bool_], budget: in
 @cache
 def _lattice(members: int) -> NDArray[np.int64]:
     """Return all whole numbers (points, L) that are at least 0 and sum to PARTS."""
-    bars = [(-1, *chosen, PARTS + members - 1) for chosen in combinations(range(PARTS + members - 1), members - 1)]
+    bars = [
+        (-1, *chosen, PARTS + members - 1)
+        for chosen in combinations(range(PARTS + members - 1), members - 1)
+    ]
     return np.diff(bars) - 1
 
 
@@ -199,7 +221,9 @@ def _shrunk(weights: Weights, shrinkage: float) -> Weights:
 
 
 def _first_within_one_error(judged: Floats) -> int:
-    """Return the first row of (candidates, B) whose mean is at most one paired standard error below the largest."""
+    """Return the first row of (candidates, B) whose mean is at most one paired standard error below
+    the largest.
+    """
     lags = judged[np.argmax([fmean(row) for row in judged])] - judged
     errors = lags.std(axis=1, ddof=1) / math.sqrt(judged.shape[1])
     return int((np.array([fmean(row) for row in lags]) <= errors * ROUNDING).argmax())

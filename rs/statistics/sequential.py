@@ -1,11 +1,13 @@
-"""Certification that stops as soon as it is sure, as valid as with all draws (pure NumPy and SciPy).
+"""Certification that stops as soon as it is sure, as valid as with all draws (pure NumPy and
+SciPy).
 
-A run looks at k successes of n draws again and again, and stops when they settle the question. A bound made for one
-look does not allow that; :class:`Cumulative` takes exact binomial bounds at n_1 < n_2 < ... <= budget, and splits alpha
-between them.
+A run looks at k successes of n draws again and again, and stops when they settle the question. A
+bound made for one look does not allow that; :class:`Cumulative` takes exact binomial bounds at n_1
+< n_2 < ... <= budget, and splits alpha between them.
 
-:class:`Decider` asks which of some radii hold, :class:`ExpectedRadius` asks for a radius that loses little of the
-average. They are fed with counts of the votes for one class, which must have been chosen on other draws:
+:class:`Decider` asks which of some radii hold, :class:`ExpectedRadius` asks for a radius that loses
+little of the average. They are fed with counts of the votes for one class, which must have been
+chosen on other draws:
 
 >>> decider = Decider([0.0, 0.5, 1.0], sigma=0.5, alpha=0.001, budget=100_000)
 >>> while draws := decider.next_draws():
@@ -36,31 +38,38 @@ STEP = 100  # draws between looks, at least: a block of certification noise
 def look_schedule(budget: int, growth: float, step: int = STEP) -> NDArray[np.int64]:
     """Return the numbers of draws n_1 < n_2 < ... < n_T = ``budget`` after which to look.
 
-    Each is the multiple of ``step`` nearest to ``growth`` times the one before, and a step beyond it at least; the last
-    one is the budget. With growth 1 they are a step apart.
+    Each is the multiple of ``step`` nearest to ``growth`` times the one before, and a step beyond
+    it at least; the last one is the budget. With growth 1 they are a step apart.
 
     >>> look_schedule(2000, growth=1.5)
     array([ 100,  200,  300,  400,  600,  900, 1400, 2000])
     """
     for name, count in (("budget", budget), ("step", step)):
-        _require(count >= 1 and float(count).is_integer(), name, "a whole number of at least 1", count)
+        _require(
+            count >= 1 and float(count).is_integer(), name, "a whole number of at least 1", count
+        )
     times = [0]
     while times[-1] < budget:
-        times.append(min(budget, step * max(times[-1] // step + 1, round(growth * times[-1] / step))))
+        times.append(
+            min(budget, step * max(times[-1] // step + 1, round(growth * times[-1] / step)))
+        )
     return np.array(times[1:], dtype=np.int64)
 
 
 FINAL_LOOK_SHARE = 0.8
-"""Share of alpha that is kept for the last look, so that the budget certifies nearly what one look at it would."""
+"""Share of alpha that is kept for the last look, so that the budget certifies nearly what one look
+at it would.
+"""
 
 
 def alpha_spending(times: ArrayLike) -> NDArray[np.float64]:
-    """Return the shares of alpha that looks after ``times`` draws may spend, shape (T,); they sum to 1.
+    """Return the shares of alpha that looks after ``times`` draws may spend, shape (T,); they sum
+    to 1.
 
         s_t = (1 - FINAL_LOOK_SHARE) sqrt(n_t) / sum_u sqrt(n_u),   and FINAL_LOOK_SHARE besides for t = T
 
-    Where p lies anywhere near p0, the number of looks until an answer at n draws falls like 1 / sqrt(n), so the draws
-    that are taken in all grow like sqrt(n); there alpha saves most.
+    Where p lies anywhere near p0, the number of looks until an answer at n draws falls like 1 /
+    sqrt(n), so the draws that are taken in all grow like sqrt(n); there alpha saves most.
 
     >>> alpha_spending([100, 400, 900]).round(3)
     array([0.033, 0.067, 0.9  ])
@@ -73,12 +82,14 @@ def alpha_spending(times: ArrayLike) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class Cumulative:
-    """Clopper-Pearson bounds from all draws so far, look t at level s_t alpha (:func:`alpha_spending`).
+    """Clopper-Pearson bounds from all draws so far, look t at level s_t alpha
+    (:func:`alpha_spending`).
 
-    By the union bound all lower bounds hold together with probability 1 - alpha, whatever the rule that stops: the
-    runs in which the bound of some look exceeds p have probability at most sum_t alpha s_t = alpha. So "yes" is wrong
-    with probability at most alpha, and so is the largest lower bound seen: where none exceeds p, neither does the
-    largest. Upper bounds likewise, at ``beta``, of which each look has the same part.
+    By the union bound all lower bounds hold together with probability 1 - alpha, whatever the rule
+    that stops: the runs in which the bound of some look exceeds p have probability at most sum_t
+    alpha s_t = alpha. So "yes" is wrong with probability at most alpha, and so is the largest lower
+    bound seen: where none exceeds p, neither does the largest. Upper bounds likewise, at ``beta``,
+    of which each look has the same part.
     """
 
     growth: ClassVar[float] = 1.25  # of the times; more looks stop sooner, at a lower level each
@@ -91,8 +102,12 @@ class Cumulative:
             _require(MIN_ALPHA <= level < 1, name, f"{RANGE}; 0.001 is usual", level)
 
     def lower(self, successes: ArrayLike, look: int) -> NDArray[np.float64]:
-        """Return lower bounds of p at look ``look`` (from 0), from ``successes`` of all draws so far, shape (...)."""
-        return lower_bound(successes, self.times[look], self.alpha * alpha_spending(self.times)[look])
+        """Return lower bounds of p at look ``look`` (from 0), from ``successes`` of all draws so
+        far, shape (...).
+        """
+        return lower_bound(
+            successes, self.times[look], self.alpha * alpha_spending(self.times)[look]
+        )
 
     def upper(self, successes: ArrayLike, look: int) -> NDArray[np.float64]:
         """Return upper bounds of p, likewise."""
@@ -106,7 +121,9 @@ def _rule(budget: int, step: int, alpha: float, beta: float) -> Cumulative:
 
 @lru_cache
 def required_share(rule: Cumulative, p0: tuple[float, ...]) -> NDArray[np.float64]:
-    """Return the smallest share of successes with which the last look establishes each ``p0``; above 1 for never."""
+    """Return the smallest share of successes with which the last look establishes each ``p0``;
+    above 1 for never.
+    """
     budget = int(rule.times[-1])
     return fewest_votes(p0, budget, rule.alpha * alpha_spending(rule.times)[-1]) / budget
 
@@ -126,8 +143,14 @@ class _Run:
     def _look(self, successes: int, draws: int) -> int:
         """Count the draws up to the next look, and return its number from 0."""
         if not 0 <= successes <= draws == self.next_draws() > 0:
-            raise ValueError(f"a look takes successes of {self.next_draws()} draws, got {successes} of {draws}")
-        self.successes, self.draws, self.looks = self.successes + successes, self.draws + draws, self.looks + 1
+            raise ValueError(
+                f"a look takes successes of {self.next_draws()} draws, got {successes} of {draws}"
+            )
+        self.successes, self.draws, self.looks = (
+            self.successes + successes,
+            self.draws + draws,
+            self.looks + 1,
+        )
         self.stopped = self.looks == len(self.times)
         return self.looks - 1
 
@@ -135,29 +158,41 @@ class _Run:
 class Decider(_Run):
     """A run that asks which of the radii r_1 < r_2 < ... hold: p >= p_k = Phi(r_k / sigma).
 
-    An answer is "yes" where a look established r_k and every smaller radius, so that those radii are the first ones.
-    Alpha is not split over them. Let r_j be the smallest false radius. A run that says yes to any false
-    radius says yes to r_j at the same look, which has probability at most alpha.
+    An answer is "yes" where a look established r_k and every smaller radius, so that those radii
+    are the first ones. Alpha is not split over them. Let r_j be the smallest false radius. A run
+    that says yes to any false radius says yes to r_j at the same look, which has probability at
+    most alpha.
 
-    "no" gives up: the budget would hardly establish r_k. Let w_k be the share of successes with which the last look
-    does; "no" is given where p < w_k is established, and so with probability at most beta for each r_k with p >= w_k.
-    It claims nothing, nor does a radius with neither answer when the budget is spent.
+    "no" gives up: the budget would hardly establish r_k. Let w_k be the share of successes with
+    which the last look does; "no" is given where p < w_k is established, and so with probability at
+    most beta for each r_k with p >= w_k. It claims nothing, nor does a radius with neither answer
+    when the budget is spent.
 
     Args:
-        radii: Increasing, at least 0, in the unit of ``sigma``; 0 asks whether the class has half of the votes. Those
-            that not even successes alone could certify are answered "no" without draws.
+        radii: Increasing, at least 0, in the unit of ``sigma``; 0 asks whether the class has half
+            of the votes. Those that not even successes alone could certify are answered "no"
+            without draws.
         alpha: Failure probability of the certificate: that some "yes" is wrong.
-        beta: Probability of giving up a radius that the budget would rather certify. No certificate depends on it.
+        beta: Probability of giving up a radius that the budget would rather certify. No certificate
+            depends on it.
         budget, step: Draws to take at most, and between looks at least.
     Attributes:
         established: How many radii, from the smallest, are answered "yes".
         open_to: How many are not answered "no".
     Raises:
-        InputError: If an argument leaves its range, or not even successes alone could certify the smallest radius.
+        InputError: If an argument leaves its range, or not even successes alone could certify the
+            smallest radius.
     """
 
     def __init__(
-        self, radii: Sequence[float], sigma: float, alpha: float, budget: int, *, beta: float = 0.01, step: int = STEP
+        self,
+        radii: Sequence[float],
+        sigma: float,
+        alpha: float,
+        budget: int,
+        *,
+        beta: float = 0.01,
+        step: int = STEP,
     ) -> None:
         super().__init__(sigma, alpha, budget, beta, step)
         for at in radii:
@@ -197,19 +232,24 @@ class Decider(_Run):
 
 
 class ExpectedRadius(_Run):
-    """A run for an average radius, which stops when all draws are expected to add ``error`` to the radius at most.
+    """A run for an average radius, which stops when all draws are expected to add ``error`` to the
+    radius at most.
 
-    It keeps the largest lower and the smallest upper bound of :class:`Cumulative`, and stops before the budget
-    - if ``p_upper`` is less than the share of successes with which the last look establishes 1/2: it will abstain;
-    - if ``p_lower`` >= 1/2 and sigma (Phi^-1(p_high) - Phi^-1(p_lower)) <= error, where p_high is the bound of CERTIFY
-      with the budget if the share of successes stays what it is.
-    In between it goes on, so that no error turns an answer into an abstention. So an average of such radii is expected
-    to fall short of that with all draws by at most the error (``tests/statistics/test_sequential.py`` enumerates it).
-    The radius is that of ``p_lower``, and exceeds the true one with probability at most alpha (:class:`Cumulative`).
+    It keeps the largest lower and the smallest upper bound of :class:`Cumulative`, and stops before
+    the budget
+    - if ``p_upper`` is less than the share of successes with which the last look establishes 1/2:
+      it will abstain;
+    - if ``p_lower`` >= 1/2 and sigma (Phi^-1(p_high) - Phi^-1(p_lower)) <= error, where p_high is
+      the bound of CERTIFY with the budget if the share of successes stays what it is.
+    In between it goes on, so that no error turns an answer into an abstention. So an average of
+    such radii is expected to fall short of that with all draws by at most the error
+    (``tests/statistics/test_sequential.py`` enumerates it). The radius is that of ``p_lower``, and
+    exceeds the true one with probability at most alpha (:class:`Cumulative`).
 
     Args:
-        error: What the average radius may lose, in the unit of ``sigma``; at least what the looks cost if all draws
-            succeed, which stopping cannot save. For the others see :class:`Decider`.
+        error: What the average radius may lose, in the unit of ``sigma``; at least what the looks
+            cost if all draws succeed, which stopping cannot save. For the others see
+            :class:`Decider`.
 
     >>> run = ExpectedRadius(sigma=0.5, error=0.05, alpha=0.001, budget=100_000)
     >>> while draws := run.next_draws():
@@ -219,11 +259,25 @@ class ExpectedRadius(_Run):
     """
 
     def __init__(
-        self, sigma: float, error: float, alpha: float, budget: int, *, beta: float = 0.01, step: int = STEP
+        self,
+        sigma: float,
+        error: float,
+        alpha: float,
+        budget: int,
+        *,
+        beta: float = 0.01,
+        step: int = STEP,
     ) -> None:
         super().__init__(sigma, alpha, budget, beta, step)
-        least = cap(budget, alpha, sigma) - float(radius(self.rule.lower(budget, len(self.times) - 1), sigma))
-        _require(least <= error < np.inf, "acr_error", f"at least {least:.2g}, which looking early costs", error)
+        least = cap(budget, alpha, sigma) - float(
+            radius(self.rule.lower(budget, len(self.times) - 1), sigma)
+        )
+        _require(
+            least <= error < np.inf,
+            "acr_error",
+            f"at least {least:.2g}, which looking early costs",
+            error,
+        )
         self.error = float(error)
         self.p_lower, self.p_upper, self.radius = 0.0, 1.0, 0.0
         self.required_share = float(required_share(self.rule, (0.5,))[0])
@@ -238,14 +292,18 @@ class ExpectedRadius(_Run):
         return self.p_lower, self.radius if self.p_lower >= 0.5 else None
 
     def update(self, successes: int, draws: int) -> None:
-        """Count ``successes`` among ``draws`` new draws; ``ValueError`` if they are not ``next_draws()``."""
+        """Count ``successes`` among ``draws`` new draws; ``ValueError`` if they are not
+        ``next_draws()``.
+        """
         look, budget = self._look(successes, draws), int(self.times[-1])
         self.p_lower = max(self.p_lower, float(self.rule.lower(self.successes, look)))
         self.p_upper = min(self.p_upper, float(self.rule.upper(self.successes, look)))
         self.radius = float(radius(self.p_lower, self.sigma))
         p_high = float(lower_bound(round(budget * self.successes / self.draws), budget, self.alpha))
         left = self.sigma * (float(ndtri(p_high)) - float(ndtri(self.p_lower)))
-        self.stopped |= self.p_upper < self.required_share or (self.p_lower >= 0.5 and left <= self.error)
+        self.stopped |= self.p_upper < self.required_share or (
+            self.p_lower >= 0.5 and left <= self.error
+        )
 
 
 def _require(holds: bool, name: str, rule: str, value: float) -> None:

@@ -1,18 +1,22 @@
 """Inference for the mean of a table of training seeds by images, both random (NumPy, SciPy).
 
-The table is a two-way layout of random effects without repetition (Searle, Casella & McCulloch 1992, section 4.5). Its
-mean squares, scaled to the variance of the mean, are independent of the mean and of each other under normal effects:
+The table is a two-way layout of random effects without repetition (Searle, Casella & McCulloch
+1992, section 4.5). Its mean squares, scaled to the variance of the mean, are independent of the
+mean and of each other under normal effects:
 
     A ~ E[A] chi2_a / a (images),   B ~ E[B] chi2_b / b (seeds),   R ~ E[R] chi2_r / r (rest),
     Var(mean) = E[A] + E[B] - E[R],     a = I - 1,  b = S - 1,  r = (S - 1)(I - 1).
 
-The p-value is the generalized one of Tsui & Weerahandi (1989), the interval that of Weerahandi (1993): the unknown
-variance is replaced by its generalized pivotal quantity, whose seed component cannot fall below 0,
+The p-value is the generalized one of Tsui & Weerahandi (1989), the interval that of Weerahandi
+(1993): the unknown variance is replaced by its generalized pivotal quantity, whose seed component
+cannot fall below 0,
 
     p = E[2 Phi(-|mean| / sqrt(V))],     V = A a / chi2_a + max(0, B b / chi2_b - R r / chi2_r).
 
-An F test, or Student's t with Satterthwaite's degrees of freedom, drops the seed component where its estimate is below
-0. With two to four seeds that happens by chance, and then a true mean of 0 is rejected too often. The generalized
+An F test, or Student's t with Satterthwaite's degrees of freedom, drops the seed component where
+its estimate is below
+0. With two to four seeds that happens by chance, and then a true mean of 0 is rejected too often.
+  The generalized
 p-value is conservative instead; tests hold its level.
 """
 
@@ -32,11 +36,15 @@ LEGENDRE_NODES, LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(24)
 MIN_SQUARE = 1e-200
 """Smallest mean square in units of the squared mean; keeps divisions finite."""
 MIN_SCALE = 1e-6
-"""Smallest scale of the integral over the seeds' chi; below it, seeds have no visible part in the variance."""
+"""Smallest scale of the integral over the seeds' chi; below it, seeds have no visible part in the
+variance.
+"""
 
 
 class MeanSquares(NamedTuple):
-    """Mean squares of a table, each scaled to the variance of the mean; arrays of one shape, or numbers."""
+    """Mean squares of a table, each scaled to the variance of the mean; arrays of one shape, or
+    numbers.
+    """
 
     images: ArrayLike  # variance of the images' means / number of images
     seeds: ArrayLike  # variance of the seeds' means / number of seeds
@@ -53,20 +61,24 @@ def mean_squares(table: Floats) -> MeanSquares:
     """
     seeds, images = table.shape
     if min(seeds, images) < 2:
-        raise ValueError(f"a two-way layout needs at least 2 seeds and 2 images, got {seeds} and {images}")
+        raise ValueError(
+            f"a two-way layout needs at least 2 seeds and 2 images, got {seeds} and {images}"
+        )
     by_seed, by_image = table.mean(axis=1), table.mean(axis=0)
     rest = table - by_seed[:, None] - by_image + table.mean()
     interaction = (rest**2).sum() / ((seeds - 1) * (images - 1)) / (seeds * images)
-    return MeanSquares(by_image.var(ddof=1) / images, by_seed.var(ddof=1) / seeds, interaction, images, seeds)
+    return MeanSquares(
+        by_image.var(ddof=1) / images, by_seed.var(ddof=1) / seeds, interaction, images, seeds
+    )
 
 
 def p_value(mean: ArrayLike, squares: MeanSquares) -> Floats:
     """Compute the two-sided generalized p-value of "the true mean is 0", of the shape of ``mean``.
 
-    The integral over the seeds' chi is a Gauss-Legendre rule of 24 nodes in u, chi = scale sinh(u), up to the chi at
-    which the seed component is 0. The chi-squares of images and rest have many degrees of freedom: each is the cube of
-    a normal variable (Wilson & Hilferty 1931), at 5 and 2 Gauss-Hermite nodes. From 100 images on, the p-value is right
-    to 1e-3 of itself.
+    The integral over the seeds' chi is a Gauss-Legendre rule of 24 nodes in u, chi = scale sinh(u),
+    up to the chi at which the seed component is 0. The chi-squares of images and rest have many
+    degrees of freedom: each is the cube of a normal variable (Wilson & Hilferty 1931), at 5 and 2
+    Gauss-Hermite nodes. From 100 images on, the p-value is right to 1e-3 of itself.
     """
     value = np.abs(np.asarray(mean, dtype=np.float64))[..., None, None, None]
     unit = np.where(value == 0, 1.0, value) ** 2
@@ -76,25 +88,39 @@ def p_value(mean: ArrayLike, squares: MeanSquares) -> Floats:
     )
     freedom = squares.seed_count - 1
     images = images * _inverse_chi_squares(squares.image_count - 1, HERMITE_NODES)[:, None, None]
-    rest = rest * _inverse_chi_squares(freedom * (squares.image_count - 1), np.array([-1.0, 1.0]))[:, None]
+    rest = (
+        rest
+        * _inverse_chi_squares(freedom * (squares.image_count - 1), np.array([-1.0, 1.0]))[:, None]
+    )
     seeds = freedom * seeds  # times 1 / chi^2
-    end = np.minimum(np.sqrt(seeds / rest), math.sqrt(freedom) + 9.0)  # above it the component is 0, or chi never is
+    end = np.minimum(
+        np.sqrt(seeds / rest), math.sqrt(freedom) + 9.0
+    )  # above it the component is 0, or chi never is
     scale = np.maximum(np.sqrt(seeds / (1.0 + images)), MIN_SCALE)
     width = np.arcsinh(end / scale) / 2
     u = width * (LEGENDRE_NODES + 1.0)
     chi = scale * np.sinh(u)
-    density = 2.0 ** (1 - freedom / 2) / math.gamma(freedom / 2) * chi ** (freedom - 1) * np.exp(-(chi**2) / 2)
+    density = (
+        2.0 ** (1 - freedom / 2)
+        / math.gamma(freedom / 2)
+        * chi ** (freedom - 1)
+        * np.exp(-(chi**2) / 2)
+    )
     variance = np.maximum(images, images - rest + seeds / np.maximum(chi, MIN_SCALE**2) ** 2)
     steps = density * scale * np.cosh(u) * width * LEGENDRE_WEIGHTS
     with_seeds = (steps * special.ndtr(-1 / np.sqrt(variance))).sum(axis=-1)
-    without = (special.gammaincc(freedom / 2, seeds / rest / 2) * special.ndtr(-1 / np.sqrt(images)))[..., 0]
+    without = (
+        special.gammaincc(freedom / 2, seeds / rest / 2) * special.ndtr(-1 / np.sqrt(images))
+    )[..., 0]
     weights = HERMITE_WEIGHTS[:, None] / HERMITE_WEIGHTS.sum() / 2
     total = (2 * (with_seeds + without) * weights).sum(axis=(-1, -2))
     return np.where(value[..., 0, 0, 0] == 0, 1.0, np.minimum(total, 1.0))
 
 
 def half_width(level: float, squares: MeanSquares) -> float:
-    """Compute half the width of the generalized 1 - ``level`` interval: the mean whose p-value is ``level``."""
+    """Compute half the width of the generalized 1 - ``level`` interval: the mean whose p-value is
+    ``level``.
+    """
     high = math.sqrt(max(float(squares.images), float(squares.seeds)))  # type: ignore[arg-type]
     low = max(math.sqrt(float(squares.images)), high * MIN_SCALE)  # type: ignore[arg-type]
     if high == 0 or p_value(low, squares) <= level:  # nothing varies, or seeds alone, and hardly
@@ -102,7 +128,9 @@ def half_width(level: float, squares: MeanSquares) -> float:
     while p_value(high, squares) > level:
         high *= 2
     return float(
-        optimize.brentq(lambda mean: float(p_value(mean, squares)) - level, low, high, rtol=1e-14, xtol=1e-300)
+        optimize.brentq(
+            lambda mean: float(p_value(mean, squares)) - level, low, high, rtol=1e-14, xtol=1e-300
+        )
     )
 
 

@@ -1,8 +1,9 @@
-"""Certificate rows: one line per image, in this project's columns or in the six columns of the field's logs.
+"""Certificate rows: one line per image, in this project's columns or in the six columns of the
+field's logs.
 
-Rows keep all votes and digits; rounding is left to tables. What is read is recomputed from the votes, not believed.
-All readers return a DataFrame for ``rs.statistics.metrics``, and refuse a damaged file with an error that names the
-line.
+Rows keep all votes and digits; rounding is left to tables. What is read is recomputed from the
+votes, not believed. All readers return a DataFrame for ``rs.statistics.metrics``, and refuse a
+damaged file with an error that names the line.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rs.errors import InputError
-from rs.statistics.certificate import MIN_ALPHA, MODES, SCOPES, format_counts, is_mode, parse_counts, votes_of
+from rs.statistics.certificate import (
+    MIN_ALPHA,
+    MODES,
+    SCOPES,
+    format_counts,
+    is_mode,
+    parse_counts,
+    votes_of,
+)
 from rs.statistics.log_budget import impossible
 from rs.storage import files, tsv
 from rs.storage.row_checks import as_arrays, by_mode, check_columns, check_votes
@@ -37,7 +46,9 @@ _FIELD_KINDS: dict[str, tsv.Kind] = {
     "correct": tsv.whole,
     "time": str,
 }
-_KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items() if name != "time"} | {
+_KINDS: dict[str, tsv.Kind] = {
+    name: kind for name, kind in _FIELD_KINDS.items() if name != "time"
+} | {
     "p_lower": tsv.finite,
     "n0": tsv.whole,
     "n": tsv.whole,
@@ -74,8 +85,8 @@ def format_row(row: Mapping[str, Any]) -> str:
     """Return one row as a line, without the newline; its numbers read back exactly.
 
     Args:
-        row: A value for each of :data:`COLUMNS`, of a cascade for :data:`EVALUATIONS` too; counts as votes per class,
-            or as text.
+        row: A value for each of :data:`COLUMNS`, of a cascade for :data:`EVALUATIONS` too; counts
+            as votes per class, or as text.
     Raises:
         ValueError: If a number is not finite.
     """
@@ -96,10 +107,11 @@ def read_rows(path: Path) -> pd.DataFrame:
     """Read this project's rows.
 
     Returns:
-        The columns :data:`COLUMNS`, of a cascade :data:`EVALUATIONS` too; ``counts0`` and ``counts`` stay text (see
-        :func:`parse_counts`).
+        The columns :data:`COLUMNS`, of a cascade :data:`EVALUATIONS` too; ``counts0`` and
+        ``counts`` stay text (see :func:`parse_counts`).
     Raises:
-        InputError: If the file is missing or damaged, or a row contradicts itself; names the file and the line.
+        InputError: If the file is missing or damaged, or a row contradicts itself; names the file
+            and the line.
     """
     columns = tsv.read_columns(path)
     is_of_cascade = columns == tuple(_CASCADE_KINDS)
@@ -107,13 +119,21 @@ def read_rows(path: Path) -> pd.DataFrame:
     rows = as_arrays(frame)
     check_columns(path, rows)
     if is_of_cascade:
-        tsv.refuse(path, rows[EVALUATIONS] < rows["n0"] + rows["n"], "every draw must take one evaluation or more")
+        tsv.refuse(
+            path,
+            rows[EVALUATIONS] < rows["n0"] + rows["n"],
+            "every draw must take one evaluation or more",
+        )
     votes = {name: votes_of(rows[name]) for name in rows if name.startswith("counts")}
     totals = {
-        name: np.bincount(row, weights=numbers, minlength=len(frame)) for name, (row, _, numbers) in votes.items()
+        name: np.bincount(row, weights=numbers, minlength=len(frame))
+        for name, (row, _, numbers) in votes.items()
     }
     for bad, rule in (
-        (~by_mode(rows, is_mode), f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, acr-error:E:N"),
+        (
+            ~by_mode(rows, is_mode),
+            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, acr-error:E:N",
+        ),
         (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != rows["scope"][0], "scope must be the same in all rows"),
         (
@@ -122,8 +142,14 @@ def read_rows(path: Path) -> pd.DataFrame:
         ),
         (rows["sigma"] <= 0, "sigma must be positive"),
         ((rows["p_lower"] < 0) | (rows["p_lower"] > 1), "p_lower must lie in [0, 1]"),
-        ((rows["n"] == 0) & (rows["mode"] == "certify"), "n must be 0 for a shortcut and only there"),
-        ((rows["n"] > 0) & (rows["mode"] == "shortcut"), "n must be 0 for a shortcut and only there"),
+        (
+            (rows["n"] == 0) & (rows["mode"] == "certify"),
+            "n must be 0 for a shortcut and only there",
+        ),
+        (
+            (rows["n"] > 0) & (rows["mode"] == "shortcut"),
+            "n must be 0 for a shortcut and only there",
+        ),
         ((rows["mode"] == "shortcut") & (rows["correct"] == 1), "a shortcut is for a wrong class"),
         (totals["counts0"] != rows["n0"], "counts0 must be n0 votes"),
         (totals["counts"] != rows["n"], "counts must be n votes"),
@@ -134,7 +160,12 @@ def read_rows(path: Path) -> pd.DataFrame:
 
 
 def read_field_log(
-    path: Path, *, sigma: float | None = None, n0: int | None = None, n: int | None = None, alpha: float | None = None
+    path: Path,
+    *,
+    sigma: float | None = None,
+    n0: int | None = None,
+    n: int | None = None,
+    alpha: float | None = None,
 ) -> pd.DataFrame:
     """Read a log in the field's six columns ``idx label predict radius correct time``.
 
@@ -144,15 +175,17 @@ def read_field_log(
     Returns:
         The columns :data:`COLUMNS`, NaN and ``-`` where unknown.
     Raises:
-        InputError: As :func:`read_rows`, or if a value is impossible, or a radius cannot come from sigma and budget
-            where they are given.
+        InputError: As :func:`read_rows`, or if a value is impossible, or a radius cannot come from
+            sigma and budget where they are given.
     """
     rows = tsv.read_tsv(path, _FIELD_KINDS, blank_end=True)
     check_columns(path, as_arrays(rows))
     budget = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
     _check_budget(path, **budget)
     columns = {name: math.nan if value is None else value for name, value in budget.items()}
-    rows = rows.assign(p_lower=math.nan, **columns, counts0="-", counts="-", mode="certify", scope="model")
+    rows = rows.assign(
+        p_lower=math.nan, **columns, counts0="-", counts="-", mode="certify", scope="model"
+    )
     rows = rows[[*COLUMNS]]
     if sigma is not None and n is not None and alpha is not None:
         rule = f"radius must be one that n = {n}, alpha = {alpha} and sigma = {sigma} can give"
@@ -162,9 +195,18 @@ def read_field_log(
 
 
 def _check_budget(path: Path, **budget: float | None) -> None:
-    limits = {"sigma": (0, math.inf), "n0": (0, 2**63), "n": (0, 2**63), "alpha": (math.nextafter(MIN_ALPHA, 0), 1)}
+    limits = {
+        "sigma": (0, math.inf),
+        "n0": (0, 2**63),
+        "n": (0, 2**63),
+        "alpha": (math.nextafter(MIN_ALPHA, 0), 1),
+    }
     stated = {name: value for name, value in budget.items() if value is not None}
-    bad = [f"{name} {value}" for name, value in stated.items() if not limits[name][0] < value < limits[name][1]]
+    bad = [
+        f"{name} {value}"
+        for name, value in stated.items()
+        if not limits[name][0] < value < limits[name][1]
+    ]
     if bad:
         must = f"sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), at least {MIN_ALPHA}"
         raise InputError(f"{path} must be of {must}, got {', '.join(bad)}")
@@ -201,7 +243,8 @@ def read_any(path: Path, **known: Any) -> pd.DataFrame:
         return read_field_log(path, **known)
     if not is_certificate_rows(path):
         raise InputError(
-            f"{path}, line 1: must be certificate rows of `rs certify`, with the columns {' '.join(COLUMNS)}, or a log "
+            f"{path}, line 1: must be certificate rows of `rs certify`, with the columns "
+            f"{' '.join(COLUMNS)}, or a log "
             f"in the field's six columns, {' '.join(FIELD_COLUMNS)}, with tabs between them; got "
             f"{tsv.shortened(repr(' '.join(tsv.read_columns(path))))}"
         )
@@ -210,6 +253,8 @@ def read_any(path: Path, **known: Any) -> pd.DataFrame:
 
 def write_field_log(rows: pd.DataFrame, path: Path) -> None:
     """Write the field's six columns, with all digits of the radii; the time of each image is 0."""
-    fields = [rows[name].map(lambda value, name=name: _text(name, value)) for name in FIELD_COLUMNS[:-1]]
+    fields = [
+        rows[name].map(lambda value, name=name: _text(name, value)) for name in FIELD_COLUMNS[:-1]
+    ]
     lines = zip(*fields, ["0:00:00"] * len(rows), strict=True)
     files.write_text(path, "\n".join("\t".join(line) for line in [FIELD_COLUMNS, *lines]) + "\n")

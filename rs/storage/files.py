@@ -1,4 +1,6 @@
-"""Writing files whole or not at all, and reading those of others within limits, with messages a person can act on."""
+"""Writing files whole or not at all, and reading those of others within limits, with messages a
+person can act on.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,24 @@ from rs.runtime.scratch import in_the_way_of
 T = TypeVar("T")
 
 MAX_JSON_BYTES, MAX_TABLE_BYTES = 2**21, 2**28
-"""Bytes of a JSON file and of a table, rows or CSV, at most; larger ones are refused before they are read."""
+"""Bytes of a JSON file and of a table, rows or CSV, at most; larger ones are refused before they
+are read.
+"""
 
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9a-f]{8})-([0-9]{1,9})(\.old)?\.tmp")
-"""Name of a temporary: it has that of the file that is written or replaced, the machine and the process."""
+"""Name of a temporary: it has that of the file that is written or replaced, the machine and the
+process.
+"""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; on success it takes the place of ``path``, on failure it goes.
+    """Yield a temporary path beside ``path``; on success it takes the place of ``path``, on failure
+    it goes.
 
-    Works for a file and for a folder (which the caller makes); an existing ``path`` is untouched until the end, and
-    there is never half of one. What processes that were killed have left of the same ``path`` is removed.
+    Works for a file and for a folder (which the caller makes); an existing ``path`` is untouched
+    until the end, and there is never half of one. What processes that were killed have left of the
+    same ``path`` is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(path)
@@ -53,7 +61,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _machine() -> str:
-    """Return a short name of this machine: on a shared disk its processes have numbers of their own."""
+    """Return a short name of this machine: on a shared disk its processes have numbers of their
+    own.
+    """
     return f"{zlib.crc32(platform.node().encode()):08x}"
 
 
@@ -61,7 +71,12 @@ def _remove_stale(path: Path) -> None:
     """Remove the temporaries of ``path`` that dead processes of this machine have left."""
     for name in os.listdir(path.parent):
         match = _TEMPORARY.fullmatch(name) if name.startswith(f".{path.name}.") else None
-        if match and match[1] == path.name and match[2] == _machine() and not _is_another(int(match[3])):
+        if (
+            match
+            and match[1] == path.name
+            and match[2] == _machine()
+            and not _is_another(int(match[3]))
+        ):
             _remove(path.with_name(name))
 
 
@@ -94,12 +109,15 @@ def check_output(
     option: str = "--out",
     force: bool = True,
 ) -> None:
-    """Check that ``path`` may be written: nothing is there, or what may be replaced, and no input of the command.
+    """Check that ``path`` may be written: nothing is there, or what may be replaced, and no input
+    of the command.
 
-    A stage replaces its outputs, which DVC declares; a user's command replaces what is there with ``--force`` alone.
+    A stage replaces its outputs, which DVC declares; a user's command replaces what is there with
+    ``--force`` alone.
 
     Args:
-        path: A file or folder; a link counts as what it leads to, and is refused where it leads nowhere.
+        path: A file or folder; a link counts as what it leads to, and is refused where it leads
+            nowhere.
         what: What it must be, in words.
         replaceable: Whether what is there may be replaced; by default, whether it is a file.
         inputs: Files and folders that the command reads.
@@ -110,15 +128,26 @@ def check_output(
         InputError: If something else would be lost.
     """
     if (obstacle := in_the_way_of(path.parent)) is not None:
-        raise InputError(f"{path} must be {what} or new, but {obstacle} is no folder; name another {option}")
+        raise InputError(
+            f"{path} must be {what} or new, but {obstacle} is no folder; name another {option}"
+        )
     for read in inputs:
         if read.resolve().is_relative_to(path.resolve()):
-            raise InputError(f"{path} must be {what} or new, but {read}, an input, is in it; name another {option}")
+            raise InputError(
+                f"{path} must be {what} or new, but {read}, an input, is in it; name another "
+                f"{option}"
+            )
     replaceable = path.is_file() if replaceable is None else replaceable
     if os.path.lexists(path) and not (path.exists() and replaceable):
-        raise InputError(f"{path} must be {what} or new, but holds {there or _content(path)}; name another {option}")
+        raise InputError(
+            f"{path} must be {what} or new, but holds {there or _content(path)}; name another "
+            f"{option}"
+        )
     if path.exists() and not (force or is_empty(path)):
-        raise InputError(f"{path} must be new, but {what} is there; name another {option}, or replace it with --force")
+        raise InputError(
+            f"{path} must be new, but {what} is there; name another {option}, or replace it with "
+            "--force"
+        )
 
 
 def is_made(folder: Path, marker: str) -> bool:
@@ -169,7 +198,10 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_csv(path: Path, columns: Sequence[str], table: Sequence[Mapping[str, Any]]) -> None:
     """Write dicts as CSV at full precision, empty where a value is ``None``."""
-    lines = [",".join("" if row[column] is None else str(row[column]) for column in columns) for row in table]
+    lines = [
+        ",".join("" if row[column] is None else str(row[column]) for column in columns)
+        for row in table
+    ]
     write_text(path, "\n".join([",".join(columns), *lines]) + "\n")
 
 
@@ -190,7 +222,8 @@ def decode_json(content: bytes) -> Any:
     """Parse JSON in UTF-8.
 
     Raises:
-        ValueError: If it is none, an object has a key twice, or it is nested deeper than ``rs.params.MAX_DEPTH``.
+        ValueError: If it is none, an object has a key twice, or it is nested deeper than
+            ``rs.params.MAX_DEPTH``.
     """
     deep = f"it is nested deeper than {MAX_DEPTH}"
     try:
@@ -199,7 +232,11 @@ def decode_json(content: bytes) -> Any:
         raise ValueError(deep) from error
     level = [value]
     for _ in range(MAX_DEPTH):
-        inside = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        inside = [
+            item.values() if isinstance(item, dict) else item
+            for item in level
+            if isinstance(item, dict | list)
+        ]
         level = list(chain.from_iterable(inside))
         if not level:
             return value
@@ -224,7 +261,10 @@ def read_bytes(path: Path, most: int, remedy: str = "correct its name, or make i
     if not path.is_file():
         raise InputError(f"{path} must be a file, but there is none; {remedy}")
     if (size := path.stat().st_size) > most:
-        raise InputError(f"{path} must have at most {most:,} bytes, got {size:,}; look whether it is the right file")
+        raise InputError(
+            f"{path} must have at most {most:,} bytes, got {size:,}; look whether it is the right "
+            "file"
+        )
     return path.read_bytes()
 
 

@@ -1,4 +1,6 @@
-"""Writing row files: appended image by image, resumed after an interruption, shared by processes, published whole."""
+"""Writing row files: appended image by image, resumed after an interruption, shared by processes,
+published whole.
+"""
 
 from __future__ import annotations
 
@@ -31,34 +33,43 @@ SECONDS_HEADER = "idx,seconds\n"
 
 @contextmanager
 def write_rows(
-    outs: Mapping[Path, dict[str, Any]], seconds: Path, indices: NDArray[np.int64], cascades: Collection[Path] = ()
+    outs: Mapping[Path, dict[str, Any]],
+    seconds: Path,
+    indices: NDArray[np.int64],
+    cascades: Collection[Path] = (),
 ) -> Iterator[RowWriter]:
     """Write row files of the same images, their sidecars and the seconds of each image.
 
-    The body writes the rows of every image in ``writer.remaining``; nothing remains if all files are complete::
+    The body writes the rows of every image in ``writer.remaining``; nothing remains if all files
+    are complete::
 
         with write_rows({out: identity}, seconds, indices) as writer:
             for index in writer.remaining:
                 writer.write(index, {out: row})
 
-    Rows are appended to files in a scratch folder, and published when the body ends. If it raises, or the process is
-    killed, nothing is published, and the next run resumes after the last complete image; the published bytes are those
-    of an uninterrupted run. If it raises ``NotDeterministicError``, the rows are discarded. Under torchrun each process
-    writes its share of the images and the first one merges them, so all processes must see the same scratch folder.
+    Rows are appended to files in a scratch folder, and published when the body ends. If it raises,
+    or the process is killed, nothing is published, and the next run resumes after the last complete
+    image; the published bytes are those of an uninterrupted run. If it raises
+    ``NotDeterministicError``, the rows are discarded. Under torchrun each process writes its share
+    of the images and the first one merges them, so all processes must see the same scratch folder.
 
     Args:
-        outs: The row files, ``*.tsv``, each with everything that its rows depend on: the sidecar that is written, and
-            compared with an existing one.
+        outs: The row files, ``*.tsv``, each with everything that its rows depend on: the sidecar
+            that is written, and compared with an existing one.
         seconds: File for the wall-clock seconds of each image.
         indices: The images.
-        cascades: The row files that have the column ``evaluations`` (``rs.storage.certificate_rows.EVALUATIONS``).
+        cascades: The row files that have the column ``evaluations``
+            (``rs.storage.certificate_rows.EVALUATIONS``).
     Raises:
-        InputError: If a file is not a ``*.tsv``, holds the rows of something else, even if that is noticed only at the
-            end, or another process is writing it; or if its sidecar or ``seconds`` is something else.
+        InputError: If a file is not a ``*.tsv``, holds the rows of something else, even if that is
+            noticed only at the end, or another process is writing it; or if its sidecar or
+            ``seconds`` is something else.
         ValueError: If the body leaves out an image.
     """
     rank, world_size = processes.rank_and_world_size()
-    shares = [{"rows": list(outs.values()), "rank": k, "world": world_size} for k in range(world_size)]
+    shares = [
+        {"rows": list(outs.values()), "rank": k, "world": world_size} for k in range(world_size)
+    ]
     if _all_complete(outs, len(indices)):
         scratch.discard(shares[rank])
         yield RowWriter({}, None, indices[:0], was_complete=True)
@@ -71,18 +82,30 @@ def write_rows(
             wait_for_all()
             if rank == 0:
                 folders = [scratch.root() / scratch.key(share) for share in shares]
-                parts = {out: [folder / f"{number}.tsv" for folder in folders] for number, out in enumerate(outs)}
-                _publish(outs, seconds, parts | {seconds: [folder / SECONDS for folder in folders]}, len(indices))
+                parts = {
+                    out: [folder / f"{number}.tsv" for folder in folders]
+                    for number, out in enumerate(outs)
+                }
+                _publish(
+                    outs,
+                    seconds,
+                    parts | {seconds: [folder / SECONDS for folder in folders]},
+                    len(indices),
+                )
             wait_for_all()
     except NotDeterministicError:
-        for share in shares:  # rows that no later run may continue with, those of other processes too
+        for (
+            share
+        ) in shares:  # rows that no later run may continue with, those of other processes too
             shutil.rmtree(scratch.root() / scratch.key(share), ignore_errors=True)
         raise
 
 
 @dataclass
 class RowWriter:
-    """Appends the rows of images to unfinished files, flushed to the operating system; made by :func:`write_rows`."""
+    """Appends the rows of images to unfinished files, flushed to the operating system; made by
+    :func:`write_rows`.
+    """
 
     row_files: Mapping[Path, TextIO]  # unfinished files, by the path of the file that is published
     seconds_file: TextIO | None  # None where there is nothing to write
@@ -100,7 +123,9 @@ class RowWriter:
             yield from progress(remaining, len(self.indices), self.description, self.written)
 
     def write(self, index: int, rows: Mapping[Path, Mapping[str, Any]]) -> None:
-        """Append the row of image ``index`` to each file, and the seconds since the image before it."""
+        """Append the row of image ``index`` to each file, and the seconds since the image before
+        it.
+        """
         assert self.seconds_file is not None  # nothing remains where it is
         now = time.perf_counter()
         for out, file in self.row_files.items():
@@ -117,14 +142,20 @@ def check_row_file_name(out: Path) -> None:
     Raises:
         InputError: If it is none.
     """
-    if out.suffix != ".tsv":  # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
-        raise InputError(f"the row file must be named *.tsv, got {out}; its sidecar takes the name with .json")
+    if (
+        out.suffix != ".tsv"
+    ):  # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
+        raise InputError(
+            f"the row file must be named *.tsv, got {out}; its sidecar takes the name with .json"
+        )
 
 
 def _all_complete(outs: Mapping[Path, dict[str, Any]], images: int) -> bool:
     for out in outs:
         check_row_file_name(out)
-    complete = [_is_complete(out, identity, images) for out, identity in outs.items()]  # checks every file
+    complete = [
+        _is_complete(out, identity, images) for out, identity in outs.items()
+    ]  # checks every file
     if not all(complete):
         return False
     first, *others = outs
@@ -143,12 +174,19 @@ def _is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
         return False
     sidecar = sidecar_of(out)
     if not sidecar.exists():
-        raise InputError(f"{out} must have {sidecar} beside it, but there is none; remove {out} or name another")
+        raise InputError(
+            f"{out} must have {sidecar} beside it, but there is none; remove {out} or name another"
+        )
     stated = files.read_json(sidecar)
     if not isinstance(stated, dict):
-        raise InputError(f"{sidecar} must hold a mapping, got {type(stated).__name__}; remove {out} and run again")
+        raise InputError(
+            f"{sidecar} must hold a mapping, got {type(stated).__name__}; remove {out} and run "
+            "again"
+        )
     if difference := _difference(stated, identity):
-        raise InputError(f"{out} must hold rows of this run, but {difference}; remove it or name another --out")
+        raise InputError(
+            f"{out} must hold rows of this run, but {difference}; remove it or name another --out"
+        )
     rows = len(certificate_rows.read_rows(out))
     if rows != images:
         raise InputError(f"{out} must hold {images} rows, but has {rows}; remove it and run again")
@@ -167,45 +205,64 @@ def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:
     for out in outs:
         files.check_output(out, "rows", replaceable=True)  # their content is checked already
         sidecar = sidecar_of(out)
-        files.check_output(sidecar, f"the sidecar of {out}", "classifier" in files.json_values(sidecar))
+        files.check_output(
+            sidecar, f"the sidecar of {out}", "classifier" in files.json_values(sidecar)
+        )
     is_made = seconds.is_file() and seconds.read_bytes().startswith(SECONDS_HEADER.encode())
     files.check_output(seconds, "a file of seconds", is_made, option="--times")
 
 
 @contextmanager
 def _open_parts(
-    outs: Mapping[Path, dict[str, Any]], folder: Path, indices: NDArray[np.int64], cascades: Collection[Path]
+    outs: Mapping[Path, dict[str, Any]],
+    folder: Path,
+    indices: NDArray[np.int64],
+    cascades: Collection[Path],
 ) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
     parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
-    headers = {path: (CASCADE_HEADER if out in cascades else HEADER) + "\n" for out, path in parts.items()}
+    headers = {
+        path: (CASCADE_HEADER if out in cascades else HEADER) + "\n" for out, path in parts.items()
+    }
     written = _resume(headers | {folder / SECONDS: SECONDS_HEADER})
     if written:
         print(f"continuing after {written} of {len(indices)} images", file=sys.stderr)
     with ExitStack() as stack:
-        row_files = {out: stack.enter_context(path.open("a", encoding="utf-8")) for out, path in parts.items()}
+        row_files = {
+            out: stack.enter_context(path.open("a", encoding="utf-8"))
+            for out, path in parts.items()
+        }
         seconds_file = stack.enter_context((folder / SECONDS).open("a", encoding="utf-8"))
         writer = RowWriter(row_files, seconds_file, indices, written, _description(outs))
         yield writer
         if writer.written != len(indices):
-            raise ValueError(f"rows of all {len(indices)} images must be written, got {writer.written}")
+            raise ValueError(
+                f"rows of all {len(indices)} images must be written, got {writer.written}"
+            )
         for file in row_files.values():
             os.fsync(file.fileno())
 
 
 def _description(outs: Mapping[Path, dict[str, Any]]) -> str:
     rank, world_size = processes.rank_and_world_size()
-    what = f"certify {next(iter(outs)).stem}" if len(outs) == 1 else f"certify {len(outs)} classifiers"
+    what = (
+        f"certify {next(iter(outs)).stem}" if len(outs) == 1 else f"certify {len(outs)} classifiers"
+    )
     return f"{what}, process {rank + 1} of {world_size}" if world_size > 1 else what
 
 
 def _resume(headers: Mapping[Path, str]) -> int:
-    """Cut interrupted files back to the images that all of them have whole; return the number of these images."""
+    """Cut interrupted files back to the images that all of them have whole; return the number of
+    these images.
+    """
     if not all(path.exists() for path in headers):
         for path, header in headers.items():
             files.write_text(path, header)
         return 0
-    lines = {path: [line for line in path.read_text().splitlines(True) if line.endswith("\n")] for path in headers}
+    lines = {
+        path: [line for line in path.read_text().splitlines(True) if line.endswith("\n")]
+        for path in headers
+    }
     complete = max(1, min(map(len, lines.values())))
     for path in headers:
         files.write_text(path, "".join(lines[path][:complete]))
@@ -213,9 +270,13 @@ def _resume(headers: Mapping[Path, str]) -> int:
 
 
 def _publish(
-    outs: Mapping[Path, dict[str, Any]], seconds: Path, parts: Mapping[Path, Sequence[Path]], images: int
+    outs: Mapping[Path, dict[str, Any]],
+    seconds: Path,
+    parts: Mapping[Path, Sequence[Path]],
+    images: int,
 ) -> None:
-    """Merge the files of all processes, ``parts`` of each file, and write them to their final paths.
+    """Merge the files of all processes, ``parts`` of each file, and write them to their final
+    paths.
 
     Raises:
         InputError: If something else has been written there since :func:`write_rows` looked.
@@ -229,11 +290,15 @@ def _publish(
         files.write_text(seconds, _merge(parts[seconds], images))
         for out, identity in outs.items():
             files.write_json(sidecar_of(out), identity)
-            files.write_text(out, _merge(parts[out], images))  # last: rows without a sidecar are refused
+            files.write_text(
+                out, _merge(parts[out], images)
+            )  # last: rows without a sidecar are refused
 
 
 def _merge(parts: Sequence[Path], images: int) -> str:
-    """Return the text of one file from its parts: image i is line i // world of part i % world, after the header."""
+    """Return the text of one file from its parts: image i is line i // world of part i % world,
+    after the header.
+    """
     lines = [part.read_text(encoding="utf-8").splitlines(True) for part in parts]
     return lines[0][0] + "".join(lines[i % len(parts)][1 + i // len(parts)] for i in range(images))
 
@@ -246,28 +311,41 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
     Returns:
         The number of images.
     Raises:
-        InputError: If a share is missing, incomplete, given twice or of another certification, or as
-            :func:`write_rows`.
+        InputError: If a share is missing, incomplete, given twice or of another certification, or
+            as :func:`write_rows`.
     """
     sidecars = [_sidecar_of_share(path) for path in shares]
     first, *others = ({**sidecar, SHARE: None, "rows": None} for sidecar in sidecars)
     for path, other in zip(shares[1:], others, strict=True):
         if difference := _difference(first, other):
-            raise InputError(f"{path} must be of the same certification as {shares[0]}, but {difference}")
+            raise InputError(
+                f"{path} must be of the same certification as {shares[0]}, but {difference}"
+            )
     path_of_share = {sidecar[SHARE]: path for path, sidecar in zip(shares, sidecars, strict=True)}
     count = int(sidecars[0][SHARE].partition("/")[2])
     names = [f"{number}/{count}" for number in range(1, count + 1)]
     if path_of_share.keys() != set(names) or len(shares) != count:
         missing = ", ".join(name for name in names if name not in path_of_share) or "none"
-        raise InputError(f"each of {count} shares must be given once, got {len(shares)} files; missing: {missing}")
+        raise InputError(
+            f"each of {count} shares must be given once, got {len(shares)} files; missing: "
+            f"{missing}"
+        )
     images = sum(sidecar["rows"] for sidecar in sidecars)
     identity = {key: value for key, value in sidecars[0].items() if key != SHARE} | {"rows": images}
     parts = [path_of_share[name] for name in names]
     for path in map(seconds_of, parts):
         if not path.is_file():
-            raise InputError(f"{path} must hold the seconds of a share, but there is none; move its --times there")
+            raise InputError(
+                f"{path} must hold the seconds of a share, but there is none; move its --times "
+                "there"
+            )
     check_row_file_name(out)
-    _publish({out: identity}, seconds_of(out), {out: parts, seconds_of(out): [*map(seconds_of, parts)]}, images)
+    _publish(
+        {out: identity},
+        seconds_of(out),
+        {out: parts, seconds_of(out): [*map(seconds_of, parts)]},
+        images,
+    )
     return images
 
 
@@ -275,7 +353,14 @@ def _sidecar_of_share(path: Path) -> dict[str, Any]:
     """Return the sidecar of a share whose rows are complete."""
     sidecar = files.read_json(sidecar_of(path)) if sidecar_of(path).exists() else None
     share = r"[1-9]\d{0,5}/[1-9]\d{0,5}"
-    if not isinstance(sidecar, dict) or "rows" not in sidecar or not re.fullmatch(share, str(sidecar.get(SHARE))):
-        raise InputError(f"{path} must be written by rs certify --share, with {sidecar_of(path)} beside it, but is not")
+    if (
+        not isinstance(sidecar, dict)
+        or "rows" not in sidecar
+        or not re.fullmatch(share, str(sidecar.get(SHARE)))
+    ):
+        raise InputError(
+            f"{path} must be written by rs certify --share, with {sidecar_of(path)} beside it, but "
+            "is not"
+        )
     _is_complete(path, sidecar, sidecar["rows"])
     return sidecar

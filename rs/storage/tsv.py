@@ -65,7 +65,8 @@ def read_columns(path: Path) -> tuple[str, ...]:
 
 
 def read_tsv(path: Path, kinds: Mapping[str, Kind], *, blank_end: bool = False) -> pd.DataFrame:
-    """Read a table that has exactly the columns ``kinds``, at least one row, and a newline at its end.
+    """Read a table that has exactly the columns ``kinds``, at least one row, and a newline at its
+    end.
 
     Args:
         path: The file.
@@ -81,7 +82,8 @@ def read_tsv(path: Path, kinds: Mapping[str, Kind], *, blank_end: bool = False) 
         raise InputError(f"{path}, line 1: the columns must be {' '.join(kinds)}, got {lines[0]!r}")
     if lines.pop():
         raise InputError(
-            f"{path}, line {len(lines) + 1}: must end with a newline; the file was cut short, make it again"
+            f"{path}, line {len(lines) + 1}: must end with a newline; the file was cut short, make "
+            "it again"
         )
     while blank_end and not lines[-1].strip():
         lines.pop()
@@ -90,12 +92,20 @@ def read_tsv(path: Path, kinds: Mapping[str, Kind], *, blank_end: bool = False) 
     fields = [line.split("\t") for line in lines[1:]]
     for line, row in enumerate(fields, start=2):
         if row == list(kinds):
-            raise InputError(f"{path}, line {line}: must be a row, got the header again; give every file by itself")
+            raise InputError(
+                f"{path}, line {line}: must be a row, got the header again; give every file by "
+                "itself"
+            )
         if len(row) != len(kinds):
-            raise InputError(f"{path}, line {line}: there must be {len(kinds)} fields, got {len(row)}")
+            raise InputError(
+                f"{path}, line {line}: there must be {len(kinds)} fields, got {len(row)}"
+            )
     columns = zip(*fields, strict=True)
     return pd.DataFrame(
-        {name: _column(path, name, kind, texts) for (name, kind), texts in zip(kinds.items(), columns, strict=True)}
+        {
+            name: _column(path, name, kind, texts)
+            for (name, kind), texts in zip(kinds.items(), columns, strict=True)
+        }
     )
 
 
@@ -103,10 +113,14 @@ def refuse(path: Path, bad: ArrayLike, rule: str, remedy: str = "make the file a
     """Raise an :class:`InputError` that names the first line marked ``bad`` (N,), if any is."""
     marked = np.flatnonzero(np.asarray(bad))
     if marked.size:
-        raise InputError(f"{path}, line {marked[0] + 2}: {rule}; {marked.size} such line(s), {remedy}")
+        raise InputError(
+            f"{path}, line {marked[0] + 2}: {rule}; {marked.size} such line(s), {remedy}"
+        )
 
 
-def read_csv(path: Path, columns: Collection[str], remedy: str, *, empty: bool = False) -> pd.DataFrame:
+def read_csv(
+    path: Path, columns: Collection[str], remedy: str, *, empty: bool = False
+) -> pd.DataFrame:
     """Read numbers and names from a CSV file.
 
     Args:
@@ -115,7 +129,8 @@ def read_csv(path: Path, columns: Collection[str], remedy: str, *, empty: bool =
         remedy: What to do where it is none.
         empty: Whether it may be without rows.
     Raises:
-        InputError: If it is missing, too large or damaged, lacks a column, or has no rows and may not be empty.
+        InputError: If it is missing, too large or damaged, lacks a column, or has no rows and may
+            not be empty.
     """
     import pandas as pd
 
@@ -126,7 +141,11 @@ def read_csv(path: Path, columns: Collection[str], remedy: str, *, empty: bool =
         raise InputError(f"{path} must be a table, but: {error}; {remedy}") from error
     if not set(columns) <= set(frame) or (frame.empty and not empty):
         raise InputError(f"{path} must have rows with {', '.join(columns)}; {remedy}")
-    words = [name for name in columns if name not in NAMES and len(frame) and frame[name].dtype.kind not in "iuf"]
+    words = [
+        name
+        for name in columns
+        if name not in NAMES and len(frame) and frame[name].dtype.kind not in "iuf"
+    ]
     if words:
         raise InputError(f"{path} must have numbers in the column {words[0]}; {remedy}")
     return frame
@@ -145,7 +164,9 @@ def _lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} must be a tab-separated text file, but: {error}") from error
     if not text:
-        raise InputError(f"{path} must start with a header line, but the file is empty; make it again")
+        raise InputError(
+            f"{path} must start with a header line, but the file is empty; make it again"
+        )
     return text.split("\n")
 
 

@@ -4,8 +4,8 @@ combinations: {average: {rule: softmax, weights: equal, scope: global}, ...}
 ensembles: {advmacer x3: {members: {advmacer: 3}, combinations: [average, ...]},
             advmacer 0 + smoothadv 1-2: {members: {advmacer: [0], smoothadv: [1, 2]}, combinations: [mme, ...]}, ...}
 
-The key of an ensemble is its name in tables. Numbers ask for every ensemble of so many trained members, with a seed of
-its own each; seeds ask for one ensemble.
+The key of an ensemble is its name in tables. Numbers ask for every ensemble of so many trained
+members, with a seed of its own each; seeds ask for one ensemble.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ BoundWeights = Literal["optimal", "printed"]
 """Weights of the paper's bound: of least variance, or by the printed form, for two members."""
 
 NamedWeights = Literal["equal", BoundWeights, "radius"]
-"""Equal weights, and those that are solved for: of the paper's bound, or of the largest average certified radius."""
+"""Equal weights, and those that are solved for: of the paper's bound, or of the largest average
+certified radius.
+"""
 
 BOUND_WEIGHTS = get_args(BoundWeights)
 
 Choice = Annotated[dict[Literal["choose"], Count], Field(min_length=1)]
-"""``{"choose": n}``: weights that choose n members, with replacement, by the largest average certified radius."""
+"""``{"choose": n}``: weights that choose n members, with replacement, by the largest average
+certified radius.
+"""
 
 
 MAX_SET_MEMBERS = 12
@@ -45,7 +49,8 @@ The box of L weights that sum to 1 has up to L choose L / 2 times L / 2 vertices
 
 @validated
 class Combination:
-    """How members are combined: an entry of ``combinations`` in params.yaml, and part of an ensemble's file.
+    """How members are combined: an entry of ``combinations`` in params.yaml, and part of an
+    ensemble's file.
 
     Which rules there are, and which parts each needs, ``rs.ensemble.rules`` says.
     """
@@ -53,16 +58,26 @@ class Combination:
     rule: str  # key of ``rs.ensemble.rules.RULES``
     scope: Literal["global", "noisy-input", "set", "per-image"]  # what the weights depend on
     weights: NamedWeights | Choice | None = None  # of averages
-    target: Literal["predicted", "label"] | None = None  # scope per-image: the class whose margins choose the weights
+    target: Literal["predicted", "label"] | None = (
+        None  # scope per-image: the class whose margins choose the weights
+    )
     agree: Count | None = None  # consensus: so many of the first members must agree
-    low: Annotated[float, Field(ge=0, le=1)] | None = None  # scope set: every weight is at least this; scope per-image:
-    high: Annotated[float, Field(ge=0, le=1)] | None = None  # and at most this; so clipped, if they are given
+    low: Annotated[float, Field(ge=0, le=1)] | None = (
+        None  # scope set: every weight is at least this; scope per-image:
+    )
+    high: Annotated[float, Field(ge=0, le=1)] | None = (
+        None  # and at most this; so clipped, if they are given
+    )
     thresholds: Literal["fitted"] | None = None  # cascade: leads at which 1, 2, ... members decide
-    share: Annotated[float, Field(ge=0, lt=1)] | None = None  # fitted: of draws decided otherwise than by all members
+    share: Annotated[float, Field(ge=0, lt=1)] | None = (
+        None  # fitted: of draws decided otherwise than by all members
+    )
 
     @property
     def solved(self) -> bool:
-        """Whether weights, or thresholds, are solved for: once for all images, or weights image by image."""
+        """Whether weights, or thresholds, are solved for: once for all images, or weights image by
+        image.
+        """
         return self.weights_solved or self.thresholds is not None
 
     @property
@@ -84,19 +99,31 @@ class Combination:
         if self.weights == "printed" and count != 2:
             raise ValueError(f"the printed weights must be of 2 members, got {count}; use optimal")
         if self.agree is not None and self.agree > count:
-            raise ValueError(f"agree must be at most the number of members, {count}, got {self.agree}")
+            raise ValueError(
+                f"agree must be at most the number of members, {count}, got {self.agree}"
+            )
         if self.thresholds is not None and count < 2:
-            raise ValueError(f"a cascade must have at least 2 members to fit thresholds of, got {count}")
+            raise ValueError(
+                f"a cascade must have at least 2 members to fit thresholds of, got {count}"
+            )
         if self.scope == "set" and count > MAX_SET_MEMBERS:
-            raise ValueError(f"a set of weights must be of at most {MAX_SET_MEMBERS} members, got {count}; use fewer")
+            raise ValueError(
+                f"a set of weights must be of at most {MAX_SET_MEMBERS} members, got {count}; use "
+                "fewer"
+            )
         low, high = self.low, self.high
         if low is not None and high is not None and not count * low <= 1 <= count * high:
-            raise ValueError(f"low and high must leave room for {count} weights that sum to 1, got {low} and {high}")
+            raise ValueError(
+                f"low and high must leave room for {count} weights that sum to 1, got {low} and "
+                f"{high}"
+            )
 
 
 @validated
 class EnsembleDeclaration:
-    """One ensemble with one combination: a classifier that the parameters declare, at every noise level."""
+    """One ensemble with one combination: a classifier that the parameters declare, at every noise
+    level.
+    """
 
     name: str  # in tables; ensembles that differ in their seeds alone can share one
     members: tuple[tuple[str, int], ...]  # training method and seed of each
@@ -125,12 +152,15 @@ class EnsembleDeclaration:
 
 
 def kind_of(members: Sequence[tuple[str, int]]) -> str:
-    """Return which methods members are of, and how many of each: what ensembles of other seeds have in common.
+    """Return which methods members are of, and how many of each: what ensembles of other seeds have
+    in common.
 
     >>> kind_of([("advmacer", 0), ("macer", 0), ("macer", 2)])
     'advmacer x1 + macer x2'
     """
-    return " + ".join(f"{method} x{count}" for method, count in Counter(method for method, _ in members).items())
+    return " + ".join(
+        f"{method} x{count}" for method, count in Counter(method for method, _ in members).items()
+    )
 
 
 def trained_as(members: Sequence[tuple[str, int]]) -> str:
@@ -158,7 +188,9 @@ _Numbers = dict[Key, Count]
 
 @validated
 class _Entry:
-    members: Annotated[dict[str, Any], Field(min_length=1)]  # seeds of each method, or a number for each
+    members: Annotated[
+        dict[str, Any], Field(min_length=1)
+    ]  # seeds of each method, or a number for each
     combinations: Annotated[list[str], Field(min_length=1)]
 
 
@@ -169,16 +201,20 @@ def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
         InputError: If there is no such key, or an entry is not one; names it.
     """
     sections = load_section(dict(values), "combinations", dict[Key, Any])
-    return {key: validate(Combination, fields, f"combinations.{key}") for key, fields in sections.items()}
+    return {
+        key: validate(Combination, fields, f"combinations.{key}")
+        for key, fields in sections.items()
+    }
 
 
 def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
     """Return each of ``ensembles`` with each of its ``combinations``; none if there is no such key.
 
     Raises:
-        InputError: If an entry is not one, names a combination that there is none of, or one twice, asks for a method
-            or for more seeds than the grid trains, makes too long a name of a file, or shares its name with a method;
-            or if what the grid lists is no list of names or seeds.
+        InputError: If an entry is not one, names a combination that there is none of, or one twice,
+            asks for a method or for more seeds than the grid trains, makes too long a name of a
+            file, or shares its name with a method; or if what the grid lists is no list of names or
+            seeds.
 
     >>> values = {"combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}, "methods": ["macer"],
     ...           "seeds": [0, 1, 2], "ensembles": {"macer x2": {"members": {"macer": 2}, "combinations": ["mme"]}}}
@@ -195,15 +231,20 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
         if name in methods:
             raise InputError(f"params.yaml: {where} must not have the name of a method")
         if len({*entry.combinations}) < len(entry.combinations):
-            raise InputError(f"params.yaml: {where}.combinations must be different, got {entry.combinations}")
+            raise InputError(
+                f"params.yaml: {where}.combinations must be different, got {entry.combinations}"
+            )
         choices = _choices(entry, values, methods, where)
         for key in entry.combinations:
             _check_fits(combinations, key, len(choices[0]), where)
         for key, members in product(entry.combinations, choices):
-            declaration = EnsembleDeclaration(name=name, members=members, key=key, combination=combinations[key])
+            declaration = EnsembleDeclaration(
+                name=name, members=members, key=key, combination=combinations[key]
+            )
             if len(declaration.slug) > MAX_NAME:
                 raise InputError(
-                    f"params.yaml: {where} must make names of files of at most {MAX_NAME} characters, got "
+                    f"params.yaml: {where} must make names of files of at most {MAX_NAME} "
+                    "characters, got "
                     f"{declaration.slug}; declare fewer members, or a shorter combination"
                 )
             declarations.append(declaration)
@@ -227,10 +268,13 @@ def _choices(
                 f"params.yaml: {where}.members must be among {', '.join(methods)}; got {method}"
                 f"{did_you_mean(method, methods) or '; add it to members'}"
             )
-    choices = [*_apart({method: (count, _seeds(values, method)) for method, count in counts.items()})]
+    choices = [
+        *_apart({method: (count, _seeds(values, method)) for method, count in counts.items()})
+    ]
     if not choices:
         raise InputError(
-            f"params.yaml: {where}.members must leave each member a seed of its own, but the grid has too few for "
+            f"params.yaml: {where}.members must leave each member a seed of its own, but the grid "
+            "has too few for "
             f"{counts}; add the methods to members, and further member_seeds"
         )
     return choices
@@ -239,7 +283,10 @@ def _choices(
 def _check_fits(combinations: Mapping[str, Combination], key: str, count: int, where: str) -> None:
     """Check that there is such a combination, and that it can be one of ``count`` members."""
     if key not in combinations:
-        raise InputError(f"params.yaml: {where}.combinations must be among {', '.join(combinations)}; got {key!r}")
+        raise InputError(
+            f"params.yaml: {where}.combinations must be among {', '.join(combinations)}; got "
+            f"{key!r}"
+        )
     try:
         combinations[key].check_members(count)
     except ValueError as error:
@@ -249,7 +296,9 @@ def _check_fits(combinations: Mapping[str, Combination], key: str, count: int, w
 def _apart(
     wanted: Mapping[str, tuple[int, Sequence[int]]], taken: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[str, int], ...]]:
-    """Yield every choice of that many seeds for each method, no seed taken twice: models of one seed begin alike."""
+    """Yield every choice of that many seeds for each method, no seed taken twice: models of one
+    seed begin alike.
+    """
     if not wanted:
         yield ()
         return
@@ -262,7 +311,13 @@ def _apart(
 def _seeds(values: Mapping[str, Any], method: str) -> list[int]:
     """Return the seeds that the grid trains a method with."""
     keys = [seeds for methods, seeds in _TRAINED if method in _names(values, methods)]
-    return sorted({seed for key in keys for seed in validate(list[NonNegativeCount], _listed(values, key), key)})
+    return sorted(
+        {
+            seed
+            for key in keys
+            for seed in validate(list[NonNegativeCount], _listed(values, key), key)
+        }
+    )
 
 
 def _names(values: Mapping[str, Any], key: str) -> list[str]:
@@ -271,7 +326,9 @@ def _names(values: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _listed(values: Mapping[str, Any], key: str) -> Any:
-    """Return the list under a key, as ``seeds`` or ``warm_start.seeds``; an empty one if there is none."""
+    """Return the list under a key, as ``seeds`` or ``warm_start.seeds``; an empty one if there is
+    none.
+    """
     where, _, name = key.rpartition(".")
     section = merge(dict(values), where, optional=True)[0] if where else values
     return section.get(name) or []

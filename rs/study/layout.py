@@ -1,19 +1,20 @@
-"""Where the files of a study lie, and what DVC calls the cells that make them: ``dvc.yaml`` for readers.
+"""Where the files of a study lie, and what DVC calls the cells that make them: ``dvc.yaml`` for
+readers.
 
 models/DATASET/SIGMA/METHOD/SEED                 a trained model
 logs/DATASET/SIGMA/METHOD/SEED/history.csv       one line per training epoch
-results/DATASET/SIGMA/METHOD-SEED.tsv            certificate rows; the sidecar *.json says what made them
-results/DATASET/SIGMA/pool/METHOD-SEED.tsv       the same of the members, which are certified with the ensembles
-results/DATASET/SIGMA/pool/SLUG.tsv              the same of ensembles
+results/DATASET/SIGMA/METHOD-SEED.tsv            certificate rows; the sidecar *.json says what made
+them results/DATASET/SIGMA/pool/METHOD-SEED.tsv       the same of the members, which are certified
+with the ensembles results/DATASET/SIGMA/pool/SLUG.tsv              the same of ensembles
 ensembles/DATASET/SIGMA/pool.json                the members that are certified together
 ensembles/DATASET/SIGMA/SLUG.json                an ensemble (``rs.ensemble.spec``)
-weights/DATASET/SIGMA/SLUG.json, SLUG.tsv        an ensemble with weights for all images; weights by image
-weights/DATASET/SIGMA/spreads.csv, bounds.csv    what ``rs.reporting.tables.variance_tables`` shows
-logs/DATASET/SIGMA/METHOD/SEED/timing.csv        training seconds up to the end of each epoch
+weights/DATASET/SIGMA/SLUG.json, SLUG.tsv        an ensemble with weights for all images; weights by
+image weights/DATASET/SIGMA/spreads.csv, bounds.csv    what ``rs.reporting.tables.variance_tables``
+shows logs/DATASET/SIGMA/METHOD/SEED/timing.csv        training seconds up to the end of each epoch
 logs/DATASET/SIGMA/METHOD/SEED/provenance.json   commit, machine and seconds of the training
-logs/DATASET/SIGMA/alone.csv                     seconds of a certificate of each classifier of the pool alone
-logs/DATASET/SIGMA/weights.csv                   seconds that weights take, of one image and one member
-reports/DATASET                                  the report
+logs/DATASET/SIGMA/alone.csv                     seconds of a certificate of each classifier of the
+pool alone logs/DATASET/SIGMA/weights.csv                   seconds that weights take, of one image
+and one member reports/DATASET                                  the report
 
 DVC tracks no log but ``history.csv``: all else is the same in every run, on one kind of machine.
 
@@ -32,21 +33,31 @@ ALONE_FILE = "alone.csv"
 
 @dataclass(frozen=True)
 class GridCell:
-    """A single model of the study, by data set, method, noise level and seed, and where its files lie."""
+    """A single model of the study, by data set, method, noise level and seed, and where its files
+    lie.
+    """
 
     dataset: str
     method: str
     sigma: Any  # as it stands in the parameters: it is part of file names
     seed: int
-    is_member_seed: bool = False  # a further seed of a member of ensembles, which stages of their own make
+    is_member_seed: bool = (
+        False  # a further seed of a member of ensembles, which stages of their own make
+    )
     needs_targets: bool = False  # as its method does, whose stages are others too
-    start: GridCell | None = None  # model that the training starts from; such trainings have stages of their own
+    start: GridCell | None = (
+        None  # model that the training starts from; such trainings have stages of their own
+    )
 
     def target(self, stage: str) -> str:
         """Return DVC's name of this cell of ``stage``."""
         if self.is_member_seed and stage == "certify":
             return pool_target("certify_ensembles", self.dataset, self.sigma)
-        kinds = {"_members": self.is_member_seed, "_from_targets": self.needs_targets, "_from_start": self.start}
+        kinds = {
+            "_members": self.is_member_seed,
+            "_from_targets": self.needs_targets,
+            "_from_start": self.start,
+        }
         stage += next((name for name, applies in kinds.items() if applies), "")
         return f"{stage}@{self.dataset}-{self.method}-{self.sigma}-{self.seed}"
 
@@ -58,7 +69,9 @@ class GridCell:
         """Return the path of the certificate rows."""
         name = model_name(self.method, self.seed)
         return (
-            pool_rows(results, self.sigma, name) if self.is_member_seed else results / str(self.sigma) / f"{name}.tsv"
+            pool_rows(results, self.sigma, name)
+            if self.is_member_seed
+            else results / str(self.sigma) / f"{name}.tsv"
         )
 
     def model(self, models: Path) -> Path:
@@ -86,7 +99,9 @@ def pool_rows(results: Path, sigma: Any, name: str) -> Path:
 
 
 def pool_file(folder: Path, sigma: Any, name: str) -> Path:
-    """Return the path of a file of ensembles: ``alone.csv`` of logs, ``SLUG.json`` of ensembles or weights."""
+    """Return the path of a file of ensembles: ``alone.csv`` of logs, ``SLUG.json`` of ensembles or
+    weights.
+    """
     return folder / str(sigma) / name
 
 

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from rs.errors import InputError
 
 Subset = str | Mapping[str, int | Sequence[int]]
-"""``"all"``, ``{"first": n}``, ``{"stride": n}`` or ``{"range": [start, stop]}``, ``stop`` not included."""
+"""``"all"``, ``{"first": n}``, ``{"stride": n}`` or ``{"range": [start, stop]}``, ``stop`` not
+included.
+"""
 
 Sliced = TypeVar("Sliced", NDArray[np.int64], range)
 """Indices of images."""
@@ -34,14 +36,16 @@ def select(size: int, subset: Subset) -> NDArray[np.int64]:
     start, stop, step = _slice(size, *_parse(subset))
     if not 0 <= start < stop <= size:
         raise InputError(
-            f"subset {subset_name(subset)} must pick at least one image, and only some of the {size}; "
+            f"subset {subset_name(subset)} must pick at least one image, and only some of the "
+            f"{size}; "
             "choose other bounds"
         )
     return np.arange(start, stop, step)
 
 
 def share_of(indices: Sliced, share: str) -> Sliced:
-    """Return one of several shares of images, each as often as the others: ``3/16`` is the third of 16.
+    """Return one of several shares of images, each as often as the others: ``3/16`` is the third of
+    16.
 
     Raises:
         InputError: If it has another form, or there are fewer images than shares.
@@ -53,7 +57,8 @@ def share_of(indices: Sliced, share: str) -> Sliced:
     number, count = map(int, words.groups()) if words else (0, 0)
     if not 0 < number <= count <= len(indices):
         raise InputError(
-            f"--share must be NUMBER/COUNT, from 1/16 to 16/16 for 16 shares, of at most {len(indices):,} shares for "
+            "--share must be NUMBER/COUNT, from 1/16 to 16/16 for 16 shares, of at most "
+            f"{len(indices):,} shares for "
             f"{len(indices):,} images; got {share!r}"
         )
     return indices[number - 1 :: count]
@@ -72,8 +77,11 @@ def subset_name(subset: Subset) -> str:
     return "-".join([form, *map(str, numbers)])
 
 
-def is_subset(indices: Sequence[int], name: str, size: int | None = None, share: str = "1/1") -> bool:
-    """Return whether a split has a subset of this name (:func:`subset_name`) with exactly these images.
+def is_subset(
+    indices: Sequence[int], name: str, size: int | None = None, share: str = "1/1"
+) -> bool:
+    """Return whether a split has a subset of this name (:func:`subset_name`) with exactly these
+    images.
 
     Args:
         indices: The images.
@@ -90,11 +98,15 @@ def is_subset(indices: Sequence[int], name: str, size: int | None = None, share:
     numbers = [int(word) for word in words if word.isdecimal() and len(word) < 20]
     value = numbers[0] if len(words) == len(numbers) == 1 else numbers
     try:
-        bounds = _slice(max(indices) + 1 if size is None else size, *_parse({form: value} if words else form))
+        bounds = _slice(
+            max(indices) + 1 if size is None else size, *_parse({form: value} if words else form)
+        )
         images = share_of(range(*bounds), share)
     except InputError:  # no subset has this name
         return False
-    return list(images[: len(indices) + 1]) == sorted(indices) and (size is None or max(indices) < size)
+    return list(images[: len(indices) + 1]) == sorted(indices) and (
+        size is None or max(indices) < size
+    )
 
 
 def _slice(size: int, form: str, numbers: list[int]) -> tuple[int, int, int]:
@@ -114,7 +126,9 @@ def _parse(subset: Subset) -> tuple[str, list[int]]:
         raise InputError(f"{FORMS}; got {subset!r}")
     ((form, value),) = subset.items()
     listed = list(value) if form == "range" and isinstance(value, Sequence) else [value]
-    numbers = [number for number in listed if isinstance(number, int) and not isinstance(number, bool)]
+    numbers = [
+        number for number in listed if isinstance(number, int) and not isinstance(number, bool)
+    ]
     if not len(numbers) == len(listed) == {"first": 1, "stride": 1, "range": 2}.get(form):
         raise InputError(f"{FORMS}, with whole numbers; got {subset!r}")
     if form == "stride" and numbers[0] < 1:

@@ -1,8 +1,10 @@
-"""The networks of a training step: the model itself for the loss, a folded or compiled one for attacks.
+"""The networks of a training step: the model itself for the loss, a folded or compiled one for
+attacks.
 
-An attack needs gradients in the image alone, of the network in eval mode. There each batch norm is an affine map, so it
-is folded into the convolution before it, and the weights are constants: less to compute, and less to store for the
-backward pass. The folded network shares the parameters of the model, and folds their current values in each pass.
+An attack needs gradients in the image alone, of the network in eval mode. There each batch norm is
+an affine map, so it is folded into the convolution before it, and the weights are constants: less
+to compute, and less to store for the backward pass. The folded network shares the parameters of the
+model, and folds their current values in each pass.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ def training_network(
 
     Args:
         model: The model that is trained; in train mode.
-        engine: ``plain`` returns the model itself, ``folded`` folds it for attacks, ``compiled`` also compiles both,
-            for the shape of the first noisy images, with CUDA graphs on a GPU.
+        engine: ``plain`` returns the model itself, ``folded`` folds it for attacks, ``compiled``
+            also compiles both, for the shape of the first noisy images, with CUDA graphs on a GPU.
         shape: (C, H, W) of an image.
         compile_training: Whether ``compiled`` compiles the network of the loss too.
     Returns:
@@ -49,15 +51,23 @@ def begin_step(device: torch.device) -> None:
 
 
 def freeze_norms(model: nn.Module) -> None:
-    """Put batch norms whose parameters are not trained into eval mode, so that they keep their statistics too."""
+    """Put batch norms whose parameters are not trained into eval mode, so that they keep their
+    statistics too.
+    """
     for module in model.modules():
         parameters = [*module.parameters(recurse=False)]
-        if isinstance(module, _BatchNorm) and parameters and not any(value.requires_grad for value in parameters):
+        if (
+            isinstance(module, _BatchNorm)
+            and parameters
+            and not any(value.requires_grad for value in parameters)
+        ):
             module.eval()
 
 
 class TrainingNetwork(nn.Module):
-    """Two networks that share parameters: one for the loss, in train mode, one for attacks, in eval mode."""
+    """Two networks that share parameters: one for the loss, in train mode, one for attacks, in eval
+    mode.
+    """
 
     def __init__(self, trained: nn.Module, attacked: nn.Module) -> None:
         super().__init__()
@@ -69,13 +79,17 @@ class TrainingNetwork(nn.Module):
 
 
 class OneShape(nn.Module):
-    """A network that is compiled for the shape of its first input under gradients; other inputs run uncompiled."""
+    """A network that is compiled for the shape of its first input under gradients; other inputs run
+    uncompiled.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
         self._shape: torch.Size | None = None
-        self._compiled: tuple[Callable[[Tensor], Tensor]] = (module,)  # in a tuple: not registered as a child
+        self._compiled: tuple[Callable[[Tensor], Tensor]] = (
+            module,
+        )  # in a tuple: not registered as a child
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (N, K) of images (N, C, H, W)."""
@@ -99,19 +113,24 @@ class OneShape(nn.Module):
             self._compiled = (fast,)
         except Exception as error:  # a compiler fails in as many ways as there are compilers
             warn("is not compiled", error)
-            self.module.zero_grad(set_to_none=True)  # of the layers that a pass reached before it failed
+            self.module.zero_grad(
+                set_to_none=True
+            )  # of the layers that a pass reached before it failed
         with torch.no_grad():
             for name, buffer in self.module.named_buffers():
-                if not torch.equal(buffer, buffers[name]):  # writing would spoil a graph that uses it
+                if not torch.equal(
+                    buffer, buffers[name]
+                ):  # writing would spoil a graph that uses it
                     buffer.copy_(buffers[name])  # the trial moved the statistics of batch norm
 
 
 def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
-    """Return the network in eval mode with its batch norms folded, for gradients in the image alone.
+    """Return the network in eval mode with its batch norms folded, for gradients in the image
+    alone.
 
-    It shares parameters and statistics with ``model`` and follows them; it adds nothing to their gradients. It is
-    compared with the model in float64. A network that ``torch.fx`` cannot trace, or traces wrongly, keeps its batch
-    norms, with a warning on stderr.
+    It shares parameters and statistics with ``model`` and follows them; it adds nothing to their
+    gradients. It is compared with the model in float64. A network that ``torch.fx`` cannot trace,
+    or traces wrongly, keeps its batch norms, with a warning on stderr.
 
     Args:
         model: Left as it is.
@@ -128,7 +147,9 @@ def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
 def _constant_copy(model: nn.Module) -> nn.Module:
     """Return a copy in eval mode that shares the memory of the model's parameters, as constants."""
     constants = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
-    return copy.deepcopy(model, constants | {id(buffer): buffer for buffer in model.buffers()}).eval()
+    return copy.deepcopy(
+        model, constants | {id(buffer): buffer for buffer in model.buffers()}
+    ).eval()
 
 
 def _fold(model: nn.Module) -> nn.Module:
@@ -140,7 +161,9 @@ def _fold(model: nn.Module) -> nn.Module:
         if not (_calls(node, nn.BatchNorm2d, modules) and _calls(source, nn.Conv2d, modules)):
             continue
         if len(source.users) == 1 and calls.count(source.target) == calls.count(node.target) == 1:
-            traced.add_submodule(f"folded{number}", FoldedConv(modules[source.target], modules[node.target]))
+            traced.add_submodule(
+                f"folded{number}", FoldedConv(modules[source.target], modules[node.target])
+            )
             source.target = f"folded{number}"
             node.replace_all_uses_with(source)
             traced.graph.erase_node(node)
@@ -162,9 +185,16 @@ class FoldedConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (s W) * x + s (c - mean) + b, with s = gamma / sqrt(var + eps)."""
-        conv, norm, mean, variance = self.conv, self.norm, self.norm.running_mean, self.norm.running_var
+        conv, norm, mean, variance = (
+            self.conv,
+            self.norm,
+            self.norm.running_mean,
+            self.norm.running_var,
+        )
         if mean is None or variance is None:
-            raise ValueError("a batch norm must have running statistics to be an affine map, but it has none")
+            raise ValueError(
+                "a batch norm must have running statistics to be an affine map, but it has none"
+            )
         scale = torch.rsqrt(variance + norm.eps)
         scale = scale if norm.weight is None else norm.weight * scale
         shift = (0.0 if conv.bias is None else conv.bias) - mean

@@ -21,7 +21,9 @@ STEP_NUMBERS = ("loss", "cross_entropy", "robustness", "accuracy", "gradient_nor
 """Numbers of one step."""
 
 HISTORY = ("epoch", "updates", "learning_rate", *STEP_NUMBERS, "acr")
-"""Columns of ``history.csv``: means over the steps of an epoch, empty where a method or an epoch has no such number."""
+"""Columns of ``history.csv``: means over the steps of an epoch, empty where a method or an epoch
+has no such number.
+"""
 
 TIMING = ("epoch", "seconds")
 """Columns of ``timing.csv``: training seconds up to the end of the epoch, evaluation excluded."""
@@ -40,23 +42,32 @@ class Progress:
 
 def step_numbers(result: Step, norm: Tensor) -> Tensor:
     """Return the numbers of one step, shape (6,): :data:`STEP_NUMBERS`."""
-    hinge = torch.full_like(result.loss, math.nan) if result.hinge_share is None else result.hinge_share
+    hinge = (
+        torch.full_like(result.loss, math.nan) if result.hinge_share is None else result.hinge_share
+    )
     values = (result.loss, result.cross_entropy, result.robustness, result.accuracy, norm, hinge)
     return torch.stack([value.detach().float() for value in values])
 
 
 def quick_acr(model: nn.Module, images: Images, settings: Training, options: RunOptions) -> float:
-    """Return the ACR of a few draws on images that are spread evenly over the split, in which classes may be in order.
+    """Return the ACR of a few draws on images that are spread evenly over the split, in which
+    classes may be in order.
 
     Its seed is derived, so a choice by it has not seen the draws of a certificate.
     """
     s, classes = settings, len(images.meta.classes)
     precision = precision_on(options.device, s.precision)
-    classifier = SmoothedClassifier(model, classes, options.sigma, precision=precision, noise="gaussian")
+    classifier = SmoothedClassifier(
+        model, classes, options.sigma, precision=precision, noise="gaussian"
+    )
     seed = derived_seed(options.seed, Stream.EVALUATE)
     scores = []  # their mean is metrics.acr, whose module takes half a second to import
-    for index in np.linspace(0, len(images) - 1, min(s.eval_images, len(images))).astype(int).tolist():
+    for index in (
+        np.linspace(0, len(images) - 1, min(s.eval_images, len(images))).astype(int).tolist()
+    ):
         x, label = images.pixels(index), int(images.labels[index])
-        certificate = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, seed=seed, index=index, label=label)
+        certificate = classifier.certify(
+            x, s.eval_n0, s.eval_n, s.eval_alpha, seed=seed, index=index, label=label
+        )
         scores.append(certificate.radius * (certificate.predict == label))
     return float(np.mean(scores))

@@ -1,4 +1,6 @@
-"""Votes of a model on noisy copies of its training images, and files of the targets that are made of them."""
+"""Votes of a model on noisy copies of its training images, and files of the targets that are made
+of them.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,19 @@ class TargetSettings:
 
 
 def vote_shares(
-    network: nn.Module, images: Images, numbers: Tensor, draws: int, sigma: float, rng: Generator, workers: int = 0
+    network: nn.Module,
+    images: Images,
+    numbers: Tensor,
+    draws: int,
+    sigma: float,
+    rng: Generator,
+    workers: int = 0,
 ) -> Tensor:
     """Return the share of noisy copies of each image that a network gives each class.
 
     Args:
-        network: In eval mode here; images in [0, 1] (B, C, H, W) -> logits (B, K), on the device of ``rng``.
+        network: In eval mode here; images in [0, 1] (B, C, H, W) -> logits (B, K), on the device of
+            ``rng``.
         images: The split; without crop or flip.
         numbers: Of its images, shape (N,).
         draws: Noisy copies of each image.
@@ -47,11 +56,15 @@ def vote_shares(
     Returns:
         float64 (N, K), on the CPU.
     """
-    epoch = Epoch(seed=0, number=0, size=BATCH)  # whose seed counts for nothing without crop and flip
+    epoch = Epoch(
+        seed=0, number=0, size=BATCH
+    )  # whose seed counts for nothing without crop and flip
     votes = []
     with torch.no_grad(), evaluating(network):
         for x, y in images.batches(numbers, epoch, rng.device, workers):
-            counts = torch.zeros(len(y), images.meta.num_classes, dtype=torch.int64, device=x.device)
+            counts = torch.zeros(
+                len(y), images.meta.num_classes, dtype=torch.int64, device=x.device
+            )
             for _ in range(draws):
                 classes = network(noisy(x, draw(x, 1, sigma, rng))).argmax(dim=-1, keepdim=True)
                 counts.scatter_add_(1, classes, torch.ones_like(classes))
@@ -59,8 +72,11 @@ def vote_shares(
     return torch.cat(votes).double() / draws
 
 
-def write_targets(model: Path, images: Images, settings: TargetSettings, device: torch.device, out: Path) -> None:
-    """Write the targets of images: the vote shares of a model under the noise that it was trained with.
+def write_targets(
+    model: Path, images: Images, settings: TargetSettings, device: torch.device, out: Path
+) -> None:
+    """Write the targets of images: the vote shares of a model under the noise that it was trained
+    with.
 
     Args:
         model: Model folder.
@@ -74,11 +90,17 @@ def write_targets(model: Path, images: Images, settings: TargetSettings, device:
     files.check_output(out, "a file of targets", _metadata(out) is not None)
     card = read_card(model)
     if (card.shape, card.classes) != (list(images.meta.shape), list(images.meta.classes)):
-        raise InputError(f"{model} must classify the images of {images.meta.name}, got a model of {card.dataset}")
+        raise InputError(
+            f"{model} must classify the images of {images.meta.name}, got a model of {card.dataset}"
+        )
     network = frozen(load_model(model)[0], card.shape).to(device)
     rng = stream(settings.seed, Stream.VOTES, device=device)
-    shares = vote_shares(network, images, torch.arange(len(images)), settings.draws, card.sigma, rng)
-    files.write_bytes(out, safetensors.torch.save({"targets": shares.float()}, {"images": images.fingerprint}))
+    shares = vote_shares(
+        network, images, torch.arange(len(images)), settings.draws, card.sigma, rng
+    )
+    files.write_bytes(
+        out, safetensors.torch.save({"targets": shares.float()}, {"images": images.fingerprint})
+    )
 
 
 def read_targets(path: Path, images: Images) -> Tensor:
@@ -87,11 +109,17 @@ def read_targets(path: Path, images: Images) -> Tensor:
     Raises:
         InputError: If there is no such file, or it holds those of other images.
     """
-    metadata, remedy = _metadata(path), "make it by `rs targets MODEL` of a Gaussian model at sigma 0.25"
+    metadata, remedy = (
+        _metadata(path),
+        "make it by `rs targets MODEL` of a Gaussian model at sigma 0.25",
+    )
     if metadata is None:
         raise InputError(f"{path} must be a file of targets, but it is none; {remedy}")
     if metadata["images"] != images.fingerprint:
-        raise InputError(f"{path} must hold the targets of the images of this training, but it has others; {remedy}")
+        raise InputError(
+            f"{path} must hold the targets of the images of this training, but it has others; "
+            f"{remedy}"
+        )
     return safetensors.torch.load_file(path)["targets"]
 
 

@@ -36,17 +36,19 @@ PROVENANCE = "provenance.json"
 def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path, log: Path) -> None:
     """Train a recipe on the data set in ``folder``.
 
-    Writes the model into ``out`` (a function of the parameters and the number of processes, on one kind of device), and
-    into ``log`` its ``history.csv``, its ``timing.csv`` (training seconds so far) and ``provenance.json`` (model, git
-    commit, seconds). A training that was killed continues from its last checkpoint. Under torchrun the processes train
-    one model together; the first one reads the checkpoint and writes.
+    Writes the model into ``out`` (a function of the parameters and the number of processes, on one
+    kind of device), and into ``log`` its ``history.csv``, its ``timing.csv`` (training seconds so
+    far) and ``provenance.json`` (model, git commit, seconds). A training that was killed continues
+    from its last checkpoint. Under torchrun the processes train one model together; the first one
+    reads the checkpoint and writes.
 
     Args:
         recipe: What to train, and how.
         folder: A prepared data set.
-        options: Noise level, seed and device. With a limit of seconds the model depends on the machine, and its card
-            says how many epochs it had.
-        out: A new folder, or that of an earlier training of the same method, data set, noise and seed.
+        options: Noise level, seed and device. With a limit of seconds the model depends on the
+            machine, and its card says how many epochs it had.
+        out: A new folder, or that of an earlier training of the same method, data set, noise and
+            seed.
         log: A folder, new or of such an earlier training.
     Raises:
         InputError: If something else would be overwritten, or as what is called says.
@@ -54,8 +56,12 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
     train_on(recipe, *_splits(recipe, folder), options, out=out, log=log)
 
 
-def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOptions, *, out: Path, log: Path) -> None:
-    """Train a recipe on the images ``train`` as :func:`train_model` does, with quick ACRs of ``evaluation``."""
+def train_on(
+    recipe: Recipe, train: Images, evaluation: Images, options: RunOptions, *, out: Path, log: Path
+) -> None:
+    """Train a recipe on the images ``train`` as :func:`train_model` does, with quick ACRs of
+    ``evaluation``.
+    """
     limit_threads(train.meta.shape)
     if recipe.architecture in architectures.USER_NETWORKS:
         warnings.warn_of_imbalance(train)
@@ -67,16 +73,25 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
         weights = start.weights_file(recipe.weights, options.seed)
         files.check_output(out, "another folder than that of --weights", True, inputs=[weights])
     if log.resolve() == out.resolve():
-        raise InputError(f"--log must be another folder than --out, got {log} for both; name another --log")
+        raise InputError(
+            f"--log must be another folder than --out, got {log} for both; name another --log"
+        )
     _check_logs(log, card)
     first = processes.rank_and_world_size()[0] == 0
     model = start.initial(card, recipe.weights, options)
-    work = scratch.scratch_folder(_identity(card, train, options, model)) if first else nullcontext()
-    with work as unfinished, processes.process_group("nccl" if options.device.type == "cuda" else "gloo"):
+    work = (
+        scratch.scratch_folder(_identity(card, train, options, model)) if first else nullcontext()
+    )
+    with (
+        work as unfinished,
+        processes.process_group("nccl" if options.device.type == "cuda" else "gloo"),
+    ):
         model = model.to(options.device)
         if recipe.architecture in architectures.USER_NETWORKS:
             start.check_trainable(model, recipe, train.meta.shape, options, targets)
-        trainer = Trainer(model, recipe.method, train, evaluation, recipe.training, options, targets)
+        trainer = Trainer(
+            model, recipe.method, train, evaluation, recipe.training, options, targets
+        )
         progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
         if first:
             checkpoint.save(out, trainer.trained, replace(card, epochs=progress.epoch))
@@ -84,7 +99,8 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
 
 
 def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path) -> bool:
-    """Return whether :func:`train_model` with these arguments would make the model in ``out`` again.
+    """Return whether :func:`train_model` with these arguments would make the model in ``out``
+    again.
 
     The device, the arithmetic and the versions of libraries do not count.
 
@@ -95,7 +111,11 @@ def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path)
     card = _card(recipe, train, options)
     checkpoint.check_model_folder(out, card)
     saved = files.json_values(out / checkpoint.CARD) if (out / checkpoint.WEIGHTS).is_file() else {}
-    counted = {name: value for name, value in asdict(card).items() if name not in ("device", "arithmetic", "versions")}
+    counted = {
+        name: value
+        for name, value in asdict(card).items()
+        if name not in ("device", "arithmetic", "versions")
+    }
     if any(saved.get(name, {}) != value for name, value in counted.items()):
         return False
     model = start.initial(card, recipe.weights, options)
@@ -107,25 +127,37 @@ def _targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | Non
     if isinstance(recipe.method, NeedsTargets) == (options.targets is not None):
         return None if options.targets is None else read_targets(options.targets, train)
     if options.targets is not None:
-        raise InputError(f"--targets is for methods that need targets, which {recipe.name} does not; leave it out")
+        raise InputError(
+            f"--targets is for methods that need targets, which {recipe.name} does not; leave it "
+            "out"
+        )
     raise InputError(
-        f"{recipe.name} must have targets of its images; make a file of them by `rs targets MODEL --dataset ... "
+        f"{recipe.name} must have targets of its images; make a file of them by `rs targets MODEL "
+        "--dataset ... "
         "--data ... --out FILE` of a Gaussian model at sigma 0.25, and give --targets FILE"
     )
 
 
 def _splits(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
-    """Return the images to train on and those of the quick ACR: of a user's network never test images."""
+    """Return the images to train on and those of the quick ACR: of a user's network never test
+    images.
+    """
     train = images.load_images(folder, "train")
     if "validation" in train.meta.sizes:
         return train, images.load_images(folder, "validation")
     if recipe.architecture in architectures.USER_NETWORKS and recipe.training.eval_every:
         return train.split(images.VALIDATION_SHARE)
-    return train, images.load_images(folder, "test")  # curves of a study, by which nothing is chosen
+    return train, images.load_images(
+        folder, "test"
+    )  # curves of a study, by which nothing is chosen
 
 
-def _identity(card: ModelCard, train: Images, options: RunOptions, model: nn.Module) -> dict[str, Any]:
-    """Return what names unfinished work: another start, images, settings, code or processes do not continue it."""
+def _identity(
+    card: ModelCard, train: Images, options: RunOptions, model: nn.Module
+) -> dict[str, Any]:
+    """Return what names unfinished work: another start, images, settings, code or processes do not
+    continue it.
+    """
     code = code_fingerprint.code_hash("rs/training/run.py", method=EVERY_METHOD[card.method])
     limit = {} if options.seconds is None else {"seconds": options.seconds}
     _, world_size = processes.rank_and_world_size()
@@ -133,11 +165,20 @@ def _identity(card: ModelCard, train: Images, options: RunOptions, model: nn.Mod
     network: dict[str, Any] = {}
     if card.architecture in architectures.USER_NETWORKS:
         network = {"start": model_fingerprint(model)} | _sources_in_main(model)
-    return {"train": asdict(card), "images": train.fingerprint, "code": code, **limit, **several, **network}
+    return {
+        "train": asdict(card),
+        "images": train.fingerprint,
+        "code": code,
+        **limit,
+        **several,
+        **network,
+    }
 
 
 def _sources_in_main(model: nn.Module) -> dict[str, str]:
-    """Return the sources of the layers that a script or a notebook defines itself, of which a card has none."""
+    """Return the sources of the layers that a script or a notebook defines itself, of which a card
+    has none.
+    """
     layers = {type(layer) for layer in model.modules() if type(layer).__module__ == "__main__"}
     sources = {}
     for layer in layers:
@@ -146,8 +187,12 @@ def _sources_in_main(model: nn.Module) -> dict[str, str]:
     return sources
 
 
-def _write_logs(log: Path, card: ModelCard, classifier: str, progress: Progress, device: torch.device) -> None:
-    """Write the logs of a training; the first file says whose they are, if a process is killed before the others."""
+def _write_logs(
+    log: Path, card: ModelCard, classifier: str, progress: Progress, device: torch.device
+) -> None:
+    """Write the logs of a training; the first file says whose they are, if a process is killed
+    before the others.
+    """
     identity = {"model": checkpoint.origin(asdict(card)), "classifier": classifier}
     files.write_json(log / PROVENANCE, identity | _provenance(progress.seconds, device))
     files.write_csv(log / "history.csv", HISTORY, progress.history)
@@ -155,10 +200,14 @@ def _write_logs(log: Path, card: ModelCard, classifier: str, progress: Progress,
 
 
 def _check_logs(log: Path, card: ModelCard) -> None:
-    """Check that the logs of a training may be written into the folder ``log``: it has none of another model."""
+    """Check that the logs of a training may be written into the folder ``log``: it has none of
+    another model.
+    """
     new, old = checkpoint.origin(asdict(card)), files.json_values(log / PROVENANCE).get("model")
     there = None if old is None else f"that of {old}"
-    files.check_output(log, f"the log of {new}", old == new or files.is_empty(log), there=there, option="--log")
+    files.check_output(
+        log, f"the log of {new}", old == new or files.is_empty(log), there=there, option="--log"
+    )
 
 
 def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
@@ -192,11 +241,18 @@ def _provenance(seconds: float, device: torch.device) -> dict[str, Any]:
     """Return what may differ between two runs with one card."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     _, world_size = processes.rank_and_world_size()
-    return {"git_commit": _commit(), "training_seconds": seconds, "device": name, "processes": world_size}
+    return {
+        "git_commit": _commit(),
+        "training_seconds": seconds,
+        "device": name,
+        "processes": world_size,
+    }
 
 
 def _commit() -> str | None:
-    """Return the git commit of the current folder; ``None`` outside a repository or where there is no git."""
+    """Return the git commit of the current folder; ``None`` outside a repository or where there is
+    no git.
+    """
     if shutil.which("git") is None:
         return None
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)

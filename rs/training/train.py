@@ -53,40 +53,52 @@ def train(
     out: str | Path | None = None,
     **hyperparameters: Any,
 ) -> Classifier:
-    """Train a network with noise, from the weights that it has, and return what :func:`rs.load` returns.
+    """Train a network with noise, from the weights that it has, and return what :func:`rs.load`
+    returns.
 
     It follows the recipe ``finetune`` of params.yaml, as ``rs train --network`` does.
 
     Args:
-        network: Images (N, C, H, W) in [0, 1] -> logits (N, K), any normalisation inside; or a function that returns
-            one. It is not changed.
+        network: Images (N, C, H, W) in [0, 1] -> logits (N, K), any normalisation inside; or a
+            function that returns one. It is not changed.
         images: Shape (N, C, H, W); or a data set of torch whose items are (image, label).
         labels: Shape (N,), numbers from 0 to K - 1; ``None`` for a data set.
         sigma: Noise standard deviation, in pixels of [0, 1].
         method: Key of ``rs.methods.METHODS``, but not ``cat-rs``, whose targets ``rs train`` takes.
-        validation: Images and labels of the quick ACR of each epoch, or the share of each class to leave out for it.
+        validation: Images and labels of the quick ACR of each epoch, or the share of each class to
+            leave out for it.
         classes: Names of the K classes; ``None`` for their numbers.
         epochs: Passes over the images, the last of which is kept; ``None`` for the recipe's.
-        batch: Noisy images of a step, of ``macer`` images; they decide the memory; ``None`` for the recipe's.
+        batch: Noisy images of a step, of ``macer`` images; they decide the memory; ``None`` for the
+            recipe's.
         seed: Seed of every random number.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         from_scratch: Whether to draw the weights anew.
-        trainable: ``all``, ``head`` (the last linear layer) or a regular expression of parameters' names.
+        trainable: ``all``, ``head`` (the last linear layer) or a regular expression of parameters'
+            names.
         on_epoch: Called with the row of the history after each epoch.
         out: Folder for the model; ``None`` keeps none.
-        hyperparameters: Of the method, in place of the recipe's; ``training`` holds values of the section of that name.
+        hyperparameters: Of the method, in place of the recipe's; ``training`` holds values of the
+            section of that name.
     Raises:
         InputError: If images, labels, network or settings do not fit, or the loss becomes NaN.
     """
     if not callable(network):
-        raise InputError(f"network must be an nn.Module or a function that builds one, got {type(network).__name__}")
+        raise InputError(
+            "network must be an nn.Module or a function that builds one, got "
+            f"{type(network).__name__}"
+        )
     params.check_sigma(sigma)
     allowed = inspect.signature(method_class(method)).parameters
     for name in hyperparameters:
         if name not in (*allowed, "training"):
-            raise InputError(f"{method} has no hyper-parameter {name}; it has {', '.join(allowed) or 'none'}")
+            raise InputError(
+                f"{method} has no hyper-parameter {name}; it has {', '.join(allowed) or 'none'}"
+            )
     if not isinstance(validation, tuple) and not 0 < validation < 1:
-        raise InputError(f"validation must be images and labels, or a share between 0 and 1, got {validation}")
+        raise InputError(
+            f"validation must be images and labels, or a share between 0 and 1, got {validation}"
+        )
     pixels, numbers = _arrays(images, labels)
     names = tuple(map(str, range(int(numbers.max()) + 1))) if classes is None else tuple(classes)
     to_train: Images = _packed((pixels, numbers), names)
@@ -94,7 +106,9 @@ def train(
         to_validate: Images = _packed(_arrays(*validation), names)
         shapes = to_train.meta.shape, to_validate.meta.shape
         if shapes[0] != shapes[1]:
-            raise InputError(f"validation images must have the shape of the others, {shapes[0]}, got {shapes[1]}")
+            raise InputError(
+                f"validation images must have the shape of the others, {shapes[0]}, got {shapes[1]}"
+            )
     else:
         to_train, to_validate = to_train.split(validation)
     values = params.for_sigma(params.packaged(), sigma, RECIPE, nearest=True)
@@ -103,9 +117,13 @@ def train(
     else:
         name = register_network(network)
     values = params.replace_in_recipe(values, RECIPE, "model", {"network": name})
-    training = params.validate(dict[str, Any], hyperparameters.pop("training", {}), f"{method}.training")
+    training = params.validate(
+        dict[str, Any], hyperparameters.pop("training", {}), f"{method}.training"
+    )
     values = params.replace_in_recipe(values, RECIPE, method, hyperparameters)
-    length = {key: value for key, value in (("epochs", epochs), ("batch", batch)) if value is not None}
+    length = {
+        key: value for key, value in (("epochs", epochs), ("batch", batch)) if value is not None
+    }
     values = params.replace_in_recipe(values, RECIPE, f"{method}.training", training | length)
     options = RunOptions(
         sigma=sigma,
@@ -120,7 +138,9 @@ def train(
     try:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "model" if out is None else Path(out)
-            train_on(recipe, to_train, to_validate, options, out=folder, log=Path(temporary) / "log")
+            train_on(
+                recipe, to_train, to_validate, options, out=folder, log=Path(temporary) / "log"
+            )
             return load(folder)
     finally:
         torch.set_num_threads(threads)
@@ -134,11 +154,16 @@ def _arrays(images: Any, labels: Any) -> tuple[NDArray[np.uint8], NDArray[np.int
     """
     if labels is None:
         if isinstance(images, (Tensor, np.ndarray)):
-            raise InputError("labels must be given with an array of images, got none; a data set of torch has its own")
+            raise InputError(
+                "labels must be given with an array of images, got none; a data set of torch has "
+                "its own"
+            )
         pairs = [images[index] for index in range(len(images))]
         images, labels = [as_image(x) for x, _ in pairs], [y for _, y in pairs]
         if len({image.shape for image in images}) > 1:
-            raise InputError("the images of a data set must have one shape, but they differ; resize them in it")
+            raise InputError(
+                "the images of a data set must have one shape, but they differ; resize them in it"
+            )
         images = torch.stack(images)
     check_unmasked(images, "images")
     try:
@@ -147,28 +172,43 @@ def _arrays(images: Any, labels: Any) -> tuple[NDArray[np.uint8], NDArray[np.int
         raise InputError(
             f"images and labels must be arrays of numbers, but: {error}; give labels as numbers"
         ) from error
-    if x.ndim != 4 or y.shape != x.shape[:1] or y.is_floating_point() or len(x) == 0 or int(y.min()) < 0:
+    if (
+        x.ndim != 4
+        or y.shape != x.shape[:1]
+        or y.is_floating_point()
+        or len(x) == 0
+        or int(y.min()) < 0
+    ):
         raise InputError(
-            "images must have the shape (N, C, H, W), and labels N whole numbers from 0, got images of shape "
-            f"{tuple(x.shape)} and labels of shape {tuple(y.shape)} in {y.dtype}".replace("torch.", "")
+            "images must have the shape (N, C, H, W), and labels N whole numbers from 0, got "
+            "images of shape "
+            f"{tuple(x.shape)} and labels of shape {tuple(y.shape)} in {y.dtype}".replace(
+                "torch.", ""
+            )
         )
     if x.dtype != torch.uint8:
         levels = (x * 255).round()
         on_grid = (levels / 255 - x).abs() < 1e-6
-        if not (x.is_floating_point() and on_grid.all() and levels.amin() >= 0 and levels.amax() <= 255):
+        if not (
+            x.is_floating_point() and on_grid.all() and levels.amin() >= 0 and levels.amax() <= 255
+        ):
             raise InputError(
-                f"images must be uint8, or multiples of 1/255 in [0, 1], got {x.dtype} from {x.min():.4g} to "
+                f"images must be uint8, or multiples of 1/255 in [0, 1], got {x.dtype} from "
+                f"{x.min():.4g} to "
                 f"{x.max():.4g}; give the pictures before any normalisation".replace("torch.", "")
             )
         x = levels.to(torch.uint8)
     return np.ascontiguousarray(x.cpu().numpy()), y.cpu().numpy().astype(np.int64)
 
 
-def _packed(arrays: tuple[NDArray[np.uint8], NDArray[np.int64]], classes: tuple[str, ...]) -> PackedImages:
+def _packed(
+    arrays: tuple[NDArray[np.uint8], NDArray[np.int64]], classes: tuple[str, ...]
+) -> PackedImages:
     images, labels = arrays
     if labels.max() >= len(classes):
         raise InputError(
-            f"labels must lie in 0..{len(classes) - 1}, one for each class, got {labels.max()}; correct them or classes"
+            f"labels must lie in 0..{len(classes) - 1}, one for each class, got {labels.max()}; "
+            "correct them or classes"
         )
     channels = images.shape[1]
     meta = make_meta(

@@ -1,4 +1,6 @@
-"""Attacks on certificates (``benchmarks.falsify``): strong where the truth is known, and in vain inside the radius."""
+"""Attacks on certificates (``benchmarks.falsify``): strong where the truth is known, and in vain
+inside the radius.
+"""
 
 import math
 from contextlib import chdir
@@ -29,11 +31,15 @@ pytestmark = pytest.mark.trust_only
 SIGMA, SHAPE = 0.5, (1, 4, 4)
 CPU = torch.device("cpu")
 SURE = 1e-6
-"""Failure probability of the certificates that are attacked: a false one is then no explanation of a flip."""
+"""Failure probability of the certificates that are attacked: a false one is then no explanation of
+a flip.
+"""
 
 
 class HalfSpace(nn.Module):
-    """Class 1 where w x > t, |w| = 1, and class 0 elsewhere; the distance to the boundary is |w x - t|."""
+    """Class 1 where w x > t, |w| = 1, and class 0 elsewhere; the distance to the boundary is |w x -
+    t|.
+    """
 
     def __init__(self, threshold):
         super().__init__()
@@ -48,8 +54,8 @@ class HalfSpace(nn.Module):
 
 @pytest.mark.parametrize("noise", ["gaussian", "grid"])
 def test_a_certificate_that_reaches_beyond_the_boundary_is_found_and_a_true_one_is_not(noise):
-    """With R = 1.3 times the distance d the class has Phi(-.29 d / sigma) = .28 at .99 R, and Phi(-.17 d / sigma) = .37
-    at .9 R; with R = d it has Phi(.02) = .508 there at least, and .58.
+    """With R = 1.3 times the distance d the class has Phi(-.29 d / sigma) = .28 at .99 R, and
+    Phi(-.17 d / sigma) = .37 at .9 R; with R = d it has Phi(.02) = .508 there at least, and .58.
     """
     x, base = torch.full(SHAPE, 0.5), HalfSpace(0.0)
     base.threshold = float(x.flatten() @ base.w) - 1.0  # the distance of x, which is of class 1
@@ -78,7 +84,10 @@ def pool(tmp_path_factory):
 
 
 def per_image(slug):
-    test, spec = data.load_images(Path("data"), "test"), ensemble_spec.read(Path("ensembles", f"{slug}.json"))
+    test, spec = (
+        data.load_images(Path("data"), "test"),
+        ensemble_spec.read(Path("ensembles", f"{slug}.json")),
+    )
     group = falsify.Group(f"ensembles/{slug}.json", "gaussian", "float32")
     attacked, scope = group.attacked(test, tiny_pool.SETTINGS, CPU)
     assert isinstance(attacked, PerImage)
@@ -100,7 +109,9 @@ def test_weights_at_the_clean_image_are_those_of_the_stage(pool, slug):
 
 @pytest.mark.parametrize("slug", PER_IMAGE)
 def test_the_gradient_goes_through_the_weights(pool, slug):
-    """Weights of the attack are those of the pipeline, and their derivative is that of differences; in float64."""
+    """Weights of the attack are those of the pipeline, and their derivative is that of differences;
+    in float64.
+    """
     with chdir(pool):
         attacked, test = per_image(slug)
         for member in attacked.members:
@@ -108,15 +119,22 @@ def test_the_gradient_goes_through_the_weights(pool, slug):
         inside = 0
         for index in range(len(test)):
             x, y = test.pixels(index).double()[None], torch.tensor([int(test.labels[index])])
-            direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(index), dtype=x.dtype)
+            direction = torch.randn(
+                x.shape, generator=torch.Generator().manual_seed(index), dtype=x.dtype
+            )
             x.requires_grad_()
             w = attacked.solved(x, y, [index])
-            if w.min() < 0.01 or w.std() == 0:  # at a corner, or equal because nothing can be solved: no slope
+            if (
+                w.min() < 0.01 or w.std() == 0
+            ):  # at a corner, or equal because nothing can be solved: no slope
                 continue
             inside += 1
             slope = (torch.autograd.grad(w[0, 0], x)[0] * direction).sum().item()
             with torch.no_grad():
-                ahead, behind = (attacked.solved(x + t * direction, y, [index])[0, 0].item() for t in (1e-6, -1e-6))
+                ahead, behind = (
+                    attacked.solved(x + t * direction, y, [index])[0, 0].item()
+                    for t in (1e-6, -1e-6)
+                )
             assert slope == pytest.approx((ahead - behind) / 2e-6, rel=1e-3, abs=1e-6)
         assert inside
 
@@ -160,11 +178,21 @@ def of_name(name, networks):
 def test_no_attack_reaches_another_class_inside_the_radius(
     trained, in_int8, monkeypatch, record_property, name, noise, precision
 ):
-    """With certificates that are false with probability 1e-6, and verdicts too, this holds on every machine."""
+    """With certificates that are false with probability 1e-6, and verdicts too, this holds on every
+    machine.
+    """
     monkeypatch.setattr(falsify, "ALPHA", SURE)
-    module, runs = (of_name(name, networks) for networks in (trained, in_int8 if precision == "int8" else trained))
-    undecided, autocast = getattr(module, "undecided", False), "float32" if precision == "int8" else precision
-    smoothed = SmoothedClassifier(runs, 2, 0.25, noise=noise, precision=autocast, undecided=undecided)
+    module, runs = (
+        of_name(name, networks)
+        for networks in (trained, in_int8 if precision == "int8" else trained)
+    )
+    undecided, autocast = (
+        getattr(module, "undecided", False),
+        "float32" if precision == "int8" else precision,
+    )
+    smoothed = SmoothedClassifier(
+        runs, 2, 0.25, noise=noise, precision=autocast, undecided=undecided
+    )
     attempts = attempts_on(Fixed(smoothed, surrogate_of(module)), tiny_images(10, 1), 10, CPU)
     inside = [one.verdict for one in attempts if one.distance < 1]
     record_property("tried", len(inside))

@@ -1,4 +1,6 @@
-"""What only a GPU can show: ``benchmarks.gpu_check``, whose checks of one GPU run on a simulated one."""
+"""What only a GPU can show: ``benchmarks.gpu_check``, whose checks of one GPU run on a simulated
+one.
+"""
 
 import ast
 import re
@@ -34,7 +36,10 @@ def touching():
 
 def test_every_function_that_a_cpu_cannot_run_whole_is_checked_by_the_command():
     assert touching() <= CHECKED
-    others = {"rs.runtime.streams.stream", "rs.runtime.device.products"}  # another generator, and other products
+    others = {
+        "rs.runtime.streams.stream",
+        "rs.runtime.device.products",
+    }  # another generator, and other products
     assert CHECKED - touching() == others
 
 
@@ -52,10 +57,14 @@ def test_without_a_gpu_it_says_so(monkeypatch, capfd):
 
 
 def test_where_all_is_well_the_verdict_says_it(monkeypatch, capfd):
-    """Without the group of processes and TF32, which no simulation has, with a small network and small batches."""
+    """Without the group of processes and TF32, which no simulation has, with a small network and
+    small batches.
+    """
     unsimulated = (gpu_check.nccl, gpu_check.tensor_cores)
     monkeypatch.setattr(gpu_check, "NETWORK", Architecture.smallnet)
-    monkeypatch.setattr(gpu_check, "CHECKS", [one for one in gpu_check.CHECKS if one[2] not in unsimulated])
+    monkeypatch.setattr(
+        gpu_check, "CHECKS", [one for one in gpu_check.CHECKS if one[2] not in unsimulated]
+    )
     monkeypatch.setattr("rs.smoothing.classifier.default_batch", lambda x: 100)
     monkeypatch.chdir(ROOT)
     with simulated_gpu():

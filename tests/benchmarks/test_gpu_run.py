@@ -32,14 +32,26 @@ def test_a_rehearsal_trains_and_certifies_every_level(tmp_path):
     write_images(tmp_path / "train.parquet", 400)
     write_images(tmp_path / "test.parquet", 500)
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "benchmarks.gpu_run", "--data", tmp_path, "--out", out, "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gpu_run",
+        "--data",
+        tmp_path,
+        "--out",
+        out,
+        "--device",
+        "cpu",
+    ]
     done = subprocess.run([*command, "--rehearse"], capture_output=True, text=True, check=True)
     assert "failed" not in done.stdout, done.stdout
     for method, sigma, _, _ in gpu_run.LEVELS:
         model, card = load_model(out / f"{method}-{sigma}")
         assert card.sigma == sigma
         assert not model.training
-        rows = list(csv.DictReader((out / f"{method}-{sigma}.tsv").read_text().splitlines(), delimiter="\t"))
+        rows = list(
+            csv.DictReader((out / f"{method}-{sigma}.tsv").read_text().splitlines(), delimiter="\t")
+        )
         assert [int(row["idx"]) for row in rows] == list(range(gpu_run.REHEARSED_IMAGES))
         for row in rows:
             votes = [int(count) for count in row["counts"].split(",")]

@@ -14,9 +14,13 @@ FOLDER = ROOT / ROWS
 
 
 def radii(name, folder=FOLDER):
-    """The radius of each image that is certified rightly, 0 of the others, and whether it is classified rightly."""
+    """The radius of each image that is certified rightly, 0 of the others, and whether it is
+    classified rightly.
+    """
     rows = read_csv(folder / f"{name}.tsv", "\t")
-    return [float(row["radius"]) * int(row["correct"]) for row in rows], [int(row["correct"]) for row in rows]
+    return [float(row["radius"]) * int(row["correct"]) for row in rows], [
+        int(row["correct"]) for row in rows
+    ]
 
 
 def test_the_page_is_that_of_the_committed_rows():
@@ -33,18 +37,28 @@ def check_run(folder, sigma, start, method, epochs, seeds, spent, acr, accuracy,
     name = f"{sigma}-{start}-{method}-{epochs.strip() or 0}"
     of_seeds = [radii(f"{name}-{seed}", folder) for seed in range(int(seeds))]
     assert not (folder / f"{name}-{seeds}.tsv").exists()
-    scores, right = ([fmean(image) for image in zip(*parts, strict=True)] for parts in zip(*of_seeds, strict=True))
+    scores, right = (
+        [fmean(image) for image in zip(*parts, strict=True)]
+        for parts in zip(*of_seeds, strict=True)
+    )
     value, error = map(float, re.match(r"(\S+) ± (\S+)", acr).groups())
     assert abs(value - fmean(scores)) < 6e-5
     assert abs(error - stdev(scores) / sqrt(len(scores))) < 6e-5
     assert accuracy == f"{fmean(right):.1%}"
-    trainings = [(row["run"].split("-"), float(row["cpu_seconds"])) for row in read_csv(folder / "seconds.csv")]
-    an_epoch = [seconds / int(words[-2]) for words, seconds in trainings if "-".join(words[2:-2]) == method]
+    trainings = [
+        (row["run"].split("-"), float(row["cpu_seconds"]))
+        for row in read_csv(folder / "seconds.csv")
+    ]
+    an_epoch = [
+        seconds / int(words[-2]) for words, seconds in trainings if "-".join(words[2:-2]) == method
+    ]
     assert spent == f"{int(epochs.strip() or 0) * median(an_epoch or [0]):,.0f}"
 
 
 def test_the_tables_have_acr_error_accuracy_and_seconds_of_each_run():
-    runs = cells(line for line in page(FOLDER).splitlines() if re.match(r"\| [\d.]+ \| \w+ \|", line))
+    runs = cells(
+        line for line in page(FOLDER).splitlines() if re.match(r"\| [\d.]+ \| \w+ \|", line)
+    )
     assert len(runs) == len(read_groups(FOLDER)) > 2
     for run in runs:
         check_run(FOLDER, *run)
@@ -65,6 +79,8 @@ def test_no_method_has_a_larger_acr_than_the_default_after_one_epoch():
 
 def test_no_training_of_about_the_same_cost_beats_the_default():
     first = f"| {DEFAULT_METHOD}, 1 epoch, clean |"
-    differences = [line.strip("| ").split(" | ")[-1] for line in page(FOLDER).splitlines() if first in line]
+    differences = [
+        line.strip("| ").split(" | ")[-1] for line in page(FOLDER).splitlines() if first in line
+    ]
     assert len(differences) == 6
     assert all(difference.startswith("+") or "tie" in difference for difference in differences)

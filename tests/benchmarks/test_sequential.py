@@ -22,7 +22,10 @@ def mean_draws(radius, p):
         mean += new * law.sum()
         law = np.convolve(law, stats.binom.pmf(np.arange(new + 1), new, p))
         k = np.arange(len(law))
-        law[(run.rule.lower(k, look) >= run.p0[0]) | (run.rule.upper(k, look) < run.required_share[0])] = 0
+        law[
+            (run.rule.lower(k, look) >= run.p0[0])
+            | (run.rule.upper(k, look) < run.required_share[0])
+        ] = 0
     return mean
 
 
@@ -30,7 +33,16 @@ def mean_draws(radius, p):
 def test_no_rule_takes_fewer_draws_than_the_fewest(monkeypatch, radius):
     monkeypatch.setattr(sequential, "TABLE", (radius,))
     shares = [p for p in np.linspace(0.04, 1, 25) if abs(p - ndtr(radius / SIGMA)) > 0.01]
-    least = fewest(Source("made", SIGMA, N, np.array(shares), np.ones_like(shares, bool), np.zeros_like(shares, bool)))
+    least = fewest(
+        Source(
+            "made",
+            SIGMA,
+            N,
+            np.array(shares),
+            np.ones_like(shares, bool),
+            np.zeros_like(shares, bool),
+        )
+    )
     spent = np.array([mean_draws(radius, p) for p in shares])
     assert (least > 0).all()
     assert (least <= spent).all()

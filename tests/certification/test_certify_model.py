@@ -20,7 +20,14 @@ from rs.storage.certificate_rows import seconds_of, sidecar_of
 from tests.support.helpers import CERTIFY, SHAPE, Constant, refuses, smallnet, tiny_images
 
 SETTINGS = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4})
-IDENTITY = {"classifier": "small", "scope": "model", "sigma": 0.5, "n": 60, "subset": "all", "versions": {"torch": "x"}}
+IDENTITY = {
+    "classifier": "small",
+    "scope": "model",
+    "sigma": 0.5,
+    "n": 60,
+    "subset": "all",
+    "versions": {"torch": "x"},
+}
 STOP = {"at_radius": [0, 0.5, 9]}
 INDICES = np.array([0, 2, 3, 5, 8])
 SIZE = len(INDICES)
@@ -33,11 +40,14 @@ def smoothed(base=None):
 
 
 def certify_tiny(out, base=None, identity=IDENTITY, indices=INDICES, settings=SETTINGS):
-    certify_images(smoothed(base), tiny_images(10, 1), indices, settings, torch.device("cpu"), identity, out)
+    certify_images(
+        smoothed(base), tiny_images(10, 1), indices, settings, torch.device("cpu"), identity, out
+    )
 
 
 class Dies(nn.Module):
-    """smallnet, until image number ``images`` is half certified (two calls an image); then ``die`` happens.
+    """smallnet, until image number ``images`` is half certified (two calls an image); then ``die``
+    happens.
 
     Batches of fewer images than n0 are no draws: they look whether it is one function.
     """
@@ -66,18 +76,39 @@ def test_the_rows_are_those_of_a_slow_loop(unbroken):
     classifier, images = smoothed(), tiny_images(10, 1)
     lines = [certificate_rows.HEADER]
     for i in [0, 2, 3, 5, 8]:
-        made = classifier.certify(torch.from_numpy(images.images[i]) / 255, 10, 60, 0.01, seed=4, index=i)
+        made = classifier.certify(
+            torch.from_numpy(images.images[i]) / 255, 10, 60, 0.01, seed=4, index=i
+        )
         label = i % 2
-        record = {"idx": i, "label": label, "correct": int(made.predict == label), "mode": "certify", "scope": "model"}
+        record = {
+            "idx": i,
+            "label": label,
+            "correct": int(made.predict == label),
+            "mode": "certify",
+            "scope": "model",
+        }
         record |= {"predict": made.predict, "radius": made.radius, "p_lower": made.p_lower}
-        record |= {"n0": 10, "n": 60, "alpha": 0.01, "sigma": 0.5, "counts0": made.counts0, "counts": made.counts}
+        record |= {
+            "n0": 10,
+            "n": 60,
+            "alpha": 0.01,
+            "sigma": 0.5,
+            "counts0": made.counts0,
+            "counts": made.counts,
+        }
         lines.append(certificate_rows.format_row(record))
     assert unbroken.decode() == "\n".join(lines) + "\n"
 
 
-def test_the_sidecar_says_what_made_the_rows_and_nothing_but_the_three_files_is_left(tmp_path, unbroken, work):
+def test_the_sidecar_says_what_made_the_rows_and_nothing_but_the_three_files_is_left(
+    tmp_path, unbroken, work
+):
     assert json.loads((tmp_path / "unbroken" / "rows.json").read_text()) == IDENTITY
-    assert sorted(os.listdir(tmp_path / "unbroken")) == ["rows.json", "rows.seconds.csv", "rows.tsv"]
+    assert sorted(os.listdir(tmp_path / "unbroken")) == [
+        "rows.json",
+        "rows.seconds.csv",
+        "rows.tsv",
+    ]
     assert os.listdir(work) == []
 
 
@@ -89,7 +120,9 @@ def test_the_shortcut_is_what_the_settings_say(tmp_path):
 
 
 @pytest.mark.parametrize("images", range(SIZE))
-def test_an_interrupted_run_continues_to_the_bytes_of_an_unbroken_one(tmp_path, unbroken, images, capsys):
+def test_an_interrupted_run_continues_to_the_bytes_of_an_unbroken_one(
+    tmp_path, unbroken, images, capsys
+):
     out = tmp_path / "rows.tsv"
     with pytest.raises(RuntimeError, match="died"):
         certify_tiny(out, Dies(images, fail))
@@ -98,7 +131,9 @@ def test_an_interrupted_run_continues_to_the_bytes_of_an_unbroken_one(tmp_path, 
     certify_tiny(out, Dies(SIZE - images, fail))  # has no more calls than the rest needs
     assert out.read_bytes() == unbroken
     assert len(seconds_of(out).read_text().splitlines()) == 1 + SIZE
-    assert (f"continuing after {images} of {SIZE} images" in capsys.readouterr().err) == (images > 0)
+    assert (f"continuing after {images} of {SIZE} images" in capsys.readouterr().err) == (
+        images > 0
+    )
 
 
 def stamps(folder):
@@ -112,14 +147,22 @@ def keep_rows(count):
 @pytest.mark.parametrize(
     ("identity", "spoil", "message"),
     [
-        ({**IDENTITY, "classifier": "other"}, None, "classifier is .* there and other here; remove it"),
+        (
+            {**IDENTITY, "classifier": "other"},
+            None,
+            "classifier is .* there and other here; remove it",
+        ),
         ({**IDENTITY, "classes": 9}, None, "classes is None there and 9 here"),
         ({**IDENTITY, "images": "others"}, None, "images is .* there and others here"),
         ({**IDENTITY, "stop": STOP}, None, "stop is None there and {.*} here"),
         ({**IDENTITY, "sigma": 0.25}, None, r"sigma is 0\.5 there and 0\.25 here"),
         ({**IDENTITY, "extra": 1}, None, "extra is None there and 1 here"),
         ({k: v for k, v in IDENTITY.items() if k != "n"}, None, "n is 60 there and None here"),
-        (IDENTITY, lambda out: sidecar_of(out).unlink(), r"must have .*rows\.json beside it, but there is none"),
+        (
+            IDENTITY,
+            lambda out: sidecar_of(out).unlink(),
+            r"must have .*rows\.json beside it, but there is none",
+        ),
         (IDENTITY, lambda out: sidecar_of(out).write_text("{"), "must hold JSON"),
         (IDENTITY, lambda out: sidecar_of(out).write_text("[]"), "must hold a mapping, got list"),
         (IDENTITY, keep_rows(SIZE - 1), "must hold 5 rows, but has 4"),
@@ -127,7 +170,9 @@ def keep_rows(count):
         (IDENTITY, lambda out: out.write_text(out.read_text()[:-1]), "must end with a newline"),
     ],
 )
-def test_rows_of_anything_else_are_refused_and_left_alone(tmp_path, unbroken, identity, spoil, message):
+def test_rows_of_anything_else_are_refused_and_left_alone(
+    tmp_path, unbroken, identity, spoil, message
+):
     out = tmp_path / "unbroken" / "rows.tsv"
     if spoil:
         spoil(out)

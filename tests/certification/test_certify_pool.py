@@ -1,4 +1,6 @@
-"""Certifying a pool from one noise pass: ``rs.certification.certify_pool`` and the command ``certify_ensembles``."""
+"""Certifying a pool from one noise pass: ``rs.certification.certify_pool`` and the command
+``certify_ensembles``.
+"""
 
 import os
 import re
@@ -49,12 +51,25 @@ IMAGES = 10
 MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POOL}
 GIVEN = [f"{PAIR}.average", f"{ALL}.average", f"{ALL}.mme", f"{ALL}.set", f"{TURNED}.vote"]
 CASCADE = f"{ALL}.cascade"
-SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{ALL}.optimal", f"{ALL}.radius", f"{ALL}.two", f"{TURNED}.optimal"]
+SOLVED = [
+    f"{PAIR}.optimal",
+    f"{PAIR}.turned",
+    f"{ALL}.optimal",
+    f"{ALL}.radius",
+    f"{ALL}.two",
+    f"{TURNED}.optimal",
+]
 SOLVED += [CASCADE]
-FILES = {slug: f"ensembles/{slug}.json" for slug in GIVEN} | {slug: f"weights/{slug}.json" for slug in SOLVED}
+FILES = {slug: f"ensembles/{slug}.json" for slug in GIVEN} | {
+    slug: f"weights/{slug}.json" for slug in SOLVED
+}
 PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{PAIR}.clipped": [1, 2]}
 PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
-SCOPES = dict.fromkeys(MEMBERS, "model") | dict.fromkeys(FILES, "global") | dict.fromkeys(PER_IMAGE, "per-image")
+SCOPES = (
+    dict.fromkeys(MEMBERS, "model")
+    | dict.fromkeys(FILES, "global")
+    | dict.fromkeys(PER_IMAGE, "per-image")
+)
 SCOPES |= {f"{ALL}.mme": "noisy-input", CASCADE: "noisy-input", f"{ALL}.set": "set"}
 ON_CPU = SmoothingOptions(device=CPU)
 
@@ -96,13 +111,16 @@ def project(tmp_path, made, monkeypatch, work):
     monkeypatch.chdir(tmp_path / "project")
 
 
-# ------------------------------------------------------------------------------------------------- the rows
+# -------------------------------------------------------------------------------------------------
+# the rows
 
 
 def test_there_are_rows_and_a_sidecar_for_every_classifier_and_nothing_else():
     names = sorted(path.name for path in Path("unbroken").iterdir())
     assert names == sorted(f"{name}{end}" for name in SCOPES for end in (".json", ".tsv"))
-    assert all(len(certificate_rows.read_rows(path)) == IMAGES for path in Path("unbroken").glob("*.tsv"))
+    assert all(
+        len(certificate_rows.read_rows(path)) == IMAGES for path in Path("unbroken").glob("*.tsv")
+    )
     assert len(set(table("unbroken").values())) > len(SCOPES) / 2  # the classifiers differ
 
 
@@ -122,11 +140,15 @@ def check_each_alone(models, together_in, settings):
         out = Path("alone", f"{name}.tsv")
         certify_folder(model, Path("data"), settings, ON_CPU, out=out)
         assert (together_in / f"{name}.tsv").read_bytes() == out.read_bytes(), name
-        alone, of_pool = (files.read_json(folder / f"{name}.json") for folder in (Path("alone"), together_in))
+        alone, of_pool = (
+            files.read_json(folder / f"{name}.json") for folder in (Path("alone"), together_in)
+        )
         assert alone.pop("code") != of_pool.pop("code")
         members = of_pool.pop("members", [])
         for member in members:
-            sidecar = files.read_json(together_in / f"{model_name(member['method'], member['seed'])}.json")
+            sidecar = files.read_json(
+                together_in / f"{model_name(member['method'], member['seed'])}.json"
+            )
             assert member["classifier"] == sidecar["classifier"]
         assert bool(members) == (name in FILES)
         assert of_pool == alone
@@ -136,7 +158,11 @@ def check_each_alone(models, together_in, settings):
 def test_rows_and_sidecars_are_those_of_each_classifier_certified_alone(shortcut):
     together_in = pool(shortcut=shortcut) if shortcut else Path("unbroken")
     check_each_alone(MEMBERS | FILES, together_in, replace(CERTIFICATION, shortcut=shortcut))
-    modes = {mode for name in SCOPES for mode in certificate_rows.read_rows(together_in / f"{name}.tsv")["mode"]}
+    modes = {
+        mode
+        for name in SCOPES
+        for mode in certificate_rows.read_rows(together_in / f"{name}.tsv")["mode"]
+    }
     assert modes == ({"certify", "shortcut"} if shortcut else {"certify"})
 
 
@@ -144,13 +170,17 @@ def test_in_int8_rows_and_sidecars_are_those_of_each_classifier_certified_alone(
     """Those of the networks that lie beside the members."""
     training = data.load_images(Path("data"), "train")
     for path in MEMBERS.values():
-        write_quantized(Path(path), quantize(checkpoint.load_model(Path(path))[0], training, SIGMA, 10))
+        write_quantized(
+            Path(path), quantize(checkpoint.load_model(Path(path))[0], training, SIGMA, 10)
+        )
     together_in = pool(engine="quantized")
     names = ("macer-1", f"{ALL}.average", CASCADE)
     models = {name: (MEMBERS | FILES)[name] for name in names}
     check_each_alone(models, together_in, replace(CERTIFICATION, engine="quantized"))
     for name in names:
-        sidecar, plain = (files.read_json(Path(folder, f"{name}.json")) for folder in (together_in, "unbroken"))
+        sidecar, plain = (
+            files.read_json(Path(folder, f"{name}.json")) for folder in (together_in, "unbroken")
+        )
         assert (sidecar["precision"], sidecar["classifier"]) == ("int8", plain["classifier"])
 
 
@@ -173,7 +203,8 @@ def test_a_subset_has_the_rows_of_the_whole():
         assert some[name].splitlines() == [head, *lines[::3]]
 
 
-# ------------------------------------------------------------------------------------------------- interruptions
+# -------------------------------------------------------------------------------------------------
+# interruptions
 
 
 def mortal(monkeypatch, images, forward=MemberLogits.forward):
@@ -189,12 +220,16 @@ def mortal(monkeypatch, images, forward=MemberLogits.forward):
 
 
 @pytest.mark.parametrize("images", [0, 6])
-def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(monkeypatch, images, capsys):
+def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(
+    monkeypatch, images, capsys
+):
     mortal(monkeypatch, images)
     with pytest.raises(RuntimeError, match="died"):
         pool()
     assert list(Path("rows").iterdir()) == list(Path("rows-times").iterdir()) == []
-    mortal(monkeypatch, IMAGES - images)  # has no more calls than the rest needs, and half an image's
+    mortal(
+        monkeypatch, IMAGES - images
+    )  # has no more calls than the rest needs, and half an image's
     capsys.readouterr()
     pool()
     assert table("rows") == table("unbroken")
@@ -214,7 +249,8 @@ def test_a_second_certification_does_nothing(monkeypatch, capsys):
     assert "are complete already; nothing to do" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------- wall times
+# -------------------------------------------------------------------------------------------------
+# wall times
 
 
 def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_number(monkeypatch):
@@ -223,11 +259,15 @@ def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_n
     Of a cascade the certificates of all images take 2 s.
     """
     clock = count(0, 2)
-    monkeypatch.setattr("rs.certification.certify_pool.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(
+        "rs.certification.certify_pool.time", SimpleNamespace(perf_counter=lambda: next(clock))
+    )
     pool(timed=50)
     alone = pd.read_csv("rows-times/alone.csv")
     assert tuple(alone) == ("classifier", "seconds", "sidecar")
-    assert alone["sidecar"].tolist() == [files.sha256(Path("rows", f"{name}.json")) for name in alone["classifier"]]
+    assert alone["sidecar"].tolist() == [
+        files.sha256(Path("rows", f"{name}.json")) for name in alone["classifier"]
+    ]
     assert sorted(alone["classifier"]) == sorted(SCOPES)
     seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
     assert seconds.pop(CASCADE) == 2 / IMAGES
@@ -257,8 +297,15 @@ def test_of_ensembles_that_differ_in_their_seeds_the_first_is_timed():
     solve("of-seeds", "seeds", batch=None)
     found = table(pool(ensembles="seeds", weights="of-seeds", timed=50))
     pairs = {f"macer-{one}-{other}" for one, other in ((0, 1), (0, 2), (1, 2))}
-    others = {f"{TURNED}.optimal", f"{TURNED}.vote", *(f"macer-{seed}" for seed in (0, 1, 2)), "gaussian-0"}
-    assert found.keys() == others | {f"{pair}.{key}" for pair in pairs for key in ("average", "mme")}
+    others = {
+        f"{TURNED}.optimal",
+        f"{TURNED}.vote",
+        *(f"macer-{seed}" for seed in (0, 1, 2)),
+        "gaussian-0",
+    }
+    assert found.keys() == others | {
+        f"{pair}.{key}" for pair in pairs for key in ("average", "mme")
+    }
     timed = pd.read_csv("rows-times/alone.csv")["classifier"]
     assert sorted(timed) == sorted(others | {"macer-0-1.average", "macer-0-1.mme"})
 
@@ -271,7 +318,8 @@ def test_rows_of_a_cascade_and_they_alone_have_the_evaluations_that_they_take():
     assert per_draw.nunique() > 1
 
 
-# ------------------------------------------------------------------------------------------------- what is refused
+# -------------------------------------------------------------------------------------------------
+# what is refused
 
 
 def test_without_members_the_folders_are_empty(capsys):
@@ -284,12 +332,22 @@ def test_without_members_the_folders_are_empty(capsys):
 def test_without_ensembles_the_further_members_are_certified():
     """The first seed of a method is certified by the stage certify."""
     make_ensembles("none", [])
-    assert table(pool(ensembles="none", weights="nowhere")) == {"macer-1": table("unbroken")["macer-1"]}
+    assert table(pool(ensembles="none", weights="nowhere")) == {
+        "macer-1": table("unbroken")["macer-1"]
+    }
 
 
 SPOILT = [
-    (lambda: save_member("macer", 1, gain=2.0), {}, "models/macer/1 must be the model ensembles/pool.json was made of"),
-    (lambda: write_tiny(Path("two")), {"folder": "two"}, "must be of classifiers of tiny (2 classes"),
+    (
+        lambda: save_member("macer", 1, gain=2.0),
+        {},
+        "models/macer/1 must be the model ensembles/pool.json was made of",
+    ),
+    (
+        lambda: write_tiny(Path("two")),
+        {"folder": "two"},
+        "must be of classifiers of tiny (2 classes",
+    ),
     (lambda: None, {"weights": "nowhere"}, "nowhere/"),
     (lambda: None, {"ensembles": "nowhere"}, "nowhere/pool.json"),
     (lambda: None, {"folder": "nowhere"}, "nowhere"),
@@ -321,6 +379,11 @@ def test_rows_of_other_draws_or_other_images_are_refused_and_left_alone():
 def test_the_command_takes_its_settings_from_the_parameters():
     """How many images are evaluated at once is not the parameters' business."""
     inputs = "--ensembles ensembles --weights weights --data data --params ensembles.yaml"
-    assert exit_code(main, *f"tiny {inputs} --out new --times new-times --device cpu --batch 100".split()) == 0
+    assert (
+        exit_code(
+            main, *f"tiny {inputs} --out new --times new-times --device cpu --batch 100".split()
+        )
+        == 0
+    )
     assert table("new") == table("unbroken")
     assert Path("new-times", "images.csv").is_file()

@@ -81,13 +81,22 @@ def by_chance(x):
 FAULTS = {
     "state": (nn.Sequential(Layer(counted), Nearest()), "from one call to the next"),
     "missing class": (Nearest(after=lambda logits: logits[:, 1:]), "must have 5 logits.*it has 4"),
-    "one class": (Nearest(after=lambda logits: logits * torch.tensor([1.0, 0, 0, 0, 0]) + 99), "than chance"),
+    "one class": (
+        Nearest(after=lambda logits: logits * torch.tensor([1.0, 0, 0, 0, 0]) + 99),
+        "than chance",
+    ),
     "255": (Nearest(lambda x: x / 255), "want pixels of 0 to 255"),
     "normalised": (Nearest(unnormalised), "want normalised pixels"),
     "minus one to one": (Nearest(lambda x: (x + 1) / 2), "want pixels of -1 to 1"),
-    "untrained": (Layer(lambda _, x: by_chance(x)), r"than chance: \d+ of 150 images are right.*train it"),
+    "untrained": (
+        Layer(lambda _, x: by_chance(x)),
+        r"than chance: \d+ of 150 images are right.*train it",
+    ),
     "BGR": (Nearest(lambda x: x.flip(1)), "BGR"),
-    "names": (Nearest(after=lambda logits: logits.roll(1, dims=1)), "than chance: .* name the classes in its order"),
+    "names": (
+        Nearest(after=lambda logits: logits.roll(1, dims=1)),
+        "than chance: .* name the classes in its order",
+    ),
     "clips": (Nearest(lambda x: x.clamp(0, 1)), "clips its images"),
     "noise": (Brittle(), "not to be trained with noise of 0.25"),
 }
@@ -104,7 +113,9 @@ def test_a_planted_fault_is_found(name):
 
 GOOD = {
     "nearest": Nearest(),
-    "normalises": nn.Sequential(Layer(lambda _, x: (x - CONSTANTS[0]) / CONSTANTS[1]), Nearest(unnormalised)),
+    "normalises": nn.Sequential(
+        Layer(lambda _, x: (x - CONSTANTS[0]) / CONSTANTS[1]), Nearest(unnormalised)
+    ),
     "from -1 to 1": nn.Sequential(Layer(lambda _, x: 2 * x - 1), Nearest(lambda x: (x + 1) / 2)),
     "float64": Nearest().double(),
     "dropout off": nn.Sequential(nn.Dropout2d(0.5), Nearest()),
@@ -137,7 +148,9 @@ def test_without_the_noise_nothing_is_tried_under_it():
 @pytest.mark.parametrize("model", [Nearest(), Layer(lambda _, x: by_chance(x))])
 def test_without_labels_it_is_said_what_was_not_looked_at(model):
     images = labelled()
-    (finding,) = examined(model, images=replace(images, labels=np.full_like(images.labels, UNLABELLED)))
+    (finding,) = examined(
+        model, images=replace(images, labels=np.full_like(images.labels, UNLABELLED))
+    )
     assert finding.level == "warning"
     assert "the images have no labels, so nothing was found out about its accuracy" in finding.text
 

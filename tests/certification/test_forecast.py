@@ -20,7 +20,9 @@ X = torch.zeros(SHAPE)
 
 
 class Ticking(Constant):
-    """A network that takes a second for every ``rate`` noisy images; its first batch takes a thousand times as long."""
+    """A network that takes a second for every ``rate`` noisy images; its first batch takes a
+    thousand times as long.
+    """
 
     def __init__(self, rate):
         super().__init__(0)
@@ -32,7 +34,9 @@ class Ticking(Constant):
         return super().forward(x)
 
 
-@pytest.mark.parametrize(("batch", "default", "timed"), [(200, 500, 200), (5000, 5000, 900), (600, 500, 500)])
+@pytest.mark.parametrize(
+    ("batch", "default", "timed"), [(200, 500, 200), (5000, 5000, 900), (600, 500, 500)]
+)
 def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batch(
     monkeypatch, capsys, batch, default, timed
 ):
@@ -41,17 +45,23 @@ def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batc
     monkeypatch.setattr(module, "default_batch", lambda x: default)
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: network.now))
     say_how_long(SmoothedClassifier(network, 2, 0.5, batch=batch), X, 700, SETTINGS.draws)
-    line = "700 images of 1,000 draws, 50.0 draws a second: about 3.9 h for all of them in one process"
+    line = (
+        "700 images of 1,000 draws, 50.0 draws a second: about 3.9 h for all of them in one process"
+    )
     assert (capsys.readouterr().err, network.sizes) == (f"{line}\n", [timed, timed])
 
 
 def test_a_long_selection_is_timed_in_batches_of_its_own_size(monkeypatch, capsys):
-    """Where n is small, a batch of n draws would have a lower rate than the batches of the selection."""
+    """Where n is small, a batch of n draws would have a lower rate than the batches of the
+    selection.
+    """
     network = Ticking(50)
     monkeypatch.setattr(module, "default_batch", lambda x: 500)
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: network.now))
     say_how_long(SmoothedClassifier(network, 2, 0.5), X, 7, Draws(n0=10**9, n=1))
-    assert capsys.readouterr().err.startswith("7 images of 1,000,000,001 draws, 50.0 draws a second: about ")
+    assert capsys.readouterr().err.startswith(
+        "7 images of 1,000,000,001 draws, 50.0 draws a second: about "
+    )
     assert network.sizes == [500, 500]
 
 
@@ -70,7 +80,9 @@ def certify(tiny_project, monkeypatch):
     def in_seconds(seconds):
         clock = count(0, seconds / 100)
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-        certify_folder("model", Path("data"), SETTINGS, SmoothingOptions(batch=100), Path("rows.tsv"))
+        certify_folder(
+            "model", Path("data"), SETTINGS, SmoothingOptions(batch=100), Path("rows.tsv")
+        )
 
     return in_seconds
 

@@ -25,7 +25,9 @@ from tests.support.networks import Branches, Measures, Twice, WithLogits, hooked
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(("architecture", "shape"), [("smallnet", SHAPE), ("resnet20", (3, 32, 32))])
+@pytest.mark.parametrize(
+    ("architecture", "shape"), [("smallnet", SHAPE), ("resnet20", (3, 32, 32))]
+)
 def test_folding_is_exact_in_float64_but_for_rounding(architecture, shape):
     channels = shape[0]
     network = architectures.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0)
@@ -34,7 +36,10 @@ def test_folding_is_exact_in_float64_but_for_rounding(architecture, shape):
     folded = fold(model, torch.float64, shape)
     assert not [module for module in folded.modules() if isinstance(module, nn.BatchNorm2d)]
     expected = model(x)
-    assert folded.network(folded.normalize(x)).sub(expected).abs().max() <= 1e-12 * expected.abs().max()
+    assert (
+        folded.network(folded.normalize(x)).sub(expected).abs().max()
+        <= 1e-12 * expected.abs().max()
+    )
 
 
 def test_folding_leaves_the_model_as_it_was():
@@ -67,7 +72,9 @@ class InHalf(nn.Module):
 
 
 def close_call():
-    """A network whose features are all 1 and whose logits are 1 and 1 + 2^-12, which in bfloat16 is 1 as well."""
+    """A network whose features are all 1 and whose logits are 1 and 1 + 2^-12, which in bfloat16 is
+    1 as well.
+    """
     model = smallnet().eval()
     with torch.no_grad():
         for module in model.network.features:
@@ -81,7 +88,9 @@ def close_call():
     return model
 
 
-@pytest.mark.parametrize("engine", ["plain", "folded", pytest.param("compiled", marks=pytest.mark.trust_only)])
+@pytest.mark.parametrize(
+    "engine", ["plain", "folded", pytest.param("compiled", marks=pytest.mark.trust_only)]
+)
 def test_logits_that_only_bfloat16_cannot_tell_apart_are_told_apart(engine):
     made = optimize_for_inference(close_call(), engine, "bfloat16", SHAPE, CPU)
     classifier = SmoothedClassifier(made.module, 2, 0.5, precision=made.precision, batch=made.batch)
@@ -98,7 +107,9 @@ def test_a_network_that_cannot_be_folded_keeps_its_batch_norms_and_its_function(
     folded = fold(model, torch.float32, SHAPE)
     assert capsys.readouterr().err.startswith("warning: this network keeps its batch norms (")
     assert [module for module in folded.modules() if isinstance(module, nn.BatchNorm2d)]
-    torch.testing.assert_close(folded(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        folded(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_a_network_whose_logits_are_all_zero_is_folded(capsys):
@@ -110,7 +121,9 @@ def test_a_network_whose_logits_are_all_zero_is_folded(capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("folding", [partial(fold, dtype=torch.float32), frozen], ids=["certification", "attacks"])
+@pytest.mark.parametrize(
+    "folding", [partial(fold, dtype=torch.float32), frozen], ids=["certification", "attacks"]
+)
 def test_batch_norms_behind_the_normalisation_of_torchvision_are_folded(folding, capsys):
     module = nn.Sequential(Normalize([0.3], [0.2]), lived_in(smallnet(), SHAPE).network).eval()
     folded = folding(module, shape=SHAPE)
@@ -137,7 +150,9 @@ def test_batches_of_every_size_are_filled_up_or_cut(count):
 
 
 def test_members_of_an_ensemble_are_optimized_one_by_one_and_its_rule_stays():
-    ensemble = Ensemble([lived_in(smallnet(seed), SHAPE) for seed in (0, 1)], SoftmaxAverage([0.3, 0.7])).eval()
+    ensemble = Ensemble(
+        [lived_in(smallnet(seed), SHAPE) for seed in (0, 1)], SoftmaxAverage([0.3, 0.7])
+    ).eval()
     made = optimize_for_inference(ensemble, "folded", "float32", SHAPE, CPU)
     x = images(5, SHAPE)
     assert (made.engine, made.precision, made.module.rule) == ("folded", "float32", ensemble.rule)
@@ -147,7 +162,12 @@ def test_members_of_an_ensemble_are_optimized_one_by_one_and_its_rule_stays():
 
 def test_a_plain_engine_changes_nothing():
     model = smallnet()
-    assert optimize_for_inference(model, "plain", "bfloat16", SHAPE, CPU, 300) == (model, "bfloat16", 300, "plain")
+    assert optimize_for_inference(model, "plain", "bfloat16", SHAPE, CPU, 300) == (
+        model,
+        "bfloat16",
+        300,
+        "plain",
+    )
 
 
 @pytest.mark.parametrize("engine", ["folded", "compiled", "quantized"])
@@ -157,7 +177,9 @@ def test_a_plain_function_runs_plain_alone(engine, together):
     network = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(16, 2)).train()
     function = as_module(lambda x: network(x))
     classifier = Ensemble([smallnet(), function], SoftmaxAverage()) if together else function
-    with pytest.raises(InputError, match=f"engine must be plain for a plain function, .* got {engine}"):
+    with pytest.raises(
+        InputError, match=f"engine must be plain for a plain function, .* got {engine}"
+    ):
         optimize_for_inference(classifier, engine, "float32", SHAPE, CPU)
 
 
@@ -166,22 +188,32 @@ def test_what_runs_is_one_function_too_where_a_copy_calls_what_was_not_copied(en
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(16, 2)).train()
     caller = nn.Identity()
     caller.network, caller.forward = model, lambda x: model(x)
-    check_deterministic(caller, noisy_pair(SHAPE, CPU))  # the network is one of its modules, so it is in eval mode
-    with pytest.raises(InputError, match="must be one function of each image, but its logits differ from one call"):
+    check_deterministic(
+        caller, noisy_pair(SHAPE, CPU)
+    )  # the network is one of its modules, so it is in eval mode
+    with pytest.raises(
+        InputError, match="must be one function of each image, but its logits differ from one call"
+    ):
         optimize_for_inference(caller, engine, "float32", SHAPE, CPU)
 
 
 @pytest.mark.parametrize("engine", ["folded", "compiled"])
-def test_a_network_with_a_precision_of_its_own_is_refused_by_the_engine_that_would_change_it(engine):
+def test_a_network_with_a_precision_of_its_own_is_refused_by_the_engine_that_would_change_it(
+    engine,
+):
     half = InHalf()
     check_deterministic(half, noisy_pair(SHAPE, CPU))
-    with pytest.raises(InputError, match=f"with engine {engine} the classifier must take .*; or take engine plain"):
+    with pytest.raises(
+        InputError, match=f"with engine {engine} the classifier must take .*; or take engine plain"
+    ):
         optimize_for_inference(half, engine, "float32", SHAPE, CPU)
 
 
 @pytest.mark.parametrize(("engine", "precision"), [("turbo", "float32"), ("folded", "float8")])
 def test_an_unknown_engine_or_precision_is_refused_by_its_name(engine, precision):
-    with pytest.raises(InputError, match=r"(engine|precision) must be one of .*; got '(turbo|float8)'"):
+    with pytest.raises(
+        InputError, match=r"(engine|precision) must be one of .*; got '(turbo|float8)'"
+    ):
         optimize_for_inference(smallnet(), engine, precision, SHAPE, CPU)
 
 
@@ -193,8 +225,13 @@ def test_without_a_compiler_the_network_is_folded_and_a_warning_says_so(monkeypa
     model = lived_in(smallnet(), SHAPE).eval()
     made = optimize_for_inference(model, "compiled", "float32", SHAPE, CPU)
     assert (made.engine, made.batch) == ("folded", BLOCK)
-    assert capsys.readouterr().err == "warning: this network is not compiled (RuntimeError: no C++ compiler found)\n"
-    torch.testing.assert_close(made.module(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
+    assert (
+        capsys.readouterr().err
+        == "warning: this network is not compiled (RuntimeError: no C++ compiler found)\n"
+    )
+    torch.testing.assert_close(
+        made.module(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6
+    )
 
 
 def linear():
@@ -205,11 +242,17 @@ def linear():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "count"),
-    [(linear, 9), pytest.param(lambda: WithLogits(lived_in(smallnet(), SHAPE)), 1, marks=pytest.mark.trust_only)],
+    [
+        (linear, 9),
+        pytest.param(
+            lambda: WithLogits(lived_in(smallnet(), SHAPE)), 1, marks=pytest.mark.trust_only
+        ),
+    ],
     ids=["linear", "smallnet"],
 )
 def test_compiled_networks_vote_as_the_plain_ones_do_and_each_is_compiled_once(make, count):
-    """All 600 votes on three images, in float32: rounding alone could part them, on draws between two classes.
+    """All 600 votes on three images, in float32: rounding alone could part them, on draws between
+    two classes.
 
     Dynamo compiles 8 networks by default.
     """
@@ -224,7 +267,9 @@ def test_compiled_networks_vote_as_the_plain_ones_do_and_each_is_compiled_once(m
         for index, x in enumerate(images(3, SHAPE)):
             counts = [one.certify(x, 50, 150, 0.01, index=index).counts for one in (fast, plain)]
             assert abs(counts[0] - counts[1]).sum() <= 2
-    assert torch._dynamo.utils.counters["frames"]["ok"] - before >= count  # none is compiled again, as said above
+    assert (
+        torch._dynamo.utils.counters["frames"]["ok"] - before >= count
+    )  # none is compiled again, as said above
 
 
 @pytest.mark.parametrize(
@@ -237,7 +282,9 @@ def test_compiled_networks_vote_as_the_plain_ones_do_and_each_is_compiled_once(m
         ("cuda", "float32", torch.contiguous_format),
     ],
 )
-def test_weights_and_images_are_in_the_order_of_the_device_and_the_precision(monkeypatch, device, precision, order):
+def test_weights_and_images_are_in_the_order_of_the_device_and_the_precision(
+    monkeypatch, device, precision, order
+):
     monkeypatch.setattr(inference, "layout", lambda _, given: layout(torch.device(device), given))
     shape = (3, 32, 32)
     model = architectures.build("resnet8", shape, 5, [0.5] * 3, [0.25] * 3, 0).eval()
@@ -249,6 +296,8 @@ def test_weights_and_images_are_in_the_order_of_the_device_and_the_precision(mon
     folded(images(4, shape))
     for values in (seen[0], first.weight):
         orders = [
-            one for one in (torch.channels_last, torch.contiguous_format) if values.is_contiguous(memory_format=one)
+            one
+            for one in (torch.channels_last, torch.contiguous_format)
+            if values.is_contiguous(memory_format=one)
         ]
         assert orders == [order]

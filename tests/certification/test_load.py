@@ -73,7 +73,8 @@ def own(tmp_path, monkeypatch):
     return name
 
 
-# ------------------------------------------------------------------------------------------ what is loaded
+# ------------------------------------------------------------------------------------------ what is
+# loaded
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -81,7 +82,12 @@ def test_a_model_folder_is_the_model_in_it(meta, known):
     loaded = load(FOLDER, meta if known else None)
     assert model_fingerprint(loaded.module) == model_fingerprint(network(FOLDER))
     assert not any(module.training for module in loaded.module.modules())
-    assert (loaded.name, loaded.dataset, loaded.sigma, loaded.scope) == (FOLDER, "tiny", 0.25, "model")
+    assert (loaded.name, loaded.dataset, loaded.sigma, loaded.scope) == (
+        FOLDER,
+        "tiny",
+        0.25,
+        "model",
+    )
     assert (loaded.classes, loaded.shape) == (CLASSES, SHAPE)
 
 
@@ -93,7 +99,9 @@ def test_the_file_of_an_ensemble_is_a_classifier_of_the_scope_of_its_weights(met
     assert (loaded.classes, loaded.shape, loaded.scope) == (CLASSES, SHAPE, MADE[named][0]["scope"])
 
 
-def test_a_users_function_has_the_classes_and_the_shape_of_the_data_set_and_no_noise_level(meta, own):
+def test_a_users_function_has_the_classes_and_the_shape_of_the_data_set_and_no_noise_level(
+    meta, own
+):
     loaded = load(f"{own}:make", meta)
     assert loaded.module(torch.rand(3, *SHAPE)).shape == (3, 2)
     assert (loaded.classes, loaded.shape) == (CLASSES, SHAPE)
@@ -107,16 +115,26 @@ def test_a_folder_is_a_folder_whatever_its_name(meta, name):
     assert (loaded.sigma, loaded.scope, loaded.sources) == (0.25, "model", None)
 
 
-# ------------------------------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------------------------------ what is
+# refused
 
 
 @pytest.mark.parametrize("name", [FOLDER, "ensemble.json"])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"classes": ("right", "left")}, r"must be a classifier of tiny \(2 classes, .*\), but it is one of tiny"),
-        ({"classes": (*CLASSES, "up")}, r"must be a classifier of tiny \(3 classes, .* one of tiny \(2 classes"),
-        ({"shape": (1, 4, 3)}, r"shape \[1, 4, 3\]\), but it is one of tiny \(2 classes, shape \[1, 4, 4\]\)"),
+        (
+            {"classes": ("right", "left")},
+            r"must be a classifier of tiny \(2 classes, .*\), but it is one of tiny",
+        ),
+        (
+            {"classes": (*CLASSES, "up")},
+            r"must be a classifier of tiny \(3 classes, .* one of tiny \(2 classes",
+        ),
+        (
+            {"shape": (1, 4, 3)},
+            r"shape \[1, 4, 3\]\), but it is one of tiny \(2 classes, shape \[1, 4, 4\]\)",
+        ),
     ],
 )
 def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
@@ -151,12 +169,15 @@ def test_a_model_that_is_none_is_refused(meta, own, spec, message):
 
 
 def test_a_mistake_inside_the_users_function_is_kept_as_the_cause(meta, own):
-    with pytest.raises(InputError, match=r"it raised AttributeError: .*weights.*--debug shows where") as one:
+    with pytest.raises(
+        InputError, match=r"it raised AttributeError: .*weights.*--debug shows where"
+    ) as one:
         load(f"{own}:broken", meta)
     assert isinstance(one.value.__cause__, AttributeError)
 
 
-# ------------------------------------------------------------------------------------------ smoothed
+# ------------------------------------------------------------------------------------------
+# smoothed
 
 
 def test_it_is_smoothed_where_and_as_it_is_asked_to_be():
@@ -170,17 +191,23 @@ def test_it_is_smoothed_where_and_as_it_is_asked_to_be():
 def test_a_model_without_weights_is_refused_by_its_name_too(own):
     with Path(f"{own}.py").open("a") as file:
         file.write("\ndef empty():\n    return nn.Linear(16, 2, device='meta')\n")
-    with pytest.raises(InputError, match="but weight is on the device meta, which holds no numbers; load them, or"):
+    with pytest.raises(
+        InputError, match="but weight is on the device meta, which holds no numbers; load them, or"
+    ):
         rs.load(f"{own}:empty")
 
 
-# ------------------------------------------------------------------------------------------ for programs
+# ------------------------------------------------------------------------------------------ for
+# programs
 
 
 @pytest.mark.parametrize("given", [str, Path])
 def test_a_path_is_smoothed_in_one_line_with_the_noise_of_its_training(given):
     """The classes are known, and the certificate is that of the network."""
-    x, smoothed = torch.rand(SHAPE, generator=torch.Generator().manual_seed(0)), rs.load(given(FOLDER)).smooth()
+    x, smoothed = (
+        torch.rand(SHAPE, generator=torch.Generator().manual_seed(0)),
+        rs.load(given(FOLDER)).smooth(),
+    )
     assert (smoothed.sigma, smoothed.num_classes) == (0.25, len(CLASSES))
     expected = SmoothedClassifier(network(FOLDER), 2, 0.25).certify(x, 100, 1000, 0.001)
     assert smoothed.certify(x).to_dict() == expected.to_dict()
@@ -208,16 +235,25 @@ def test_a_model_that_is_an_object_is_itself():
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: rs.load(nn.Flatten()).smooth(), "but Flatten does not say it; in Python give sigma, .* --sigma"),
+        (
+            lambda: rs.load(nn.Flatten()).smooth(),
+            "but Flatten does not say it; in Python give sigma, .* --sigma",
+        ),
         (lambda: rs.load(nn.Flatten()).smooth("0.5"), "sigma must be a positive number, got '0.5'"),
         (
             lambda: rs.load(len).smooth(1.0, device="cpu"),
             "device must be left out for a plain function, .* got cpu; give the nn.Module",
         ),
-        (lambda: rs.load(nn.Flatten()).smooth(1.0, engine="folded"), "engine must be plain .*, got 'folded'"),
+        (
+            lambda: rs.load(nn.Flatten()).smooth(1.0, engine="folded"),
+            "engine must be plain .*, got 'folded'",
+        ),
         (lambda: rs.load(nn.Flatten), r"got the class Flatten; create one: Flatten\(...\)"),
         (lambda: rs.load(3), "must be an nn.Module or a function of images, got int"),
-        (lambda: SmoothedClassifier(rs.load(FOLDER), sigma=0.5), r"got Classifier; .*rs\.load\(path\)\.smooth\(\)"),
+        (
+            lambda: SmoothedClassifier(rs.load(FOLDER), sigma=0.5),
+            r"got Classifier; .*rs\.load\(path\)\.smooth\(\)",
+        ),
     ],
 )
 def test_what_cannot_be_loaded_or_smoothed_is_refused(ask, message):
@@ -225,8 +261,12 @@ def test_what_cannot_be_loaded_or_smoothed_is_refused(ask, message):
         ask()
 
 
-def test_the_sources_of_a_users_model_are_the_files_of_its_function_and_of_what_it_imports(meta, own):
-    """In the order of the names of the modules; the function's is the first, as a prefix of the other."""
+def test_the_sources_of_a_users_model_are_the_files_of_its_function_and_of_what_it_imports(
+    meta, own
+):
+    """In the order of the names of the modules; the function's is the first, as a prefix of the
+    other.
+    """
     files = [Path(f"{name}.py").read_bytes() for name in (own, f"{own}_parts")]
     assert load(f"{own}:make", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
     assert load(f"{own}:plain", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()

@@ -55,14 +55,19 @@ def test_weights_of_images_are_part_of_what_their_rows_are_of():
 
 def test_an_image_without_weights_is_named():
     (WEIGHTS / f"{PER_IMAGE}.tsv").write_text(TSV)
-    with pytest.raises(InputError, match=r"0-1\.label\.tsv must have weights for image 4; .*python -m stages\.weights"):
+    with pytest.raises(
+        InputError,
+        match=r"0-1\.label\.tsv must have weights for image 4; .*python -m stages\.weights",
+    ):
         models_and_entries([3, 4])
 
 
 @pytest.mark.parametrize("name", [f"{OPTIMAL}.json", f"{PER_IMAGE}.tsv"])
 def test_weights_that_are_not_solved_are_named(name):
     (WEIGHTS / name).unlink()
-    with pytest.raises(InputError, match=rf"{re.escape(name)} must be a file, but there is none; correct its name"):
+    with pytest.raises(
+        InputError, match=rf"{re.escape(name)} must be a file, but there is none; correct its name"
+    ):
         models_and_entries()
 
 
@@ -77,9 +82,14 @@ def turned(spec):
     [
         lambda spec: replace(spec, fitted=None),  # as before its weights are solved
         turned,
-        lambda spec: replace(spec, members=[replace(spec.members[0], classifier="0" * 64), spec.members[1]]),
         lambda spec: replace(
-            spec, declaration=replace(spec.declaration, combination=Combination(**COMBINATIONS["turned"]))
+            spec, members=[replace(spec.members[0], classifier="0" * 64), spec.members[1]]
+        ),
+        lambda spec: replace(
+            spec,
+            declaration=replace(
+                spec.declaration, combination=Combination(**COMBINATIONS["turned"])
+            ),
         ),
         lambda spec: replace(spec, declaration=replace(spec.declaration, name="another")),
     ],
@@ -87,7 +97,9 @@ def turned(spec):
 def test_weights_of_another_ensemble_are_refused(change):
     path = WEIGHTS / f"{OPTIMAL}.json"
     change(read(path)).write(path)
-    message = r"optimal\.json must be the ensemble macer 0-1 as it is now, with weights that are solved"
+    message = (
+        r"optimal\.json must be the ensemble macer 0-1 as it is now, with weights that are solved"
+    )
     with pytest.raises(InputError, match=message):
         models_and_entries()
 

@@ -1,4 +1,6 @@
-"""Images of the user's own: ``rs.certification.predict``, and the command predict as a person runs it."""
+"""Images of the user's own: ``rs.certification.predict``, and the command predict as a person runs
+it.
+"""
 
 import io
 import json
@@ -47,9 +49,15 @@ def words(files, model, **options):
 
 
 def command(capfd, *arguments):
-    """Run the command in this process: exit code, and the lines on stdout and on stderr, except the next command."""
+    """Run the command in this process: exit code, and the lines on stdout and on stderr, except the
+    next command.
+    """
     code, out, err = ended(capfd, predict, *arguments)
-    return code, out.splitlines(), [line for line in err.splitlines() if not line.startswith("next: ")]
+    return (
+        code,
+        out.splitlines(),
+        [line for line in err.splitlines() if not line.startswith("next: ")],
+    )
 
 
 def asked(capfd, *arguments):
@@ -79,7 +87,10 @@ def test_a_name_that_is_no_text_is_printed_in_escapes(tmp_path, monkeypatch):
     with pytest.raises(SystemExit) as end:
         run(predict, arguments=words([str(odd)], LINEAR, sigma=0.1))
     said = strict.buffer.getvalue().decode()
-    assert (end.value.code, said.startswith(name.replace("a.png", "\\udcff.png: class 1"))) == (0, True)
+    assert (end.value.code, said.startswith(name.replace("a.png", "\\udcff.png: class 1"))) == (
+        0,
+        True,
+    )
 
 
 def test_no_name_forges_a_line(capfd, tmp_path):
@@ -109,8 +120,12 @@ def direct(module, sigma, pixels, n0, n, alpha, seed):
     return [classifier.certify(x, n0, n, alpha, seed=seed, index=i) for i, x in enumerate(inputs)]
 
 
-@pytest.mark.parametrize("options", [{}, {"n0": 20, "n": 250, "alpha": 0.01, "seed": 3, "sigma": 0.5}])
-def test_json_says_what_the_smoothed_classifier_says_of_each_image(capfd, model, tiny_files, options):
+@pytest.mark.parametrize(
+    "options", [{}, {"n0": 20, "n": 250, "alpha": 0.01, "seed": 3, "sigma": 0.5}]
+)
+def test_json_says_what_the_smoothed_classifier_says_of_each_image(
+    capfd, model, tiny_files, options
+):
     lines = asked(capfd, *words(tiny_files, model, **options), "--json")
     numbers = {"n0": 100, "n": 1000, "alpha": 0.001, "seed": 0, "sigma": 0.25, **options}
     expected = [
@@ -129,9 +144,13 @@ def test_json_says_what_the_smoothed_classifier_says_of_each_image(capfd, model,
             "precision": "float32",
             "engine": "plain",
         }
-        for file, made in zip(tiny_files, direct(smallnet(), pixels=arrays(3, 7)[0][:, 0], **numbers), strict=True)
+        for file, made in zip(
+            tiny_files, direct(smallnet(), pixels=arrays(3, 7)[0][:, 0], **numbers), strict=True
+        )
     ]
-    assert all(value["predict"] in (0, 1) for value in expected)  # abstentions have a test of their own
+    assert all(
+        value["predict"] in (0, 1) for value in expected
+    )  # abstentions have a test of their own
     assert [json.loads(line) for line in lines] == expected
 
 
@@ -142,7 +161,9 @@ def test_text_names_file_class_radius_and_confidence_of_each_image(capfd, tmp_pa
     pixels = np.zeros((4, 4, 4), np.uint8)
     pixels[:, 0, 0] = values
     made = direct(Linear(), 0.5, pixels, n0=100, n=1000, alpha=0.001, seed=0)
-    for file, name, line, one in zip(files, ["left", "left", "right", "right"], lines, made, strict=True):
+    for file, name, line, one in zip(
+        files, ["left", "left", "right", "right"], lines, made, strict=True
+    ):
         start, radius, p = line.split(", ")
         assert start == f"{file}: {name}"
         assert 0 <= one.radius - float(radius.removeprefix("radius ")) < 1e-4
@@ -170,26 +191,40 @@ def test_a_long_prediction_says_beforehand_how_long_it_takes(capfd, monkeypatch,
     assert line.startswith(f"{len(tiny_files)} images of 1,100 draws, ")
 
 
-def test_without_a_seed_every_run_draws_noise_of_its_own_and_says_how_to_repeat_it(capfd, tmp_path, tiny):
+def test_without_a_seed_every_run_draws_noise_of_its_own_and_says_how_to_repeat_it(
+    capfd, tmp_path, tiny
+):
     file = first_pixel(tmp_path / "a.png", 150)
     fixed = words([file, file], LINEAR, data=tiny, sigma=1)
-    fresh = [word for at, word in enumerate(fixed) if "--seed" not in fixed[max(0, at - 1) : at + 1]]
+    fresh = [
+        word for at, word in enumerate(fixed) if "--seed" not in fixed[max(0, at - 1) : at + 1]
+    ]
     runs = [[json.loads(line) for line in asked(capfd, *fresh, "--json")] for _ in range(2)]
     seeds = [{made["seed"] for made in run} for run in runs]
     assert [len(one) for one in seeds] == [1, 1]
     assert seeds[0] != seeds[1]  # but for one time in 2^32
     assert all(0 <= made["seed"] < 2**32 for run in runs for made in run)
-    again = asked(capfd, *words([file, file], LINEAR, data=tiny, sigma=1, seed=seeds[0].pop()), "--json")
+    again = asked(
+        capfd, *words([file, file], LINEAR, data=tiny, sigma=1, seed=seeds[0].pop()), "--json"
+    )
     assert [json.loads(line) for line in again] == runs[0]
     code, out, (said,) = command(capfd, *fresh)
-    seed = re.fullmatch(r"seed (\d+) \(from the operating system; --seed \1 repeats this run\)", said)[1]
-    assert (code, out) == (0, asked(capfd, *words([file, file], LINEAR, data=tiny, sigma=1, seed=seed)))
+    seed = re.fullmatch(
+        r"seed (\d+) \(from the operating system; --seed \1 repeats this run\)", said
+    )[1]
+    assert (code, out) == (
+        0,
+        asked(capfd, *words([file, file], LINEAR, data=tiny, sigma=1, seed=seed)),
+    )
 
 
 def test_the_channels_of_a_picture_are_red_green_and_blue(capfd, tmp_path):
     """The classifier looks at the first of them."""
     colours = {"red": (255, 0, 0), "blue": (0, 0, 255)}
-    files = [picture(tmp_path / f"{name}.png", np.full((4, 4, 3), pixel, np.uint8)) for name, pixel in colours.items()]
+    files = [
+        picture(tmp_path / f"{name}.png", np.full((4, 4, 3), pixel, np.uint8))
+        for name, pixel in colours.items()
+    ]
     lines = asked(capfd, *words(files, LINEAR, sigma=0.1))
     assert [line.split(": ")[1].split(",")[0] for line in lines] == ["class 1", "class 0"]
 
@@ -199,7 +234,11 @@ def test_the_channels_of_a_picture_are_red_green_and_blue(capfd, tmp_path):
     [
         ((5, 4), np.uint8, ("must be 8-bit grey of 4x4", "got 8-bit grey of 5x4", "; resize it")),
         ((4, 5), np.uint8, ("got 8-bit grey of 4x5", "; resize it")),
-        ((4, 4, 3), np.uint8, ("must be 8-bit grey of 4x4", "got 8-bit RGB of 4x4", "; convert it")),
+        (
+            (4, 4, 3),
+            np.uint8,
+            ("must be 8-bit grey of 4x4", "got 8-bit RGB of 4x4", "; convert it"),
+        ),
         ((2, 2, 3), np.uint8, ("got 8-bit RGB of 2x2", "; convert and resize it")),
         ((4, 4, 4), np.uint8, ("must be an 8-bit grey or RGB image, got mode RGBA; convert it",)),
         ((4, 4), np.uint16, ("got mode I;16",)),
@@ -216,8 +255,12 @@ def test_an_image_unlike_the_models_is_passed_over_and_named_in_the_end(
     assert all(word in line for word in words_of_it)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no image", "half"], ids=["missing", "empty", "text", "half"])
-def test_a_file_that_cannot_be_read_is_passed_over_and_named_in_the_end(capfd, tmp_path, tiny, content):
+@pytest.mark.parametrize(
+    "content", [None, b"", b"no image", "half"], ids=["missing", "empty", "text", "half"]
+)
+def test_a_file_that_cannot_be_read_is_passed_over_and_named_in_the_end(
+    capfd, tmp_path, tiny, content
+):
     good, bad = first_pixel(tmp_path / "good.png", 255), tmp_path / "bad.png"
     if content is not None:
         whole = (tmp_path / "good.png").read_bytes()
@@ -231,14 +274,24 @@ def test_a_file_that_cannot_be_read_is_passed_over_and_named_in_the_end(capfd, t
 def test_a_converted_image_gets_the_radius_of_what_it_was_converted_to(capfd, tmp_path, tiny):
     pixels = np.random.default_rng(0).integers(0, 256, (9, 12, 4), dtype=np.uint8)
     photo = picture(tmp_path / "photo.png", pixels)
-    grey = Image.fromarray(pixels).convert("L").resize((8, 6), Image.Resampling.BILINEAR).crop((2, 1, 6, 5))
+    grey = (
+        Image.fromarray(pixels)
+        .convert("L")
+        .resize((8, 6), Image.Resampling.BILINEAR)
+        .crop((2, 1, 6, 5))
+    )
     grey.save(tmp_path / "grey.png")
     options = {"data": tiny, "sigma": 1, "resize": 6, "crop": 4}
     (line,) = asked(capfd, *words([photo], LINEAR, **options), "--convert", "--json")
     (plain,) = asked(capfd, *words([tmp_path / "grey.png"], LINEAR, data=tiny, sigma=1), "--json")
     conversion = "shorter side 6, central 4x4, converted"
     notes = ["converted from RGBA to L", "alpha dropped"]
-    assert json.loads(line) == {**json.loads(plain), "file": photo, "conversion": conversion, "notes": notes}
+    assert json.loads(line) == {
+        **json.loads(plain),
+        "file": photo,
+        "conversion": conversion,
+        "notes": notes,
+    }
     (text,) = asked(capfd, *words([photo], LINEAR, **options), "--convert")
     assert text.endswith(f"; of the image after conversion: {conversion}; {'; '.join(notes)}")
 
@@ -250,16 +303,23 @@ def test_a_converted_image_gets_the_radius_of_what_it_was_converted_to(capfd, tm
         ("turned.jpg", {"exif": 6}, ["EXIF orientation ignored"]),
         ("upright.jpg", {"exif": 1}, []),
         ("clear.png", {"transparency": 0}, ["alpha dropped"]),
-        *((f"frames.{end}", {"save_all": True}, ["first of several frames"]) for end in ("png", "tif")),
+        *(
+            (f"frames.{end}", {"save_all": True}, ["first of several frames"])
+            for end in ("png", "tif")
+        ),
     ],
 )
-def test_an_answer_says_what_of_a_picture_its_pixels_do_not_have(capfd, tmp_path, name, options, notes):
+def test_an_answer_says_what_of_a_picture_its_pixels_do_not_have(
+    capfd, tmp_path, name, options, notes
+):
     first, second = (Image.fromarray(np.full(SHAPE[1:], value, np.uint8)) for value in (255, 0))
     if "exif" in options:
         exif = Image.Exif()
         exif[0x0112] = options["exif"]
         options = {"exif": exif}
-    first.save(tmp_path / name, **options, **({"append_images": [second]} if "save_all" in options else {}))
+    first.save(
+        tmp_path / name, **options, **({"append_images": [second]} if "save_all" in options else {})
+    )
     arguments = words([tmp_path / name], LINEAR, sigma=0.1)
     (text,), (line,) = asked(capfd, *arguments), asked(capfd, *arguments, "--json")
     assert json.loads(line).get("notes", []) == text.split("; ")[1:] == notes
@@ -267,14 +327,19 @@ def test_an_answer_says_what_of_a_picture_its_pixels_do_not_have(capfd, tmp_path
 
 
 def test_damaged_exif_turns_no_picture(capfd, tmp_path):
-    Image.fromarray(np.zeros(SHAPE[1:], np.uint8)).save(tmp_path / "a.jpg", exif=b"Exif\0\0no such thing")
+    Image.fromarray(np.zeros(SHAPE[1:], np.uint8)).save(
+        tmp_path / "a.jpg", exif=b"Exif\0\0no such thing"
+    )
     (text,) = asked(capfd, *words([tmp_path / "a.jpg"], LINEAR, sigma=0.1))
     assert ";" not in text
 
 
 def test_a_crop_must_fit_into_the_image(capfd, model, tiny_files):
     line = refused(capfd, *words(tiny_files, model, crop=5))
-    assert f"{tiny_files[0]} must be at least as large as --crop 5, got 4 x 4; give a smaller --crop" in line
+    assert (
+        f"{tiny_files[0]} must be at least as large as --crop 5, got 4 x 4; give a smaller --crop"
+        in line
+    )
     assert "replace or remove it" not in line
 
 
@@ -299,17 +364,26 @@ def test_a_mistake_is_one_line(capfd, model, tiny_files, options, word):
 
 def test_a_model_that_sees_its_batch_is_refused(capfd, tiny, tiny_files):
     line = refused(capfd, *words(tiny_files, f"{__name__}:SeesItsBatch", data=tiny, sigma=1))
-    assert "one function of each image, but its logits differ between a batch of 100 and its images alone" in line
+    assert (
+        "one function of each image, but its logits differ between a batch of 100 and its images "
+        "alone" in line
+    )
 
 
-def test_a_model_of_the_users_own_takes_the_shape_of_the_files_and_the_names_of_a_list(capfd, tmp_path):
+def test_a_model_of_the_users_own_takes_the_shape_of_the_files_and_the_names_of_a_list(
+    capfd, tmp_path
+):
     files = [first_pixel(tmp_path / f"{value}.png", value) for value in (0, 255)]
     (tmp_path / "names.txt").write_text("left\nright\n")
     numbered = asked(capfd, *words(files, LINEAR, sigma=0.1))
     named = asked(capfd, *words(files, LINEAR, sigma=0.1, classes=tmp_path / "names.txt"))
     assert [line.split(": ")[1].split(",")[0] for line in numbered] == ["class 0", "class 1"]
-    assert named == [line.replace("class 0", "left").replace("class 1", "right") for line in numbered]
-    objects = [json.loads(line) for line in asked(capfd, *words(files, LINEAR, sigma=0.1), "--json")]
+    assert named == [
+        line.replace("class 0", "left").replace("class 1", "right") for line in numbered
+    ]
+    objects = [
+        json.loads(line) for line in asked(capfd, *words(files, LINEAR, sigma=0.1), "--json")
+    ]
     assert [(one["predict"], one["class"]) for one in objects] == [(0, "0"), (1, "1")]
 
 
@@ -320,13 +394,21 @@ def test_a_list_of_other_classes_than_the_models_is_refused(capfd, tmp_path, mod
     assert f"; class 0 is right there, and {CLASSES[0]} of the model" in message
 
 
-def test_the_size_of_the_first_file_that_can_be_read_is_that_of_a_model_that_states_none(capfd, tmp_path):
+def test_the_size_of_the_first_file_that_can_be_read_is_that_of_a_model_that_states_none(
+    capfd, tmp_path
+):
     (tmp_path / "broken.png").write_text("no image")
     odd = picture(tmp_path / "0.png", np.zeros((9, 7), np.uint8))
-    files = [tmp_path / "broken.png", *(first_pixel(tmp_path / f"{value}.png", value) for value in (1, 255)), odd]
+    files = [
+        tmp_path / "broken.png",
+        *(first_pixel(tmp_path / f"{value}.png", value) for value in (1, 255)),
+        odd,
+    ]
     code, out, (line,) = command(capfd, *words(files, LINEAR, sigma=0.1))
     assert (code, len(out)) == (2, 2)
-    assert line.startswith(f"error: 2 of 4 images failed: {tmp_path / 'broken.png'} must be an image, but: ")
+    assert line.startswith(
+        f"error: 2 of 4 images failed: {tmp_path / 'broken.png'} must be an image, but: "
+    )
     assert f"{odd} must be 8-bit grey of 4x4" in line
 
 
@@ -343,7 +425,9 @@ def folder(tmp_path):
 def test_a_folder_gives_its_pictures_and_their_classes_and_a_bad_file_is_passed_over(capfd, folder):
     code, out, err = command(capfd, "--images", folder, *words([], LINEAR, sigma=0.1))
     assert (code, [line.split(": ")[1].split(",")[0] for line in out]) == (2, ["left", "right"])
-    assert [line.split(": ")[0] for line in out] == [str(folder / name / "a.png") for name in ("left", "right")]
+    assert [line.split(": ")[0] for line in out] == [
+        str(folder / name / "a.png") for name in ("left", "right")
+    ]
     assert err[0].startswith("classes in the order of the subfolders' names: 0 left, 1 right;")
     assert "1 of 3 images failed" in err[-1]
 
@@ -364,7 +448,10 @@ def test_a_list_of_classes_names_them_in_the_models_order(capfd, folder, tmp_pat
     [
         ((), "give image files, or --images"),
         (("a.png", "--images", "photos"), "give image files, or --images"),
-        (("a.png", "--classes", "names.txt", "--data", "data"), "give --classes, names of classes, or --data"),
+        (
+            ("a.png", "--classes", "names.txt", "--data", "data"),
+            "give --classes, names of classes, or --data",
+        ),
         (("--images", "photos", "--data", "data"), "give --data, a prepared data set, or --images"),
     ],
 )

@@ -50,7 +50,10 @@ SETTINGS = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4, "engine": "qua
 
 def tiny_colours():
     """Random pixels to calibrate on."""
-    return replace(tiny_images(COUNT), images=np.random.default_rng(0).integers(0, 256, (COUNT, *COLOUR), np.uint8))
+    return replace(
+        tiny_images(COUNT),
+        images=np.random.default_rng(0).integers(0, 256, (COUNT, *COLOUR), np.uint8),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +80,8 @@ def finished(*words):
     assert exit_code(rs.app, *words) == 0
 
 
-# ------------------------------------------------------------------------------------- one fixed function
+# ------------------------------------------------------------------------------------- one fixed
+# function
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
@@ -89,7 +93,9 @@ def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(col
 
 
 def test_logits_are_equal_bit_for_bit_with_one_thread_and_two(quantized_residual):
-    """With two threads OpenVINO compiles one network in hundreds wrongly; that is refused, and compiled anew."""
+    """With two threads OpenVINO compiles one network in hundreds wrongly; that is refused, and
+    compiled anew.
+    """
     x = images(100, COLOUR)
 
     def logits():
@@ -108,14 +114,21 @@ def test_logits_are_equal_bit_for_bit_with_one_thread_and_two(quantized_residual
 
 
 def test_weights_have_seven_bits_so_that_no_processor_saturates(quantized_residual):
-    """Pairs of products of 8-bit activations and weights are added in 16 bits without VNNI: 2 * 255 * 64 < 2^15."""
+    """Pairs of products of 8-bit activations and weights are added in 16 bits without VNNI: 2 * 255
+    * 64 < 2^15.
+    """
     operations = int8.runtime().read_model(*quantized_residual.content).get_ops()
-    held = [one.data for one in operations if one.get_type_name() == "Constant" and one.data.dtype == np.int8]
+    held = [
+        one.data
+        for one in operations
+        if one.get_type_name() == "Constant" and one.data.dtype == np.int8
+    ]
     assert len(held) == sum(isinstance(one, nn.Conv2d | nn.Linear) for one in residual().modules())
     assert 32 < max(int(np.abs(one.astype(int)).max()) for one in held) <= 64
 
 
-# ------------------------------------------------------------------------------------------- what it is
+# ------------------------------------------------------------------------------------------- what
+# it is
 
 
 class Affine(nn.Module):
@@ -151,28 +164,41 @@ subprocess.run([sys.executable, "-c", "pass"])
 @needs_x86
 @pytest.mark.trust_only
 def test_a_process_with_portable_arithmetic_runs_what_all_have_and_survives_a_signal_with_a_handler():
-    """A runtime of OpenVINO brings back the stack for signals of the one before, which may be gone with its memory."""
+    """A runtime of OpenVINO brings back the stack for signals of the one before, which may be gone
+    with its memory.
+    """
     made = python("-c", PROCESS, **PORTABLE)
     assert (made.returncode, made.stdout) == (0, "Intel AVX2\nsignalled\n"), made.stderr
 
 
 def test_logits_are_those_of_the_formula_of_quantisation():
-    """q(x) of FakeQuantize in OpenVINO's specification, then whole numbers times scales, in float64."""
+    """q(x) of FakeQuantize in OpenVINO's specification, then whole numbers times scales, in
+    float64.
+    """
     made = int8.quantize(Affine().eval(), tiny_images(COUNT), SIGMA, COUNT)
     operations = int8.runtime().read_model(*made.content).get_ops()
     (fake,) = (one for one in operations if one.get_type_name() == "FakeQuantize")
-    low, high, out_low, out_high = (fake.input_value(k).get_node().data.astype(float).item() for k in range(1, 5))
+    low, high, out_low, out_high = (
+        fake.input_value(k).get_node().data.astype(float).item() for k in range(1, 5)
+    )
     levels = fake.get_attributes()["levels"]
     held = [one.data for one in operations if one.get_type_name() == "Constant"]
     weights = next(values for values in held if values.dtype == np.int8).astype(float)
-    scales, bias = (next(values for values in held if values.shape == of).astype(float) for of in ((3, 1), (1, 3)))
+    scales, bias = (
+        next(values for values in held if values.shape == of).astype(float)
+        for of in ((3, 1), (1, 3))
+    )
     x = images(50, SHAPE) * 3 - 1
-    steps = np.rint((x.flatten(1).double().numpy().clip(low, high) - low) / (high - low) * (levels - 1))
+    steps = np.rint(
+        (x.flatten(1).double().numpy().clip(low, high) - low) / (high - low) * (levels - 1)
+    )
     rounded = steps / (levels - 1) * (out_high - out_low) + out_low
     exact = rounded @ (weights * scales).T + bias
     found = int8.quantized_classifier(Affine().eval(), made, SHAPE)(x).double().numpy()
     size = np.abs(rounded) @ np.abs(weights * scales).T + np.abs(bias)
-    step = (out_high - out_low) / (levels - 1) * np.abs(weights * scales).max()  # a tie of rounding, in float32
+    step = (
+        (out_high - out_low) / (levels - 1) * np.abs(weights * scales).max()
+    )  # a tie of rounding, in float32
     assert np.abs(found - exact).max() <= 2**-22 * size.max() + step
     assert np.median(np.abs(found - exact)) <= 2**-22 * size.max()
 
@@ -188,12 +214,16 @@ def test_calibration_images_are_training_images_with_noise_of_their_own_key():
 
 def test_the_same_network_is_made_again_and_another_of_other_images_or_noise():
     split, model = tiny_images(24), smallnet().eval()
-    made = [int8.quantize(model, split, *how).card.network for how in ((SIGMA, 8), (SIGMA, 8), (SIGMA, 12), (1.0, 8))]
+    made = [
+        int8.quantize(model, split, *how).card.network
+        for how in ((SIGMA, 8), (SIGMA, 8), (SIGMA, 12), (1.0, 8))
+    ]
     assert made[0] == made[1]
     assert len(set(made)) == 3
 
 
-# -------------------------------------------------------------------------------------------- on disk
+# -------------------------------------------------------------------------------------------- on
+# disk
 
 
 def test_what_lies_beside_the_model_is_what_runs(tiny):
@@ -203,8 +233,17 @@ def test_what_lies_beside_the_model_is_what_runs(tiny):
     assert (card.sigma, card.calibration) == (loaded.sigma, COUNT)
     assert card.versions.keys() == {"python", "numpy", "torch", "openvino", "nncf"}
     found = int8.quantized_identity([loaded.smooth(engine="quantized").base])
-    assert (found["precision"], found["quantized"], found["calibration"]) == ("int8", card.network, COUNT)
-    assert int8.quantize(loaded.module, data.load_images(tiny / "data", "train"), loaded.sigma, COUNT).card == card
+    assert (found["precision"], found["quantized"], found["calibration"]) == (
+        "int8",
+        card.network,
+        COUNT,
+    )
+    assert (
+        int8.quantize(
+            loaded.module, data.load_images(tiny / "data", "train"), loaded.sigma, COUNT
+        ).card
+        == card
+    )
 
 
 @pytest.mark.parametrize("name", [int8.GRAPH, int8.WEIGHTS])
@@ -213,10 +252,14 @@ def test_a_damaged_network_is_refused(tiny, tmp_path, name):
     content = bytearray((tmp_path / name).read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=r"must be those of quantized\.json, but they changed; run rs quantize"):
+    with pytest.raises(
+        InputError, match=r"must be those of quantized\.json, but they changed; run rs quantize"
+    ):
         int8.read_quantized(tmp_path)
     (tmp_path / name).unlink()
-    with pytest.raises(InputError, match=r"must hold quantized\.xml and quantized\.bin beside quantized\.json"):
+    with pytest.raises(
+        InputError, match=r"must hold quantized\.xml and quantized\.bin beside quantized\.json"
+    ):
         int8.read_quantized(tmp_path)
 
 
@@ -227,7 +270,9 @@ def test_the_network_of_another_model_is_refused(tiny):
 
 
 def test_a_network_of_other_noise_than_the_training_s_is_refused(tiny, tmp_path):
-    """As where the card of an imported model was corrected afterwards, which leaves its weights as they are."""
+    """As where the card of an imported model was corrected afterwards, which leaves its weights as
+    they are.
+    """
     shutil.copytree(tiny / "model", tmp_path / "model")
     update_json(tmp_path / "model" / "model.json", sigma=0.5)
     with refuses(r"must be of noise 0\.5, that of the training, but is of 0\.25; run rs quantize"):
@@ -240,7 +285,10 @@ def test_what_is_there_is_replaced_by_force_alone(tiny, capfd, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(int8, "quantize", None)  # it is refused before any work
         assert exit_code(rs.app, *words, COUNT) == 2
-    assert "a quantised network is there; name another MODEL, or replace it with --force" in capfd.readouterr().err
+    assert (
+        "a quantised network is there; name another MODEL, or replace it with --force"
+        in capfd.readouterr().err
+    )
     assert quantized_files(tiny / "model") == before
     finished(*words, more, "--force")
     assert int8.read_quantized(tiny / "model").card.calibration == more
@@ -252,7 +300,8 @@ def quantized_files(folder):
     return {name: (folder / name).read_bytes() for name in (int8.GRAPH, int8.WEIGHTS, int8.CARD)}
 
 
-# --------------------------------------------------------------------------------------- what is refused
+# --------------------------------------------------------------------------------------- what is
+# refused
 
 
 def test_without_images_and_without_a_network_it_says_what_to_do():
@@ -269,9 +318,13 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
         int8.library("openvino")
 
 
-@pytest.mark.parametrize(("precision", "device"), [("bfloat16", CPU), ("float32", torch.device("meta"))])
+@pytest.mark.parametrize(
+    ("precision", "device"), [("bfloat16", CPU), ("float32", torch.device("meta"))]
+)
 def test_it_has_a_precision_of_its_own_and_runs_on_a_cpu(precision, device):
-    with pytest.raises(InputError, match="engine quantized must run on a CPU, with precision left at float32"):
+    with pytest.raises(
+        InputError, match="engine quantized must run on a CPU, with precision left at float32"
+    ):
         optimize_for_inference(smallnet(), "quantized", precision, SHAPE, device)
 
 
@@ -312,7 +365,9 @@ class Counts(Branches):
 
 @pytest.mark.parametrize("network", [Branches, Dark, Counts])
 def test_a_network_whose_path_depends_on_the_image_is_refused(network):
-    with pytest.raises(InputError, match=r"must take the same path for every image .* use engine folded"):
+    with pytest.raises(
+        InputError, match=r"must take the same path for every image .* use engine folded"
+    ):
         int8.quantize(network().eval(), tiny_images(4), SIGMA, 4)
 
 
@@ -329,39 +384,57 @@ def test_a_network_whose_path_depends_on_the_shape_is_accepted():
 
 
 def test_the_fingerprint_of_a_network_tells_its_graph_from_its_weights():
-    prints = {int8.SerializedNetwork(*parts).fingerprint for parts in ((b"ab", b"c"), (b"a", b"bc"), (b"", b"abc"))}
+    prints = {
+        int8.SerializedNetwork(*parts).fingerprint
+        for parts in ((b"ab", b"c"), (b"a", b"bc"), (b"", b"abc"))
+    }
     assert len(prints) == 3
 
 
-# ------------------------------------------------------------------------------------------ commands
+# ------------------------------------------------------------------------------------------
+# commands
 
 
 def test_members_of_an_ensemble_are_quantised_each(tiny):
     members = [smallnet(seed).eval() for seed in (0, 1)]
     both = int8.quantized_members(members, [], tiny / "data", SIGMA, SHAPE)
     rule = SoftmaxAverage([0.25, 0.75])
-    made = optimize_for_inference(Ensemble(members, rule), "quantized", "float32", SHAPE, CPU, quantized=both)
+    made = optimize_for_inference(
+        Ensemble(members, rule), "quantized", "float32", SHAPE, CPU, quantized=both
+    )
     x = images(20, SHAPE)
     expected = 0.25 * both[0](x).double().softmax(1) + 0.75 * both[1](x).double().softmax(1)
     torch.testing.assert_close(made.module(x).double(), expected, rtol=1e-5, atol=1e-6)
-    prints = {int8.quantized_identity(one)["quantized"] for one in ([made.module], both[:1], both[1:])}
+    prints = {
+        int8.quantized_identity(one)["quantized"] for one in ([made.module], both[:1], both[1:])
+    }
     assert len(prints) == 3
-    assert len([one for one in made.module.modules() if isinstance(one, int8.QuantizedNetwork)]) == 2
+    assert (
+        len([one for one in made.module.modules() if isinstance(one, int8.QuantizedNetwork)]) == 2
+    )
 
 
 def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_path, work):
     sides = {}
     for engine in ("quantized", "plain"):
         out, how = tmp_path / f"{engine}.tsv", replace(SETTINGS, engine=engine)
-        certify_folder(str(tiny / "model"), tiny / "data", how, SmoothingOptions(device=CPU), out=out)
+        certify_folder(
+            str(tiny / "model"), tiny / "data", how, SmoothingOptions(device=CPU), out=out
+        )
         sides[engine] = json.loads(out.with_suffix(".json").read_text())
-    assert {key: sides["quantized"][key] for key in ("engine", "precision", "quantized", "calibration")} == {
+    assert {
+        key: sides["quantized"][key] for key in ("engine", "precision", "quantized", "calibration")
+    } == {
         "engine": "quantized",
         "precision": "int8",
         "quantized": int8.read_quantized(tiny / "model").card.network,
         "calibration": COUNT,
     }
-    assert sides["quantized"].keys() - sides["plain"].keys() == {"quantized", "calibration", "instructions"}
+    assert sides["quantized"].keys() - sides["plain"].keys() == {
+        "quantized",
+        "calibration",
+        "instructions",
+    }
     assert sides["plain"]["precision"] == "float32"
 
 
@@ -369,9 +442,22 @@ def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say
     tiny_project, monkeypatch, capfd
 ):
     monkeypatch.setattr(int8, "CALIBRATION", 7)
-    certify_folder("model", Path("data"), SETTINGS, SmoothingOptions(device=CPU), out=Path("rows.tsv"))
+    certify_folder(
+        "model", Path("data"), SETTINGS, SmoothingOptions(device=CPU), out=Path("rows.tsv")
+    )
     side = json.loads(Path("rows.json").read_text())
     Image.fromarray(np.full(SHAPE[1:], 99, np.uint8)).save("grey.png")
-    finished("predict", "grey.png", "--model", "model", "--data", "data", "--device", "cpu", "--engine", "quantized")
+    finished(
+        "predict",
+        "grey.png",
+        "--model",
+        "model",
+        "--data",
+        "data",
+        "--device",
+        "cpu",
+        "--engine",
+        "quantized",
+    )
     assert f"network {side['quantized']}, 7 calibration images\n" in capfd.readouterr().err
     assert side["calibration"] == 7

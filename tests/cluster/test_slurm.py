@@ -15,7 +15,9 @@ from tests.support.small_project import contents, run, small_project
 PROGRAMS = ("slurmctld", "slurmd", "munged")
 pytestmark = [
     pytest.mark.trust_only,
-    pytest.mark.skipif(not all(map(shutil.which, PROGRAMS)), reason="no SLURM: apt-get install slurm-wlm munge"),
+    pytest.mark.skipif(
+        not all(map(shutil.which, PROGRAMS)), reason="no SLURM: apt-get install slurm-wlm munge"
+    ),
 ]
 MADE = ("models", "results", "ensembles", "weights")
 TRAIN, CERTIFY = "train@digits-macer-0.5-0", "certify@digits-macer-0.5-0"
@@ -56,7 +58,14 @@ def project(tmp_path):
 
 def submit(project):
     """The lines of ``make study EXECUTOR=slurm``: stages and how many cells of each were submitted."""
-    words = ["make", "--silent", "--old-file=setup", "study", "EXECUTOR=slurm", f"BIN={Path(sys.executable).parent}"]
+    words = [
+        "make",
+        "--silent",
+        "--old-file=setup",
+        "study",
+        "EXECUTOR=slurm",
+        f"BIN={Path(sys.executable).parent}",
+    ]
     printed = run(project, *words)
     return dict(re.findall(r"^(\w+): (\d+) cells, job ", printed, re.MULTILINE)) or printed
 
@@ -73,17 +82,29 @@ def wait_until_begun(project):
 
 def seconds_begun(project):
     """Seconds of the first epoch of each training that has stopped after a checkpoint."""
-    checkpoints = [torch.load(path, weights_only=True) for path in project.glob(".work/*/checkpoint.pt")]
+    checkpoints = [
+        torch.load(path, weights_only=True) for path in project.glob(".work/*/checkpoint.pt")
+    ]
     return {checkpoint["progress"]["timing"][0]["seconds"] for checkpoint in checkpoints}
 
 
 def seconds_logged(project):
     """Seconds of the first epoch of each training that has ended."""
-    return {float(path.read_text().splitlines()[1].split(",")[1]) for path in project.glob("logs/**/timing.csv")}
+    return {
+        float(path.read_text().splitlines()[1].split(",")[1])
+        for path in project.glob("logs/**/timing.csv")
+    }
 
 
 def test_a_study_is_submitted_once_and_ends_with_the_bytes_of_dvc_repro(cluster, plain, project):
-    stages = {"train": "3", "certify": "2", "ensemble": "1", "weights": "1", "certify_ensembles": "1", "tables": "1"}
+    stages = {
+        "train": "3",
+        "certify": "2",
+        "ensemble": "1",
+        "weights": "1",
+        "certify_ensembles": "1",
+        "tables": "1",
+    }
     assert submit(project) == stages
     assert "nothing to submit; in the queue: " in submit(project)
     wait_until_empty()
@@ -97,7 +118,9 @@ def test_a_study_is_submitted_once_and_ends_with_the_bytes_of_dvc_repro(cluster,
     assert re.findall("Running stage '(.*)'", run(project, "dvc", "repro")) == ["fingerprint_first"]
 
 
-def test_a_study_that_is_requeued_and_cancelled_continues_when_it_is_submitted_again(cluster, plain, project):
+def test_a_study_that_is_requeued_and_cancelled_continues_when_it_is_submitted_again(
+    cluster, plain, project
+):
     assert submit(project)["train"] == "3"
     job = wait_until_begun(project)
     run(project, "scontrol", "requeue", job)
@@ -137,10 +160,20 @@ def test_a_cell_of_a_node_that_dies_continues_on_another(cluster, plain, project
 def test_two_nodes_certify_a_cell_to_the_bytes_of_one_process(cluster, plain, project):
     run(project, "dvc", "repro", TRAIN)
     path, (port,) = project / "params.yaml", free_ports(1)
-    launcher = "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node $PROCESSES --rdzv-id $SLURM_JOB_ID "
+    launcher = (
+        "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node $PROCESSES --rdzv-id $SLURM_JOB_ID "
+    )
     launcher += f"--rdzv-backend c10d --rdzv-endpoint $HEAD:{port}"
-    path.write_text(re.sub("^launcher:.*$", f"launcher: {launcher}", path.read_text(), flags=re.MULTILINE))
-    words = ["--wait", "--cpus-per-task=2", "--output=nodes.log", "examples/slurm/nodes.sh", CERTIFY]
+    path.write_text(
+        re.sub("^launcher:.*$", f"launcher: {launcher}", path.read_text(), flags=re.MULTILINE)
+    )
+    words = [
+        "--wait",
+        "--cpus-per-task=2",
+        "--output=nodes.log",
+        "examples/slurm/nodes.sh",
+        CERTIFY,
+    ]
     run(project, "sbatch", *words)
     log = (project / "nodes.log").read_text()
     assert "process 4 of 4" in log, log

@@ -86,7 +86,11 @@ def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
 
     x = load_split(Path("data"), "test").pixels(index)
     ways = [SmoothedClassifier(Linear(), 2, 0.5), rs.load(LINEAR).smooth(0.5)]
-    made = [certificate(smoothed, form) for smoothed in ways for form in (x, IMAGES[index], Image.open("photos/1.png"))]
+    made = [
+        certificate(smoothed, form)
+        for smoothed in ways
+        for form in (x, IMAGES[index], Image.open("photos/1.png"))
+    ]
     members = SmoothedClassifier(MemberLogits([Linear()]), 2, 0.5)
     made += NoisyPool(members, x, draws, index).certify({"alone": PoolEntry((0,))}).values()
     found = [(one.noise, format_counts(one.counts.tolist())) for one in made]
@@ -99,7 +103,11 @@ def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
         row = certificate_rows.read_rows(path).set_index("idx").loc[index]
         found.append((json.loads(sidecar_of(path).read_text())["noise"], row["counts"]))
     words = ["--model", LINEAR, "--sigma", "0.5", "--device", "cpu", "--seed", "0", "--json"]
-    line = json.loads(ended(capfd, predict, "photos/0.png", "photos/1.png", *words, *numbers)[1].splitlines()[index])
+    line = json.loads(
+        ended(capfd, predict, "photos/0.png", "photos/1.png", *words, *numbers)[1].splitlines()[
+            index
+        ]
+    )
     found.append((line["noise"], format_counts(line["counts"])))
 
     gaussian = certificate(SmoothedClassifier(Linear(), 2, 0.5, noise="gaussian"), x)
@@ -107,7 +115,9 @@ def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
     assert same[0] == "grid"
     assert same[1] != format_counts(gaussian.counts.tolist())
     assert str(made[0]).endswith(", grid noise")
-    assert [str(certificate(smoothed, x * 0.99)).endswith(", gaussian noise") for smoothed in ways] == [True, True]
+    assert [
+        str(certificate(smoothed, x * 0.99)).endswith(", gaussian noise") for smoothed in ways
+    ] == [True, True]
 
 
 def refused(capfd, folder, *more):
@@ -124,17 +134,26 @@ def test_subfolders_are_labels(capfd, labelled):
     assert rows["label"].tolist() == [0, 0, 0, 1, 1, 1]  # by class and then by name
     first = [IMAGES[i, 0, 0, 0] > 127 for i in (0, 2, 4, 1, 3, 5)]
     assert [int(predict) for predict in rows["predict"]] == [int(right) for right in first]
-    assert (rows["n0"].unique(), rows["n"].unique(), rows["alpha"].unique()) == ([100], [1000], [0.001])
+    assert (rows["n0"].unique(), rows["n"].unique(), rows["alpha"].unique()) == (
+        [100],
+        [1000],
+        [0.001],
+    )
     assert said.endswith("next: rs show rows.tsv, or rs report rows.tsv --out report.html\n")
 
 
-def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_is_said(capfd, labelled):
+def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_is_said(
+    capfd, labelled
+):
     words = ("--subset", "{first: 3}", "--precision", "bfloat16", "--engine", "folded")
     warning = "warning: the subset has only 1 of 2 classes; where images are in their order, take a stride"
     assert warning in certified(capfd, "labelled", "rows.tsv", *NAMED, *words)[2].splitlines()
     sidecar = json.loads(sidecar_of(Path("rows.tsv")).read_text())
     assert (sidecar["precision"], sidecar["engine"]) == ("bfloat16", "folded")
-    assert "of 2 classes" not in certified(capfd, "labelled", "other.tsv", *NAMED, "--subset", "{stride: 2}")[2]
+    assert (
+        "of 2 classes"
+        not in certified(capfd, "labelled", "other.tsv", *NAMED, "--subset", "{stride: 2}")[2]
+    )
 
 
 def test_the_order_of_the_classes_is_said_where_nothing_but_names_gives_it(capfd, labelled):
@@ -163,14 +182,18 @@ def test_an_ensemble_with_votes_for_no_class_has_rows_that_can_be_read(capfd, fl
 @pytest.mark.parametrize("times", ["names.txt", "photos/0.png"])
 def test_times_replace_nothing_but_times(capfd, flat, times):
     before = Path(times).read_bytes()
-    assert f"{times} must be a file of seconds or new" in refused(capfd, "photos", *NAMED, "--times", times)
+    assert f"{times} must be a file of seconds or new" in refused(
+        capfd, "photos", *NAMED, "--times", times
+    )
     assert Path(times).read_bytes() == before
     for _ in range(2):
         assert certified(capfd, "photos", "rows.tsv", *NAMED, "--times", "new.csv")[0] == 0
 
 
 def test_a_data_set_needs_a_recipe(capfd):
-    code, _, err = ended(capfd, certify, LINEAR, "--data", "data", "--sigma", "0.5", "--out", "rows.tsv")
+    code, _, err = ended(
+        capfd, certify, LINEAR, "--data", "data", "--sigma", "0.5", "--out", "rows.tsv"
+    )
     assert (code, err.startswith("error: give --dataset")) == (2, True)
 
 
@@ -194,16 +217,26 @@ def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
     about = summarize_rows(Path("rows.tsv"))
     assert (about["acr"], about["standard_error"], about["clean_accuracy"]) == (None, None, None)
     assert about["certified_accuracy"] == {}
-    shares = [float(((rows["predict"] >= 0) & (rows["radius"] >= float(r))).mean()) for r in about["certified_share"]]
+    shares = [
+        float(((rows["predict"] >= 0) & (rows["radius"] >= float(r))).mean())
+        for r in about["certified_share"]
+    ]
     assert [*about["certified_share"].values()] == shares
     assert len(shares) > 1
-    assert "accurac" not in ended(capfd, show, "rows.tsv")[1].replace("so neither accuracies nor an ACR", "")
+    assert "accurac" not in ended(capfd, show, "rows.tsv")[1].replace(
+        "so neither accuracies nor an ACR", ""
+    )
     lines = Path("rows.tsv").read_text().split("\n")
-    lines[1] = "\t".join([lines[1].split("\t")[0], "0", "-1", "0.0", "0", *lines[1].split("\t")[5:]])
+    lines[1] = "\t".join(
+        [lines[1].split("\t")[0], "0", "-1", "0.0", "0", *lines[1].split("\t")[5:]]
+    )
     Path("mixed.tsv").write_text("\n".join(lines))
     with pytest.raises(InputError, match="label must be known of all or none"):
         certificate_rows.read_rows(Path("mixed.tsv"))
-    for command, words in ((compare, ["rows.tsv", "rows.tsv"]), (export, ["rows.tsv", "--out", "log.tsv"])):
+    for command, words in (
+        (compare, ["rows.tsv", "rows.tsv"]),
+        (export, ["rows.tsv", "--out", "log.tsv"]),
+    ):
         code, out, err = ended(capfd, command, *words)
         assert (code, out) == (2, "")
         assert "must have labels" in err
@@ -217,10 +250,18 @@ def test_the_sidecar_names_the_content_of_the_folder(capfd, flat):
     first, again = certified_as("a.tsv"), certified_as("b.tsv")
     assert first == again
     assert first["images"] == prepared.images_fingerprint(IMAGES, np.full(len(IMAGES), UNLABELLED))
-    assert (first["dataset"], first["classes"], first["rows"], first["sigma"]) == ("photos", 2, 6, 0.5)
+    assert (first["dataset"], first["classes"], first["rows"], first["sigma"]) == (
+        "photos",
+        2,
+        6,
+        0.5,
+    )
     Image.fromarray(255 - IMAGES[0, 0]).save("photos/0.png")
     assert certified_as("c.tsv")["images"] != first["images"]
-    assert certified_as("d.tsv", "--resize", "4", "--convert")["dataset"] == "photos (shorter side 4, converted)"
+    assert (
+        certified_as("d.tsv", "--resize", "4", "--convert")["dataset"]
+        == "photos (shorter side 4, converted)"
+    )
 
 
 def test_rows_of_pictures_are_compared_with_those_of_the_same_pictures_prepared(capfd, labelled):
@@ -229,7 +270,19 @@ def test_rows_of_pictures_are_compared_with_those_of_the_same_pictures_prepared(
     prepared.save_images(Path("data"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
     write_params(Path("params.yaml"))
     assert certified(capfd, "labelled", "a.tsv", *NAMED)[0] == 0
-    words = (LINEAR, "--dataset", "tiny", "--data", "data", "--sigma", "0.5", "--out", "b.tsv", "--device", "cpu")
+    words = (
+        LINEAR,
+        "--dataset",
+        "tiny",
+        "--data",
+        "data",
+        "--sigma",
+        "0.5",
+        "--out",
+        "b.tsv",
+        "--device",
+        "cpu",
+    )
     assert ended(capfd, certify, *words, "--n0", "100", "--n", "1000", "--alpha", "0.001")[0] == 0
     code, out, err = ended(capfd, compare, "a.tsv", "b.tsv")
     assert (code, "6 images" in out) == (0, True), err
@@ -238,14 +291,20 @@ def test_rows_of_pictures_are_compared_with_those_of_the_same_pictures_prepared(
 def test_a_link_that_leads_nowhere_is_not_left_out(capfd, flat):
     Path("photos/9.png").symlink_to("nowhere.png")
     code, _, err = certified(capfd, "photos", "rows.tsv", *NAMED)
-    assert (code, "photos/9.png must be a file, but there is none" in err.splitlines()[-1]) == (2, True)
+    assert (code, "photos/9.png must be a file, but there is none" in err.splitlines()[-1]) == (
+        2,
+        True,
+    )
 
 
 def test_a_picture_that_a_conversion_makes_too_large_is_refused(capfd):
     save("photos", 0, np.zeros((1, 60_000), np.uint8))
     save("photos", 1, np.zeros((300, 300), np.uint8))
     line = refused(capfd, "photos", "--resize", "256", "--crop", "224", *NAMED)
-    assert "must have at most 67,108,864 pixels after --resize 256, got 15360000 x 256; crop the file" in line
+    assert (
+        "must have at most 67,108,864 pixels after --resize 256, got 15360000 x 256; crop the file"
+        in line
+    )
 
 
 def test_a_conversion_makes_images_of_one_shape(capfd):
@@ -261,11 +320,18 @@ def test_a_conversion_makes_images_of_one_shape(capfd):
 
 
 def test_a_report_shows_the_pictures_that_a_model_took_in_grey(capfd):
-    for number, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)):
+    for number, pixels in enumerate(
+        np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)
+    ):
         save(f"photos/{CLASSES[number % 2]}", number, pixels)
     save_model(Path("model"))
     how = ("--images", "photos", "--convert", "--out")
-    assert ended(capfd, certify, "model", "--n0", "10", "--n", "100", "--device", "cpu", *how, "rows.tsv")[0] == 0
+    assert (
+        ended(
+            capfd, certify, "model", "--n0", "10", "--n", "100", "--device", "cpu", *how, "rows.tsv"
+        )[0]
+        == 0
+    )
     assert ended(capfd, report, "rows.tsv", *how, "page.html")[0] == 0
     Path("names.txt").write_text("right\nleft\n")
     line = refusal(capfd, report, "rows.tsv", *NAMED, *how, "other.html")
@@ -274,23 +340,41 @@ def test_a_report_shows_the_pictures_that_a_model_took_in_grey(capfd):
 
 BAD = {
     "no such folder": (["nowhere"], "nowhere must be a folder of pictures"),
-    "no pictures": (["empty"], "empty must hold pictures or subfolders of pictures, but has neither; their names must"),
+    "no pictures": (
+        ["empty"],
+        "empty must hold pictures or subfolders of pictures, but has neither; their names must",
+    ),
     "an empty class": (["hollow"], "there is none in left"),
     "both kinds": (["both"], "got both"),
     "no classes": (["photos"], "--classes FILE"),
     "an unknown class": (["labelled", "--classes", "other.txt"], "got right"),
     "a class twice": (["photos", "--classes", "twice.txt"], "must have different names"),
-    "one class": (["lonely"], "lonely must have a subfolder for each of two classes or more, got left alone"),
-    "a list of one class": (["photos", "--classes", "one.txt"], "one.txt must have two classes or more, got left"),
-    "no list": (["photos", "--classes", "nowhere.txt"], "nowhere.txt must be a file, but there is none"),
-    "a list without end": (["photos", "--classes", "/dev/zero"], "/dev/zero must be a file, but there is none"),
+    "one class": (
+        ["lonely"],
+        "lonely must have a subfolder for each of two classes or more, got left alone",
+    ),
+    "a list of one class": (
+        ["photos", "--classes", "one.txt"],
+        "one.txt must have two classes or more, got left",
+    ),
+    "no list": (
+        ["photos", "--classes", "nowhere.txt"],
+        "nowhere.txt must be a file, but there is none",
+    ),
+    "a list without end": (
+        ["photos", "--classes", "/dev/zero"],
+        "/dev/zero must be a file, but there is none",
+    ),
     "an empty line": (["photos", "--classes", "gap.txt"], "line 2 is empty"),
     "no image": (["broken", *NAMED], "broken/0.png must be an image"),
     "two questions": (
         ["photos", "--at-radius", "0.5", "--acr-error", "0.1"],
         "give --at-radius or --acr-error, got both",
     ),
-    "parameters alone": (["photos", *NAMED, "--params", "a.yaml"], "--params a.yaml is for --dataset"),
+    "parameters alone": (
+        ["photos", *NAMED, "--params", "a.yaml"],
+        "--params a.yaml is for --dataset",
+    ),
     "no such subset": (["photos", *NAMED, "--subset", "{first:5}"], "a subset must be"),
 }
 
@@ -304,7 +388,12 @@ def test_a_mistake_is_one_line(capfd, flat, labelled, words, message):
     save("lonely/left", 0, IMAGES[0, 0])
     Path("broken").mkdir()
     Path("broken/0.png").write_text("no image")
-    lists = {"other": "left\nmiddle\n", "one": "left\n", "twice": "left\nleft\n", "gap": "left\n\nright\n"}
+    lists = {
+        "other": "left\nmiddle\n",
+        "one": "left\n",
+        "twice": "left\nleft\n",
+        "gap": "left\n\nright\n",
+    }
     for name, text in lists.items():
         Path(f"{name}.txt").write_text(text)
     assert message in refused(capfd, *words)

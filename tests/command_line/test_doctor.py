@@ -45,9 +45,13 @@ def doctor(*words):
 
 def test_what_was_trained_without_noise_is_told_how_to_mend_it(data):
     result = doctor("own_models:clean", "--data", data, "--sigma", 0.5)
-    (warning,) = (line for line in result.stdout.splitlines() if line.startswith("warning: it seems"))
+    (warning,) = (
+        line for line in result.stdout.splitlines() if line.startswith("warning: it seems")
+    )
     assert "not to be trained with noise of 0.5" in warning
-    assert warning.endswith("train it: rs train advmacer --network own_models:clean --sigma 0.5 ...")
+    assert warning.endswith(
+        "train it: rs train advmacer --network own_models:clean --sigma 0.5 ..."
+    )
 
 
 def test_a_function_needs_images():
@@ -66,7 +70,9 @@ def test_a_folder_of_pictures_takes_the_place_of_a_data_set(photos):
     result = doctor("own_models:good", *words)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "nothing was found wrong with own_models:good"
-    assert result.stderr.startswith("classes in the order of the subfolders' names: 0 left, 1 right; --classes FILE")
+    assert result.stderr.startswith(
+        "classes in the order of the subfolders' names: 0 left, 1 right; --classes FILE"
+    )
     (photos.parent / "names.txt").write_text("right\nleft\n")
     result = doctor("own_models:good", *words, "--classes", photos.parent / "names.txt")
     assert (result.exit_code, result.stderr) == (1, "")
@@ -77,7 +83,10 @@ def test_a_folder_of_pictures_takes_the_place_of_a_data_set(photos):
     ("words", "message"),
     [
         (["own_models:good", "--data", "data", "--crop", "4"], "are for --images"),
-        (["own_models:good", "--data", "data", "--sigma", "-0.1"], "--sigma must be a positive number, got -0.1"),
+        (
+            ["own_models:good", "--data", "data", "--sigma", "-0.1"],
+            "--sigma must be a positive number, got -0.1",
+        ),
     ],
 )
 def test_an_option_that_would_count_for_nothing_is_refused(photos, words, message):

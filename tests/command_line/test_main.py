@@ -71,7 +71,9 @@ def test_a_stage_runs_the_function_of_the_command(name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_of_the_help_are_commands_of_this_kind(name, tmp_path, monkeypatch):
-    """They are parsed as the command parses them: its options, choices and files that must be there."""
+    """They are parsed as the command parses them: its options, choices and files that must be
+    there.
+    """
     monkeypatch.chdir(tmp_path)
     _, out, _ = said(name, "--help")
     lines = out.partition("\n  Example:\n")[2].replace("\\\n", " ").splitlines()
@@ -103,7 +105,9 @@ def test_an_option_lists_what_it_takes(command, known):
 
 
 def test_every_architecture_that_the_help_names_is_built():
-    assert [name for name in ARCHITECTURES if ":" not in name] == [*get_args(Architecture)]  # without users' networks
+    assert [name for name in ARCHITECTURES if ":" not in name] == [
+        *get_args(Architecture)
+    ]  # without users' networks
 
 
 def test_options_of_a_group_stand_together_where_the_command_has_them():
@@ -125,8 +129,16 @@ def test_the_help_of_train_lists_the_methods():
     ],
 )
 def test_a_shell_completes_commands_options_and_choices(words, expected):
-    asked = {"_RS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
-    done = python("-c", "import sys; sys.argv = ['rs']; from rs.command_line.main import main; main()", **asked)
+    asked = {
+        "_RS_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    done = python(
+        "-c",
+        "import sys; sys.argv = ['rs']; from rs.command_line.main import main; main()",
+        **asked,
+    )
     assert (done.returncode, done.stdout.split()) == (0, expected)
 
 
@@ -153,5 +165,9 @@ for path in sorted(Path("stages").glob("[!_]*.py")):
 def test_help_comes_without_loading_what_computes():
     done = python("-c", HELP)
     stages = sorted(path.stem for path in (ROOT / "stages").glob("[!_]*.py"))
-    programs = ["rs", *(f"rs {name}" for name in COMMANDS), *(f"stages.{stage}" for stage in stages)]
+    programs = [
+        "rs",
+        *(f"rs {name}" for name in COMMANDS),
+        *(f"stages.{stage}" for stage in stages),
+    ]
     assert done.stdout.splitlines() == [f"Usage: {program} []" for program in programs], done.stderr

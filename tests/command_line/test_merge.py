@@ -19,7 +19,19 @@ pytestmark = pytest.mark.usefixtures("tiny_project")
 
 def certified(out, *more):
     """Exit code of a certification into a file."""
-    words = (LINEAR, "--dataset", "tiny", "--data", "data", "--sigma", "0.5", "--device", "cpu", "--out", out)
+    words = (
+        LINEAR,
+        "--dataset",
+        "tiny",
+        "--data",
+        "data",
+        "--sigma",
+        "0.5",
+        "--device",
+        "cpu",
+        "--out",
+        out,
+    )
     return exit_code(certify, *words, *more)
 
 
@@ -29,46 +41,78 @@ def test_a_share_is_shown_as_one(capfd):
 
 
 @pytest.mark.parametrize(
-    ("count", "more"), [(1, ()), (2, ("--at-radius", "0.1,0.5")), (3, ("--subset", "{range: [0, 10]}"))]
+    ("count", "more"),
+    [(1, ()), (2, ("--at-radius", "0.1,0.5")), (3, ("--subset", "{range: [0, 10]}"))],
 )
 def test_merged_shares_are_the_bytes_of_one_certification(count, more):
     assert certified("whole.tsv", *more) == 0
     names = [f"share-{number}.tsv" for number in range(count, 0, -1)]
-    assert [certified(name, "--share", f"{name[6:-4]}/{count}", *more) for name in names] == [0] * count
+    assert [certified(name, "--share", f"{name[6:-4]}/{count}", *more) for name in names] == [
+        0
+    ] * count
     assert exit_code(merge, *names, "--out", "merged.tsv") == 0
     for path in (Path, sidecar_of):
         assert path(Path("merged.tsv")).read_bytes() == path(Path("whole.tsv")).read_bytes()
     whole = json.loads(sidecar_of(Path("whole.tsv")).read_text())
     assert (whole["split_size"], whole["rows"]) == (10, 10)
     assert [exit_code(show_files, name) for name in (*names, "merged.tsv")] == [0] * (count + 1)
-    seconds = [seconds_of(Path(name)).read_text().splitlines() for name in ("merged.tsv", "whole.tsv")]
-    assert [line.split(",")[0] for line in seconds[0]] == [line.split(",")[0] for line in seconds[1]]
+    seconds = [
+        seconds_of(Path(name)).read_text().splitlines() for name in ("merged.tsv", "whole.tsv")
+    ]
+    assert [line.split(",")[0] for line in seconds[0]] == [
+        line.split(",")[0] for line in seconds[1]
+    ]
 
 
 def test_a_share_whose_seconds_lie_elsewhere_says_where_they_belong(capfd):
     for number in (1, 2):
-        assert certified(f"{number}.tsv", "--share", f"{number}/2", "--times", f"times-{number}.csv") == 0
+        assert (
+            certified(f"{number}.tsv", "--share", f"{number}/2", "--times", f"times-{number}.csv")
+            == 0
+        )
     capfd.readouterr()
     line = refusal(capfd, merge, "1.tsv", "2.tsv", "--out", "merged.tsv")
-    assert "1.seconds.csv must hold the seconds of a share, but there is none; move its --times there" in line
+    assert (
+        "1.seconds.csv must hold the seconds of a share, but there is none; move its --times there"
+        in line
+    )
     for number in (1, 2):
         Path(f"times-{number}.csv").rename(seconds_of(Path(f"{number}.tsv")))
     assert exit_code(merge, "1.tsv", "2.tsv", "--out", "merged.tsv") == 0
 
 
 REFUSED = {
-    "a share is missing": (("1.tsv", "3.tsv"), "each of 3 shares must be given once, got 2 files; missing: 2/3"),
-    "a share twice": (("1.tsv", "2.tsv", "2.tsv", "3.tsv"), "must be given once, got 4 files; missing: none"),
+    "a share is missing": (
+        ("1.tsv", "3.tsv"),
+        "each of 3 shares must be given once, got 2 files; missing: 2/3",
+    ),
+    "a share twice": (
+        ("1.tsv", "2.tsv", "2.tsv", "3.tsv"),
+        "must be given once, got 4 files; missing: none",
+    ),
     "of another number": (("1.tsv", "of-2.tsv", "3.tsv"), "each of 3 shares must be given once"),
-    "of other draws": (("1.tsv", "2.tsv", "other.tsv"), "other.tsv must be of the same certification as 1.tsv, but"),
+    "of other draws": (
+        ("1.tsv", "2.tsv", "other.tsv"),
+        "other.tsv must be of the same certification as 1.tsv, but",
+    ),
     "no share": (("1.tsv", "whole.tsv"), "whole.tsv must be written by rs certify --share"),
-    "of no share": (("1.tsv", "2.tsv", "none.tsv"), "none.tsv must be written by rs certify --share"),
+    "of no share": (
+        ("1.tsv", "2.tsv", "none.tsv"),
+        "none.tsv must be written by rs certify --share",
+    ),
     "cut short": (("1.tsv", "2.tsv", "short.tsv"), "short.tsv must hold 3 rows, but has 2"),
 }
 
 
 def test_what_is_not_every_share_of_one_certification_is_one_line(capfd):
-    for name, share in {"1": "1/3", "2": "2/3", "3": "3/3", "of-2": "2/2", "short": "3/3", "none": "3/3"}.items():
+    for name, share in {
+        "1": "1/3",
+        "2": "2/3",
+        "3": "3/3",
+        "of-2": "2/2",
+        "short": "3/3",
+        "none": "3/3",
+    }.items():
         certified(f"{name}.tsv", "--share", share)
     certified("other.tsv", "--share", "3/3", "--n", "77")
     certified("whole.tsv")
@@ -90,7 +134,20 @@ def test_names_of_files_forge_no_line_and_no_escape_sequence(capfd):
         (show_files, rows),
         (compare_files, rows, f"{out}.tsv"),
         (report_files, rows, "--out", f"{out}.html"),
-        (train, "gaussian", "--dataset", "tiny", "--data", "data", "--sigma", "0.5", "--out", out, "--log", f"{out}.d"),
+        (
+            train,
+            "gaussian",
+            "--dataset",
+            "tiny",
+            "--data",
+            "data",
+            "--sigma",
+            "0.5",
+            "--out",
+            out,
+            "--log",
+            f"{out}.d",
+        ),
         (doctor, out, "--data", "data", "--count", "20"),
     ):
         assert exit_code(command, *words) in ((0, 1) if command is doctor else (0,))
@@ -103,4 +160,7 @@ def test_names_of_files_forge_no_line_and_no_escape_sequence(capfd):
 @pytest.mark.parametrize("share", ["0/3", "4/3", "1/11", "1", "one/3", "-1/3", "1/3/5"])
 def test_a_share_that_is_none_is_one_line(capfd, share):
     assert certified("rows.tsv", "--share", share) == 2
-    assert "from 1/16 to 16/16 for 16 shares, of at most 10 shares for 10 images" in capfd.readouterr().err
+    assert (
+        "from 1/16 to 16/16 for 16 shares, of at most 10 shares for 10 images"
+        in capfd.readouterr().err
+    )

@@ -1,4 +1,6 @@
-"""The way of a user with a network and pictures of their own: doctor, train, certify, predict; in Python too."""
+"""The way of a user with a network and pictures of their own: doctor, train, certify, predict; in
+Python too.
+"""
 
 import copy
 import importlib
@@ -124,13 +126,17 @@ def photos(tmp_path_factory):
 
 
 def quick_acr_of_two(model, images, settings, options):
-    """The quick ACR of two images, because trainings of one epoch would take most of their time for it."""
+    """The quick ACR of two images, because trainings of one epoch would take most of their time for
+    it.
+    """
     return quick_acr(model, images, replace(settings, eval_images=2), options)
 
 
 @pytest.fixture(autouse=True)
 def project(tmp_path, work, monkeypatch, photos):
-    """A folder with a module of networks and 90 pictures, which are links: none may be written into."""
+    """A folder with a module of networks and 90 pictures, which are links: none may be written
+    into.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     forget()
@@ -154,7 +160,18 @@ def refusal(capsys, main, *words):
 
 def trained(*words, network="pretrained", method="gaussian", out="model"):
     """Train on the pictures by command, and return the folder of the model."""
-    options = ["--images", "photos", "--sigma", 0.25, "--out", out, "--log", f"{out}-log", "--device", "cpu"]
+    options = [
+        "--images",
+        "photos",
+        "--sigma",
+        0.25,
+        "--out",
+        out,
+        "--log",
+        f"{out}-log",
+        "--device",
+        "cpu",
+    ]
     command(train, method, "--network", f"own_networks:{network}", *options, *words)
     return out
 
@@ -169,7 +186,9 @@ def forget():
         del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
 
 
-@pytest.mark.parametrize(("network", "epochs", "stride"), [("pretrained", 12, 3), ("resnet", 1, 30)])
+@pytest.mark.parametrize(
+    ("network", "epochs", "stride"), [("pretrained", 12, 3), ("resnet", 1, 30)]
+)
 def test_the_way_from_a_network_to_certificates(capsys, network, epochs, stride):
     named = f"own_networks:{network}"
     run_doctor = ["--images", "photos", "--sigma", 0.25, "--count", 20]
@@ -177,7 +196,18 @@ def test_the_way_from_a_network_to_certificates(capsys, network, epochs, stride)
         run(doctor, [named, *map(str, run_doctor)])
     folder = trained("--epochs", epochs, network=network)
     assert f"model of the last epoch in {folder}, log in {folder}-log" in capsys.readouterr().out
-    rows = ["--images", "photos", "--n0", 20, "--n", 100, "--subset", f"{{stride: {stride}}}", "--out", "rows.tsv"]
+    rows = [
+        "--images",
+        "photos",
+        "--n0",
+        20,
+        "--n",
+        100,
+        "--subset",
+        f"{{stride: {stride}}}",
+        "--out",
+        "rows.tsv",
+    ]
     command(certify, folder, "--network", named, *rows)
     command(predict, "photos/circle/0.png", "--model", folder, "--network", named, "--n", 100)
     assert Path("rows.tsv").read_text().count("\n") == 1 + 90 // stride
@@ -198,7 +228,9 @@ def test_a_folder_never_imports_a_network_by_itself(capsys):
     with pytest.raises(InputError, match=need):
         rs.load(folder)
     module = importlib.import_module("own_networks")
-    by_name, by_function = (rs.load(folder, network=form) for form in ("own_networks:pretrained", module.pretrained))
+    by_name, by_function = (
+        rs.load(folder, network=form) for form in ("own_networks:pretrained", module.pretrained)
+    )
     x = torch.rand(2, 3, 24, 24)
     assert torch.equal(by_name.module(x), by_function.module(x))
     assert (by_name.sigma, by_name.classes) == (0.25, CLASSES)
@@ -208,10 +240,15 @@ def test_changed_source_files_are_refused_by_name(capsys):
     folder = trained("--epochs", 1)
     assert json.loads(Path(folder, "model.json").read_text())["sources"].keys() == {"own_networks"}
     forget()
-    Path("own_networks.py").write_text(MODULE.replace("nn.ReLU(), nn.Conv2d", "nn.Tanh(), nn.Conv2d"))
+    Path("own_networks.py").write_text(
+        MODULE.replace("nn.ReLU(), nn.Conv2d", "nn.Tanh(), nn.Conv2d")
+    )
     message = refusal(capsys, certify, folder, "--network", "own_networks:pretrained", "--images", "photos",
                       "--out", "rows.tsv")  # fmt: skip
-    assert "the source of own_networks:pretrained must be that of the training, but own_networks changed" in message
+    assert (
+        "the source of own_networks:pretrained must be that of the training, but own_networks "
+        "changed" in message
+    )
 
 
 def test_a_training_starts_from_the_weights_of_the_network_or_of_a_file_or_from_scratch():
@@ -220,13 +257,21 @@ def test_a_training_starts_from_the_weights_of_the_network_or_of_a_file_or_from_
     expected = importlib.import_module("own_networks").pretrained().state_dict()
     assert torch.equal(own["network.fc.weight"], expected["fc.weight"])
     assert not torch.equal(own["network.fc.bias"], expected["fc.bias"])
-    other = {name: value + 0.5 if value.is_floating_point() else value for name, value in expected.items()}
+    other = {
+        name: value + 0.5 if value.is_floating_point() else value
+        for name, value in expected.items()
+    }
     save_file(other, "start.safetensors")
     given = weights_in(trained(*small, "--weights", "start.safetensors", out="given"))
     assert torch.equal(given["network.fc.weight"], other["fc.weight"])
     again = weights_in(trained(*small, "--weights", "given", out="again"))
-    assert {name for name in given if not torch.equal(again[name], given[name])} == {"network.fc.bias"}
-    drawn = [weights_in(trained(*small, "--from-scratch", "--seed", seed, out=f"s{seed}")) for seed in (0, 1)]
+    assert {name for name in given if not torch.equal(again[name], given[name])} == {
+        "network.fc.bias"
+    }
+    drawn = [
+        weights_in(trained(*small, "--from-scratch", "--seed", seed, out=f"s{seed}"))
+        for seed in (0, 1)
+    ]
     weights = [state["network.fc.weight"] for state in (own, *drawn)]
     assert not any(torch.equal(a, b) for a, b in [weights[:2], weights[1:], weights[::2]])
 
@@ -234,14 +279,20 @@ def test_a_training_starts_from_the_weights_of_the_network_or_of_a_file_or_from_
 def test_the_head_alone_can_be_trained():
     start = importlib.import_module("own_networks").pretrained().state_dict()
     state = weights_in(trained("--epochs", 1, "--trainable", "head"))
-    changed = {name for name, value in start.items() if not torch.equal(value, state[f"network.{name}"])}
+    changed = {
+        name for name, value in start.items() if not torch.equal(value, state[f"network.{name}"])
+    }
     assert changed == {"fc.weight", "fc.bias"}  # and no statistics of batch norm
 
 
 def test_a_network_may_return_its_logits_as_an_attribute():
     assert "network.network.fc.weight" in weights_in(trained("--epochs", 1, network="Named"))
     forget()
-    assert rs.load("model", network="own_networks:Named").smooth().certify(np.zeros((3, 24, 24), np.uint8), n=20)
+    assert (
+        rs.load("model", network="own_networks:Named")
+        .smooth()
+        .certify(np.zeros((3, 24, 24), np.uint8), n=20)
+    )
 
 
 def test_a_network_may_take_views_of_its_maps():
@@ -250,9 +301,23 @@ def test_a_network_may_take_views_of_its_maps():
 
 def test_a_training_replaces_neither_its_start_nor_the_model_of_another_network(capsys):
     trained("--epochs", 1)
-    words = ["--images", "photos", "--sigma", 0.25, "--out", "model", "--log", "log", "--device", "cpu"]
+    words = [
+        "--images",
+        "photos",
+        "--sigma",
+        0.25,
+        "--out",
+        "model",
+        "--log",
+        "log",
+        "--device",
+        "cpu",
+    ]
     line = refusal(capsys, train, "gaussian", "--network", "own_networks:build", *words)
-    assert "but holds gaussian of photos, sigma 0.25, seed 0, network own_networks:pretrained; name another" in line
+    assert (
+        "but holds gaussian of photos, sigma 0.25, seed 0, network own_networks:pretrained; name "
+        "another" in line
+    )
     words += ["--network", "own_networks:pretrained", "--weights", "model"]
     line = refusal(capsys, train, "gaussian", *words)
     assert "model must be another folder than that of --weights" in line
@@ -262,14 +327,29 @@ def test_a_training_replaces_neither_its_start_nor_the_model_of_another_network(
 def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(method):
     start = importlib.import_module("own_networks").pretrained().state_dict()
     text = Path(rs.__file__).with_name("params.yaml").read_text()
-    Path("small.yaml").write_text(text.replace("depth: 17", "depth: 3").replace("width: 64", "width: 8"))
+    Path("small.yaml").write_text(
+        text.replace("depth: 17", "depth: 3").replace("width: 64", "width: 8")
+    )
     recipe = ["--params", "small.yaml", "--dataset", "finetune"]
     folder = trained("--epochs", 1, *recipe, method=method)
     state = weights_in(folder)
-    assert all(torch.equal(value, state[f"network.network.{name}"]) for name, value in start.items())
+    assert all(
+        torch.equal(value, state[f"network.network.{name}"]) for name, value in start.items()
+    )
     assert any(name.startswith("network.denoise.") for name in state)
     forget()
-    rows = ["--images", "photos", "--n0", 10, "--n", 50, "--subset", "{stride: 30}", "--out", "rows.tsv"]
+    rows = [
+        "--images",
+        "photos",
+        "--n0",
+        10,
+        "--n",
+        50,
+        "--subset",
+        "{stride: 30}",
+        "--out",
+        "rows.tsv",
+    ]
     command(certify, folder, "--network", "own_networks:pretrained", *rows)
     assert Path("rows.tsv").read_text().count("\n") == 4
 
@@ -277,8 +357,14 @@ def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(method):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--network", "own_networks:build", "--from-scratch"], "for a classifier of random weights; leave it out"),
-        (["--dataset", "finetune", "--params", "rs/params.yaml"], "must have a classifier that is trained already"),
+        (
+            ["--network", "own_networks:build", "--from-scratch"],
+            "for a classifier of random weights; leave it out",
+        ),
+        (
+            ["--dataset", "finetune", "--params", "rs/params.yaml"],
+            "must have a classifier that is trained already",
+        ),
     ],
 )
 def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
@@ -291,27 +377,49 @@ def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
 @pytest.mark.parametrize(
     ("network", "words", "message"),
     [
-        ("two", [], r"must return one logit for each of 3 classes, got logits of shape \(1, 2\) for one image"),
+        (
+            "two",
+            [],
+            r"must return one logit for each of 3 classes, got logits of shape \(1, 2\) for one image",
+        ),
         ("fixed", [], "must have parameters to train, but none of its 8 is"),
-        ("build", ["--trainable", "nothing"], "none of its 8 is trainable with --trainable nothing"),
-        ("build", ["--trainable", "("], r"--trainable must be all, head, or a regular expression .*, got '\('"),
+        (
+            "build",
+            ["--trainable", "nothing"],
+            "none of its 8 is trainable with --trainable nothing",
+        ),
+        (
+            "build",
+            ["--trainable", "("],
+            r"--trainable must be all, head, or a regular expression .*, got '\('",
+        ),
         (
             "Unused",
             [],
-            "the loss must depend on every parameter that is trained, but 2 have no gradient, first network.ex",
+            "the loss must depend on every parameter that is trained, but 2 have no gradient, "
+            "first network.ex",
         ),
         (
             "build",
             ["--weights", "other.safetensors"],
-            "must hold the weights of own_networks:build, but 11 tensors do not fit; first fc.bias: expected .*, got "
+            "must hold the weights of own_networks:build, but 11 tensors do not fit; first "
+            "fc.bias: expected .*, got "
             r"\(1,\), fc.weight: expected .*, got \(1,\), features.0.bias: ",
         ),
         ("InPlace", [], "must leave its images as they are, but it writes into them"),
         ("build", ["--weights", "none.safetensors"], "none.safetensors"),
         ("build", ["--weights", "pipe"], "pipe must be a file, but there is none"),
-        ("build", ["--from-scratch", "--weights", "other.safetensors"], "give --from-scratch or --weights, got both"),
+        (
+            "build",
+            ["--from-scratch", "--weights", "other.safetensors"],
+            "give --from-scratch or --weights, got both",
+        ),
         ("absent", [], "own_networks has no function absent"),
-        ("build", ["--params", "none.yaml"], "--params none.yaml is for --dataset, .* which is not given"),
+        (
+            "build",
+            ["--params", "none.yaml"],
+            "--params none.yaml is for --dataset, .* which is not given",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_one_line(capsys, network, words, message):
@@ -327,9 +435,13 @@ def test_what_cannot_be_trained_is_one_line(capsys, network, words, message):
 def test_copies_of_a_picture_stay_together():
     Path("photos/stripe/other.png").write_bytes(Path("photos/circle/1.png").read_bytes())
     for number in range(30):
-        Path("photos/circle", f"copy{number}.png").write_bytes(Path("photos/circle", f"{number}.png").read_bytes())
+        Path("photos/circle", f"copy{number}.png").write_bytes(
+            Path("photos/circle", f"{number}.png").read_bytes()
+        )
     trees = split_by_content(listed(Path("photos")), 0.1)
-    larger, smaller = ([(Path(path).read_bytes(), label) for path, label in tree.samples] for tree in trees)
+    larger, smaller = (
+        [(Path(path).read_bytes(), label) for path, label in tree.samples] for tree in trees
+    )
     assert len(larger) + len(smaller) == 121
     assert not {content for content, _ in larger} & {content for content, _ in smaller}
     assert {label for _, label in smaller} == {0, 1, 2}
@@ -339,11 +451,18 @@ def test_classes_out_of_balance_are_said(capsys):
     for number in range(2, 30):
         Path("photos/stripe", f"{number}.png").unlink()
     trained("--epochs", 1)
-    assert "warning: the classes are not in balance: 27 images of circle, 1 of stripe" in capsys.readouterr().err
+    assert (
+        "warning: the classes are not in balance: 27 images of circle, 1 of stripe"
+        in capsys.readouterr().err
+    )
 
 
 def data():
-    pixels = [np.asarray(Image.open(path)) for shape in CLASSES for path in sorted(Path("photos", shape).glob("*.png"))]
+    pixels = [
+        np.asarray(Image.open(path))
+        for shape in CLASSES
+        for path in sorted(Path("photos", shape).glob("*.png"))
+    ]
     return np.stack(pixels).transpose(0, 3, 1, 2), np.repeat([0, 1, 2], 30)
 
 
@@ -356,10 +475,20 @@ def test_python_trains_arrays_tensors_and_data_sets_alike():
     assert robust.smooth().certify(images[0], n0=10, n=50).n == 50
     tensors = torch.from_numpy(images).float() / 255
     pairs = [(x, int(y)) for x, y in zip(tensors, labels, strict=True)]
-    pictures = [(Image.fromarray(x.transpose(1, 2, 0)), int(y)) for x, y in zip(images, labels, strict=True)]
-    for network, *examples in ((build, pictures), (build(), tensors, torch.from_numpy(labels)), (build, pairs)):
+    pictures = [
+        (Image.fromarray(x.transpose(1, 2, 0)), int(y)) for x, y in zip(images, labels, strict=True)
+    ]
+    for network, *examples in (
+        (build, pictures),
+        (build(), tensors, torch.from_numpy(labels)),
+        (build, pairs),
+    ):
         other = rs.train(network, *examples, **settings)
-        assert all(map(torch.equal, robust.module.state_dict().values(), other.module.state_dict().values()))
+        assert all(
+            map(
+                torch.equal, robust.module.state_dict().values(), other.module.state_dict().values()
+            )
+        )
 
 
 def test_python_keeps_what_the_recipe_says_of_a_training_beside_what_is_given():
@@ -371,11 +500,18 @@ def test_python_keeps_what_the_recipe_says_of_a_training_beside_what_is_given():
 
 
 def test_a_folder_that_python_made_of_a_network_loads_by_a_function_that_builds_it():
-    robust = rs.train(importlib.import_module("own_networks").Small(), *data(), sigma=0.3, epochs=1, out="mine")
-    Path("builders.py").write_text("from own_networks import Small, Unused\n\ndef build():\n    return Small()\n")
+    robust = rs.train(
+        importlib.import_module("own_networks").Small(), *data(), sigma=0.3, epochs=1, out="mine"
+    )
+    Path("builders.py").write_text(
+        "from own_networks import Small, Unused\n\ndef build():\n    return Small()\n"
+    )
     forget()
     loaded = rs.load("mine", network="builders:build")
-    assert torch.equal(loaded.module.state_dict()["network.fc.weight"], robust.module.state_dict()["network.fc.weight"])
+    assert torch.equal(
+        loaded.module.state_dict()["network.fc.weight"],
+        robust.module.state_dict()["network.fc.weight"],
+    )
     forget()
     with pytest.raises(InputError, match="the network own_networks:Small must be given"):
         rs.load("mine", network="builders:Unused")
@@ -385,16 +521,34 @@ def test_an_ensemble_of_several_networks_loads_by_their_names(capsys):
     names = ["own_networks:build", "own_networks:pretrained"]
     members = []
     for seed, name in enumerate(names):
-        path = trained("--epochs", 1, "--seed", seed, network=name.partition(":")[2], out=f"member-{seed}")
+        path = trained(
+            "--epochs", 1, "--seed", seed, network=name.partition(":")[2], out=f"member-{seed}"
+        )
         classifier = model_fingerprint(rs.load(path).module)
         members.append(Member(path=path, method="gaussian", seed=seed, classifier=classifier))
     seeds, equal = (("gaussian", 0), ("gaussian", 1)), Combination(**GOOD["equal"])
     declared = EnsembleDeclaration(name="two", members=seeds, key="equal", combination=equal)
-    spec = EnsembleSpec(declaration=declared, dataset="photos", sigma=0.25, members=members, fitted=None)
+    spec = EnsembleSpec(
+        declaration=declared, dataset="photos", sigma=0.25, members=members, fitted=None
+    )
     spec.write(Path("two.json"))
-    words = ["two.json", "--images", "photos", "--n0", 10, "--n", 50, "--subset", "{stride: 30}", "--out", "rows.tsv"]
+    words = [
+        "two.json",
+        "--images",
+        "photos",
+        "--n0",
+        10,
+        "--n",
+        50,
+        "--subset",
+        "{stride: 30}",
+        "--out",
+        "rows.tsv",
+    ]
     forget()
-    assert f"the network {names[1]} must be given" in refusal(capsys, certify, *words, "--network", names[0])
+    assert f"the network {names[1]} must be given" in refusal(
+        capsys, certify, *words, "--network", names[0]
+    )
     forget()
     command(certify, *words, "--network", ",".join(names))
 
@@ -462,7 +616,9 @@ def test_a_stopped_training_goes_on_from_its_own_network_alone():
     other = copy.deepcopy(network)
     torch.nn.init.zeros_(other.fc.bias)
     for trained_network in (other, network):
-        rs.train(trained_network, *data(), **settings, on_epoch=lambda row: epochs.append(row["epoch"]))
+        rs.train(
+            trained_network, *data(), **settings, on_epoch=lambda row: epochs.append(row["epoch"])
+        )
     assert epochs == [1, 2, 2]
 
 
@@ -478,7 +634,9 @@ def test_layers_may_share_weights_and_the_threads_of_torch_stay():
     finally:
         torch.set_num_threads(threads)
     weights = robust.module.state_dict()
-    assert torch.equal(*(value for name, value in weights.items() if name.endswith(("fc.weight", "same.weight"))))
+    assert torch.equal(
+        *(value for name, value in weights.items() if name.endswith(("fc.weight", "same.weight")))
+    )
 
 
 @pytest.mark.parametrize("has_validation", [True, False])
@@ -491,7 +649,9 @@ def test_the_quick_acr_of_a_prepared_data_set_is_never_of_test_images(monkeypatc
         splits["validation"] = splits["test"][0][::-1], splits["test"][1][::-1]
     save_images(Path("data"), name="shapes", classes=CLASSES, splits=splits)
     seen = []
-    monkeypatch.setattr("rs.training.run.train_on", lambda _, *images, **to: seen.extend([*images[:2], to["log"]]))
+    monkeypatch.setattr(
+        "rs.training.run.train_on", lambda _, *images, **to: seen.extend([*images[:2], to["log"]])
+    )
     command(train, "gaussian", "--network", "own_networks:build", "--sigma", 0.25, "--data", "data",
             "--out", "model", "--log", "log")  # fmt: skip
     trained_on, evaluation, _ = seen
@@ -511,7 +671,10 @@ def test_copies_of_images_stay_together_or_are_counted(capsys):
     rs.train(build, twice, both, **settings)
     assert "images of the training too" not in capsys.readouterr().err
     rs.train(build, images, labels, **settings, validation=(twice[:100], both[:100]))
-    assert "warning: 100 of 100 images of the evaluation are images of the training too" in capsys.readouterr().err
+    assert (
+        "warning: 100 of 100 images of the evaluation are images of the training too"
+        in capsys.readouterr().err
+    )
 
 
 def test_python_and_the_command_train_to_the_same_bytes(capsys):
@@ -519,13 +682,33 @@ def test_python_and_the_command_train_to_the_same_bytes(capsys):
     images, labels = data()
     splits = {"train": (images, labels), "test": (images, labels)}
     save_images(Path("data"), name="shapes", classes=CLASSES, splits=splits)
-    named = ["--network", "own_networks:pretrained", "--sigma", 0.25, "--epochs", 1, "--batch", 40, "--seed", 3]
+    named = [
+        "--network",
+        "own_networks:pretrained",
+        "--sigma",
+        0.25,
+        "--epochs",
+        1,
+        "--batch",
+        40,
+        "--seed",
+        3,
+    ]
     command(train, *named, "--device", "cpu", "--data", "data", "--out", "model", "--log", "log")
     build = importlib.import_module("own_networks").pretrained
-    rs.train(build, images, labels, sigma=0.25, epochs=1, batch=40, seed=3, out="python", device="cpu")
-    assert Path("model/model.safetensors").read_bytes() == Path("python/model.safetensors").read_bytes()
+    rs.train(
+        build, images, labels, sigma=0.25, epochs=1, batch=40, seed=3, out="python", device="cpu"
+    )
+    assert (
+        Path("model/model.safetensors").read_bytes()
+        == Path("python/model.safetensors").read_bytes()
+    )
     card = json.loads(Path("model/model.json").read_text())
-    assert (card["method"], card["training"]["batch"], card["training"]["kept"]) == ("advmacer", 40, "last epoch")
+    assert (card["method"], card["training"]["batch"], card["training"]["kept"]) == (
+        "advmacer",
+        40,
+        "last epoch",
+    )
     assert "model of the last epoch in model" in capsys.readouterr().out
 
 
@@ -537,24 +720,55 @@ def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
         sources[text] = _network_files("own_networks:pretrained", None, [0])
     assert len({files["own_networks"] for files in sources.values()}) == 2
     images, labels = data()
-    save_images(Path("data"), "shapes", {"train": (images, labels), "test": (images, labels)}, CLASSES)
+    save_images(
+        Path("data"), "shapes", {"train": (images, labels), "test": (images, labels)}, CLASSES
+    )
     write_params(Path("params.yaml"), model=model)
     recipe = ["--dataset", "tiny", "--data", "data", "--params", "params.yaml"]
     command(train, "gaussian", *recipe, "--sigma", 0.25, "--out", "model", "--log", "log")
     forget()
     command(certify, "model", *recipe, "--out", "rows.tsv")
     forget()
-    grid = {"sigmas": [0.25], "methods": ["gaussian"], "seeds": [0], "members": ["gaussian"], "member_seeds": [1]}
+    grid = {
+        "sigmas": [0.25],
+        "methods": ["gaussian"],
+        "seeds": [0],
+        "members": ["gaussian"],
+        "member_seeds": [1],
+    }
     Path("params.yaml").write_text(json.dumps(json.loads(Path("params.yaml").read_text()) | grid))
     Path("models/gaussian").mkdir(parents=True)
-    command(train, "gaussian", *recipe, "--sigma", 0.25, "--seed", 1, "--out", "models/gaussian/1", "--log", "log-1")
+    command(
+        train,
+        "gaussian",
+        *recipe,
+        "--sigma",
+        0.25,
+        "--seed",
+        1,
+        "--out",
+        "models/gaussian/1",
+        "--log",
+        "log-1",
+    )
     forget()
     command(ensemble, "tiny", "--sigma", 0.25, "--models", "models", "--out", "ensembles")
     forget()
     write_params(Path("other.yaml"), targets={"draws": 10, "seed": 0})
     recipe = ["--dataset", "tiny", "--data", "data", "--params", "other.yaml"]
-    command(targets, "model", *recipe, "--network", "own_networks:pretrained", "--out", "targets.safetensors")
-    assert json.loads(Path("model/model.json").read_text())["architecture"] == "own_networks:pretrained"
+    command(
+        targets,
+        "model",
+        *recipe,
+        "--network",
+        "own_networks:pretrained",
+        "--out",
+        "targets.safetensors",
+    )
+    assert (
+        json.loads(Path("model/model.json").read_text())["architecture"]
+        == "own_networks:pretrained"
+    )
 
 
 def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
@@ -581,7 +795,9 @@ def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
     def networks():
         return {
             name: one.get("network")
-            for name, one in cell_fingerprints(values, "tiny", Path("data"), Path("out"), ROOT).items()
+            for name, one in cell_fingerprints(
+                values, "tiny", Path("data"), Path("out"), ROOT
+            ).items()
         }
 
     found = []
@@ -590,18 +806,26 @@ def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
         found.append(networks())
     assert found[0] == found[1]
     changed = {name for name in found[0] if found[0][name] != found[2][name]}
-    assert changed == {f"parameters/tiny/{name}" for name in ("train/macer-0.25", "weights", "certify_ensembles")}
+    assert changed == {
+        f"parameters/tiny/{name}" for name in ("train/macer-0.25", "weights", "certify_ensembles")
+    }
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x, y: (np.ma.masked_less(x, 9), y), r"images must have pixels without a mask, .*: images.filled\(0\)"),
+        (
+            lambda x, y: (np.ma.masked_less(x, 9), y),
+            r"images must have pixels without a mask, .*: images.filled\(0\)",
+        ),
         (lambda x, y: (x[0], y), r"images must have the shape \(N, C, H, W\)"),
         (lambda x, y: (x, y[:-1]), "labels of shape"),
         (lambda x, y: (x, None), "labels must be given"),
         (lambda x, y: (x, y + 0.5), "float64"),
-        (lambda x, y: (x.astype(np.float32), y), r"multiples of 1/255 in \[0, 1\], got float32 from . to 25"),
+        (
+            lambda x, y: (x.astype(np.float32), y),
+            r"multiples of 1/255 in \[0, 1\], got float32 from . to 25",
+        ),
         (lambda x, y: (x.astype(np.float32) / 255 + 0.001, y), "multiples of 1/255"),
         (lambda x, y: (x[29:], y[29:]), "two different images or more, got 1 of class '0'"),
         (lambda x, y: (x, ["circle"] * 90), "images and labels must be arrays of numbers"),
@@ -615,20 +839,30 @@ def test_arrays_that_do_not_fit_are_refused(change, message):
 
 def test_a_share_and_a_function_that_do_not_fit_are_refused():
     module, settings = importlib.import_module("own_networks"), {"sigma": 0.25}
-    for sigma, message in ((0, "a positive number, got 0"), (-1.0, "a positive number, got -1.0"), (64, "at most 10")):
+    for sigma, message in (
+        (0, "a positive number, got 0"),
+        (-1.0, "a positive number, got -1.0"),
+        (64, "at most 10"),
+    ):
         with pytest.raises(InputError, match=f"must be {message}"):
             rs.train(module.build, *data(), sigma=sigma)
     images, labels = data()
-    with pytest.raises(InputError, match=r"validation images must have the shape of the others, .*, got"):
+    with pytest.raises(
+        InputError, match=r"validation images must have the shape of the others, .*, got"
+    ):
         rs.train(module.build, images, labels, **settings, validation=(images[:, :, 1:], labels))
     with pytest.raises(InputError, match=r"labels must lie in 0\.\.1, one for each class, got 2"):
         rs.train(module.build, images, labels, **settings, classes=("circle", "square"))
-    with pytest.raises(InputError, match=r"network must be an nn\.Module or a function that builds one, got str"):
+    with pytest.raises(
+        InputError, match=r"network must be an nn\.Module or a function that builds one, got str"
+    ):
         rs.train("own_networks:build", images, labels, **settings)
     with pytest.raises(InputError, match="stability has no hyper-parameter lr; it has lam"):
         rs.train(module.build, images, labels, **settings, method="stability", lr=0.1)
     for share in (0, 1, 1.5):
         with pytest.raises(InputError, match=f"or a share between 0 and 1, got {share}"):
             rs.train(module.build, *data(), **settings, validation=share)
-    with pytest.raises(InputError, match=r"own_networks:Small\.forward must be a function that needs no argument"):
+    with pytest.raises(
+        InputError, match=r"own_networks:Small\.forward must be a function that needs no argument"
+    ):
         rs.train(module.Small.forward, *data(), **settings)

@@ -114,7 +114,9 @@ def test_a_fork_that_dies_is_a_failure_and_the_next_command_runs(server, tmp_pat
 def test_a_fork_ends_with_the_process_that_asked_for_it(server, tmp_path):
     out = tmp_path / "out"
     words = [sys.executable, "-c", CALLER, server, str(out)]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)}) as caller:
+    with subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ) as caller:
         fork = written(out)
         caller.kill()
     assert fork != caller.pid

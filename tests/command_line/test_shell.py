@@ -58,15 +58,23 @@ def test_a_warning_of_all_images_is_one_line_of_each_run(tiny_project, capfd):
         ("two", 9, [f"{message}least 10"]),
         ("three", 10, []),
     ):
-        code, _, err = ended(capfd, certify, *certify_to(f"{name}.tsv"), "--n", str(n), "--alpha", "0.001")
+        code, _, err = ended(
+            capfd, certify, *certify_to(f"{name}.tsv"), "--n", str(n), "--alpha", "0.001"
+        )
         assert code == 0
         assert [line for line in err if line.startswith("warning:")] == expected
 
 
-def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(tiny_project, monkeypatch, capfd):
+def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(
+    tiny_project, monkeypatch, capfd
+):
     ended(capfd, certify, *certify_to("whole.tsv"))
     stop_after(monkeypatch, 3)
-    assert ended(capfd, certify, *certify_to("rows.tsv")) == (130, [], [CONTINUES])  # and no traceback
+    assert ended(capfd, certify, *certify_to("rows.tsv")) == (
+        130,
+        [],
+        [CONTINUES],
+    )  # and no traceback
     assert not Path("rows.tsv").exists()
     monkeypatch.setattr(SmoothedClassifier, "certify", CERTIFY)
     code, _, err = ended(capfd, certify, *certify_to("rows.tsv"))
@@ -74,9 +82,18 @@ def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(tin
     assert Path("rows.tsv").read_bytes() == Path("whole.tsv").read_bytes()
 
 
-def test_a_training_that_is_interrupted_says_that_it_continues_and_does(tiny_project, monkeypatch, capfd):
+def test_a_training_that_is_interrupted_says_that_it_continues_and_does(
+    tiny_project, monkeypatch, capfd
+):
     def train_to(name):
-        options = {"dataset": "tiny", "sigma": "0.25", "seed": "0", "data": "data", "out": name, "log": f"{name}.log"}
+        options = {
+            "dataset": "tiny",
+            "sigma": "0.25",
+            "seed": "0",
+            "data": "data",
+            "out": name,
+            "log": f"{name}.log",
+        }
         return "gaussian", *(word for key, value in options.items() for word in (f"--{key}", value))
 
     ended(capfd, train, *train_to("whole"))
@@ -96,16 +113,33 @@ def test_a_training_that_is_interrupted_says_that_it_continues_and_does(tiny_pro
     assert contents(Path("model-2")) == contents(Path("whole"))
 
 
-def test_predictions_that_are_interrupted_do_not_say_that_they_continue(tiny_project, monkeypatch, capfd):
+def test_predictions_that_are_interrupted_do_not_say_that_they_continue(
+    tiny_project, monkeypatch, capfd
+):
     Path("a.png").write_bytes(image_bytes(np.zeros(SHAPE[1:], np.uint8)))
     stop_after(monkeypatch, 1)
-    code, out, err = ended(capfd, predict, "a.png", "a.png", "--model", "model", "--seed", "0", "--device", "cpu")
+    code, out, err = ended(
+        capfd, predict, "a.png", "a.png", "--model", "model", "--seed", "0", "--device", "cpu"
+    )
     assert (code, len(out), err) == (130, 1, ["interrupted"])
 
 
 def test_a_training_has_no_log_in_the_folder_of_its_model(tiny_project, capfd):
-    data = "--dataset", "tiny", "--data", "data", "--sigma", "0.25", "--seed", "0", "--device", "cpu"
-    code, out, (line,) = ended(capfd, train, "gaussian", *data, "--out", "new", "--log", "data/../new")
+    data = (
+        "--dataset",
+        "tiny",
+        "--data",
+        "data",
+        "--sigma",
+        "0.25",
+        "--seed",
+        "0",
+        "--device",
+        "cpu",
+    )
+    code, out, (line,) = ended(
+        capfd, train, "gaussian", *data, "--out", "new", "--log", "data/../new"
+    )
     assert (code, out, Path("new").exists()) == (2, [], False)
     assert "--log must be another folder than --out" in line
 
@@ -116,7 +150,9 @@ def test_a_function_has_no_folder_to_write_beside(capfd):
     assert line.endswith("got own_models:make; a function has no folder")
 
 
-def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(tiny_project, monkeypatch, capfd):
+def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(
+    tiny_project, monkeypatch, capfd
+):
     Path("broken_models.py").write_text("def raises():\n    return 1 / 0\n")
     monkeypatch.syspath_prepend(Path.cwd())
     words = ["broken_models:raises", "--sigma", "0.25", *certify_to("rows.tsv")[1:]]
@@ -142,13 +178,20 @@ def line_of(capfd, error):
     return line
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EFBIG])
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EFBIG]
+)
 def test_what_the_machine_does_not_allow_is_one_line(capfd, number):
     line = line_of(capfd, OSError(number, os.strerror(number), "some/file"))
-    assert line == f"error: some/file: {os.strerror(number)}; mend that, and the same command continues"
+    assert (
+        line
+        == f"error: some/file: {os.strerror(number)}; mend that, and the same command continues"
+    )
 
 
-@pytest.mark.parametrize("error", [InputError("a\x1b[2J\n.png must"), OSError(errno.EIO, "a\x1b[2J", "a\x1b[2J")])
+@pytest.mark.parametrize(
+    "error", [InputError("a\x1b[2J\n.png must"), OSError(errno.EIO, "a\x1b[2J", "a\x1b[2J")]
+)
 def test_a_name_in_a_message_moves_no_cursor(capfd, error):
     line = line_of(capfd, error)
     assert r"a\x1b[2J" in line
@@ -157,7 +200,11 @@ def test_a_name_in_a_message_moves_no_cursor(capfd, error):
 
 @pytest.mark.parametrize(
     "error",
-    [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("can't allocate memory: you tried")],
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("can't allocate memory: you tried"),
+    ],
 )
 def test_too_little_memory_is_one_line(capfd, error):
     line = line_of(capfd, error)
@@ -184,7 +231,9 @@ def test_a_mistake_in_the_parameters_names_their_file(tiny_project, capfd, named
     Path("mine.yaml").write_text(Path("params.yaml").read_text())
     model, _, _, *words = certify_to("rows.tsv")
     _, _, (line,) = ended(capfd, certify, model, "--dataset", "none", *words, *named)
-    assert line.startswith(f"error: {'mine' if named else 'params'}.yaml must have the key recipes.none; known here")
+    assert line.startswith(
+        f"error: {'mine' if named else 'params'}.yaml must have the key recipes.none; known here"
+    )
 
 
 def test_what_the_encoding_of_the_output_lacks_is_escaped(monkeypatch):
@@ -201,4 +250,7 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped(monkeypatch):
     with pytest.raises(SystemExit) as end:
         run(command)
     sys.stdout.flush()
-    assert (end.value.code, written.getvalue().decode()) == (0, r"0.5 \xb1 0.1; rows in b\xe4.tsv" + "\n")
+    assert (end.value.code, written.getvalue().decode()) == (
+        0,
+        r"0.5 \xb1 0.1; rows in b\xe4.tsv" + "\n",
+    )

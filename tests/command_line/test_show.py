@@ -34,7 +34,9 @@ def test_every_file_is_shown(files):
 
 
 def test_commands_that_read_rows_name_the_next_one_on_stderr_except_with_json(files, tmp_path):
-    assert said("show", files[0])[2] == "next: rs report ROWS --out report.html, or rs compare A B\n"
+    assert (
+        said("show", files[0])[2] == "next: rs report ROWS --out report.html, or rs compare A B\n"
+    )
     assert said("show", files[0], "--json")[2] == ""
     rows = certificate_rows.read_rows(files[0])
     write_rows(rows.assign(mode=f"acr-error:0.1:{N}"), tmp_path / "early.tsv")
@@ -43,16 +45,22 @@ def test_commands_that_read_rows_name_the_next_one_on_stderr_except_with_json(fi
         assert said("show", tmp_path / name)[2] == "next: rs compare A B\n"
     write_rows(rows.assign(label=UNLABELLED, correct=0), tmp_path / "unlabelled.tsv")
     assert said("show", tmp_path / "unlabelled.tsv")[2] == ""
-    assert said("report", *files, "--out", tmp_path / "page.html")[2].startswith("next: rs compare A B")
+    assert said("report", *files, "--out", tmp_path / "page.html")[2].startswith(
+        "next: rs compare A B"
+    )
 
 
 def test_every_file_is_an_object_on_a_line_of_its_own(files):
     code, out, _ = said("show", *files, "--json", "--radii", "0.25,0.5")
     assert code == 0
-    assert [json.loads(line) for line in out.splitlines()] == [summarize_rows(path, [0.25, 0.5]) for path in files]
+    assert [json.loads(line) for line in out.splitlines()] == [
+        summarize_rows(path, [0.25, 0.5]) for path in files
+    ]
 
 
-@pytest.mark.parametrize(("name", "beginning"), [("curves.png", b"\x89PNG"), ("curves.svg", b"<?xml")])
+@pytest.mark.parametrize(
+    ("name", "beginning"), [("curves.png", b"\x89PNG"), ("curves.svg", b"<?xml")]
+)
 def test_files_are_drawn(files, tmp_path, name, beginning):
     assert said("show", *files, "--picture", tmp_path / name)[0] == 0
     assert (tmp_path / name).read_bytes().startswith(beginning)
@@ -69,8 +77,14 @@ def test_every_file_has_its_own_line_in_the_legend(files, tmp_path):
 
 
 def test_a_picture_of_another_kind_or_of_no_radii_is_refused(files, tmp_path):
-    assert "must be a file *.png or *.svg, got curves.gif" in said("show", files[0], "--picture", "curves.gif")[2]
-    write_rows(certificate_rows.read_rows(files[0]).assign(label=UNLABELLED, correct=0), tmp_path / "unlabelled.tsv")
+    assert (
+        "must be a file *.png or *.svg, got curves.gif"
+        in said("show", files[0], "--picture", "curves.gif")[2]
+    )
+    write_rows(
+        certificate_rows.read_rows(files[0]).assign(label=UNLABELLED, correct=0),
+        tmp_path / "unlabelled.tsv",
+    )
     words = ("show", tmp_path / "unlabelled.tsv", "--picture", tmp_path / "curves.png")
     assert "must have labels and radii to be drawn" in said(*words)[2]
     assert not (tmp_path / "curves.png").exists()
@@ -86,7 +100,9 @@ def test_two_files_are_compared(files):
 def test_radii_that_are_no_numbers_are_named(files, radii):
     code, out, error = said("show", files[0], "--radii", radii)
     assert (code != 0, out) == (True, "")
-    assert error == f"--radii must be numbers with commas between them, like 0.25,0.5, got {radii!r}"
+    assert (
+        error == f"--radii must be numbers with commas between them, like 0.25,0.5, got {radii!r}"
+    )
 
 
 def test_options_say_what_logs_do_not(files, tmp_path):
@@ -95,39 +111,73 @@ def test_options_say_what_logs_do_not(files, tmp_path):
     stated = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
     words = [str(word) for name, value in stated.items() for word in (f"--{name}", value)]
     assert said("show", log, *words)[1] == summary_text(summarize_rows(log, **stated)) + "\n"
-    assert said("compare", log, files[1], *words)[1] == comparison_text(compare_rows(log, files[1], **stated)) + "\n"
-    assert "must have a noise level to be drawn" in said("show", log, "--picture", tmp_path / "curves.png")[2]
-    assert "must have labels and all votes" in said("report", log, "--out", tmp_path / "report.html")[2]
+    assert (
+        said("compare", log, files[1], *words)[1]
+        == comparison_text(compare_rows(log, files[1], **stated)) + "\n"
+    )
+    assert (
+        "must have a noise level to be drawn"
+        in said("show", log, "--picture", tmp_path / "curves.png")[2]
+    )
+    assert (
+        "must have labels and all votes"
+        in said("report", log, "--out", tmp_path / "report.html")[2]
+    )
     assert not {".png", ".html"} & {path.suffix for path in tmp_path.iterdir()}
     for words in (["show", files[0]], ["compare", *files]):
         for name, value in stated.items():
-            assert f"--{name} must be of a log in six columns" in said(*words, f"--{name}", value)[2]
+            assert (
+                f"--{name} must be of a log in six columns" in said(*words, f"--{name}", value)[2]
+            )
     log.write_text(log.read_text().replace("\tradius", ""))
-    assert "line 1: must be certificate rows of `rs certify`, with" in said("show", log, "--sigma", 0.5)[2]
+    assert (
+        "line 1: must be certificate rows of `rs certify`, with"
+        in said("show", log, "--sigma", 0.5)[2]
+    )
 
 
 @pytest.mark.parametrize("column", ["label", "counts"])
-def test_rows_of_more_classes_than_their_sidecar_has_are_neither_shown_nor_exported(files, tmp_path, column):
+def test_rows_of_more_classes_than_their_sidecar_has_are_neither_shown_nor_exported(
+    files, tmp_path, column
+):
     rows = cell_rows("advmacer", 0.5, 0)
-    other = {"label": 99, "correct": 0} if column == "label" else {"counts": rows["counts"].str.replace("1:", "99:")}
+    other = (
+        {"label": 99, "correct": 0}
+        if column == "label"
+        else {"counts": rows["counts"].str.replace("1:", "99:")}
+    )
     write_rows(rows.assign(**other), files[0])
     for words in (["show", files[0]], ["export", files[0], "--out", tmp_path / "theirs.log"]):
         code, out, error = said(*words)
         assert (code != 0, out) == (True, "")
-        assert "has labels or votes of 100 classes but its sidecar 3; certify again, or remove the sidecar" in error
+        assert (
+            "has labels or votes of 100 classes but its sidecar 3; certify again, or remove the "
+            "sidecar" in error
+        )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"split_size": len(cell_rows("advmacer", 0.5, 0)) + 1}, " of the images all of 13, as its sidecar says, but"),
-        ({"split_size": 5}, "must be of the images all of 5, as its sidecar says, but is of others"),
-        ({"split_size": 0}, "must have a sidecar of its rows, but: split_size: Input should be greater than"),
+        (
+            {"split_size": len(cell_rows("advmacer", 0.5, 0)) + 1},
+            " of the images all of 13, as its sidecar says, but",
+        ),
+        (
+            {"split_size": 5},
+            "must be of the images all of 5, as its sidecar says, but is of others",
+        ),
+        (
+            {"split_size": 0},
+            "must have a sidecar of its rows, but: split_size: Input should be greater than",
+        ),
         ({"share": "1/2"}, "must be of the images all, as its sidecar says, but is of others"),
         ({"n": N + 1}, f"has n {N} but its sidecar {N + 1}"),
     ],
 )
-def test_a_sidecar_of_another_split_is_refused_by_every_command_that_reads_rows(files, tmp_path, change, message):
+def test_a_sidecar_of_another_split_is_refused_by_every_command_that_reads_rows(
+    files, tmp_path, change, message
+):
     sidecar = files[0].with_suffix(".json")
     stated = json.loads(sidecar.read_text()) | {"subset": "all"}
     sidecar.write_text(json.dumps(stated | {"split_size": 12}))

@@ -114,7 +114,11 @@ def module(tmp_path, work, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     name = f"user_{tmp_path.name}"
     Path(f"{name}.py").write_text(MODULE)
-    write_photos(Path("photos"), np.random.default_rng(0).integers(0, 256, (6, 1, 4, 4), np.uint8), [0, 1] * 3)
+    write_photos(
+        Path("photos"),
+        np.random.default_rng(0).integers(0, 256, (6, 1, 4, 4), np.uint8),
+        [0, 1] * 3,
+    )
     yield name
     torch.set_default_device(None)
     torch.set_default_dtype(torch.float32)
@@ -122,7 +126,9 @@ def module(tmp_path, work, monkeypatch):
 
 def ended(capfd, command, *words):
     """Exit code of a command on the pictures, and the text on stdout and on stderr."""
-    return exit_code(command, *words, "--images", "photos", "--sigma", "0.5", "--device", "cpu"), *capfd.readouterr()
+    return exit_code(
+        command, *words, "--images", "photos", "--sigma", "0.5", "--device", "cpu"
+    ), *capfd.readouterr()
 
 
 @pytest.mark.parametrize(
@@ -131,10 +137,17 @@ def ended(capfd, command, *words):
         ("exits", "exits must return an nn.Module, but it raised SystemExit; correct it"),
         ("raises", "raises must return an nn.Module, but it raised Own; correct it"),
         ("Late", "it raised SystemExit"),
-        ("Untrainable", "Untrainable must run on cpu, but it raised RuntimeError: it cannot be trained"),
+        (
+            "Untrainable",
+            "Untrainable must run on cpu, but it raised RuntimeError: it cannot be trained",
+        ),
         ("Gradient", "it raised RuntimeError: Inference tensors cannot be saved for backward"),
         ("Moves", "the classifier must leave the current folder as it is"),
-        ("on_meta", "is on the device meta, which holds no numbers; load them, or build the model on another device"),
+        (
+            "on_meta",
+            "is on the device meta, which holds no numbers; load them, or build the model on "
+            "another device",
+        ),
         ("meta", "it makes meta, which holds no numbers, torch's default device"),
         ("float64", "must take images (1, 1, 4, 4), torch.float32, but it raised RuntimeError"),
     ],
@@ -154,7 +167,10 @@ def test_a_module_that_ends_the_process_at_its_import_is_refused(capfd, module):
 
 
 def test_a_module_that_changes_the_default_type_is_given_float32(capfd, module):
-    assert ended(capfd, certify, f"{module}:float32", "--out", "rows.tsv", "--noise", "gaussian")[0] == 0
+    assert (
+        ended(capfd, certify, f"{module}:float32", "--out", "rows.tsv", "--noise", "gaussian")[0]
+        == 0
+    )
     torch.set_default_dtype(torch.float32)
     assert "must take" not in "".join(ended(capfd, doctor, f"{module}:float32")[1:])
 
@@ -163,10 +179,16 @@ def test_what_a_module_prints_is_no_part_of_an_answer(capfd, module):
     out, err = ended(capfd, doctor, f"{module}:Prints")[1:]
     assert ("forward" in out, "forward" in err) == (False, True)
     out, err = ended(capfd, predict, "--model", f"{module}:Prints")[1:]
-    assert ("next: " in out, err.splitlines()[-1]) == (False, "next: rs certify MODEL --images FOLDER --out rows.tsv")
+    assert ("next: " in out, err.splitlines()[-1]) == (
+        False,
+        "next: rs certify MODEL --images FOLDER --out rows.tsv",
+    )
     out, err = ended(capfd, predict, "--model", f"{module}:Prints", "--json")[1:]
     assert "next: " not in out + err
-    assert ([json.loads(line)["n"] for line in out.splitlines()], "forward" in err) == ([1000] * 6, True)
+    assert ([json.loads(line)["n"] for line in out.splitlines()], "forward" in err) == (
+        [1000] * 6,
+        True,
+    )
 
 
 BOTH = """
@@ -199,24 +221,57 @@ def test_what_a_module_prints_past_sys_stdout_is_no_part_of_an_answer_either(mod
 def test_a_module_that_ends_another_engine_is_no_success(capfd, module, engine):
     code, out, err = ended(capfd, predict, "--model", f"{module}:Late", "--engine", engine)
     assert (code, out) == (2, "")
-    assert "a model must leave the command that runs it to its end, but it raised SystemExit" in err.splitlines()[-1]
+    assert (
+        "a model must leave the command that runs it to its end, but it raised SystemExit"
+        in err.splitlines()[-1]
+    )
 
 
 @pytest.mark.parametrize(
     ("function", "method", "message"),
     [
-        ("Exits", "gaussian", "Exits must take images of shape (1, 4, 4), but it raised SystemExit; correct it"),
-        ("Untrainable", "gaussian", "Untrainable must take images of shape (1, 4, 4), but it raised RuntimeError: "),
-        ("Late", "gaussian", "a model must leave the command that runs it to its end, but it raised SystemExit; "),
+        (
+            "Exits",
+            "gaussian",
+            "Exits must take images of shape (1, 4, 4), but it raised SystemExit; correct it",
+        ),
+        (
+            "Untrainable",
+            "gaussian",
+            "Untrainable must take images of shape (1, 4, 4), but it raised RuntimeError: ",
+        ),
+        (
+            "Late",
+            "gaussian",
+            "a model must leave the command that runs it to its end, but it raised SystemExit; ",
+        ),
         ("Score", "advmacer", "Score must be trainable by advmacer, but it raised RuntimeError: "),
-        ("InTraining", "gaussian", "must be trainable by gaussian, but it raised RuntimeError: it has no loss; "),
+        (
+            "InTraining",
+            "gaussian",
+            "must be trainable by gaussian, but it raised RuntimeError: it has no loss; ",
+        ),
         ("Score", "gaussian", None),
     ],
 )
-def test_a_module_that_cannot_be_trained_is_one_line_and_no_success(capfd, module, function, method, message):
-    words = [method, "--network", f"{module}:{function}", "--out", "model", "--log", "log", "--epochs", "1"]
+def test_a_module_that_cannot_be_trained_is_one_line_and_no_success(
+    capfd, module, function, method, message
+):
+    words = [
+        method,
+        "--network",
+        f"{module}:{function}",
+        "--out",
+        "model",
+        "--log",
+        "log",
+        "--epochs",
+        "1",
+    ]
     code, _, err = ended(capfd, train, *words)
-    assert (code, "Traceback" in err, Path("model").exists()) == ((2, False, False) if message else (0, False, True))
+    assert (code, "Traceback" in err, Path("model").exists()) == (
+        (2, False, False) if message else (0, False, True)
+    )
     assert message is None or message in err.splitlines()[-1]
 
 

@@ -29,9 +29,13 @@ CLASSES = checkpoint.read_card(FOLDER / NAME).classes
 
 
 def table_of(text):
-    """The cells of a table by the name of the network and the head of the column; there must be no empty cells."""
+    """The cells of a table by the name of the network and the head of the column; there must be no
+    empty cells.
+    """
     head, *lines = text.splitlines()
-    assert head.replace("data set", "data_set").split() == [name.replace(" ", "_") for name in HEADER]
+    assert head.replace("data set", "data_set").split() == [
+        name.replace(" ", "_") for name in HEADER
+    ]
     cells = [dict(zip(HEADER, line.split(), strict=True)) for line in lines]
     return {line["name"]: line for line in cells}
 
@@ -47,10 +51,17 @@ def test_the_table_has_the_numbers_of_the_rows_beside_each_network(tmp_path):
     assert [*table] == [*rows]
     for name, frame in rows.items():
         line = table[name]
-        assert (line["data set"], line["method"], float(line["sigma"])) == ("tiny", "macer", frame["sigma"][0])
+        assert (line["data set"], line["method"], float(line["sigma"])) == (
+            "tiny",
+            "macer",
+            frame["sigma"][0],
+        )
         assert (int(line["images"]), int(line["n"].replace(",", ""))) == (len(frame), frame["n"][0])
         assert line["ACR"] == f"{(frame['radius'] * frame['correct']).mean():.3f}"
-        shares = [f"{((frame['radius'] >= radius) & frame['correct'].astype(bool)).mean():.1%}" for radius in RADII]
+        shares = [
+            f"{((frame['radius'] >= radius) & frame['correct'].astype(bool)).mean():.1%}"
+            for radius in RADII
+        ]
         assert [line[f"{radius:g}"] for radius in RADII] == shares
     assert table["small-0.25"]["ACR"] != table["small-0.5"]["ACR"]
 
@@ -113,17 +124,23 @@ def test_other_commands_take_the_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     labels = np.arange(20) % len(CLASSES)
     images = np.random.default_rng(0).integers(0, 256, (20, 3, 32, 32), dtype=np.uint8)
-    save_images(Path("data"), "cifar10", {"train": (images, labels), "test": (images, labels)}, CLASSES)
+    save_images(
+        Path("data"), "cifar10", {"train": (images, labels), "test": (images, labels)}, CLASSES
+    )
     write_params(Path("params.yaml"), targets={"draws": 2, "seed": 0})
     common = ("--data", "data", "--device", "cpu")
-    assert exit_code(targets, MODEL, "--dataset", "tiny", *common, "--out", "targets.safetensors") == 0
+    assert (
+        exit_code(targets, MODEL, "--dataset", "tiny", *common, "--out", "targets.safetensors") == 0
+    )
     assert exit_code(doctor, MODEL, *common, "--count", 20) in (0, 1)  # the images are noise
 
 
 @pytest.mark.parametrize("command", [certify, doctor, targets])
 def test_an_unknown_name_is_refused_by_every_command(capfd, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
-    save_images(Path("data"), "two", {"train": (np.zeros((2, 1, 4, 4), np.uint8), np.arange(2))}, ("a", "b"))
+    save_images(
+        Path("data"), "two", {"train": (np.zeros((2, 1, 4, 4), np.uint8), np.arange(2))}, ("a", "b")
+    )
     write_params(Path("params.yaml"), targets={"draws": 2, "seed": 0})
     words = {
         certify: ("--data", "data", "--dataset", "tiny", "--out", "rows.tsv"),

@@ -27,7 +27,9 @@ def tree(tmp_path):
         for name in ("ape", "bee"):
             (tmp_path / "raw" / split / name).mkdir(parents=True)
             for i in range(2):
-                (tmp_path / "raw" / split / name / f"{i}.png").write_bytes(image_bytes(next(images)))
+                (tmp_path / "raw" / split / name / f"{i}.png").write_bytes(
+                    image_bytes(next(images))
+                )
     return tmp_path / "raw"
 
 
@@ -37,7 +39,9 @@ def _md5(path):
 
 @pytest.fixture
 def cifar(tmp_path, monkeypatch):
-    """A CIFAR-10 of two images a batch, in torchvision's layout; only its table of checksums is replaced."""
+    """A CIFAR-10 of two images a batch, in torchvision's layout; only its table of checksums is
+    replaced.
+    """
     from torchvision.datasets import CIFAR10
 
     base = tmp_path / "raw" / CIFAR10.base_folder
@@ -45,9 +49,13 @@ def cifar(tmp_path, monkeypatch):
     rows = np.arange(12 * 3072).reshape(12, 3072).astype(np.uint8)
     sums = {}
     for i, name in enumerate([row[0] for row in CIFAR10.train_list + CIFAR10.test_list]):
-        (base / name).write_bytes(pickle.dumps({"data": rows[2 * i : 2 * i + 2], "labels": [i, 9 - i]}))
+        (base / name).write_bytes(
+            pickle.dumps({"data": rows[2 * i : 2 * i + 2], "labels": [i, 9 - i]})
+        )
         sums[name] = _md5(base / name)
-    (base / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"class{i}" for i in range(10)]}))
+    (base / "batches.meta").write_bytes(
+        pickle.dumps({"label_names": [f"class{i}" for i in range(10)]})
+    )
     for key in ("train_list", "test_list"):
         monkeypatch.setattr(CIFAR10, key, [[name, sums[name]] for name, _ in getattr(CIFAR10, key)])
     monkeypatch.setattr(CIFAR10, "meta", CIFAR10.meta | {"md5": _md5(base / "batches.meta")})

@@ -37,27 +37,41 @@ def prepared(root, folder, **changes):
 
 def epoch(images, *, crop=1, flip=True, seed=0, epoch=0, size=4, workers=0, **process):
     chosen = Epoch(seed=seed, number=epoch, size=size, crop=crop, flip=flip, **process)
-    x, y = zip(*images.batches(data.epoch_order(len(images), chosen), chosen, "cpu", workers), strict=True)
+    x, y = zip(
+        *images.batches(data.epoch_order(len(images), chosen), chosen, "cpu", workers), strict=True
+    )
     return torch.cat(x), torch.cat(y)
 
 
 def test_a_lazy_data_set_holds_its_description_alone(folder, root):
     assert [path.name for path in folder.iterdir()] == ["meta.json"]
     meta = data.read_meta(folder)
-    assert (meta.classes, meta.shape, meta.sizes) == (("cat", "dog"), (3, 6, 6), {"train": 6, "test": 4})
-    assert (meta.lazy.root, meta.lazy.folders, meta.lazy.resize) == (str(root), {"train": "train", "test": "val"}, 8)
+    assert (meta.classes, meta.shape, meta.sizes) == (
+        ("cat", "dog"),
+        (3, 6, 6),
+        {"train": 6, "test": 4},
+    )
+    assert (meta.lazy.root, meta.lazy.folders, meta.lazy.resize) == (
+        str(root),
+        {"train": "train", "test": "val"},
+        8,
+    )
 
 
 def test_pixels_are_the_central_crop_of_the_resized_image(folder, root):
     images = data.load_images(folder, "test")
     assert images.labels.tolist() == [0, 0, 1, 1]
-    with Image.open(root / "val" / "cat" / "0.png") as raw:  # 10 wide, 12 high: the shorter side becomes 8
+    with Image.open(
+        root / "val" / "cat" / "0.png"
+    ) as raw:  # 10 wide, 12 high: the shorter side becomes 8
         resized = np.asarray(raw.resize((8, 12 * 8 // 10), Image.Resampling.BILINEAR))
     top = round((resized.shape[0] - 6) / 2)
     expected = resized[top : top + 6, 1:7].transpose(2, 0, 1) / np.float32(255)
     x = images.pixels(0)
     assert (type(x), x.dtype) == (torch.Tensor, torch.float32)
-    np.testing.assert_allclose(x.numpy(), expected, rtol=2**-22)  # 1/255 and the product are each rounded once
+    np.testing.assert_allclose(
+        x.numpy(), expected, rtol=2**-22
+    )  # 1/255 and the product are each rounded once
 
 
 def test_without_augmentation_an_epoch_is_the_test_pixels_in_a_new_order(folder):
@@ -89,9 +103,12 @@ def test_grey_pictures_are_grey_in_training_too(tmp_path, crop):
     assert torch.equal(x, torch.tensor([0.2, 0.8])[y].view(2, 1, 1, 1).expand(x.shape))
 
 
-# torch starts worker processes with fork, and Python >= 3.12 warns of it in any process with threads.
+# torch starts worker processes with fork, and Python >= 3.12 warns of it in any process with
+# threads.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_batches_are_the_same_for_any_number_of_workers_and_any_global_seed_which_they_leave_alone(folder):
+def test_batches_are_the_same_for_any_number_of_workers_and_any_global_seed_which_they_leave_alone(
+    folder,
+):
     images, state = data.load_images(folder, "train"), torch.get_rng_state()
     x, y = epoch(images)
     assert torch.equal(torch.get_rng_state(), state)
@@ -104,7 +121,10 @@ def test_batches_are_the_same_for_any_number_of_workers_and_any_global_seed_whic
 def test_an_image_is_augmented_the_same_in_any_batch_and_differently_in_each_epoch(folder):
     images = data.load_images(folder, "train")
     assert torch.equal(epoch(images, size=1)[0], epoch(images)[0])
-    rows = [set(map(tuple, epoch(images, seed=s, epoch=e)[0].flatten(1).tolist())) for s, e in ((0, 0), (0, 1), (1, 0))]
+    rows = [
+        set(map(tuple, epoch(images, seed=s, epoch=e)[0].flatten(1).tolist()))
+        for s, e in ((0, 0), (0, 1), (1, 0))
+    ]
     assert len(set.union(*rows)) == 18
 
 
@@ -122,10 +142,15 @@ def test_processes_share_out_the_images_and_each_file_is_read_once(folder, monke
 
 
 @pytest.mark.parametrize("change", [{"resize": 9}, {"crop": 5}])
-def test_other_conversions_of_the_same_files_have_other_fingerprints(folder, root, tmp_path, change):
+def test_other_conversions_of_the_same_files_have_other_fingerprints(
+    folder, root, tmp_path, change
+):
     prepared(root, tmp_path / "other", **change)
     for split in ("train", "test"):
-        assert data.load_images(folder, split).fingerprint != data.load_images(tmp_path / "other", split).fingerprint
+        assert (
+            data.load_images(folder, split).fingerprint
+            != data.load_images(tmp_path / "other", split).fingerprint
+        )
 
 
 @pytest.mark.parametrize(

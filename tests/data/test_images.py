@@ -20,7 +20,9 @@ def arrays(n=11, shape=(3, 4, 5), classes=3, seed=0):
 
 @pytest.fixture
 def folder(tmp_path):
-    prepared.save_images(tmp_path / "set", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
+    prepared.save_images(
+        tmp_path / "set", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"]
+    )
     return tmp_path / "set"
 
 
@@ -32,7 +34,11 @@ def epoch(images, size, *, seed=0, epoch=0, **changes):
 def slow_augment(x, crop, flip, rng):
     """Image by image and pixel by pixel, with the draws in the documented order."""
     B, _, H, W = x.shape
-    shifts = torch.randint(2 * crop + 1, (2, B, 1), generator=rng)[..., 0] - crop if crop else torch.zeros(2, B)
+    shifts = (
+        torch.randint(2 * crop + 1, (2, B, 1), generator=rng)[..., 0] - crop
+        if crop
+        else torch.zeros(2, B)
+    )
     mirrored = torch.rand(B, generator=rng) < 0.5 if flip else torch.zeros(B, dtype=torch.bool)
     out = torch.zeros_like(x)
     for b in range(B):
@@ -53,7 +59,9 @@ def slow_augment(x, crop, flip, rng):
 )
 def test_augmentation_is_a_zero_padded_shift_and_a_mirror_of_each_image(shape, crop, flip, seed):
     x = torch.rand(shape, generator=stream(seed, 1))
-    assert torch.equal(data.augment(x, crop, flip, stream(seed)), slow_augment(x, crop, flip, stream(seed)))
+    assert torch.equal(
+        data.augment(x, crop, flip, stream(seed)), slow_augment(x, crop, flip, stream(seed))
+    )
 
 
 @given(n=st.integers(1, 20), size=st.integers(1, 25), seed=st.integers(0, 9))
@@ -62,21 +70,30 @@ def test_an_epoch_holds_every_image_once_with_its_label(n, size, seed):
     x, y = (torch.cat(part) for part in zip(*epoch(packed, size, seed=seed), strict=True))
     assert (x.dtype, y.dtype, sorted(y.tolist())) == (torch.float32, torch.int64, list(range(n)))
     assert (x.flatten() * 255).round().long().tolist() == y.tolist()
-    assert [len(y) for _, y in epoch(packed, size)] == [size] * (n // size) + [n % size] * (n % size > 0)
+    assert [len(y) for _, y in epoch(packed, size)] == [size] * (n // size) + [n % size] * (
+        n % size > 0
+    )
 
 
 def test_order_depends_on_seed_and_epoch_and_on_nothing_else():
     packed = data.PackedImages(None, np.zeros((50, 1, 1, 1), np.uint8), np.arange(50))
-    orders = {key: torch.cat([y for _, y in epoch(packed, 7, seed=key[0], epoch=key[1])]) for key in np.ndindex(3, 3)}
+    orders = {
+        key: torch.cat([y for _, y in epoch(packed, 7, seed=key[0], epoch=key[1])])
+        for key in np.ndindex(3, 3)
+    }
     assert len({tuple(order.tolist()) for order in orders.values()}) == 9
     assert torch.equal(orders[2, 1], torch.randperm(50, generator=stream(2, Stream.ORDER, 1)))
-    assert torch.equal(orders[2, 1], torch.cat([y for _, y in epoch(packed, 13, crop=1, seed=2, epoch=1)]))
+    assert torch.equal(
+        orders[2, 1], torch.cat([y for _, y in epoch(packed, 13, crop=1, seed=2, epoch=1)])
+    )
 
 
 def test_an_epoch_can_be_repeated_and_leaves_the_global_generator_alone(folder):
     images = data.load_images(folder, "train")
     state = torch.get_rng_state()
-    first, again = (torch.cat([x for x, _ in epoch(images, 4, crop=2, flip=True)]) for _ in range(2))
+    first, again = (
+        torch.cat([x for x, _ in epoch(images, 4, crop=2, flip=True)]) for _ in range(2)
+    )
     assert torch.equal(first, again)
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -85,9 +102,13 @@ def test_an_epoch_can_be_repeated_and_leaves_the_global_generator_alone(folder):
 def test_processes_share_out_the_images_of_each_batch_of_one_process(n, size, world_size):
     packed = data.PackedImages(None, np.arange(n, dtype=np.uint8).reshape(n, 1, 1, 1), np.arange(n))
     shares = [epoch(packed, size, rank=rank, world_size=world_size) for rank in range(world_size)]
-    assert len({tuple(len(y) for _, y in share) for share in shares}) == 1  # nobody waits for a batch that never comes
+    assert (
+        len({tuple(len(y) for _, y in share) for share in shares}) == 1
+    )  # nobody waits for a batch that never comes
     left = n // world_size * world_size
-    whole = torch.cat([y for _, y in epoch(packed, size * world_size)])[:left].split(size * world_size)
+    whole = torch.cat([y for _, y in epoch(packed, size * world_size)])[:left].split(
+        size * world_size
+    )
     for batch, *parts in zip(whole, *shares, strict=True):
         assert torch.equal(torch.stack([y for _, y in parts], dim=1).flatten(), batch)
         assert all(torch.equal((x.flatten() * 255).round().long(), y) for x, y in parts)
@@ -96,8 +117,12 @@ def test_processes_share_out_the_images_of_each_batch_of_one_process(n, size, wo
 def test_processes_augment_their_images_differently():
     """All images are alike, so that batches differ by their shifts and mirrors alone."""
     packed = data.PackedImages(None, np.tile(arrays(1, (1, 8, 8))[0], (64, 1, 1, 1)), np.arange(64))
-    (alone, _), *others = (epoch(packed, 16, crop=3, flip=True, rank=rank, world_size=3)[0] for rank in range(3))
-    assert torch.equal(alone, epoch(packed, 16, crop=3, flip=True)[0][0])  # the first draws what one alone draws
+    (alone, _), *others = (
+        epoch(packed, 16, crop=3, flip=True, rank=rank, world_size=3)[0] for rank in range(3)
+    )
+    assert torch.equal(
+        alone, epoch(packed, 16, crop=3, flip=True)[0][0]
+    )  # the first draws what one alone draws
     assert not any(torch.equal(x, alone) for x, _ in others)
     assert not torch.equal(others[0][0], others[1][0])
 
@@ -108,14 +133,24 @@ def test_what_was_written_is_what_is_read(folder):
     assert np.array_equal(train.images, images)
     assert np.array_equal(train.labels, labels)
     assert (train.images.dtype, train.labels.dtype, len(train)) == (np.uint8, np.int64, 11)
-    assert (train.meta.name, train.meta.classes, train.meta.num_classes) == ("tiny", ("a", "b", "c"), 3)
+    assert (train.meta.name, train.meta.classes, train.meta.num_classes) == (
+        "tiny",
+        ("a", "b", "c"),
+        3,
+    )
     assert (train.meta.shape, train.meta.sizes) == ((3, 4, 5), {"train": 11, "test": 5})
-    assert train.fingerprint == train.meta.sha256["train"] == prepared.images_fingerprint(images, labels)
+    assert (
+        train.fingerprint
+        == train.meta.sha256["train"]
+        == prepared.images_fingerprint(images, labels)
+    )
     assert torch.equal(train.pixels(3), torch.tensor(images[3] / np.float32(255)))
 
 
 def test_two_writes_give_equal_bytes(tmp_path, folder):
-    prepared.save_images(tmp_path / "again", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
+    prepared.save_images(
+        tmp_path / "again", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"]
+    )
     for name in ("train.npz", "test.npz", "meta.json"):
         assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
@@ -158,11 +193,21 @@ X, Y = arrays()
         ({"train": arrays(), "test": arrays(shape=(1, 4, 5))}, {}, r"must have shape \(3, 4, 5\)"),
         ({"train": arrays()}, {"mean": [0.5], "std": [0.5]}, "each of 3 channels"),
         ({"train": arrays()}, {"mean": [0.5] * 3}, "give both mean and std or neither"),
-        ({"test": arrays()}, {}, "give mean and std, which there is no train split to compute from"),
-        ({"train": arrays()}, {"mean": [0.5] * 3, "std": [0.5, 0.0, 0.5]}, r"std\.1: Input should be greater than 0"),
+        (
+            {"test": arrays()},
+            {},
+            "give mean and std, which there is no train split to compute from",
+        ),
+        (
+            {"train": arrays()},
+            {"mean": [0.5] * 3, "std": [0.5, 0.0, 0.5]},
+            r"std\.1: Input should be greater than 0",
+        ),
     ],
 )
-def test_a_bad_split_or_constant_is_refused_and_nothing_is_written(tmp_path, splits, constants, message):
+def test_a_bad_split_or_constant_is_refused_and_nothing_is_written(
+    tmp_path, splits, constants, message
+):
     with pytest.raises(InputError, match=message):
         prepared.save_images(tmp_path / "set", "bad", splits, ["a", "b", "c"], **constants)
     assert list(tmp_path.iterdir()) == []
@@ -172,12 +217,20 @@ def test_an_older_data_set_is_replaced_but_other_things_are_not(tmp_path, folder
     name = data.read_meta(folder).name
     prepared.save_images(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "train.npz"]
-    with pytest.raises(InputError, match=f"must be an older data set other or new, but holds the data set {name}"):
+    with pytest.raises(
+        InputError, match=f"must be an older data set other or new, but holds the data set {name}"
+    ):
         prepared.save_images(folder, "other", {"train": arrays(3)}, ["a", "b", "c"])
     (folder / "thesis.tex").touch()
-    with pytest.raises(InputError, match=f"must be an older data set {name} or new, but holds meta"):
+    with pytest.raises(
+        InputError, match=f"must be an older data set {name} or new, but holds meta"
+    ):
         prepared.save_images(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
-    assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "thesis.tex", "train.npz"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "meta.json",
+        "thesis.tex",
+        "train.npz",
+    ]
 
 
 def edit(folder, **changes):
@@ -194,16 +247,33 @@ def edit(folder, **changes):
         (lambda folder: edit(folder, shape=[3, 5, 4]), r"must have shape \(3, 5, 4\)"),
         (lambda folder: edit(folder, classes=["a"]), "classes: Tuple should have at least 2 items"),
         (lambda folder: (folder / "train.npz").unlink(), "train.npz must be a file"),
-        (lambda folder: (folder / "train.npz").write_bytes(b"PK not a zip"), "must hold the arrays"),
-        (lambda folder: np.savez(folder / "train.npz", images=arrays()[0]), "labels"),
-        (lambda folder: np.savez(folder / "train.npz", images=arrays(seed=9)[0], labels=arrays()[1]), "sha256"),
-        (lambda folder: np.savez(folder / "train.npz", images=np.array([{}]), labels=arrays()[1]), "pickle"),
         (
-            lambda folder: np.savez_compressed(folder / "train.npz", images=np.zeros((10**5, 3, 4, 5)), labels=[0]),
+            lambda folder: (folder / "train.npz").write_bytes(b"PK not a zip"),
+            "must hold the arrays",
+        ),
+        (lambda folder: np.savez(folder / "train.npz", images=arrays()[0]), "labels"),
+        (
+            lambda folder: np.savez(
+                folder / "train.npz", images=arrays(seed=9)[0], labels=arrays()[1]
+            ),
+            "sha256",
+        ),
+        (
+            lambda folder: np.savez(
+                folder / "train.npz", images=np.array([{}]), labels=arrays()[1]
+            ),
+            "pickle",
+        ),
+        (
+            lambda folder: np.savez_compressed(
+                folder / "train.npz", images=np.zeros((10**5, 3, 4, 5)), labels=[0]
+            ),
             "images have 48,000,128 bytes where meta.json says at most",
         ),
         (
-            lambda folder: edit(folder, lazy={"root": "/", "folders": {"train": "a/../../etc"}, "resize": 4}),
+            lambda folder: edit(
+                folder, lazy={"root": "/", "folders": {"train": "a/../../etc"}, "resize": 4}
+            ),
             "folders must be names of folders in the root, got 'a/../../etc'",
         ),
         (lambda folder: edit(folder, sha256={}), "sha256 must have the splits of sizes, train"),
@@ -217,7 +287,9 @@ def test_a_damaged_data_set_is_refused_in_one_line(folder, damage, message):
 
 def test_the_sum_of_a_split_is_that_of_its_types_shapes_and_bytes():
     images, labels = np.arange(12, dtype=np.uint8).reshape(2, 1, 2, 3), np.array([2, 1], ">i8")
-    expected = b"|u1 (2, 1, 2, 3)\n" + bytes(range(12)) + b"<i8 (2,)\n\x02" + bytes(7) + b"\x01" + bytes(7)
+    expected = (
+        b"|u1 (2, 1, 2, 3)\n" + bytes(range(12)) + b"<i8 (2,)\n\x02" + bytes(7) + b"\x01" + bytes(7)
+    )
     for order in ("C", "F"):
         fingerprint = prepared.images_fingerprint(np.asarray(images, order=order), labels)
         assert fingerprint == hashlib.sha256(expected).hexdigest()

@@ -13,17 +13,28 @@ from tests.support.raw_images import damage, image_bytes, pixels, prepare, refus
 
 def test_parquet_shards_are_read_in_order_with_the_hubs_class_names(hub, tmp_path):
     train, test = prepare(tmp_path, source="parquet", root=str(hub))
-    assert np.array_equal(np.concatenate([train.images, test.images]), pixels(6).transpose(0, 3, 1, 2))
+    assert np.array_equal(
+        np.concatenate([train.images, test.images]), pixels(6).transpose(0, 3, 1, 2)
+    )
     assert (train.labels.tolist(), test.labels.tolist()) == ([0, 1, 0, 1], [1, 0])
     assert train.meta.classes == ("x", "y")
-    assert hashlib.sha256((hub / "test-00000-of-00001.parquet").read_bytes()).hexdigest() in train.meta.source
+    assert (
+        hashlib.sha256((hub / "test-00000-of-00001.parquet").read_bytes()).hexdigest()
+        in train.meta.source
+    )
 
 
 def test_grey_images_have_one_channel_and_other_column_names_are_understood(tmp_path):
     images = pixels(3, (4, 5))
     for split in ("train", "validation"):
         cells = [image_bytes(image) for image in images]
-        write_parquet(tmp_path / "raw" / f"{split}.parquet", cells, [0, 2, 1], image="image", label="fine_label")
+        write_parquet(
+            tmp_path / "raw" / f"{split}.parquet",
+            cells,
+            [0, 2, 1],
+            image="image",
+            label="fine_label",
+        )
     train, _ = prepare(tmp_path, source="parquet", root=str(tmp_path / "raw"))
     assert np.array_equal(train.images, images[:, None])
     assert train.meta.classes == ("0", "1", "2")
@@ -31,10 +42,25 @@ def test_grey_images_have_one_channel_and_other_column_names_are_understood(tmp_
 
 def test_classes_can_be_named_by_parameter_and_constants_given(tmp_path):
     for split in ("train", "test"):
-        write_parquet(tmp_path / "raw" / f"{split}.parquet", [image_bytes(image) for image in pixels(2)], [2, 1])
+        write_parquet(
+            tmp_path / "raw" / f"{split}.parquet",
+            [image_bytes(image) for image in pixels(2)],
+            [2, 1],
+        )
     root = str(tmp_path / "raw")
-    train, _ = prepare(tmp_path, source="parquet", root=root, classes=["a", "b", "c"], mean=[0, 0, 0], std=[1, 1, 1])
-    assert (train.meta.classes, train.meta.mean, train.meta.std) == (("a", "b", "c"), (0, 0, 0), (1, 1, 1))
+    train, _ = prepare(
+        tmp_path,
+        source="parquet",
+        root=root,
+        classes=["a", "b", "c"],
+        mean=[0, 0, 0],
+        std=[1, 1, 1],
+    )
+    assert (train.meta.classes, train.meta.mean, train.meta.std) == (
+        ("a", "b", "c"),
+        (0, 0, 0),
+        (1, 1, 1),
+    )
 
 
 GOOD = image_bytes(pixels(1)[0])
@@ -46,8 +72,16 @@ GOOD = image_bytes(pixels(1)[0])
         ([GOOD, b"no image"], [0, 1], r"train.parquet row 1 must be an image"),
         ([GOOD, None], [0, 1], "row 1 must have the bytes"),
         ([GOOD, GOOD], [0, None], "row 1 must have the bytes"),
-        ([GOOD, image_bytes(pixels(1, (5, 5, 3))[0])], [0, 1], r"one shape .* \(3, 4, 5\) .* row 1 has \(3, 5, 5\)"),
-        ([GOOD, image_bytes(pixels(1)[0], mode="RGBA")], [0, 1], "8-bit grey or RGB image, got mode RGBA"),
+        (
+            [GOOD, image_bytes(pixels(1, (5, 5, 3))[0])],
+            [0, 1],
+            r"one shape .* \(3, 4, 5\) .* row 1 has \(3, 5, 5\)",
+        ),
+        (
+            [GOOD, image_bytes(pixels(1)[0], mode="RGBA")],
+            [0, 1],
+            "8-bit grey or RGB image, got mode RGBA",
+        ),
         ([GOOD, GOOD], [0, 2], r"labels must lie in 0..1"),
         ([GOOD, GOOD], [0.0, 1.0], "whole-number column label"),
         ([], pa.array([], pa.int64()), "at least one image"),
@@ -64,10 +98,24 @@ def test_bad_rows_are_refused(tmp_path, cells, labels, message):
     [
         (damage("test-00000-of-00001.parquet", Path.unlink), "must hold test.parquet or"),
         (damage("train-00001-of-00002.parquet", Path.unlink), "all shards of train, got 1 of 2"),
-        (damage("train-00001-of-00002.parquet", lambda path: path.write_bytes(b"PAR1")), "must be a parquet file"),
-        (lambda root: write_parquet(root / "test.parquet", [GOOD], [0], names=["x", "z"]), "name the same classes"),
-        (lambda root: pq.write_table(pa.table({"img": ["a"], "label": [0]}), root / "test.parquet"), "struct"),
-        (lambda root: write_parquet(root / "test.parquet", [GOOD], [0], label="y"), "column label or fine_label"),
+        (
+            damage("train-00001-of-00002.parquet", lambda path: path.write_bytes(b"PAR1")),
+            "must be a parquet file",
+        ),
+        (
+            lambda root: write_parquet(root / "test.parquet", [GOOD], [0], names=["x", "z"]),
+            "name the same classes",
+        ),
+        (
+            lambda root: pq.write_table(
+                pa.table({"img": ["a"], "label": [0]}), root / "test.parquet"
+            ),
+            "struct",
+        ),
+        (
+            lambda root: write_parquet(root / "test.parquet", [GOOD], [0], label="y"),
+            "column label or fine_label",
+        ),
     ],
 )
 def test_a_bad_folder_of_parquet_files_is_refused(hub, tmp_path, change, message):
@@ -93,7 +141,9 @@ def test_unnamed_classes_must_be_numbered_without_a_gap(tmp_path):
 NAMES = [7, "ab", [1, 2], {"a": 1}]
 
 
-@pytest.mark.parametrize("text", ["[1]", *(json.dumps({"info": {"features": {"label": {"names": n}}}}) for n in NAMES)])
+@pytest.mark.parametrize(
+    "text", ["[1]", *(json.dumps({"info": {"features": {"label": {"names": n}}}}) for n in NAMES)]
+)
 def test_a_description_of_another_kind_than_the_hubs_is_refused(hub, tmp_path, text):
     for path in hub.glob("*.parquet"):
         pq.write_table(pq.read_table(path).replace_schema_metadata({"huggingface": text}), path)

@@ -19,7 +19,11 @@ from tests.support.raw_images import damage, image_bytes, pixels, prepare, refus
 
 def test_digits_are_split_class_by_class_without_loss_or_overlap():
     raw, everything = readers.read_digits(0.2, 0), load_digits()
-    kept = [(image.tobytes(), int(y)) for part in raw.splits.values() for image, y in zip(*part, strict=True)]
+    kept = [
+        (image.tobytes(), int(y))
+        for part in raw.splits.values()
+        for image, y in zip(*part, strict=True)
+    ]
     scaled = [[round(v * 255 / 16) for v in image.ravel()] for image in everything.images]
     original = [(bytes(image), int(y)) for image, y in zip(scaled, everything.target, strict=True)]
     assert len(kept) == 1797
@@ -30,10 +34,14 @@ def test_digits_are_split_class_by_class_without_loss_or_overlap():
 
 
 def test_the_split_of_digits_is_the_one_this_seed_always_gave():
-    """Keys of the zeros come from SeedSequence(0, spawn_key=(0,)), which NumPy promises never to change."""
+    """Keys of the zeros come from SeedSequence(0, spawn_key=(0,)), which NumPy promises never to
+    change.
+    """
     zeros = np.flatnonzero(load_digits().target == 0)
     keys = np.random.SeedSequence(0, spawn_key=(0,)).generate_state(len(zeros), np.uint64)
-    chosen = sorted(zeros[i] for i in sorted(range(len(zeros)), key=keys.__getitem__)[: round(0.2 * len(zeros))])
+    chosen = sorted(
+        zeros[i] for i in sorted(range(len(zeros)), key=keys.__getitem__)[: round(0.2 * len(zeros))]
+    )
     expected = [np.rint(load_digits().images[i] * 255 / 16).tolist() for i in chosen]
     raw, other = readers.read_digits(0.2, 0), readers.read_digits(0.2, 1)
     images, labels = raw.splits["test"]
@@ -44,8 +52,14 @@ def test_the_split_of_digits_is_the_one_this_seed_always_gave():
 
 def test_class_folders_become_classes_in_alphabetical_order(tree, tmp_path):
     train, test = prepare(tmp_path, source="folder", root=str(tree))
-    assert np.array_equal(np.concatenate([train.images, test.images]), pixels(8).transpose(0, 3, 1, 2))
-    assert (train.labels.tolist(), train.meta.classes, train.meta.lazy) == ([0, 0, 1, 1], ("ape", "bee"), None)
+    assert np.array_equal(
+        np.concatenate([train.images, test.images]), pixels(8).transpose(0, 3, 1, 2)
+    )
+    assert (train.labels.tolist(), train.meta.classes, train.meta.lazy) == (
+        [0, 0, 1, 1],
+        ("ape", "bee"),
+        None,
+    )
 
 
 def test_the_test_folder_can_be_named(tree, tmp_path):
@@ -59,12 +73,30 @@ def test_the_test_folder_can_be_named(tree, tmp_path):
     ("change", "message"),
     [
         (lambda tree: (tree / "val").rename(tree / "held-out"), "folder test or val or validation"),
-        (lambda tree: (tree / "val" / "bee").rename(tree / "val" / "cow"), r"same class folders, but \['bee', 'cow'\]"),
+        (
+            lambda tree: (tree / "val" / "bee").rename(tree / "val" / "cow"),
+            r"same class folders, but \['bee', 'cow'\]",
+        ),
         (lambda tree: (tree / "train" / "cow").mkdir(), "cow"),
-        (lambda tree: (tree / "test").symlink_to("train"), "the splits must have folders of their own"),
-        (lambda tree: (tree / "train" / "ape" / "1.png").write_bytes(b""), "1.png must be an image"),
-        (lambda tree: (tree / "train/ape/x.png").symlink_to("nowhere"), r"x\.png must be a file, but there is none"),
-        (damage("train/ape/1.png", lambda path: path.write_bytes(image_bytes(pixels(1, (9, 9, 3))[0]))), "one shape"),
+        (
+            lambda tree: (tree / "test").symlink_to("train"),
+            "the splits must have folders of their own",
+        ),
+        (
+            lambda tree: (tree / "train" / "ape" / "1.png").write_bytes(b""),
+            "1.png must be an image",
+        ),
+        (
+            lambda tree: (tree / "train/ape/x.png").symlink_to("nowhere"),
+            r"x\.png must be a file, but there is none",
+        ),
+        (
+            damage(
+                "train/ape/1.png",
+                lambda path: path.write_bytes(image_bytes(pixels(1, (9, 9, 3))[0])),
+            ),
+            "one shape",
+        ),
     ],
 )
 def test_a_bad_folder_of_images_is_refused(tree, tmp_path, change, message):
@@ -82,7 +114,9 @@ def test_a_data_set_of_one_class_is_refused(tree, tmp_path):
 
 def test_torchvisions_cifar10_files_are_read(cifar, tmp_path):
     values = {"source": "torchvision", "dataset": "cifar10", "root": str(cifar), "download": False}
-    train, test = prepare(tmp_path, "mine", mean=[0.4914, 0.4822, 0.4465], std=[0.2023, 0.1994, 0.201], **values)
+    train, test = prepare(
+        tmp_path, "mine", mean=[0.4914, 0.4822, 0.4465], std=[0.2023, 0.1994, 0.201], **values
+    )
     everything = np.concatenate([train.images, test.images])
     assert np.array_equal(everything.ravel(), np.arange(12 * 3072).astype(np.uint8))
     assert (everything.shape, test.labels.tolist()) == ((12, 3, 32, 32), [5, 4])
@@ -107,17 +141,30 @@ def test_torchvisions_svhn_is_read_from_its_train_and_test_files(tmp_path, monke
 
     root, images, table = tmp_path / "raw", pixels(5, (32, 32, 3)), {}
     root.mkdir()
-    for split, part, labels in (("train", images[:3], [[1], [10], [2]]), ("test", images[3:], [[10], [9]])):
+    for split, part, labels in (
+        ("train", images[:3], [[1], [10], [2]]),
+        ("test", images[3:], [[10], [9]]),
+    ):
         path = root / f"{split}_32x32.mat"
         savemat(path, {"X": part.transpose(1, 2, 3, 0), "y": np.array(labels)})
-        table[split] = ["http://localhost.invalid", path.name, hashlib.md5(path.read_bytes()).hexdigest()]
+        table[split] = [
+            "http://localhost.invalid",
+            path.name,
+            hashlib.md5(path.read_bytes()).hexdigest(),
+        ]
     monkeypatch.setattr(SVHN, "split_list", table)
     train, test = prepare(tmp_path, "svhn", source="torchvision", root=str(root), download=False)
     assert np.array_equal(np.concatenate([train.images, test.images]), images.transpose(0, 3, 1, 2))
-    assert (train.labels.tolist(), test.labels.tolist(), train.meta.num_classes) == ([1, 0, 2], [0, 9], 10)
+    assert (train.labels.tolist(), test.labels.tolist(), train.meta.num_classes) == (
+        [1, 0, 2],
+        [0, 9],
+        10,
+    )
 
 
-@pytest.mark.parametrize("error", [URLError("no route"), RuntimeError("File not found or corrupted."), EOFError()])
+@pytest.mark.parametrize(
+    "error", [URLError("no route"), RuntimeError("File not found or corrupted."), EOFError()]
+)
 def test_a_failed_download_into_torchs_cache_is_one_line(tmp_path, monkeypatch, error):
     from torchvision.datasets import CIFAR100
 
@@ -140,14 +187,21 @@ def test_an_image_is_refused_by_its_size_before_it_is_decoded():
 def test_formats_that_run_programs_are_not_opened():
     """Pillow hands PostScript to an interpreter."""
     with pytest.raises(InputError, match=r"a\.png must be an image, but: it is none of JPEG, PNG"):
-        pictures.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n", "a.png")
+        pictures.decode(
+            b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n", "a.png"
+        )
 
 
 def test_a_link_to_a_folder_that_it_lies_in_is_refused(tree, tmp_path):
     (tree / "train" / "bee" / "more").symlink_to(tree / "val" / "ape")  # this one is followed
     assert len(readers.tree(tree / "train").samples) == 6
     (tree / "train" / "bee" / "again").symlink_to("..")
-    refused(tmp_path, "bee/again must not be a link to a folder that it lies in", source="folder", root=str(tree))
+    refused(
+        tmp_path,
+        "bee/again must not be a link to a folder that it lies in",
+        source="folder",
+        root=str(tree),
+    )
 
 
 def test_a_folder_that_cannot_be_read_is_not_left_out(tree, monkeypatch):
@@ -184,13 +238,19 @@ def test_a_list_of_classes_may_begin_with_a_byte_order_mark(tmp_path):
 def test_pictures_of_more_than_8_bits_are_not_converted_into_white(tmp_path, kind):
     path, how = tmp_path / "a.tif", pictures.Conversion(convert=True)
     path.write_bytes(image_bytes(np.full((4, 4), 20_000, kind), "TIFF"))
-    with pytest.raises(InputError, match=r"a\.tif must have at most 8 bits a channel to be converted, got mode [IF]"):
+    with pytest.raises(
+        InputError,
+        match=r"a\.tif must have at most 8 bits a channel to be converted, got mode [IF]",
+    ):
         pictures.picture(path, conversion=how)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
 def test_pictures_of_other_modes_are_converted(tmp_path, mode):
-    path, content = tmp_path / "a.tif", np.random.default_rng(0).integers(0, 256, (4, 5, 3), np.uint8)
+    path, content = (
+        tmp_path / "a.tif",
+        np.random.default_rng(0).integers(0, 256, (4, 5, 3), np.uint8),
+    )
     image = Image.fromarray(content).convert(mode)
     image.save(path)
     pixels = pictures.picture(path, conversion=pictures.Conversion(convert=True))

@@ -19,9 +19,21 @@ from tests.support.raw_images import damage, image_bytes, pixels, write_parquet
         ("mine", {"source": "parquet"}, "datasets.mine.root"),
         ("mine", {"source": "torchvision"}, "one of cifar10, cifar100, svhn, got 'mine'"),
         ("mine", {"source": "sklearn", "test_share": 0.2, "split_seed": 0}, "digits alone"),
-        ("digits", {"source": "sklearn", "test_share": 1.0, "split_seed": 0}, "datasets.digits.test_share"),
-        ("digits", {"source": "sklearn", "test_share": 0.2, "split_seed": 0, "validation_share": 1e-4}, "some of 1438"),
-        ("digits", {"source": "sklearn", "test_share": 0.2, "split_seed": 0, "mean": [0.5]}, "both mean and std"),
+        (
+            "digits",
+            {"source": "sklearn", "test_share": 1.0, "split_seed": 0},
+            "datasets.digits.test_share",
+        ),
+        (
+            "digits",
+            {"source": "sklearn", "test_share": 0.2, "split_seed": 0, "validation_share": 1e-4},
+            "some of 1438",
+        ),
+        (
+            "digits",
+            {"source": "sklearn", "test_share": 0.2, "split_seed": 0, "mean": [0.5]},
+            "both mean and std",
+        ),
     ],
 )
 def test_wrong_settings_are_one_line_that_names_the_key(tmp_path, name, values, message):
@@ -35,7 +47,11 @@ def test_wrong_settings_are_one_line_that_names_the_key(tmp_path, name, values, 
     [
         (None, Path("raw"), "--root is not a known key"),
         ("folder", None, "--root is missing"),
-        ("floder", None, "--source must be one of sklearn, torchvision, parquet, folder, got 'floder'"),
+        (
+            "floder",
+            None,
+            "--source must be one of sklearn, torchvision, parquet, folder, got 'floder'",
+        ),
     ],
 )
 def test_what_an_option_says_is_named_by_the_option(source, root, message):
@@ -57,14 +73,27 @@ def test_another_source_replaces_the_section_but_for_its_constants():
 def test_a_share_of_each_class_of_the_train_split_is_kept_back(tmp_path):
     digits = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
     for name, share in (("all", 0.0), ("parts", 0.1)):
-        sources.settings({**digits, "validation_share": share}, "datasets.digits").prepare("digits", tmp_path / name)
-    whole, test = images.load_images(tmp_path / "all", "train"), images.load_images(tmp_path / "all", "test")
-    train, kept = images.load_images(tmp_path / "parts", "train"), images.load_images(tmp_path / "parts", "validation")
+        sources.settings({**digits, "validation_share": share}, "datasets.digits").prepare(
+            "digits", tmp_path / name
+        )
+    whole, test = (
+        images.load_images(tmp_path / "all", "train"),
+        images.load_images(tmp_path / "all", "test"),
+    )
+    train, kept = (
+        images.load_images(tmp_path / "parts", "train"),
+        images.load_images(tmp_path / "parts", "validation"),
+    )
     assert images.load_images(tmp_path / "parts", "test").fingerprint == test.fingerprint
     for label, size in Counter(whole.labels.tolist()).items():
         assert (kept.labels == label).sum() == round(0.1 * size)
-    shown = [(label, image.tobytes()) for image, label in zip(whole.images, whole.labels, strict=True)]
-    parts = [[(label, image.tobytes()) for image, label in zip(s.images, s.labels, strict=True)] for s in (train, kept)]
+    shown = [
+        (label, image.tobytes()) for image, label in zip(whole.images, whole.labels, strict=True)
+    ]
+    parts = [
+        [(label, image.tobytes()) for image, label in zip(s.images, s.labels, strict=True)]
+        for s in (train, kept)
+    ]
     assert Counter(parts[0] + parts[1]) == Counter(shown)
     for part in parts:
         rest = iter(shown)
@@ -78,7 +107,9 @@ def made(tmp_path, **values):
     return source, sources.raw_fingerprint(source, tmp_path / "set")
 
 
-def test_what_is_prepared_says_what_it_was_made_of_and_that_counts_where_the_raw_data_is_not(tree, tmp_path):
+def test_what_is_prepared_says_what_it_was_made_of_and_that_counts_where_the_raw_data_is_not(
+    tree, tmp_path
+):
     source = sources.settings({"source": "folder", "root": str(tree)}, "datasets.digits")
     before = sources.raw_fingerprint(source, tmp_path / "set")
     source, after = made(tmp_path, source="folder", root=str(tree))
@@ -103,14 +134,20 @@ FOLDER_CHANGES = {
     "new name": lambda root: (root / "val/bee/1.png").rename(root / "val/bee/3.png"),
     "new class": lambda root: (root / "train/bee").rename(root / "train/cat"),
     "other size": lambda root: (root / "train/ape/0.png").write_bytes(b"other"),
-    "other bytes": damage("train/ape/0.png", lambda path: path.write_bytes(path.read_bytes()[::-1])),
+    "other bytes": damage(
+        "train/ape/0.png", lambda path: path.write_bytes(path.read_bytes()[::-1])
+    ),
 }
 
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("change", FOLDER_CHANGES)
-def test_a_changed_folder_has_other_sums_but_for_bytes_of_images_that_stay_where_they_are(tree, change, lazy):
-    more = {"lazy": True, "resize": 4, "crop": 4, "mean": [0.5] * 3, "std": [0.2] * 3} if lazy else {}
+def test_a_changed_folder_has_other_sums_but_for_bytes_of_images_that_stay_where_they_are(
+    tree, change, lazy
+):
+    more = (
+        {"lazy": True, "resize": 4, "crop": 4, "mean": [0.5] * 3, "std": [0.2] * 3} if lazy else {}
+    )
     source = sources.settings({"source": "folder", "root": str(tree), **more}, "datasets.x")
     before = source.sums()
     assert set(before) == {"train", "val"}
@@ -144,22 +181,34 @@ def test_the_images_that_count_are_those_that_torchvision_finds(tree):
 
 def test_the_sums_of_parquet_files_are_those_of_the_files_that_are_read(hub, tmp_path):
     source, before = made(tmp_path, source="parquet", root=str(hub))
-    assert before == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in hub.glob("*.parquet")}
+    assert before == {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in hub.glob("*.parquet")
+    }
     write_parquet(hub / "validation.parquet", [image_bytes(pixels(1)[0])], [0])
     assert source.sums() == before
-    write_parquet(hub / "test-00000-of-00001.parquet", [image_bytes(pixels(1)[0])], [0], names=["x", "y"])
+    write_parquet(
+        hub / "test-00000-of-00001.parquet", [image_bytes(pixels(1)[0])], [0], names=["x", "y"]
+    )
     changed = source.sums()
-    assert [name for name in before if changed[name] != before[name]] == ["test-00000-of-00001.parquet"]
+    assert [name for name in before if changed[name] != before[name]] == [
+        "test-00000-of-00001.parquet"
+    ]
     (hub / "test-00000-of-00001.parquet").unlink()
     (hub / "validation.parquet").unlink()
     assert source.sums() == {}
 
 
 def test_a_download_changes_no_sums(cifar, tmp_path):
-    source = sources.settings({"source": "torchvision", "root": str(cifar), "dataset": "cifar10"}, "datasets.x")
+    source = sources.settings(
+        {"source": "torchvision", "root": str(cifar), "dataset": "cifar10"}, "datasets.x"
+    )
     before = sources.raw_fingerprint(source, tmp_path / "set")
     source.prepare("x", tmp_path / "set")
-    assert images.read_meta(tmp_path / "set").raw == before == sources.raw_fingerprint(source, tmp_path / "set")
+    assert (
+        images.read_meta(tmp_path / "set").raw
+        == before
+        == sources.raw_fingerprint(source, tmp_path / "set")
+    )
 
 
 def test_the_digits_are_those_of_scikit_learn_s_file(tmp_path):

@@ -1,4 +1,6 @@
-"""Cascades: members asked in turn, alone and in a pool. The slow form of the rule is in ``test_rules.py``."""
+"""Cascades: members asked in turn, alone and in a pool. The slow form of the rule is in
+``test_rules.py``.
+"""
 
 import math
 
@@ -24,7 +26,9 @@ DRAWS, BATCH = 1030, 100
 
 
 class Pixel(nn.Module):
-    """Two logits of one pixel, computed number by number: the same bits wherever an image stands in a batch."""
+    """Two logits of one pixel, computed number by number: the same bits wherever an image stands in
+    a batch.
+    """
 
     def __init__(self, pixel, gain):
         super().__init__()
@@ -51,7 +55,9 @@ def three():
 
 
 def noisy(draws=200, seed=0):
-    return image() + SIGMA * torch.randn((draws, 1, 4, 4), generator=torch.Generator().manual_seed(seed))
+    return image() + SIGMA * torch.randn(
+        (draws, 1, 4, 4), generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def smoothed(members, thresholds, **how):
@@ -71,15 +77,24 @@ def rows_of(scores):
     return sorted(map(tuple, scores.tolist()))
 
 
-# ------------------------------------------------------------------------------------------------- what it decides
+# -------------------------------------------------------------------------------------------------
+# what it decides
 
 
 def test_thresholds_above_1_make_the_average_and_thresholds_of_0_the_first_member():
     x = noisy()
-    assert torch.equal(Ensemble(three(), Cascade([1.1, 1.1]))(x), Ensemble(three(), SoftmaxAverage())(x))
+    assert torch.equal(
+        Ensemble(three(), Cascade([1.1, 1.1]))(x), Ensemble(three(), SoftmaxAverage())(x)
+    )
     never, always = tally(three(), [1.1, 1.1]), tally(three(), [0.0, 0.0])
-    assert (never.votes.tolist(), never.evaluations) == (votes(three(), SoftmaxAverage()), 3 * DRAWS)
-    assert (always.votes.tolist(), always.evaluations) == (votes(three()[:1], SoftmaxAverage()), DRAWS)
+    assert (never.votes.tolist(), never.evaluations) == (
+        votes(three(), SoftmaxAverage()),
+        3 * DRAWS,
+    )
+    assert (always.votes.tolist(), always.evaluations) == (
+        votes(three()[:1], SoftmaxAverage()),
+        DRAWS,
+    )
     assert never.votes.tolist() != always.votes.tolist()
 
 
@@ -98,7 +113,9 @@ def test_a_vote_depends_on_its_draw_alone(given_thresholds, order):
 
 @settings(deadline=None)
 @given(thresholds, st.lists(st.integers(1, 70), min_size=1, max_size=6))
-def test_members_asked_in_turn_give_the_scores_of_all_members_asked_at_once(given_thresholds, sizes):
+def test_members_asked_in_turn_give_the_scores_of_all_members_asked_at_once(
+    given_thresholds, sizes
+):
     ensemble, x = Ensemble(three(), Cascade(given_thresholds)), noisy(sum(sizes))
     found = [*ensemble.evaluate_cascade(x.split(sizes))]
     _, taken = ensemble.rule.decide(Outputs([member(x) for member in three()]))
@@ -113,10 +130,14 @@ def test_thresholds_are_one_for_each_member_but_the_last_and_at_least_0():
     for bad in (-0.1, math.nan):
         with pytest.raises(ValueError, match="thresholds must be at least 0"):
             Cascade([bad])
-    assert torch.equal(Ensemble(three()[:1], Cascade([]))(noisy()), Ensemble(three()[:1], SoftmaxAverage())(noisy()))
+    assert torch.equal(
+        Ensemble(three()[:1], Cascade([]))(noisy()),
+        Ensemble(three()[:1], SoftmaxAverage())(noisy()),
+    )
 
 
-# ------------------------------------------------------------------------------------------------- what it evaluates
+# -------------------------------------------------------------------------------------------------
+# what it evaluates
 
 
 def asked(given_thresholds):
@@ -128,7 +149,9 @@ def asked(given_thresholds):
     for number in range(3):
         counts.append(int(left.sum()))
         if number < 2:
-            first, second = (sum(p[: number + 1]) / (number + 1)).sort(descending=True).values.unbind(-1)
+            first, second = (
+                (sum(p[: number + 1]) / (number + 1)).sort(descending=True).values.unbind(-1)
+            )
             left &= first - second < given_thresholds[number]
     return counts
 
@@ -148,12 +171,18 @@ def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evalua
         made = smoothed(members, [1.1, 1.1]).certify(image(), 100, 300, 0.01, **how)
         assert made.evaluations == sum(member.images for member in members) == 3 * (100 + made.n)
     members = [Counting(member) for member in three()]
-    made = smoothed(members, [1.1, 1.1]).certify_until(image(), 100, Decider([0.1 * SIGMA], SIGMA, 0.01, 1000))
+    made = smoothed(members, [1.1, 1.1]).certify_until(
+        image(), 100, Decider([0.1 * SIGMA], SIGMA, 0.01, 1000)
+    )
     assert made.evaluations == sum(member.images for member in members) == 3 * (100 + made.n)
-    assert smoothed(three(), [0.5, 0.5]).certify(image(), 100, 300, 0.01).row(0, 0)["evaluations"] >= 400
+    assert (
+        smoothed(three(), [0.5, 0.5]).certify(image(), 100, 300, 0.01).row(0, 0)["evaluations"]
+        >= 400
+    )
 
 
-# ------------------------------------------------------------------------------------------------- in a pool
+# -------------------------------------------------------------------------------------------------
+# in a pool
 
 
 def test_a_member_that_is_not_a_number_is_never_hidden_from_the_draws_that_ask_it():
@@ -167,7 +196,10 @@ def test_a_member_that_is_not_a_number_is_never_hidden_from_the_draws_that_ask_i
 
 def test_a_member_that_is_not_a_number_where_no_draw_asks_it_changes_nothing():
     """Alone it is not evaluated there; in a pool it is, for others."""
-    members = [Pixel(0, 50.0), NanAbove(Pixel(1, 3.0), 0.9)]  # from .9 on, the first member is clear
+    members = [
+        Pixel(0, 50.0),
+        NanAbove(Pixel(1, 3.0), 0.9),
+    ]  # from .9 on, the first member is clear
     entry = PoolEntry((0, 1), Cascade([0.9]))
     expected = as_bytes(pool([members[0], Pixel(1, 3.0)], {"cascade": entry})["cascade"])
     assert as_bytes(pool(members, {"cascade": entry})["cascade"]) == expected
@@ -208,7 +240,9 @@ for engine in ("plain", "folded"):
 @needs_x86
 @pytest.mark.trust_only
 def test_a_network_of_portable_arithmetic_has_the_same_scores_in_turn_bit_for_bit_and_the_rows_of_its_pool():
-    """Its answers are the same in every batch of a multiple of 20 images, as the draws of a study come."""
+    """Its answers are the same in every batch of a multiple of 20 images, as the draws of a study
+    come.
+    """
     done = python("-c", ALIKE, **arithmetic.PORTABLE)
     assert done.returncode == 0, done.stderr
     first, *answers = done.stdout.split("\n")

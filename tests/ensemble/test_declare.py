@@ -21,7 +21,12 @@ from tests.support.helpers import exit_code, refusal, tiny_params, update_json
 GRID = tiny_pool.GRID | {"sigmas": [0.25, 0.5], "member_seeds": [2, 1]}
 MIXED = {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["mme", "printed"]}
 THREE = {"members": {"macer": [0, 1, 2]}, "combinations": ["average", "optimal"]}
-SLUGS = ["macer-1+gaussian-0.mme", "macer-1+gaussian-0.printed", "macer-0-1-2.average", "macer-0-1-2.optimal"]
+SLUGS = [
+    "macer-1+gaussian-0.mme",
+    "macer-1+gaussian-0.printed",
+    "macer-0-1-2.average",
+    "macer-0-1-2.optimal",
+]
 OUT = Path("ensembles/0.25")
 
 
@@ -33,7 +38,11 @@ def project(models_here):
 
 def values(*entries, **changes):
     ensembles = named(*entries) or named(MIXED, THREE)
-    section = {"recipes": tiny_params()["recipes"], "combinations": tiny_pool.COMBINATIONS, "ensembles": ensembles}
+    section = {
+        "recipes": tiny_params()["recipes"],
+        "combinations": tiny_pool.COMBINATIONS,
+        "ensembles": ensembles,
+    }
     return GRID | section | changes
 
 
@@ -42,7 +51,8 @@ def make(*entries, out=OUT, dataset="tiny", **changes):
     return out
 
 
-# ------------------------------------------------------------------------------------------ what is made
+# ------------------------------------------------------------------------------------------ what is
+# made
 
 
 def test_there_is_a_file_for_each_declared_ensemble_and_one_for_the_pool():
@@ -80,7 +90,12 @@ def test_an_ensemble_is_of_its_members_as_they_are_in_the_order_of_the_parameter
 
 def test_the_pool_is_further_seeds_and_members_of_ensembles_each_once():
     pool, _ = read_pool(make())
-    assert pool.members == [member("gaussian", 0), member("macer", 0), member("macer", 2), member("macer", 1)]
+    assert pool.members == [
+        member("gaussian", 0),
+        member("macer", 0),
+        member("macer", 2),
+        member("macer", 1),
+    ]
     assert (pool.dataset, pool.sigma, pool.ensembles) == ("tiny", 0.25, SLUGS)
 
 
@@ -108,7 +123,8 @@ def test_what_an_earlier_run_made_is_replaced_and_no_file_of_it_is_left():
     assert [path.name for path in OUT.parent.iterdir()] == [OUT.name]
 
 
-# ------------------------------------------------------------------------------------------ reading it back
+# ------------------------------------------------------------------------------------------ reading
+# it back
 
 
 def test_an_ensemble_that_is_gone_is_named():
@@ -122,8 +138,14 @@ def test_an_ensemble_that_is_gone_is_named():
     [
         (lambda pool: pool.pop("members"), "members is missing"),
         (lambda pool: pool.update(ensembles={}), "ensembles: Input should be a valid "),
-        (lambda pool: pool["ensembles"].append("../notes"), r"ensembles\.4: String should match pattern"),
-        (lambda pool: pool["members"][0].update(method="../notes"), r"members\.0\.method: String should match pattern"),
+        (
+            lambda pool: pool["ensembles"].append("../notes"),
+            r"ensembles\.4: String should match pattern",
+        ),
+        (
+            lambda pool: pool["members"][0].update(method="../notes"),
+            r"members\.0\.method: String should match pattern",
+        ),
     ],
 )
 def test_a_pool_that_is_none_is_refused(change, message):
@@ -138,7 +160,10 @@ def test_a_file_that_is_not_the_ensemble_of_its_name_is_refused():
     """Rows take the name of the file: as macer-0 they would take the place of those of a member."""
     (make() / f"{SLUGS[0]}.json").rename(OUT / "macer-0.json")
     update_json(OUT / POOL, ensembles=["macer-0", *SLUGS[1:]])
-    with pytest.raises(InputError, match=r"macer-0\.json must be the ensemble macer-0, got macer-1\+gaussian-0\.mme;"):
+    with pytest.raises(
+        InputError,
+        match=r"macer-0\.json must be the ensemble macer-0, got macer-1\+gaussian-0\.mme;",
+    ):
         read_pool(OUT)
 
 
@@ -147,11 +172,15 @@ def test_an_ensemble_of_a_member_that_the_pool_has_not_is_refused():
     spec = read(make() / f"{SLUGS[2]}.json")
     strange = [replace(spec.members[0], classifier="0" * 64), *spec.members[1:]]
     replace(spec, members=strange).write(OUT / f"{SLUGS[2]}.json")
-    with pytest.raises(InputError, match=r"macer-0-1-2\.average\.json must have members of ensembles/0\.25/pool\.json"):
+    with pytest.raises(
+        InputError,
+        match=r"macer-0-1-2\.average\.json must have members of ensembles/0\.25/pool\.json",
+    ):
         read_pool(OUT)
 
 
-# ------------------------------------------------------------------------------------------ the command
+# ------------------------------------------------------------------------------------------ the
+# command
 
 
 WORDS = ["tiny", "--sigma", 0.25, "--models", "models", "--out", OUT]
@@ -165,7 +194,11 @@ def test_the_command_makes_the_cell():
 @pytest.mark.parametrize(
     ("options", "changes", "message"),
     [
-        (["--sigma", 0.75], {}, "sigma must be one of the sigmas of the parameters, 0.25, 0.5; got 0.75"),
+        (
+            ["--sigma", 0.75],
+            {},
+            "sigma must be one of the sigmas of the parameters, 0.25, 0.5; got 0.75",
+        ),
         (["--sigma", 0.5], {}, "must have the sigma 0.5 in this ensemble, but has 0.25"),
         (
             ["--models", "other"],
@@ -173,7 +206,11 @@ def test_the_command_makes_the_cell():
             "other lacks 4; dvc repro train@tiny-gaussian-0.25-0 train@tiny-macer-0.25-0 "
             "train_members@tiny-macer-0.25-2 train_members@tiny-macer-0.25-1",
         ),
-        ([], {"ensembles": {"a": THREE | {"combinations": ["printed"]}}}, "must be of 2 members, got 3; use optimal"),
+        (
+            [],
+            {"ensembles": {"a": THREE | {"combinations": ["printed"]}}},
+            "must be of 2 members, got 3; use optimal",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, capfd, options, changes, message):

@@ -1,4 +1,6 @@
-"""Weights and theory of a pool's ensembles: ``rs.ensemble.fit_weights`` and the command ``weights``."""
+"""Weights and theory of a pool's ensembles: ``rs.ensemble.fit_weights`` and the command
+``weights``.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -46,8 +48,15 @@ from tests.support.tiny_pool import (
 )
 
 TOP = [2, 5, 8]  # the images of the class that two of the three members never say
-SOLVED = {f"{PAIR}.optimal": [1, 2], f"{PAIR}.turned": [1, 2], f"{ALL}.optimal": [0, 1, 2], f"{TURNED}.optimal": [2, 0]}
-"""Ensembles whose weights are the best of the paper's bound for all images, and their members' places in the pool."""
+SOLVED = {
+    f"{PAIR}.optimal": [1, 2],
+    f"{PAIR}.turned": [1, 2],
+    f"{ALL}.optimal": [0, 1, 2],
+    f"{TURNED}.optimal": [2, 0],
+}
+"""Ensembles whose weights are the best of the paper's bound for all images, and their members'
+places in the pool.
+"""
 RADIUS = f"{ALL}.radius"
 TWO = f"{ALL}.two"
 GLOBAL = [*SOLVED, RADIUS, TWO]
@@ -55,10 +64,13 @@ GLOBAL = [*SOLVED, RADIUS, TWO]
 PER_IMAGE = {f"{PAIR}.{form}": [1, 2] for form in ("label", "clipped", "printed")}
 PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
 CASCADE = f"{ALL}.cascade"
-FILES = sorted([*(f"{slug}.json" for slug in [*GLOBAL, CASCADE]), *(f"{slug}.tsv" for slug in PER_IMAGE)])
+FILES = sorted(
+    [*(f"{slug}.json" for slug in [*GLOBAL, CASCADE]), *(f"{slug}.tsv" for slug in PER_IMAGE)]
+)
 
 MANY = 50
-"""Images evaluated together, where solutions are compared with one another and not with slow loops."""
+"""Images evaluated together, where solutions are compared with one another and not with slow loops.
+"""
 
 SUMS = 1e-12
 """Float64 sums of a few hundred numbers in [-1, 1] are off by less."""
@@ -69,24 +81,46 @@ pytestmark = pytest.mark.usefixtures("pool_here")
 
 @pytest.fixture(scope="module")
 def slow(solved_pool):
-    """Outputs of perturbed copies, (B, 3, m n, K), and labels, of the fitted train images and of the test images.
+    """Outputs of perturbed copies, (B, 3, m n, K), and labels, of the fitted train images and of
+    the test images.
 
     ``fresh`` are other draws of the test images than ``test``, which choose their weights.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(solved_pool)
-        train, test = data.load_images(Path("data"), "train"), data.load_images(Path("data"), "test")
+        train, test = (
+            data.load_images(Path("data"), "train"),
+            data.load_images(Path("data"), "test"),
+        )
         named = list(zip(POOL, pool_members(), strict=True))
-        chosen = sorted(torch.randperm(24, generator=stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)).tolist()[:20])
-        found, draws = {}, {"train": (train, chosen, 0), "test": (test, range(10), 0), "fresh": (test, range(10), 1)}
+        chosen = sorted(
+            torch.randperm(24, generator=stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)).tolist()[
+                :20
+            ]
+        )
+        found, draws = (
+            {},
+            {
+                "train": (train, chosen, 0),
+                "test": (test, range(10), 0),
+                "fresh": (test, range(10), 1),
+            },
+        )
         for name, (images, indices, repeat) in draws.items():
-            outputs = [[slow_probabilities(*member, images, i, repeat=repeat) for member in named] for i in indices]
+            outputs = [
+                [slow_probabilities(*member, images, i, repeat=repeat) for member in named]
+                for i in indices
+            ]
             found[name] = np.array(outputs), np.array([i % 3 for i in indices])
-        plain = [[slow_probabilities(*member, test, i, perturbed=False) for member in named] for i in range(10)]
+        plain = [
+            [slow_probabilities(*member, test, i, perturbed=False) for member in named]
+            for i in range(10)
+        ]
     return found | {"plain": (np.array(plain), found["test"][1])}
 
 
-# ------------------------------------------------------------------------------------------------- weights
+# -------------------------------------------------------------------------------------------------
+# weights
 
 
 def test_the_files_are_those_of_the_ensembles_whose_weights_are_solved():
@@ -94,10 +128,14 @@ def test_the_files_are_those_of_the_ensembles_whose_weights_are_solved():
 
 
 @pytest.mark.parametrize("slug", SOLVED)
-def test_weights_of_all_images_are_those_of_margins_from_a_slow_loop_over_training_images(slow, slug):
+def test_weights_of_all_images_are_those_of_margins_from_a_slow_loop_over_training_images(
+    slow, slug
+):
     probabilities, labels = slow["train"]
     stats = moments(margins(probabilities[:, SOLVED[slug]], labels))
-    expected, share = global_weights(stats, labels, "printed" if slug.endswith("turned") else "optimal")
+    expected, share = global_weights(
+        stats, labels, "printed" if slug.endswith("turned") else "optimal"
+    )
     fitted = read(Path("weights", f"{slug}.json")).fitted
     assert (fitted.weights, fitted.used_share, fitted.images) == (expected.tolist(), share, 20)
     assert (fitted.split, fitted.shrinkage) == ("train", 0.0)
@@ -106,13 +144,27 @@ def test_weights_of_all_images_are_those_of_margins_from_a_slow_loop_over_traini
 
 
 def test_weights_of_the_largest_radius_are_those_of_margins_from_a_slow_loop_over_the_draws_of_training_images():
-    train, members = data.load_images(Path("data"), "train"), list(zip(POOL, pool_members(), strict=True))
-    chosen = sorted(torch.randperm(24, generator=stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)).tolist()[:20])
-    outputs = [[slow_probabilities(*one, train, i, False, noises=SETTINGS.draws) for one in members] for i in chosen]
+    train, members = (
+        data.load_images(Path("data"), "train"),
+        list(zip(POOL, pool_members(), strict=True)),
+    )
+    chosen = sorted(
+        torch.randperm(24, generator=stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)).tolist()[:20]
+    )
+    outputs = [
+        [slow_probabilities(*one, train, i, False, noises=SETTINGS.draws) for one in members]
+        for i in chosen
+    ]
     labels = train.labels[chosen]
     disputed = DisputedDraws.of(margins(np.array(outputs), labels), labels)
     fitted = read(Path("weights", f"{RADIUS}.json")).fitted
-    found = (tuple(fitted.weights), fitted.shrinkage, fitted.used_share, fitted.images, fitted.split)
+    found = (
+        tuple(fitted.weights),
+        fitted.shrinkage,
+        fitted.used_share,
+        fitted.images,
+        fitted.split,
+    )
     assert found == (*radius_weights(disputed), disputed.used_share, 20, "train")
     assert fitted.weights[2] > 0.5  # the member that sees every class
     assert fitted.shrinkage < 1
@@ -142,13 +194,18 @@ def test_all_that_is_fitted_is_fitted_to_validation_images_where_there_are_some(
         found = [contents(f"weights-{seed}")[f"{slug}.json"] for seed in (0, 1)]
         assert found[0] == found[1]
         fitted = [read(Path(folder, f"{slug}.json")).fitted for folder in ("weights", "weights-0")]
-        assert [(fit.split, fit.images) for fit in fitted] == [("train", SETTINGS.images), ("validation", 12)]
+        assert [(fit.split, fit.images) for fit in fitted] == [
+            ("train", SETTINGS.images),
+            ("validation", 12),
+        ]
 
 
 def test_weights_of_all_images_do_not_see_the_test_images():
     """The other data set has the same training images, and other test images, more of them."""
     write_three(Path("other"), test=13, seed=7)
-    before, after = (contents(solve(f"of-{name}", folder=name, batch=MANY)) for name in ("data", "other"))
+    before, after = (
+        contents(solve(f"of-{name}", folder=name, batch=MANY)) for name in ("data", "other")
+    )
     assert all(after[f"{slug}.json"] == before[f"{slug}.json"] for slug in [*GLOBAL, CASCADE])
     assert all(after[f"{slug}.tsv"] != before[f"{slug}.tsv"] for slug in PER_IMAGE)
 
@@ -159,7 +216,9 @@ def test_weights_do_not_depend_on_the_other_members_and_ensembles_of_the_pool():
     make_ensembles("more", more, member_seeds=[2, 1])
     _, cards = read_pool(Path("more"))
     assert len(cards) == 1 + len(read_pool(Path("ensembles"))[1])
-    before, after = (contents(solve(f"of-{name}", name, batch=MANY)) for name in ("ensembles", "more"))
+    before, after = (
+        contents(solve(f"of-{name}", name, batch=MANY)) for name in ("ensembles", "more")
+    )
     assert {name: after[name] for name in FILES} == {name: before[name] for name in FILES}
 
 
@@ -172,17 +231,27 @@ def selected(members, n0):
 
 
 @pytest.mark.parametrize("slug", PER_IMAGE)
-def test_weights_of_an_image_are_algorithm_2_on_its_label_or_on_the_class_that_n0_draws_select(slow, slug):
+def test_weights_of_an_image_are_algorithm_2_on_its_label_or_on_the_class_that_n0_draws_select(
+    slow, slug
+):
     (probabilities, labels), own = slow["test"], PER_IMAGE[slug]
-    classes = selected([pool_members()[number] for number in own], 3) if slug.endswith("per-image") else labels
+    classes = (
+        selected([pool_members()[number] for number in own], 3)
+        if slug.endswith("per-image")
+        else labels
+    )
     form = "printed" if slug.endswith("printed") else "optimal"
     found = read_weights(Path("weights", f"{slug}.tsv"), len(own))
     for i, y in enumerate(classes):
         solved = per_image_weights(margins(probabilities[[i]][:, own], [y])[0], y, form)
-        assert found[i] == (clip_to_box(solved, *BOX) if slug.endswith("clipped") else solved).tolist()
+        assert (
+            found[i] == (clip_to_box(solved, *BOX) if slug.endswith("clipped") else solved).tolist()
+        )
     lines = Path("weights", f"{slug}.tsv").read_text().splitlines()
     assert lines[0].split("\t") == ["idx", "class", *(f"w{number}" for number in range(len(own)))]
-    assert [line.split("\t")[:2] for line in lines[1:]] == [[str(i), str(y)] for i, y in enumerate(classes)]
+    assert [line.split("\t")[:2] for line in lines[1:]] == [
+        [str(i), str(y)] for i, y in enumerate(classes)
+    ]
 
 
 def test_only_weights_whose_target_is_the_label_see_the_labels_of_test_images():
@@ -190,19 +259,24 @@ def test_only_weights_whose_target_is_the_label_see_the_labels_of_test_images():
     train, test = (data.load_images(Path("data"), split) for split in ("train", "test"))
     splits = {"train": (train.images, train.labels), "test": (test.images, (test.labels + 1) % 3)}
     prepared.save_images(Path("wrong"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
-    before, after = (contents(solve(f"of-{name}", folder=name, batch=MANY)) for name in ("data", "wrong"))
+    before, after = (
+        contents(solve(f"of-{name}", folder=name, batch=MANY)) for name in ("data", "wrong")
+    )
     unlike = {name for name in FILES if after[name] != before[name]}
     assert unlike == {f"{slug}.tsv" for slug in PER_IMAGE if not slug.endswith("per-image")}
 
 
 def test_the_tests_of_weights_tell_the_kinds_apart():
-    """Selected classes are not all labels, and neither the classes nor the forms make the same weights.
+    """Selected classes are not all labels, and neither the classes nor the forms make the same
+    weights.
 
-    Two of three members never say top, so it is not selected; one of the pair does not, so its weights are equal there.
-    Elsewhere weights are apart by more than rounding.
+    Two of three members never say top, so it is not selected; one of the pair does not, so its
+    weights are equal there. Elsewhere weights are apart by more than rounding.
     """
     assert np.flatnonzero(selected(pool_members(), 3) != np.arange(10) % 3).tolist() == TOP
-    label, printed = (read_weights(Path("weights", f"{PAIR}.{form}.tsv"), 2) for form in ("label", "printed"))
+    label, printed = (
+        read_weights(Path("weights", f"{PAIR}.{form}.tsv"), 2) for form in ("label", "printed")
+    )
     assert [i for i, weights in label.items() if weights == [0.5, 0.5]] == TOP
     assert {i for i in label if abs(label[i][0] - printed[i][0]) > 0.01} == {0, 1, 3, 4, 6, 7, 9}
     assert (np.diff(sorted(first for first, _ in label.values())) > 0.01).sum() >= 5
@@ -210,7 +284,8 @@ def test_the_tests_of_weights_tell_the_kinds_apart():
     assert [i for i in label if i not in TOP and clipped[i] != label[i]]  # else nothing is clipped
 
 
-# ------------------------------------------------------------------------------------------------- the theory
+# -------------------------------------------------------------------------------------------------
+# the theory
 
 GROUPS = {
     "macer x2": ([1, 2], ["macer", "macer"], "macer 0-1"),
@@ -221,7 +296,9 @@ GROUPS = {
 
 
 def spread_by_hand(z, y, methods, training):
-    """Alpha, beta, variance, within, across of one image: margins (L, N, K), loops over classes and members."""
+    """Alpha, beta, variance, within, across of one image: margins (L, N, K), loops over classes and
+    members.
+    """
     count, wrong, found = len(z), [i for i in range(3) if i != y], []
     for i in wrong:
         s = np.cov(z[:, :, i], bias=True)
@@ -231,7 +308,9 @@ def spread_by_hand(z, y, methods, training):
         pairs = [(a, b) for a in range(count) for b in range(a)]
         within = [s[a, b] for a, b in pairs if methods[a] == methods[b]]
         across = [s[a, b] for a, b in pairs if methods[a] != methods[b]]
-        means = [np.mean(values) if len(values) else np.nan for values in (np.diag(s), within, across)]
+        means = [
+            np.mean(values) if len(values) else np.nan for values in (np.diag(s), within, across)
+        ]
         found.append([np.diag(s).max(), max(s[a, b] for a, b in pairs), *means])
     return np.mean(found, axis=0)
 
@@ -244,9 +323,12 @@ def test_spreads_are_means_of_covariances_made_by_hand(slow, source):
         line = table[(table["ensemble"] == name) & (table["source"] == source)]
         z = [margins(probabilities[[i]][:, own], [y])[0] for i, y in enumerate(labels)]
         each = [
-            spread_by_hand(of_image, y, methods, source == "trained") for of_image, y in zip(z, labels, strict=True)
+            spread_by_hand(of_image, y, methods, source == "trained")
+            for of_image, y in zip(z, labels, strict=True)
         ]
-        np.testing.assert_allclose(line[list(SPREADS[4:])].to_numpy()[0], np.mean(each, axis=0), rtol=0, atol=SUMS)
+        np.testing.assert_allclose(
+            line[list(SPREADS[4:])].to_numpy()[0], np.mean(each, axis=0), rtol=0, atol=SUMS
+        )
         assert (line["images"].tolist(), line["members"].tolist()) == ([10], [trained])
 
 
@@ -259,27 +341,42 @@ def weights_of(slug, count):
 
 
 def bound_by_hand(z, y, w):
-    """Chebyshev's bound with the ensemble's margins and with the smallest, and the measured share; z (L, N, K)."""
-    ensemble, weighted, least = sum(weight * one for weight, one in zip(w, z, strict=True)), 1.0, 1.0
+    """Chebyshev's bound with the ensemble's margins and with the smallest, and the measured share;
+    z (L, N, K).
+    """
+    ensemble, weighted, least = (
+        sum(weight * one for weight, one in zip(w, z, strict=True)),
+        1.0,
+        1.0,
+    )
     wrong = [i for i in range(3) if i != y]
     for i in wrong:
         e, smallest = ensemble[:, i].mean(), min(one[:, i].mean() for one in z)
         weighted -= ensemble[:, i].var() / e**2 if e > 0 else np.inf
         least -= ensemble[:, i].var() / smallest**2 if smallest > 0 else np.inf
-    return [max(0.0, weighted), max(0.0, least), np.mean([(draw[wrong] > 0).all() for draw in ensemble])]
+    return [
+        max(0.0, weighted),
+        max(0.0, least),
+        np.mean([(draw[wrong] > 0).all() for draw in ensemble]),
+    ]
 
 
 def test_bounds_are_means_of_bounds_made_by_hand(slow):
     """Of draws that did not choose the weights.
 
-    A bound above 0 has e^2 above the variance; here that is 1e-4 at least, and the error SUMS / e^2 below 1e-8.
+    A bound above 0 has e^2 above the variance; here that is 1e-4 at least, and the error SUMS / e^2
+    below 1e-8.
     """
     table = pd.read_csv("weights/bounds.csv")
     assert tuple(table) == BOUNDS
     table, (probabilities, labels) = table.set_index(["ensemble", "combination"]), slow["fresh"]
-    shown = [("macer x2", PAIR, c) for c in ("average", "optimal", "turned", "label", "clipped", "printed")]
+    shown = [
+        ("macer x2", PAIR, c)
+        for c in ("average", "optimal", "turned", "label", "clipped", "printed")
+    ]
     shown += [
-        ("gaussian x1 + macer x2", ALL, c) for c in ("average", "optimal", "radius", "two", "per-image", "clipped")
+        ("gaussian x1 + macer x2", ALL, c)
+        for c in ("average", "optimal", "radius", "two", "per-image", "clipped")
     ]
     shown += [("macer x1 + gaussian x1", TURNED, "optimal")]
     assert list(table.index) == [(name, combination) for name, _, combination in shown]
@@ -295,14 +392,18 @@ def test_bounds_are_means_of_bounds_made_by_hand(slow):
 
 
 def planted(models, xs, perturbation, *, indices, repeat=0, **rest):
-    """Outputs (B, 2, 4, 3): margins of one member are 0.4, of the other 0.3 and 0.5 in turn; on other draws swapped."""
+    """Outputs (B, 2, 4, 3): margins of one member are 0.4, of the other 0.3 and 0.5 in turn; on
+    other draws swapped.
+    """
     quiet, restless = [0.4] * 4, [0.3, 0.5] * 2
     z = np.array([restless, quiet] if repeat else [quiet, restless])[..., None]
     return (1 - z) / 3 + z * np.eye(3)[np.array(indices) % 3][:, None, None]
 
 
 def test_weights_are_judged_by_other_draws_than_those_that_chose_them(monkeypatch):
-    """All weight is on the member that does not vary; on other draws it does: 1 - 2 * 0.01 / 0.4^2, and not 1."""
+    """All weight is on the member that does not vary; on other draws it does: 1 - 2 * 0.01 / 0.4^2,
+    and not 1.
+    """
     make_ensembles("pair", [{"members": {"macer": [0, 1]}, "combinations": ["label"]}])
     monkeypatch.setattr("rs.ensemble.member_outputs.perturbed_probabilities", planted)
     solve("again", "pair")
@@ -326,7 +427,10 @@ def test_the_theory_of_ensembles_that_differ_in_their_seeds_is_that_of_the_first
     assert {name: every[name] for name in first} == first
     for name, count in (("spreads", 2), ("bounds", 2)):
         table = pd.read_csv(f"of-all/{name}.csv")
-        assert list(zip(table["ensemble"], table["members"], strict=True)) == [("macer x2", "macer 0-1")] * count
+        assert (
+            list(zip(table["ensemble"], table["members"], strict=True))
+            == [("macer x2", "macer 0-1")] * count
+        )
 
 
 def test_the_share_of_other_classes_is_that_of_images_whose_selected_class_is_not_the_label():
@@ -345,7 +449,8 @@ def test_one_member_has_variances_but_no_covariances():
     assert pd.read_csv("again/bounds.csv")["measured"].between(0, 1).all()
 
 
-# ------------------------------------------------------------------------------------------------- the cell
+# -------------------------------------------------------------------------------------------------
+# the cell
 
 
 def test_the_seconds_are_one_number_above_0():
@@ -356,7 +461,12 @@ def test_the_seconds_are_one_number_above_0():
 
 
 @pytest.mark.parametrize(
-    "grid", [{}, {"methods": [], "members": ["macer"], "member_seeds": [1]}, {"members": [], "member_seeds": []}]
+    "grid",
+    [
+        {},
+        {"methods": [], "members": ["macer"], "member_seeds": [1]},
+        {"members": [], "member_seeds": []},
+    ],
 )
 def test_without_ensembles_the_tables_are_empty_and_no_member_is_evaluated(monkeypatch, grid):
     make_ensembles("none", [], **grid)
@@ -375,7 +485,8 @@ def test_a_subset_of_the_test_images_has_the_weights_of_the_whole():
     assert set(pd.read_csv("again/bounds.csv")["images"]) == {3}
 
 
-# ------------------------------------------------------------------------------------------------- the command
+# -------------------------------------------------------------------------------------------------
+# the command
 
 WORDS = "tiny --ensembles ensembles --data data --out new --seconds new.csv --params ensembles.yaml --device cpu"
 
@@ -405,14 +516,21 @@ def test_a_mistake_is_one_line_and_leaves_nothing(capfd, words, spoil, word):
 
 def test_thresholds_are_those_of_a_slow_loop_over_noisy_copies_of_training_images():
     """m n = 16 copies of each of the images that weights are fitted on, by the members as they are."""
-    found, images = read(Path("weights", f"{CASCADE}.json")).fitted, data.load_images(Path("data"), "train")
+    found, images = (
+        read(Path("weights", f"{CASCADE}.json")).fitted,
+        data.load_images(Path("data"), "train"),
+    )
     draws = SETTINGS.noises * SETTINGS.copies
     leads, differs, members = [], [], pool_members()
     for index in SETTINGS.fitting_images(images).tolist():
-        noise = block(0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu")[:draws]
+        noise = block(0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu")[
+            :draws
+        ]
         for draw in range(draws):
             with torch.no_grad():
-                logits = [member((images.pixels(index) + noise[draw])[None])[0] for member in members]
+                logits = [
+                    member((images.pixels(index) + noise[draw])[None])[0] for member in members
+                ]
             p = torch.stack(logits).double().softmax(dim=-1)
             averages = [p[:count].mean(dim=0).sort(descending=True) for count in (1, 2, 3)]
             classes = [int(average.indices[0]) for average in averages]

@@ -25,7 +25,9 @@ pytestmark = pytest.mark.usefixtures("pool_here")
 def load(ensembles="ensembles", folder="data", batch=1):
     pool, _ = read_pool(Path(ensembles))
     meta = data.load_images(Path(folder), "test").meta
-    return MemberOutputs.load(pool, Path(ensembles, "pool.json"), meta, tiny_pool.SETTINGS, tiny_pool.CPU, batch)
+    return MemberOutputs.load(
+        pool, Path(ensembles, "pool.json"), meta, tiny_pool.SETTINGS, tiny_pool.CPU, batch
+    )
 
 
 @pytest.fixture
@@ -34,7 +36,9 @@ def images():
 
 
 def test_members_are_the_functions_that_they_are_said_to_be():
-    """Float32 numbers of at most 8 in a network of four layers; batch norms divide by the root of 1 + 1e-5."""
+    """Float32 numbers of at most 8 in a network of four layers; batch norms divide by the root of 1
+    + 1e-5.
+    """
     x = torch.rand(50, *SHAPE, generator=torch.Generator().manual_seed(0))
     for who in tiny_pool.BLIND:
         with torch.no_grad():
@@ -42,14 +46,19 @@ def test_members_are_the_functions_that_they_are_said_to_be():
         torch.testing.assert_close(found, tiny_pool.logits_of(who, x), rtol=0, atol=2e-4)
 
 
-@pytest.mark.parametrize(("perturbed", "repeat"), [(True, 0), (False, 0), (True, 1), (True, 2), (False, 1)])
+@pytest.mark.parametrize(
+    ("perturbed", "repeat"), [(True, 0), (False, 0), (True, 1), (True, 2), (False, 1)]
+)
 def test_outputs_are_those_of_a_slow_loop(images, perturbed, repeat):
     """Noisy images are evaluated one by one in both, so the bytes are equal."""
     outputs = load() if perturbed else load().unperturbed(load().settings.noises)
     found = outputs.probabilities(images, [7, 2], repeat)
     for row, index in zip(found, (7, 2), strict=True):
         members = zip(tiny_pool.POOL, tiny_pool.pool_members(), strict=True)
-        expected = [tiny_pool.slow_probabilities(*member, images, index, perturbed, repeat) for member in members]
+        expected = [
+            tiny_pool.slow_probabilities(*member, images, index, perturbed, repeat)
+            for member in members
+        ]
         np.testing.assert_array_equal(row, expected)
     assert found.shape == (2, 3, 16 if perturbed else 8, 3)
 
@@ -69,15 +78,23 @@ def test_outputs_of_a_member_do_not_depend_on_its_company(images):
 def test_some_of_the_members_say_what_they_say_among_all(images, kept):
     outputs = load()
     some = outputs.only([SimpleNamespace(members=[outputs.members[number] for number in kept])])
-    assert some.members == [member for number, member in enumerate(outputs.members) if number in kept]
+    assert some.members == [
+        member for number, member in enumerate(outputs.members) if number in kept
+    ]
     if kept:
         found = some.probabilities(images, [3, 8], repeat=1)
-        np.testing.assert_array_equal(found, outputs.probabilities(images, [3, 8], repeat=1)[:, sorted(kept)])
+        np.testing.assert_array_equal(
+            found, outputs.probabilities(images, [3, 8], repeat=1)[:, sorted(kept)]
+        )
 
 
 @pytest.mark.parametrize(("numbers", "sizes"), [(1, [1] * 5), (600, [2, 2, 1]), (10**9, [5])])
-def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(images, monkeypatch, numbers, sizes):
-    """An image takes 3 members x 16 draws x 3 classes + 8 noisy copies x 16 pixels = 272 numbers; 600 hold two."""
+def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(
+    images, monkeypatch, numbers, sizes
+):
+    """An image takes 3 members x 16 draws x 3 classes + 8 noisy copies x 16 pixels = 272 numbers;
+    600 hold two.
+    """
     monkeypatch.setattr("rs.ensemble.member_outputs.NUMBERS_AT_ONCE", numbers)
     outputs, indices = load(), np.array([0, 2, 3, 7, 9])
     chunks = list(outputs.chunks(images, indices))
@@ -98,7 +115,9 @@ def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
     monkeypatch.setattr("rs.smoothing.noise.seed_sequence", watched)
     outputs = load()
     outputs.probabilities(images, [0])
-    outputs.select(images, [0], {"average": PoolEntry((0, 1, 2), SoftmaxAverage())}, tiny_pool.CERTIFICATION)
+    outputs.select(
+        images, [0], {"average": PoolEntry((0, 1, 2), SoftmaxAverage())}, tiny_pool.CERTIFICATION
+    )
     assert phases == {Stream.WEIGHTS, Stream.SELECT}
 
 

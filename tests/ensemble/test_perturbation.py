@@ -4,7 +4,12 @@ import torch
 from scipy import stats
 from torch import nn
 
-from rs.ensemble.member_outputs import WeightSettings, noisy_copies, perturbed_parameters, perturbed_probabilities
+from rs.ensemble.member_outputs import (
+    WeightSettings,
+    noisy_copies,
+    perturbed_parameters,
+    perturbed_probabilities,
+)
 from rs.runtime.streams import Stream
 from rs.smoothing.noise import BLOCK
 from tests.support.helpers import smallnet, tiny_images, weights
@@ -19,7 +24,9 @@ def images(*indices):
 
 
 def changes(share, scale, **key):
-    """What a perturbation adds to each of 430,992 parameters (all 0 beforehand, so without rounding)."""
+    """What a perturbation adds to each of 430,992 parameters (all 0 beforehand, so without
+    rounding).
+    """
     model = nn.Linear(656, 656)
     for parameter in model.parameters():
         parameter.data.zero_()
@@ -52,7 +59,9 @@ def test_perturbations_are_named_by_seed_member_and_copy():
     made = [changes(0.3, 1.0, **key) for key in ({}, {}, {"seed": 1}, {"member": 1}, {"copy": 1})]
     assert (made[0] == made[1]).all()
     for other in made[2:]:
-        shared = ((made[0] != 0) & (other != 0)).sum()  # independent choices meet in share^2 of the parameters
+        shared = (
+            (made[0] != 0) & (other != 0)
+        ).sum()  # independent choices meet in share^2 of the parameters
         assert stats.binomtest(int(shared), len(other), 0.09).pvalue > 1e-6
 
 
@@ -61,7 +70,9 @@ def test_every_parameter_is_perturbed_whether_or_not_it_is_trained_and_no_buffer
     model.network.fc.weight.requires_grad_(False)
     made = perturbed_parameters(model, 1.0, 1.0, 0, 0, 0)
     assert list(made) == [name for name, _ in model.named_parameters()]
-    assert not any(torch.equal(made[name], parameter) for name, parameter in model.named_parameters())
+    assert not any(
+        torch.equal(made[name], parameter) for name, parameter in model.named_parameters()
+    )
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -78,7 +89,10 @@ def test_members_are_left_as_they_were(training):
 @pytest.mark.parametrize("repeat", [0, 1, 2])
 def test_noisy_copies_of_a_repeat_are_the_next_ones_of_as_many(noises, repeat):
     (x,) = images(0)
-    every, found = noisy_copies(x, 3 * noises, SIGMA, 0, 0), noisy_copies(x, noises, SIGMA, 0, 0, repeat)
+    every, found = (
+        noisy_copies(x, 3 * noises, SIGMA, 0, 0),
+        noisy_copies(x, noises, SIGMA, 0, 0, repeat),
+    )
     assert torch.equal(found, every[repeat * noises : (repeat + 1) * noises])
 
 
@@ -100,6 +114,8 @@ def test_no_two_random_streams_are_one(monkeypatch):
 
     for module in ("rs.smoothing.noise", "rs.runtime.streams"):
         monkeypatch.setattr(f"{module}.seed_sequence", recorded)
-    perturbed_probabilities([smallnet(0), smallnet(1)], images(0, 1, 2), indices=[0, 1, 2], **SETTINGS)
+    perturbed_probabilities(
+        [smallnet(0), smallnet(1)], images(0, 1, 2), indices=[0, 1, 2], **SETTINGS
+    )
     assert len(set(keys)) == len(keys) == 3 + 2 * PERTURBATION.copies
     assert {key[1] for key in keys} == {Stream.WEIGHTS}

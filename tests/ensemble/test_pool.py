@@ -82,11 +82,15 @@ MANY = {
     for chosen in itertools.permutations(range(4), size)
     for number, w in enumerate([None, *np.random.default_rng(size).dirichlet(np.ones(size), 1)])
 }
-"""Averages of one to four of four members in every order, with equal and with other weights: 128 of them."""
+"""Averages of one to four of four members in every order, with equal and with other weights: 128 of
+them.
+"""
 
 
 class Balanced(nn.Module):
-    """Logits that are two pixels times ``gain``: averages of opposite gains are ties, but for rounding."""
+    """Logits that are two pixels times ``gain``: averages of opposite gains are ties, but for
+    rounding.
+    """
 
     def __init__(self, gain):
         super().__init__()
@@ -106,9 +110,17 @@ def networks():
 
 @pytest.mark.parametrize(
     ("models", "batch", "together"),
-    [(networks, None, 1), (networks, None, 2**18), (balanced, None, 2**18), (balanced, 7, 1), (balanced, 7, 2**18)],
+    [
+        (networks, None, 1),
+        (networks, None, 2**18),
+        (balanced, None, 2**18),
+        (balanced, 7, 1),
+        (balanced, 7, 2**18),
+    ],
 )
-def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alone(models, batch, together, monkeypatch):
+def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alone(
+    models, batch, together, monkeypatch
+):
     """Mixed with other rules; alone each is ``SmoothedClassifier`` of its ``Ensemble``."""
     monkeypatch.setattr("rs.ensemble.pool.SCORES_AT_ONCE", together)
     made = pool(models(), MANY | ENTRIES, batch=batch)
@@ -121,7 +133,9 @@ def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alon
 def test_the_order_of_the_terms_decides_some_of_these_averages():
     """Else the test above would not notice another order: sums of doubles depend on it."""
     made = pool(balanced(), {name: entry for name, entry in MANY.items() if name.endswith(" 0")})
-    of_four = {one.counts.tobytes() for name, one in made.items() if len(MANY[name].member_ids) == 4}
+    of_four = {
+        one.counts.tobytes() for name, one in made.items() if len(MANY[name].member_ids) == 4
+    }
     assert len(of_four) > 1
 
 
@@ -176,15 +190,22 @@ def test_the_selected_class_is_that_of_the_certificate_and_costs_n0_draws():
     made = noisy.select(entries)
     assert [model.images for model in models] == [N0] * 5
     certified = noisy.certify(entries)
-    assert made == {name: winner(one.counts0, entries[name].rule.undecided) for name, one in certified.items()}
+    assert made == {
+        name: winner(one.counts0, entries[name].rule.undecided) for name, one in certified.items()
+    }
     assert made["undecided"] == ABSTAIN
     assert {0, 1} & set(made.values())
 
 
 def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone():
-    """Averages of as many members are evaluated together, whoever is in them; a weight of 0 hides nothing."""
+    """Averages of as many members are evaluated together, whoever is in them; a weight of 0 hides
+    nothing.
+    """
     models = [*members(), member(0, math.nan, 0.5)]
-    good = {"two": PoolEntry((0, 1), SoftmaxAverage()), "turned": PoolEntry((2, 0), SoftmaxAverage([0.3, 0.7]))}
+    good = {
+        "two": PoolEntry((0, 1), SoftmaxAverage()),
+        "turned": PoolEntry((2, 0), SoftmaxAverage([0.3, 0.7])),
+    }
     made = pool(models, good)
     assert {name: as_bytes(one) for name, one in made.items()} == {
         name: as_bytes(alone(entry, models)) for name, entry in good.items()
@@ -205,7 +226,10 @@ def test_scores_that_are_not_numbers_are_refused_as_alone():
 
     models = [Constant(0), Infinite()]
     for one in (PoolEntry((1,)), PoolEntry((0, 1), SoftmaxAverage())):  # softmax: inf - inf
-        for certify in (lambda one=one: pool(models, {"one": one}), lambda one=one: alone(one, models)):
+        for certify in (
+            lambda one=one: pool(models, {"one": one}),
+            lambda one=one: alone(one, models),
+        ):
             with pytest.raises(InputError, match="numbers, got NaN or infinity"):
                 certify()
 
@@ -223,5 +247,7 @@ def test_a_pool_refuses_what_certify_refuses():
             noisy_pool(members(), image(), draws=replace(DRAWS, **changed)).certify(ENTRIES)
     with pytest.raises(InputError):
         noisy_pool(members(), torch.zeros(2, 2)).certify(ENTRIES)
-    with pytest.raises(InputError, match="classifier must have a number of classes, got None; give it num_classes"):
+    with pytest.raises(
+        InputError, match="classifier must have a number of classes, got None; give it num_classes"
+    ):
         NoisyPool(SmoothedClassifier(MemberLogits(members()), None, 0.5), image(), DRAWS)

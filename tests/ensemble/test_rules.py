@@ -32,7 +32,9 @@ def logits(members=3, draws=200, classes=4, seed=0, dtype=torch.float32):
 
 
 def mixed(weights, vectors):
-    return [sum(w * v[k] for w, v in zip(weights, vectors, strict=True)) for k in range(len(vectors[0]))]
+    return [
+        sum(w * v[k] for w, v in zip(weights, vectors, strict=True)) for k in range(len(vectors[0]))
+    ]
 
 
 def slow_softmax(members, parts):
@@ -42,8 +44,14 @@ def slow_softmax(members, parts):
         return argmax(mixed(parts["weights"], p))
     low, high = parts["low"], parts["high"]
     corners = itertools.product((low, high), repeat=len(members) - 1)
-    vertices = {vertex for corner in corners for vertex in itertools.permutations((*corner, 1 - sum(corner)))}
-    winners = {argmax(mixed(w, p)) for w in vertices if low - 1e-9 <= min(w) and max(w) <= high + 1e-9}
+    vertices = {
+        vertex
+        for corner in corners
+        for vertex in itertools.permutations((*corner, 1 - sum(corner)))
+    }
+    winners = {
+        argmax(mixed(w, p)) for w in vertices if low - 1e-9 <= min(w) and max(w) <= high + 1e-9
+    }
     return winners.pop() if len(winners) == 1 else len(p[0])
 
 
@@ -65,11 +73,15 @@ def slow_consensus(members, parts):
 
 
 def slow_cascade(members, parts):
-    """The class that the first 1, 2, ... members give on average, of the first of these averages that is clear."""
+    """The class that the first 1, 2, ... members give on average, of the first of these averages
+    that is clear.
+    """
     p = [softmax(m) for m in members]
     averages = [mixed([1 / count] * count, p[:count]) for count in range(1, len(p) + 1)]
     leads = [sorted(average)[-1] - sorted(average)[-2] for average in averages]
-    clear = [lead >= threshold for lead, threshold in zip(leads, (*parts["thresholds"], 0), strict=True)]
+    clear = [
+        lead >= threshold for lead, threshold in zip(leads, (*parts["thresholds"], 0), strict=True)
+    ]
     return argmax(averages[clear.index(True)])
 
 
@@ -81,20 +93,33 @@ SLOW_FORMS = {
     "consensus": slow_consensus,
     "cascade": slow_cascade,
 }
-"""Of each entry of RULES: the class that it votes for, of the logits (L, K) of one draw and the parts it was given."""
+"""Of each entry of RULES: the class that it votes for, of the logits (L, K) of one draw and the
+parts it was given.
+"""
 
 
 def slow_cases(rules):
     """Each rule that combinations of EXAMPLES make, with its slow form."""
     cases = {}
     for name, rule in rules.items():
-        assert name in SLOW_FORMS, f"the rule {name} has no slow form; add it to SLOW_FORMS in {__file__}"
+        assert name in SLOW_FORMS, (
+            f"the rule {name} has no slow form; add it to SLOW_FORMS in {__file__}"
+        )
         for combination in fitting(name, rule):
-            weights = {"equal": [1 / 3] * 3, "optimal": WEIGHTS}.get(str(combination.weights), combination.weights)
-            parts = {"weights": weights, "agree": combination.agree, "low": combination.low, "high": combination.high}
+            weights = {"equal": [1 / 3] * 3, "optimal": WEIGHTS}.get(
+                str(combination.weights), combination.weights
+            )
+            parts = {
+                "weights": weights,
+                "agree": combination.agree,
+                "low": combination.low,
+                "high": combination.high,
+            }
             parts["thresholds"] = THRESHOLDS
             given = {key: value for key, value in parts.items() if value is not None}
-            cases[rule_of(combination, 3, solution(combination))] = partial(SLOW_FORMS[name], parts=given)
+            cases[rule_of(combination, 3, solution(combination))] = partial(
+                SLOW_FORMS[name], parts=given
+            )
     return cases
 
 
@@ -122,7 +147,15 @@ def test_no_two_rules_are_one_on_random_logits():
 
 @pytest.mark.parametrize(
     "rule",
-    [SoftmaxAverage(), SoftmaxAverage([1.0]), LogitAverage(), HardVote(), MaxMargin(), KConsensus(1), Polytope([[1]])],
+    [
+        SoftmaxAverage(),
+        SoftmaxAverage([1.0]),
+        LogitAverage(),
+        HardVote(),
+        MaxMargin(),
+        KConsensus(1),
+        Polytope([[1]]),
+    ],
     ids=str,
 )
 def test_an_ensemble_of_one_is_its_member(rule):
@@ -137,7 +170,10 @@ def test_an_ensemble_of_one_is_its_member(rule):
 def test_surer_members_win_even_where_float32_would_see_a_tie():
     """1 - e^-20 and 1 - e^-30 are both 1 in float32."""
     unsure, sure = [20.0, 0.0], [0.0, 30.0]
-    assert torch.softmax(torch.tensor([unsure, sure]), dim=-1).max(dim=-1).values.tolist() == [1.0, 1.0]
+    assert torch.softmax(torch.tensor([unsure, sure]), dim=-1).max(dim=-1).values.tolist() == [
+        1.0,
+        1.0,
+    ]
     assert SoftmaxAverage()(torch.tensor([[unsure], [sure]])).argmax().item() == 1
 
 
@@ -159,7 +195,9 @@ SIXTEEN, DRAWS = 16, 20
 
 @st.composite
 def boxes(draw):
-    """Bounds on two to four weights, and weights between them for each of the draws; all in sixteenths."""
+    """Bounds on two to four weights, and weights between them for each of the draws; all in
+    sixteenths.
+    """
     members = draw(st.integers(2, 4))
     low = draw(st.integers(0, SIXTEEN // members))
     high = draw(st.integers(-(-SIXTEEN // members), SIXTEEN))
@@ -167,7 +205,9 @@ def boxes(draw):
     def weights():
         found, rest = [], SIXTEEN
         for after in reversed(range(members)):
-            found.append(draw(st.integers(max(low, rest - after * high), min(high, rest - after * low))))
+            found.append(
+                draw(st.integers(max(low, rest - after * high), min(high, rest - after * low)))
+            )
             rest -= found[-1]
         return np.array(found) / SIXTEEN
 
@@ -176,18 +216,24 @@ def boxes(draw):
 
 @st.composite
 def outputs_of(draw, members):
-    """Probabilities of three classes in sixteenths, so that their sums with weights in sixteenths are exact."""
+    """Probabilities of three classes in sixteenths, so that their sums with weights in sixteenths
+    are exact.
+    """
     cuts = st.lists(st.integers(0, SIXTEEN), min_size=2, max_size=2).map(sorted)
     rows = draw(st.lists(cuts, min_size=members * DRAWS, max_size=members * DRAWS))
     planted = [[first, second - first, SIXTEEN - second] for first, second in rows]
     outputs = Outputs(torch.zeros(members, DRAWS, 3))
-    outputs.probabilities = torch.tensor(planted, dtype=torch.float64).reshape(members, DRAWS, 3) / SIXTEEN
+    outputs.probabilities = (
+        torch.tensor(planted, dtype=torch.float64).reshape(members, DRAWS, 3) / SIXTEEN
+    )
     return outputs
 
 
 @given(st.data())
 def test_weights_in_a_box_give_each_class_at_least_the_votes_that_the_set_of_them_gives_it(data):
-    """Whichever weights, on each draw others; ties included. With ``undecided`` left out, the set gives no more."""
+    """Whichever weights, on each draw others; ties included. With ``undecided`` left out, the set
+    gives no more.
+    """
     low, high, weights = data.draw(boxes())
     outputs = data.draw(outputs_of(len(weights[0])))
     of_set = Polytope(box_vertices(low, high, len(weights[0]))).scores(outputs).argmax(dim=-1)
@@ -196,7 +242,8 @@ def test_weights_in_a_box_give_each_class_at_least_the_votes_that_the_set_of_the
     assert (np.bincount(of_set, minlength=4)[:3] <= np.bincount(chosen, minlength=3)).all()
 
 
-# ------------------------------------------------------------------------------------------ combinations
+# ------------------------------------------------------------------------------------------
+# combinations
 
 PARTS_GIVEN = {"weights": "equal", "target": "label", "agree": 1, "low": 0.0, "high": 1.0}
 PARTS_GIVEN |= {"thresholds": "fitted", "share": 0.5}
@@ -220,7 +267,9 @@ def test_every_rule_has_scopes_that_rows_know_and_only_the_softmax_an_unsound_on
 def test_a_rule_of_a_scope_that_it_cannot_have_is_refused(name):
     for scope in set(SCOPES) - {"model", *RULES[name].scopes}:
         allowed = " or ".join(RULES[name].scopes)
-        with pytest.raises(ValueError, match=rf"the scope of the rule {name} must be {allowed}, got '{scope}'"):
+        with pytest.raises(
+            ValueError, match=rf"the scope of the rule {name} must be {allowed}, got '{scope}'"
+        ):
             combination(rule=name, scope=scope)
 
 
@@ -229,19 +278,26 @@ EITHER = {*itertools.product(UNBOXED, ("low", "high"))}
 """Parts that may be given together or not at all."""
 
 
-@pytest.mark.parametrize(("name", "part"), [pair for pair in itertools.product(GOOD, PARTS) if pair not in EITHER])
+@pytest.mark.parametrize(
+    ("name", "part"), [pair for pair in itertools.product(GOOD, PARTS) if pair not in EITHER]
+)
 def test_a_part_that_is_needed_must_be_given_and_any_other_left_out(name, part):
     good = GOOD[name]
     left = {key: value for key, value in good.items() if key != part}
     must = "be given" if part in good else "be left out"
-    with pytest.raises(ValueError, match=rf"{part} must {must} for the rule {good['rule']} of scope {good['scope']}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"{part} must {must} for the rule {good['rule']} of scope {good['scope']}",
+    ):
         combination(**left if part in good else good | {part: PARTS_GIVEN[part]})
 
 
 @pytest.mark.parametrize("name", UNBOXED)
 @pytest.mark.parametrize(("given", "other"), [("low", "high"), ("high", "low")])
 def test_weights_of_an_image_have_both_bounds_or_none(name, given, other):
-    with pytest.raises(ValueError, match=f"{other} must be given for the rule softmax of scope per-image"):
+    with pytest.raises(
+        ValueError, match=f"{other} must be given for the rule softmax of scope per-image"
+    ):
         combination(**GOOD[name] | {given: 0.5})
     made = combination(**GOOD[name] | {"low": 0.5, "high": 0.5})
     assert (made.low, made.high) == (0.5, 0.5)
@@ -249,13 +305,17 @@ def test_weights_of_an_image_have_both_bounds_or_none(name, given, other):
 
 @pytest.mark.parametrize("weights", ["equal", "radius", {"choose": 2}])
 def test_weights_of_an_image_that_are_not_solved_for_are_refused(weights):
-    with pytest.raises(ValueError, match="weights of scope per-image must be optimal or printed, got "):
+    with pytest.raises(
+        ValueError, match="weights of scope per-image must be optimal or printed, got "
+    ):
         combination(**GOOD["per-image"] | {"weights": weights})
 
 
 @pytest.mark.parametrize("weights", [*BOUND_WEIGHTS, "radius", {"choose": 2}])
 def test_weights_of_logits_that_are_solved_for_are_refused(weights):
-    with pytest.raises(ValueError, match="weights that are solved for need the rule softmax, got 'logits'"):
+    with pytest.raises(
+        ValueError, match="weights that are solved for need the rule softmax, got 'logits'"
+    ):
         combination(**GOOD["logits"] | {"weights": weights})
 
 
@@ -263,7 +323,10 @@ def test_every_combination_of_every_declared_ensemble_is_a_classifier():
     for one in declared(REAL):
         count = len(one.members)
         rule = rule_of(one.combination, count, solution(one.combination, count))
-        assert rule(torch.zeros(count, 5, 10)).shape == (5, 11 if one.combination.scope == "set" else 10), one.slug
+        assert rule(torch.zeros(count, 5, 10)).shape == (
+            5,
+            11 if one.combination.scope == "set" else 10,
+        ), one.slug
 
 
 @pytest.mark.parametrize("rule", SLOW, ids=str)
@@ -280,7 +343,9 @@ def test_weights_off_the_simplex_by_rounding_are_put_on_it():
     assert on_simplex(WEIGHTS) == WEIGHTS
 
 
-@pytest.mark.parametrize("weights", [[0.5, 0.6], [1.1, -0.1], [], [[0.5, 0.5]], [math.nan, 1.0], [0.5, 0.499]])
+@pytest.mark.parametrize(
+    "weights", [[0.5, 0.6], [1.1, -0.1], [], [[0.5, 0.5]], [math.nan, 1.0], [0.5, 0.499]]
+)
 def test_weights_off_the_simplex_are_refused(weights):
     for make in (SoftmaxAverage, LogitAverage):
         with pytest.raises(ValueError, match="weights must be at least 0 and sum to 1"):
@@ -314,7 +379,9 @@ def test_senseless_ensembles_are_refused():
 def test_members_may_have_their_logits_in_an_attribute(rule):
     members = [nn.Sequential(nn.Flatten(), nn.Linear(4, 2)) for _ in range(3)]
     certificates = [
-        SmoothedClassifier(ensemble, 2, 0.5, undecided=ensemble.undecided).certify(torch.zeros(1, 2, 2), 10, 50, 0.1)
+        SmoothedClassifier(ensemble, 2, 0.5, undecided=ensemble.undecided).certify(
+            torch.zeros(1, 2, 2), 10, 50, 0.1
+        )
         for ensemble in (Ensemble(members, rule), Ensemble([*map(WithLogits, members)], rule))
     ]
     assert str(certificates[0]) == str(certificates[1])
@@ -347,25 +414,47 @@ def test_undecided_draws_count_against_every_class_and_are_never_an_answer(monke
     assert (made.counts0.tolist(), made.counts.tolist()) == ([0, 0, 10], [0, 0, 100])
     assert classifier.certify(x, 10, 100, 0.01, label=0).predict == ABSTAIN
     assert classifier.predict(x, 100, 0.01) == ABSTAIN
-    for counts, answer in (([67, 0, 33], 0), ([66, 0, 34], ABSTAIN), ([20, 0, 80], ABSTAIN), ([33, 67, 0], 1)):
-        monkeypatch.setattr(classifier, "tally", lambda *_, counts=counts, **__: Tally(np.array(counts)))
+    for counts, answer in (
+        ([67, 0, 33], 0),
+        ([66, 0, 34], ABSTAIN),
+        ([20, 0, 80], ABSTAIN),
+        ([33, 67, 0], 1),
+    ):
+        monkeypatch.setattr(
+            classifier, "tally", lambda *_, counts=counts, **__: Tally(np.array(counts))
+        )
         assert classifier.predict(x, 100, 0.001) == answer
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 5, 9, 17])
 def test_a_draw_has_the_same_scores_wherever_it_stands_in_a_batch(members):
-    """A sum over members may not be taken in another order at the end of a batch: it would be another classifier."""
+    """A sum over members may not be taken in another order at the end of a batch: it would be
+    another classifier.
+    """
     one = logits(members, draws=1, classes=7)
     w = np.random.default_rng(0).dirichlet(np.ones(members), 3)
-    rules = [SoftmaxAverage(w[0]), SoftmaxAverage(), LogitAverage(w[0]), HardVote(), MaxMargin(), Polytope(w)]
+    rules = [
+        SoftmaxAverage(w[0]),
+        SoftmaxAverage(),
+        LogitAverage(w[0]),
+        HardVote(),
+        MaxMargin(),
+        Polytope(w),
+    ]
     for rule in [*rules, KConsensus(members), Cascade([0.3] * (members - 1))]:
         alone = rule(one)
         for draws in (2, 3, 37, 100, 501):
-            assert torch.equal(rule(one.expand(-1, draws, -1)), alone.expand(draws, -1)), (rule, draws)
+            assert torch.equal(rule(one.expand(-1, draws, -1)), alone.expand(draws, -1)), (
+                rule,
+                draws,
+            )
 
 
 def test_an_ensemble_has_gradients_after_it_was_used_without():
-    rule, x = SoftmaxAverage([0.123, 0.877]), torch.rand(3, 1, 4, 4)  # weights of no other test: they are kept
+    rule, x = (
+        SoftmaxAverage([0.123, 0.877]),
+        torch.rand(3, 1, 4, 4),
+    )  # weights of no other test: they are kept
     with torch.inference_mode():
         rule(logits(members=2))
     ensemble = Ensemble([smallnet(0), smallnet(1)], rule).eval()
@@ -378,11 +467,14 @@ def test_an_ensemble_has_gradients_after_it_was_used_without():
     assert x.grad.abs().sum() > 0
 
 
-# --- Weights that depend on the image: what a certificate with frozen weights does not say. d = 1, sigma = 1.
+# --- Weights that depend on the image: what a certificate with frozen weights does not say. d = 1,
+# sigma = 1.
 
 
 class Wave(nn.Module):
-    """A member with the margin p_A - p_B = shift + .2 sin u + rise tanh(u - pi / 2) at the number u."""
+    """A member with the margin p_A - p_B = shift + .2 sin u + rise tanh(u - pi / 2) at the number
+    u.
+    """
 
     def __init__(self, shift, rise):
         super().__init__()
@@ -411,7 +503,10 @@ def recomputed(u):
 def share_of_a(u, weights):
     """P(the average with these weights gives A at u + N(0, 1)), exactly but for a grid of 1e-3."""
     edges = np.arange(-6, 6, 1e-3)
-    z = sum(w * wave.margin(torch.tensor(u + edges)).numpy() for w, wave in zip(weights, WAVES, strict=True))
+    z = sum(
+        w * wave.margin(torch.tensor(u + edges)).numpy()
+        for w, wave in zip(weights, WAVES, strict=True)
+    )
     return stats.norm.pdf(edges)[z > 0].sum() * 1e-3
 
 
@@ -426,22 +521,38 @@ def test_a_certificate_with_frozen_weights_passes_the_flip_of_the_pipeline_that_
     assert made.predict == 0
     assert made.radius > THERE - HERE == pytest.approx(0.4)
     there = SmoothedClassifier(Ensemble(WAVES, SoftmaxAverage(recomputed(THERE))), 2, 1.0)
-    assert there.certify(at(THERE), 100, 10_000, 0.001).predict == 1  # inside the radius, and surely another class
+    assert (
+        there.certify(at(THERE), 100, 10_000, 0.001).predict == 1
+    )  # inside the radius, and surely another class
 
 
 def test_a_polytope_that_holds_the_recomputed_weights_does_not_certify_past_the_flip():
     first = sorted([recomputed(HERE)[0], recomputed(THERE)[0]])
     ensemble = Ensemble(WAVES, Polytope([[w, 1 - w] for w in first]))
-    made = SmoothedClassifier(ensemble, 2, 1.0, undecided=True).certify(at(HERE), 100, 10_000, 0.001)
+    made = SmoothedClassifier(ensemble, 2, 1.0, undecided=True).certify(
+        at(HERE), 100, 10_000, 0.001
+    )
     assert made.radius <= THERE - HERE
 
 
 def test_weights_clipped_into_a_polytope_are_certified_and_never_past_their_flip():
-    """With w_1 in [.55, 1] the pipeline is steadier; how far its class really holds is found by walking."""
+    """With w_1 in [.55, 1] the pipeline is steadier; how far its class really holds is found by
+    walking.
+    """
     low, high = [0.55, 0.0], [1.0, 0.45]
     ensemble = Ensemble(WAVES, Polytope(box_vertices(low, high, 2)))
-    made = SmoothedClassifier(ensemble, 2, 1.0, undecided=True).certify(at(HERE), 100, 10_000, 0.001)
-    walked = [(distance, u) for distance in np.arange(0, 5, 0.02) for u in (HERE - distance, HERE + distance)]
-    flips = [distance for distance, u in walked if share_of_a(u, clip_to_box(recomputed(u), low, high)) < 0.5]
+    made = SmoothedClassifier(ensemble, 2, 1.0, undecided=True).certify(
+        at(HERE), 100, 10_000, 0.001
+    )
+    walked = [
+        (distance, u)
+        for distance in np.arange(0, 5, 0.02)
+        for u in (HERE - distance, HERE + distance)
+    ]
+    flips = [
+        distance
+        for distance, u in walked
+        if share_of_a(u, clip_to_box(recomputed(u), low, high)) < 0.5
+    ]
     assert made.predict == 0
     assert 0.4 < made.radius < min(flips) < 4

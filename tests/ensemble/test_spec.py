@@ -16,11 +16,22 @@ from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.study.ensembles import Combination
-from tests.support.ensemble_specs import GLOBAL, MADE, PER_IMAGE, fitted, made, member, network, spec, written
+from tests.support.ensemble_specs import (
+    GLOBAL,
+    MADE,
+    PER_IMAGE,
+    fitted,
+    made,
+    member,
+    network,
+    spec,
+    written,
+)
 from tests.support.helpers import CLASSES, SHAPE, refuses, smallnet, write_tiny
 
 pytestmark = pytest.mark.usefixtures("models_here")
-# ------------------------------------------------------------------------------------------------- the file
+# -------------------------------------------------------------------------------------------------
+# the file
 
 
 @pytest.mark.parametrize("named", MADE)
@@ -46,7 +57,11 @@ def test_a_loaded_ensemble_is_the_one_built_by_hand(named):
 
 def test_rule_weights_and_order_of_members_are_part_of_what_a_classifier_is():
     some = [made(named) for named in MADE]
-    some += [made("consensus", agree=1), made("set", low=0.1), spec(fitted=fitted(0.75, 0.25, 0.0), **GLOBAL)]
+    some += [
+        made("consensus", agree=1),
+        made("set", low=0.1),
+        spec(fitted=fitted(0.75, 0.25, 0.0), **GLOBAL),
+    ]
     some += [spec(members=[member(seed=seed) for seed in (2, 1, 0)])]
     assert len({model_fingerprint(load(written(one))[0]) for one in some}) == len(some)
 
@@ -57,13 +72,19 @@ CHOICE = {"rule": "softmax", "weights": {"choose": 3}, "scope": "global"}
 def test_members_that_were_not_chosen_are_not_even_loaded():
     path = written(spec(fitted=fitted(2 / 3, 0.0, 1 / 3), **CHOICE))
     shutil.rmtree("models/macer/1")
-    by_hand = Ensemble([network(f"models/macer/{seed}") for seed in "02"], SoftmaxAverage([2 / 3, 1 / 3])).eval()
+    by_hand = Ensemble(
+        [network(f"models/macer/{seed}") for seed in "02"], SoftmaxAverage([2 / 3, 1 / 3])
+    ).eval()
     loaded, own, _, _ = load(path)
     x = torch.randn(50, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.equal(loaded(x), by_hand(x))
     assert model_fingerprint(loaded) == model_fingerprint(by_hand)
-    assert ([one.seed for one in own.voting], own.solution, len(own.members)) == ([0, 2], [2 / 3, 1 / 3], 3)
+    assert ([one.seed for one in own.voting], own.solution, len(own.members)) == (
+        [0, 2],
+        [2 / 3, 1 / 3],
+        3,
+    )
 
 
 def test_all_members_vote_whose_weights_are_not_a_choice_or_not_yet_made():
@@ -71,9 +92,16 @@ def test_all_members_vote_whose_weights_are_not_a_choice_or_not_yet_made():
         assert one.voting == one.members
 
 
-# ------------------------------------------------------------------------------------------------- parts that fit
+# -------------------------------------------------------------------------------------------------
+# parts that fit
 
-THREE = {"weights": [0.2, 0.3, 0.5], "split": "train", "images": 20, "used_share": 0.75, "shrinkage": 0.0}
+THREE = {
+    "weights": [0.2, 0.3, 0.5],
+    "split": "train",
+    "images": 20,
+    "used_share": 0.75,
+    "shrinkage": 0.0,
+}
 
 
 def weighted(*weights):
@@ -90,8 +118,14 @@ BAD = [
     ({"fitted": THREE, "combination": PER_IMAGE}, UNFIT),
     (weighted(0.5, 0.5), "there must be one weight for each of 3 members"),
     (weighted(0.5, 0.5, 0.5), "weights must be at least 0 and sum to 1"),
-    ({"combination": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}}, "at most the number of members, 3"),
-    ({"combination": {"rule": "softmax", "low": 0.4, "high": 0.6, "scope": "set"}}, "leave room for 3 weights"),
+    (
+        {"combination": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}},
+        "at most the number of members, 3",
+    ),
+    (
+        {"combination": {"rule": "softmax", "low": 0.4, "high": 0.6, "scope": "set"}},
+        "leave room for 3 weights",
+    ),
 ]
 
 
@@ -105,8 +139,13 @@ def test_parts_that_do_not_fit_each_other_are_refused_built_or_read(changes, mes
         values["declaration"]["combination"] = combination
     with pytest.raises(ValueError, match=f"(?s){message}"):
         replace(spec(), **parts)
-    Path("bad.json").write_text(json.dumps(values | {k: v for k, v in changes.items() if k != "combination"}))
-    with pytest.raises(InputError, match=rf"bad\.json must be an ensemble, but: .*{message}.*; make it with python -m"):
+    Path("bad.json").write_text(
+        json.dumps(values | {k: v for k, v in changes.items() if k != "combination"})
+    )
+    with pytest.raises(
+        InputError,
+        match=rf"bad\.json must be an ensemble, but: .*{message}.*; make it with python -m",
+    ):
         read(Path("bad.json"))
 
 
@@ -134,16 +173,22 @@ def test_keys_that_are_missing_unknown_or_of_another_kind_are_named(change, mess
     values = asdict(spec())
     change(values)
     Path("bad.json").write_text(json.dumps(values))
-    with pytest.raises(InputError, match=rf"bad\.json must be an ensemble, but: .*{re.escape(message)}"):
+    with pytest.raises(
+        InputError, match=rf"bad\.json must be an ensemble, but: .*{re.escape(message)}"
+    ):
         load(Path("bad.json"))
 
 
-# ------------------------------------------------------------------------------------------------- one classifier
+# -------------------------------------------------------------------------------------------------
+# one classifier
 
 
 @pytest.mark.parametrize("combination", [GLOBAL, PER_IMAGE])
 def test_weights_that_are_not_solved_for_all_images_are_no_classifier(combination):
-    with pytest.raises(InputError, match=r"macer 0-1-2, some: its weights must be solved .* python -m stages\.weights"):
+    with pytest.raises(
+        InputError,
+        match=r"macer 0-1-2, some: its weights must be solved .* python -m stages\.weights",
+    ):
         load(written(spec(**combination)))
 
 
@@ -153,12 +198,15 @@ def test_fitted_weights_off_the_simplex_by_rounding_is_put_on_it():
     assert loaded.rule.weights == pytest.approx([1 / 3] * 3, rel=1e-15)
 
 
-# ------------------------------------------------------------------------------------------------- its members
+# -------------------------------------------------------------------------------------------------
+# its members
 
 
 def test_a_member_that_changed_is_refused():
     path = written(spec())
-    checkpoint.save(Path("models/macer/1"), smallnet(99), checkpoint.read_card(Path("models/macer/1")))
+    checkpoint.save(
+        Path("models/macer/1"), smallnet(99), checkpoint.read_card(Path("models/macer/1"))
+    )
     with refuses(r"models/macer/1 must be the model .* but it changed; make ensemble\.json again"):
         load(path)
 
@@ -166,16 +214,27 @@ def test_a_member_that_changed_is_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dataset": "other"}, "models/macer/1 must have the dataset tiny in this ensemble, but has other"),
+        (
+            {"dataset": "other"},
+            "models/macer/1 must have the dataset tiny in this ensemble, but has other",
+        ),
         ({"sigma": 0.5}, r"models/macer/1 must have the sigma 0\.25 .* but has 0\.5"),
-        ({"classes": ["right", "left"]}, r"models/macer/1 must have the classes \['left', 'right'\]"),
+        (
+            {"classes": ["right", "left"]},
+            r"models/macer/1 must have the classes \['left', 'right'\]",
+        ),
         ({"method": "gaussian"}, "models/macer/1 must have the method macer"),
         ({"seed": 7}, "models/macer/1 must have the seed 1 .* but has 7"),
-        ({"shape": [1, 3, 3]}, r"models/macer/1 must have the shape \[1, 4, 4\] .* but has \[1, 3, 3\]"),
+        (
+            {"shape": [1, 3, 3]},
+            r"models/macer/1 must have the shape \[1, 4, 4\] .* but has \[1, 3, 3\]",
+        ),
     ],
 )
 def test_members_that_disagree_are_refused(change, message):
-    """The weights of the network fit 4x4 and 3x3 images alike, as both pool to one feature map of 1x1."""
+    """The weights of the network fit 4x4 and 3x3 images alike, as both pool to one feature map of
+    1x1.
+    """
     model, own = checkpoint.load_model(Path("models/macer/1"))
     checkpoint.save(Path("models/macer/1"), model, replace(own, **change))
     with pytest.raises(InputError, match=message):
@@ -183,10 +242,16 @@ def test_members_that_disagree_are_refused(change, message):
 
 
 def test_members_come_in_their_order_and_must_be_classifiers_of_the_images():
-    members, meta = [member(seed=2), member(seed=0)], images.load_images(write_tiny(Path("data")), "test").meta
+    members, meta = (
+        [member(seed=2), member(seed=0)],
+        images.load_images(write_tiny(Path("data")), "test").meta,
+    )
     models, cards = load_members(members, "tiny", 0.25, Path("pool.json"), meta)
     assert [model_fingerprint(model) for model in models] == [one.classifier for one in members]
     assert [own.seed for own in cards] == [2, 0]
-    for change, came in (({"classes": ("right", "left")}, "2 classes"), ({"shape": (1, 4, 3)}, r"shape \[1, 4, 4\]")):
+    for change, came in (
+        ({"classes": ("right", "left")}, "2 classes"),
+        ({"shape": (1, 4, 3)}, r"shape \[1, 4, 4\]"),
+    ):
         with refuses(rf"pool\.json must be of classifiers of tiny .*but they are of tiny .*{came}"):
             load_members(members, "tiny", 0.25, Path("pool.json"), replace(meta, **change))

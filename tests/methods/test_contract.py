@@ -1,4 +1,6 @@
-"""The contract that every training method of METHODS keeps, with its defaults; test_losses.py has what they compute."""
+"""The contract that every training method of METHODS keeps, with its defaults; test_losses.py has
+what they compute.
+"""
 
 import math
 
@@ -19,7 +21,15 @@ VALUES = {name: method_parameters(name, **SMALL) for name in METHODS}
 VALUES["consistency"] |= {"steps": 2, "epsilon": 0.2}
 VALUES["smoothmix"]["one_step"] = True
 VALUES["hard-drop"]["defer"] = 0
-PASSES = {"gaussian": 1, "stability": 2, "smoothadv": 1, "macer": 1, "consistency": 1, "smoothmix": 2, "advmacer": 1}
+PASSES = {
+    "gaussian": 1,
+    "stability": 2,
+    "smoothadv": 1,
+    "macer": 1,
+    "consistency": 1,
+    "smoothmix": 2,
+    "advmacer": 1,
+}
 PASSES |= {"cat-rs": 2, "hard-drop": 1}
 """Train-mode forward passes in a step."""
 
@@ -33,7 +43,9 @@ SWITCHES = [
     ("cat-rs", {"confidence": "targets"}),
     ("hard-drop", {"steps": 0}),
 ]
-every_form = pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in METHODS), *SWITCHES])
+every_form = pytest.mark.parametrize(
+    ("name", "changes"), [*((name, {}) for name in METHODS), *SWITCHES]
+)
 
 
 def method(name, **changes):
@@ -50,7 +62,9 @@ def net(scale=1.0, seed=0):
 
 
 def batch(images=12):
-    """Images whose class lights up its own row, so that a small net can learn them, and their labels."""
+    """Images whose class lights up its own row, so that a small net can learn them, and their
+    labels.
+    """
     y = torch.arange(images) % K
     x = 0.3 * torch.rand((images, *SHAPE), generator=generator(7))
     x[torch.arange(images), 0, y] += 0.6
@@ -102,7 +116,9 @@ def test_only_the_passes_of_the_loss_itself_update_batch_norm(name, changes):
     norm = nn.BatchNorm2d(1)
     model = nn.Sequential(norm, net()).train()
     passes = []
-    model.register_forward_hook(lambda *_: passes.append(next(model.parameters()).requires_grad and model.training))
+    model.register_forward_hook(
+        lambda *_: passes.append(next(model.parameters()).requires_grad and model.training)
+    )
     step(name, model, **changes)
     assert norm.num_batches_tracked == sum(passes) == PASSES.get(name, sum(passes)) > 0
     assert model.training
@@ -121,22 +137,34 @@ def test_a_missing_an_unknown_and_a_mistyped_parameter_are_refused_by_name(name)
             method(name, **{key: "many"})
 
 
-LOWEST = {"draws": 1, "mix_limit": None, "gamma": None, "beta": None, "step_size": None}  # None: 0 is not allowed
+LOWEST = {
+    "draws": 1,
+    "mix_limit": None,
+    "gamma": None,
+    "beta": None,
+    "step_size": None,
+}  # None: 0 is not allowed
 LOWEST |= {"beta_cross_entropy": None, "beta_attack": None}
 LOWEST |= {"discard_draws": 1}
-LOWEST |= dict.fromkeys(("lam", "eta", "epsilon", "steps", "warmup", "defer", "threshold", "every"), 0)
+LOWEST |= dict.fromkeys(
+    ("lam", "eta", "epsilon", "steps", "warmup", "defer", "threshold", "every"), 0
+)
 
 
 LOWEST_OF = {("smoothmix", "steps"): 1, ("hard-drop", "step_size"): 0}
 
 
 def lowest_of(name, key):
-    """The smallest value of a parameter, ``None`` if it must be above 0; of one not listed here, as it says itself."""
+    """The smallest value of a parameter, ``None`` if it must be above 0; of one not listed here, as
+    it says itself.
+    """
     if (name, key) in LOWEST_OF:
         return LOWEST_OF[name, key]
     schema = TypeAdapter(method_class(name)).json_schema()["properties"][key]
     listed = LOWEST if name in PASSES else {}
-    return listed.get(key, schema.get("minimum", None if "exclusiveMinimum" in schema else -math.inf))
+    return listed.get(
+        key, schema.get("minimum", None if "exclusiveMinimum" in schema else -math.inf)
+    )
 
 
 @every_method

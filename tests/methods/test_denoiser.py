@@ -45,11 +45,15 @@ def test_a_denoiser_begins_as_the_identity_with_the_published_number_of_paramete
 def test_the_objectives_are_the_noise_and_the_prediction_of_the_clean_image_at_the_start():
     network, (x, y) = model(), batch()
     noise = draw(x, 1, SIGMA, generator())[:, 0]
-    assert step("denoiser-mse", network).loss.item() == pytest.approx(float(noise.square().sum() / 24), rel=1e-6)
+    assert step("denoiser-mse", network).loss.item() == pytest.approx(
+        float(noise.square().sum() / 24), rel=1e-6
+    )
     with torch.no_grad():
         predicted, logits = network.network(x).argmax(1), network.network(x + noise)
     stability = step("denoiser-stability", network)
-    assert stability.loss.item() == pytest.approx(float(F.cross_entropy(logits, predicted)), rel=1e-6)
+    assert stability.loss.item() == pytest.approx(
+        float(F.cross_entropy(logits, predicted)), rel=1e-6
+    )
     assert stability.accuracy == (logits.argmax(1) == y).float().mean()
 
 
@@ -58,7 +62,9 @@ def test_a_step_moves_the_denoiser_alone(name):
     network = model()
     before = {key: value.clone() for key, value in network.network.state_dict().items()}
     step(name, network).loss.backward()
-    assert all(torch.equal(before[key], value) for key, value in network.network.state_dict().items())
+    assert all(
+        torch.equal(before[key], value) for key, value in network.network.state_dict().items()
+    )
     assert all(parameter.grad is None for parameter in network.network.parameters())
     assert all(parameter.grad is not None for parameter in network.denoise.parameters())
     assert network.denoise.training
@@ -67,7 +73,9 @@ def test_a_step_moves_the_denoiser_alone(name):
 
 @every_objective
 def test_a_model_without_a_denoiser_is_refused(name):
-    with pytest.raises(InputError, match=r"the model must contain an rs\.Denoised, .* got Sequential"):
+    with pytest.raises(
+        InputError, match=r"the model must contain an rs\.Denoised, .* got Sequential"
+    ):
         step(name, nn.Sequential(nn.Flatten(), nn.Linear(64, 3)))
 
 

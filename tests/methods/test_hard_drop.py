@@ -16,7 +16,12 @@ SHARES = torch.tensor([0.1, 0.5, 0.75, 0.875, 1.0], dtype=torch.float64)
 
 
 def method(**changes):
-    values = method_parameters("hard-drop") | {"defer": 2, "threshold": 0.5, "discard_draws": 100, "every": 3}
+    values = method_parameters("hard-drop") | {
+        "defer": 2,
+        "threshold": 0.5,
+        "discard_draws": 100,
+        "every": 3,
+    }
     return params.validate(HardDrop, values | changes, "hard-drop")
 
 
@@ -26,7 +31,9 @@ def measured(numbers, draws):
 
 def test_weights_are_those_of_the_published_counts():
     found = weights_of_accuracies(torch.tensor([0, 11, 12, 13, 14, 15, 16]) / 16)
-    assert found.tolist() == pytest.approx([0.15370] * 3 + [0.32862, 0.52565, 0.76488, 1.10751], abs=5e-6)
+    assert found.tolist() == pytest.approx(
+        [0.15370] * 3 + [0.32862, 0.52565, 0.76488, 1.10751], abs=5e-6
+    )
     assert (found / found[2])[3:].tolist() == pytest.approx([2.138, 3.420, 4.976, 7.206], abs=5e-4)
 
 
@@ -44,11 +51,20 @@ def test_images_below_the_threshold_are_discarded_once_and_the_others_weighed_an
     first = method().image_weights(2, EQUAL, accuracies)
     assert calls == [([0, 1, 2, 3, 4], 100), ([1, 2, 3, 4], 16)]
     assert first.sum().item() == pytest.approx(1)
-    assert first.tolist() == pytest.approx([x / sum((0.15370, 0.15370, 0.52565, 1.10751)) for x in
-                                            (0, 0.15370, 0.15370, 0.52565, 1.10751)], abs=1e-5)  # fmt: skip
+    assert first.tolist() == pytest.approx(
+        [
+            x / sum((0.15370, 0.15370, 0.52565, 1.10751))
+            for x in
+            # fmt: skip
+            (0, 0.15370, 0.15370, 0.52565, 1.10751)
+        ],
+        abs=1e-5,
+    )
     assert torch.equal(method().image_weights(3, first, accuracies), first)
     assert len(calls) == 2
-    later = method().image_weights(5, first, lambda numbers, draws: torch.ones(len(numbers)).double())
+    later = method().image_weights(
+        5, first, lambda numbers, draws: torch.ones(len(numbers)).double()
+    )
     assert calls[2:] == []
     assert later.tolist() == pytest.approx([0, 0.25, 0.25, 0.25, 0.25])
 
@@ -59,15 +75,23 @@ def test_without_new_weights_the_kept_images_are_equally_likely():
 
 def test_threshold_0_without_weights_is_plain_sampling_with_replacement():
     assert torch.equal(method(threshold=0.0, every=0).image_weights(2, EQUAL, measured), EQUAL)
-    order = epoch_order(5000, Epoch(seed=0, number=0, size=10, weights=torch.full((5000,), 1 / 5000).double()))
+    order = epoch_order(
+        5000, Epoch(seed=0, number=0, size=10, weights=torch.full((5000,), 1 / 5000).double())
+    )
     assert len(order) == 5000
     distinct = 1 - (1 - 1 / 5000) ** 5000  # of the images, expected
-    assert abs(len(order.unique()) / 5000 - distinct) < 5 * (0.0972 / 5000) ** 0.5  # 5 deviations: e^-1 - 2 e^-2
+    assert (
+        abs(len(order.unique()) / 5000 - distinct) < 5 * (0.0972 / 5000) ** 0.5
+    )  # 5 deviations: e^-1 - 2 e^-2
 
 
 def test_a_threshold_that_leaves_no_image_is_one_line():
-    with pytest.raises(InputError, match=r"threshold must leave an image to train on, got 1.0; lower it"):
-        method(threshold=1.0).image_weights(2, EQUAL, lambda numbers, draws: torch.zeros(len(numbers)).double())
+    with pytest.raises(
+        InputError, match=r"threshold must leave an image to train on, got 1.0; lower it"
+    ):
+        method(threshold=1.0).image_weights(
+            2, EQUAL, lambda numbers, draws: torch.zeros(len(numbers)).double()
+        )
 
 
 def test_an_epoch_names_no_discarded_image_and_the_others_by_their_weights():
@@ -76,7 +100,9 @@ def test_an_epoch_names_no_discarded_image_and_the_others_by_their_weights():
     assert torch.equal(order, epoch_order(5, Epoch(seed=3, number=7, size=2, weights=shares)))
     counts = torch.zeros(5)
     for number in range(400):
-        counts += epoch_order(5, Epoch(seed=3, number=number, size=2, weights=shares)).bincount(minlength=5)
+        counts += epoch_order(5, Epoch(seed=3, number=number, size=2, weights=shares)).bincount(
+            minlength=5
+        )
     assert counts[[0, 2]].tolist() == [0, 0]
     assert stats.chisquare(counts[[1, 3, 4]], [1000, 600, 400]).pvalue > 1e-6
 
@@ -84,5 +110,8 @@ def test_an_epoch_names_no_discarded_image_and_the_others_by_their_weights():
 def test_the_processes_share_one_order_out():
     shares = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
     alone = epoch_order(4, Epoch(seed=3, number=7, size=2, weights=shares))
-    both = [epoch_order(4, Epoch(seed=3, number=7, size=1, weights=shares, rank=rank, world_size=2)) for rank in (0, 1)]
+    both = [
+        epoch_order(4, Epoch(seed=3, number=7, size=1, weights=shares, rank=rank, world_size=2))
+        for rank in (0, 1)
+    ]
     assert torch.stack(both, dim=1).flatten().tolist() == alone.tolist()

@@ -1,4 +1,6 @@
-"""``rs.loss``: a method's loss in a training loop of one's own, with the hyper-parameters of its paper."""
+"""``rs.loss``: a method's loss in a training loop of one's own, with the hyper-parameters of its
+paper.
+"""
 
 from dataclasses import fields
 from types import SimpleNamespace
@@ -36,11 +38,15 @@ def test_every_method_trains_a_network_in_a_plain_loop(method):
         optimizer.zero_grad()
         objective(model, X, Y, epoch=epoch, targets=targets).loss.backward()
         optimizer.step()
-    assert not any(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+    assert not any(
+        torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)
+    )
 
 
 def test_a_loss_that_needs_targets_says_so():
-    with pytest.raises(InputError, match=r"cat-rs must have the targets of its images, \(B, K\), got none"):
+    with pytest.raises(
+        InputError, match=r"cat-rs must have the targets of its images, \(B, K\), got none"
+    ):
         rs.loss("cat-rs", sigma=0.25)(network(), X, Y)
 
 
@@ -57,8 +63,16 @@ def test_the_global_seed_or_a_generator_decides_the_noise():
 
 def test_hyperparameters_are_those_of_the_nearest_noise_level_unless_given():
     defaults = params.packaged()["defaults"]["advmacer"]
-    assert loss("advmacer", 0.5).method.epsilon == defaults["epsilon"][0.5] == loss("advmacer", 0.6).method.epsilon
-    assert loss("advmacer", 3).method.draws == defaults["draws"][1.0] != loss("advmacer", 0.01).method.draws
+    assert (
+        loss("advmacer", 0.5).method.epsilon
+        == defaults["epsilon"][0.5]
+        == loss("advmacer", 0.6).method.epsilon
+    )
+    assert (
+        loss("advmacer", 3).method.draws
+        == defaults["draws"][1.0]
+        != loss("advmacer", 0.01).method.draws
+    )
     assert loss("advmacer", 0.5, epsilon=0.75).method.epsilon == 0.75
 
 
@@ -68,8 +82,14 @@ def test_hyperparameters_are_those_of_the_nearest_noise_level_unless_given():
         (("advmacr", 0.5), "the method must be one of gaussian, .*; got 'advmacr'"),
         (("advmacer", 0.0), "sigma must be a positive number, got 0.0"),
         (("advmacer", 64), r"sigma is in pixels of \[0, 1\] and must be at most 10, got 64"),
-        (("advmacer", 0.5, {"lamb": 1.0}), "AdvMacer must have valid values, but: lamb is not a known key"),
-        (("advmacer", 0.5, {"lam": -1.0}), "lam: Input should be greater than or equal to 0, got -1.0"),
+        (
+            ("advmacer", 0.5, {"lamb": 1.0}),
+            "AdvMacer must have valid values, but: lamb is not a known key",
+        ),
+        (
+            ("advmacer", 0.5, {"lam": -1.0}),
+            "lam: Input should be greater than or equal to 0, got -1.0",
+        ),
     ],
 )
 def test_what_no_method_has_is_one_line(arguments, message):
@@ -90,7 +110,9 @@ def test_a_class_without_its_hyperparameters_names_them_and_where_presets_are_in
 
 def shown(file):
     """Run a block of docs/training.md and return what it defines."""
-    (block,) = [block for block in blocks(ROOT / "docs/training.md", "python") if block.file == file]
+    (block,) = [
+        block for block in blocks(ROOT / "docs/training.md", "python") if block.file == file
+    ]
     names = {"__name__": "shown"}
     exec(block.text, names)
     return SimpleNamespace(**names)
@@ -106,7 +128,9 @@ class Examples(Dataset):
         return len(X)
 
     def __getitem__(self, index):
-        return {"pixel_values": X[index], "labels": Y[index]} if self.named else (X[index], Y[index])
+        return (
+            {"pixel_values": X[index], "labels": Y[index]} if self.named else (X[index], Y[index])
+        )
 
 
 def test_the_plain_loop_of_the_page_trains(capsys):
@@ -122,8 +146,12 @@ def test_the_module_for_lightning_of_the_page_trains(tmp_path):
     lightning = pytest.importorskip("lightning", reason="no lightning here: pip install lightning")
     model = network()
     before = weights(model)
-    trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, default_root_dir=tmp_path)
-    trainer.fit(shown("my_package/lightning_loop.py").Robust(model), DataLoader(Examples(), batch_size=3))
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, default_root_dir=tmp_path
+    )
+    trainer.fit(
+        shown("my_package/lightning_loop.py").Robust(model), DataLoader(Examples(), batch_size=3)
+    )
     assert before != weights(model)
 
 
@@ -148,10 +176,16 @@ def test_a_network_may_return_its_logits_as_an_attribute():
 
 @pytest.mark.filterwarnings("default")
 def test_the_trainer_of_transformers_of_the_page_trains(tmp_path):
-    transformers = pytest.importorskip("transformers", reason="no transformers here: pip install transformers")
+    transformers = pytest.importorskip(
+        "transformers", reason="no transformers here: pip install transformers"
+    )
     pytest.importorskip("accelerate", reason="no accelerate here: pip install accelerate")
     model = WithLogits()
     before = weights(model)
-    arguments = transformers.TrainingArguments(tmp_path, num_train_epochs=1, use_cpu=True, report_to=[])
-    shown("my_package/trainer_loop.py").RobustTrainer(model, arguments, train_dataset=Examples(named=True)).train()
+    arguments = transformers.TrainingArguments(
+        tmp_path, num_train_epochs=1, use_cpu=True, report_to=[]
+    )
+    shown("my_package/trainer_loop.py").RobustTrainer(
+        model, arguments, train_dataset=Examples(named=True)
+    ).train()
     assert before != weights(model)

@@ -1,8 +1,9 @@
-"""What each method computes: its loss and gradient against a slow form, one image and one draw at a time, in float64.
+"""What each method computes: its loss and gradient against a slow form, one image and one draw at a
+time, in float64.
 
-A slow form is a function of ``f`` (one image -> logits), of the ``frozen`` model that attacks see, of images, labels,
-stream and epoch. Gradients are compared with its finite differences, in which only ``f`` moves: points that an attack
-found are constants.
+A slow form is a function of ``f`` (one image -> logits), of the ``frozen`` model that attacks see,
+of images, labels, stream and epoch. Gradients are compared with its finite differences, in which
+only ``f`` moves: points that an attack found are constants.
 """
 
 import copy
@@ -80,14 +81,19 @@ def mean_of(logits, label):
 CROSS_ENTROPIES = {"log-of-mean": of_mean, "mean-of-logs": mean_of}
 
 
-def slow_objective(f, x, noise, y, lam, gamma, beta, cross_entropy="log-of-mean", beta_cross_entropy=1.0):
+def slow_objective(
+    f, x, noise, y, lam, gamma, beta, cross_entropy="log-of-mean", beta_cross_entropy=1.0
+):
     def term(i):
         logits = [f(x[i] + d) for d in noise[i]]
         q = np.mean([special.softmax(beta * v) for v in logits], axis=0)
         second, first = np.argsort(q)[-2:]
         xi = quantile(q[first]) - quantile(q[second])
         lack = gamma - xi if first == y[i] and xi <= gamma else 0.0
-        return CROSS_ENTROPIES[cross_entropy]([beta_cross_entropy * v for v in logits], y[i]) + lam * SIGMA / 2 * lack
+        return (
+            CROSS_ENTROPIES[cross_entropy]([beta_cross_entropy * v for v in logits], y[i])
+            + lam * SIGMA / 2 * lack
+        )
 
     return over_images(term)
 
@@ -140,13 +146,17 @@ def slow_smoothmix(f, frozen, x, y, rng, epoch, draws, steps, step_size, eta, on
     path, near = attack.mixing_path(frozen, x, y, noise, steps, step_size), x
     if one_step:
         u = path[1] - x
-        near = (x + u * (ready * step_size / u.flatten(1).norm(dim=1)).clamp_max(1).view(B, 1, 1, 1)).clamp(0, 1)
+        near = (
+            x + u * (ready * step_size / u.flatten(1).norm(dim=1)).clamp_max(1).view(B, 1, 1, 1)
+        ).clamp(0, 1)
 
     def term(i):
         a = np.mean([special.softmax(f(near[i] + d)) for d in noise[i]], axis=0)
         mixed, part = (1 - share[i]) * near[i] + share[i] * path[-1][i], share[i].item()
         target = (1 - part) * a + part / K
-        divergences = [special.rel_entr(target, special.softmax(f(mixed + d))).sum() for d in noise[i]]
+        divergences = [
+            special.rel_entr(target, special.softmax(f(mixed + d))).sum() for d in noise[i]
+        ]
         return np.mean(divergences) if a.argmax() == y[i] else 0.0
 
     return over_draws(f, near, noise, y) + eta * ready * over_images(term)
@@ -155,14 +165,20 @@ def slow_smoothmix(f, frozen, x, y, rng, epoch, draws, steps, step_size, eta, on
 def slow_cat_rs(f, frozen, x, y, rng, epoch, draws, steps, epsilon, lam, confidence):
     noise = normal(rng, draws)
     uniform = torch.rand((B, draws), generator=rng)
-    moved = [[slow_kl_attack(frozen, x[i], d, TARGETS[i], steps, epsilon, draws) for d in noise[i]] for i in range(B)]
+    moved = [
+        [slow_kl_attack(frozen, x[i], d, TARGETS[i], steps, epsilon, draws) for d in noise[i]]
+        for i in range(B)
+    ]
 
     def term(i):
         logits = [f(x[i] + d) for d in noise[i]]
         votes = np.mean([v.argmax() == y[i].item() for v in logits])
         share = votes if confidence == "votes" else TARGETS[i, y[i]].item()
         used = max(1, sum(u < share for u in uniform[i].tolist()))
-        worst = max(special.rel_entr(TARGETS[i].numpy(), special.softmax(f(x[i] + d))).sum() for d in moved[i])
+        worst = max(
+            special.rel_entr(TARGETS[i].numpy(), special.softmax(f(x[i] + d))).sum()
+            for d in moved[i]
+        )
         low = sum(sorted(cross_entropy(v, y[i]) for v in logits)[:used]) / draws
         return low + lam * (worst if used == draws else 0.0)
 
@@ -188,7 +204,8 @@ def slow_hard_drop(f, frozen, x, y, rng, epoch, draws, steps, step_size, defer, 
     noise = normal(rng, draws)
     if epoch >= defer:
         moved = [
-            [slow_sphere_attack(frozen, x[i], d, y[i], steps, step_size, draws) for d in noise[i]] for i in range(B)
+            [slow_sphere_attack(frozen, x[i], d, y[i], steps, step_size, draws) for d in noise[i]]
+            for i in range(B)
         ]
         noise = torch.stack([torch.stack(of_image) for of_image in moved])
     return over_draws(f, x, noise, y)
@@ -225,8 +242,21 @@ ADVMACER |= {"fresh_draws": False, "cross_entropy": "log-of-mean"}
 MEAN_OF_LOGS = ADVMACER | {"cross_entropy": "mean-of-logs"}
 HOTTER = MEAN_OF_LOGS | {"beta_cross_entropy": 4.0}
 CAT_RS = {"draws": 3, "steps": 3, "epsilon": 0.5, "lam": 2.0, "confidence": "votes"}
-HARD_DROP = {"draws": 3, "steps": 3, "step_size": 0.3, "defer": 2, "threshold": 0.5, "discard_draws": 5, "every": 1}
-TARGETS = torch.tensor([[0, 3, 7], [10, 0, 0], [1, 8, 1], [0, 0, 10], [6, 4, 0], [2, 3, 5]], dtype=torch.float64) / 10
+HARD_DROP = {
+    "draws": 3,
+    "steps": 3,
+    "step_size": 0.3,
+    "defer": 2,
+    "threshold": 0.5,
+    "discard_draws": 5,
+    "every": 1,
+}
+TARGETS = (
+    torch.tensor(
+        [[0, 3, 7], [10, 0, 0], [1, 8, 1], [0, 0, 10], [6, 4, 0], [2, 3, 5]], dtype=torch.float64
+    )
+    / 10
+)
 """Of the images, for the methods that need them; some are exactly 0 or 1."""
 
 CASES = {
@@ -248,7 +278,11 @@ CASES = {
     "advmacer in its warm-up": (slow_advmacer, ADVMACER, 3),
     "advmacer attacked by two of its draws": (slow_advmacer, ADVMACER | {"attack_draws": 2}, 20),
     "advmacer with fresh draws": (slow_advmacer, ADVMACER | {"fresh_draws": True}, 20),
-    "advmacer of one temperature": (slow_advmacer, ADVMACER | {"beta_cross_entropy": 4.0, "beta_attack": 4.0}, 20),
+    "advmacer of one temperature": (
+        slow_advmacer,
+        ADVMACER | {"beta_cross_entropy": 4.0, "beta_attack": 4.0},
+        20,
+    ),
     "advmacer with the mean of logs": (slow_advmacer, MEAN_OF_LOGS, 20),
     "advmacer with the mean of logs at another temperature": (slow_advmacer, HOTTER, 20),
     "advmacer before the end of its deferral": (slow_advmacer, ADVMACER | {"defer": 21}, 20),
@@ -290,7 +324,14 @@ def slow_of(case, weights, model, images):
     moving = copy.deepcopy(model)
     vector_to_parameters(weights, moving.parameters())
     with torch.no_grad():
-        return slow(lambda image: moving(image[None])[0].numpy(), model, *images, generator(), epoch, **values)
+        return slow(
+            lambda image: moving(image[None])[0].numpy(),
+            model,
+            *images,
+            generator(),
+            epoch,
+            **values,
+        )
 
 
 def made(case, model, images):
@@ -304,18 +345,24 @@ def made(case, model, images):
 def test_every_method_has_a_slow_form_here_or_tests_of_its_own():
     cases = {case.split()[0] for case in CASES}
     assert cases <= set(METHODS)
-    assert all(Path(__file__).with_name(f"test_{name}.py").is_file() for name in set(METHODS) - cases)
+    assert all(
+        Path(__file__).with_name(f"test_{name}.py").is_file() for name in set(METHODS) - cases
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_loss_agrees_with_the_slow_form(case, model, images):
     weights = parameters_to_vector(model.parameters()).detach()
-    assert made(case, model, images).loss.item() == pytest.approx(slow_of(case, weights, model, images), rel=1e-8)
+    assert made(case, model, images).loss.item() == pytest.approx(
+        slow_of(case, weights, model, images), rel=1e-8
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_gradient_agrees_with_finite_differences_of_the_slow_form(case, model, images):
-    h = 1e-5  # error h^2/6 times a third derivative of at most about lam 16^3 = 1e4, so 2e-7; rounding is 1e-16 / h
+    # error h^2/6 times a third derivative of at most about lam 16^3 = 1e4, so 2e-7; rounding is
+    # 1e-16 / h
+    h = 1e-5
     weights = parameters_to_vector(model.parameters()).detach()
     made(case, model, images).loss.backward()
     gradient = parameters_to_vector([weight.grad for weight in model.parameters()])
@@ -326,8 +373,12 @@ def test_gradient_agrees_with_finite_differences_of_the_slow_form(case, model, i
         assert (gradient @ direction).item() == pytest.approx((up - down) / (2 * h), abs=2e-6)
 
 
-@pytest.mark.parametrize("case", ["macer", "advmacer", "smoothmix", "smoothmix with one step", "cat-rs"])
-def test_on_these_images_the_robustness_term_that_some_images_leave_is_not_negligible(case, model, images):
+@pytest.mark.parametrize(
+    "case", ["macer", "advmacer", "smoothmix", "smoothmix with one step", "cat-rs"]
+)
+def test_on_these_images_the_robustness_term_that_some_images_leave_is_not_negligible(
+    case, model, images
+):
     step = made(case, model, images)
     assert step.robustness > 0.01
     assert step.hinge_share is None or 0 < step.hinge_share < 1

@@ -13,7 +13,9 @@ B, SIGMA = 400, 0.25
 
 
 class Recorder(nn.Module):
-    """Two classes with logits (s(x), 0), s the sum of the pixels: label 1 is lost along (1, 1, 1, 1) / 2."""
+    """Two classes with logits (s(x), 0), s the sum of the pixels: label 1 is lost along (1, 1, 1,
+    1) / 2.
+    """
 
     def __init__(self):
         super().__init__()
@@ -33,7 +35,9 @@ def test_share_of_the_adversarial_side_is_uniform_up_to_the_limit_and_the_same_f
     method.loss(model, x, y, sigma=SIGMA, rng=generator(3), epoch=0)
     noise = SIGMA * torch.randn((B, 3, 1, 2, 2), generator=generator(3), dtype=torch.float64)
     moves = [seen.unflatten(0, (B, 3)) - noise - x[:, None] for seen in model.trained_on]
-    clean, mixed = (move.flatten(2).sum(dim=2) / 2 for move in moves)  # (B, M): pixels along the attack
+    clean, mixed = (
+        move.flatten(2).sum(dim=2) / 2 for move in moves
+    )  # (B, M): pixels along the attack
     share = mixed / 0.2  # the attack goes 2 steps of .1
     assert clean.abs().max() < 1e-12
     assert (share - share[:, :1]).abs().max() < 1e-6

@@ -17,7 +17,9 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
 def build(architecture, shape=CIFAR, num_classes=10, seed=0):
-    return architectures.build(architecture, shape, num_classes, MEAN[: shape[0]], STD[: shape[0]], seed)
+    return architectures.build(
+        architecture, shape, num_classes, MEAN[: shape[0]], STD[: shape[0]], seed
+    )
 
 
 def count(model):
@@ -30,12 +32,16 @@ def multiplications(model):
     for layer in model.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             each = layer.weight[0].numel()
-            layer.register_forward_hook(lambda _layer, _inputs, output, each=each: counts.append(output.numel() * each))
+            layer.register_forward_hook(
+                lambda _layer, _inputs, output, each=each: counts.append(output.numel() * each)
+            )
     model.eval()(torch.zeros(1, *CIFAR))
     return sum(counts)
 
 
-@pytest.mark.parametrize(("architecture", "published"), [("resnet110", 1_730_714), ("resnet20", 272_474)])
+@pytest.mark.parametrize(
+    ("architecture", "published"), [("resnet110", 1_730_714), ("resnet20", 272_474)]
+)
 def test_parameters_are_as_many_as_published(architecture, published):
     assert count(build(architecture)) == published
 
@@ -49,11 +55,18 @@ def test_fastnet_has_as_many_parameters_as_resnet110():
 
 def test_resnet8_sees_patches_and_has_three_blocks_of_32_64_and_128_channels():
     network = build("resnet8").network
-    assert [block[0].conv2.out_channels for block in (network.layer1, network.layer2, network.layer3)] == [32, 64, 128]
+    assert [
+        block[0].conv2.out_channels for block in (network.layer1, network.layer2, network.layer3)
+    ] == [32, 64, 128]
     weights = 48 * 32 + 9 * (2 * 32 * 32 + 32 * 64 + 64 * 64 + 64 * 128 + 128 * 128)
     shortcuts, norms, last = 32 * 64 + 64 * 128, 2 * (3 * 32 + 3 * 64 + 3 * 128), 128 * 10 + 10
     assert count(network) == weights + shortcuts + norms + last
-    assert network.layer1(torch.relu(network.conv1(torch.zeros(1, *CIFAR)))).shape == (1, 32, 16, 16)
+    assert network.layer1(torch.relu(network.conv1(torch.zeros(1, *CIFAR)))).shape == (
+        1,
+        32,
+        16,
+        16,
+    )
 
 
 @pytest.mark.parametrize("depth", [20, 110])
@@ -83,7 +96,10 @@ def test_normalisation_is_the_first_layer_comes_after_the_noise_and_is_not_in_th
     assert [name for name, _ in model.named_children()] == ["normalize", "network"]
     assert not [name for name in model.state_dict() if "normalize" in name]
     assert not list(model.normalize.parameters())
-    x, noise = torch.rand(2, *CIFAR), torch.randn(2, 3, *CIFAR)  # noisy images leave [0, 1] and are not clipped
+    x, noise = (
+        torch.rand(2, *CIFAR),
+        torch.randn(2, 3, *CIFAR),
+    )  # noisy images leave [0, 1] and are not clipped
     normalized = torch.empty(2, 3, *CIFAR)
     for c in range(3):
         normalized[:, :, c] = (x[:, None, c] + noise[:, :, c] - MEAN[c]) / STD[c]
@@ -98,9 +114,13 @@ def test_convolutions_start_from_he_fan_out_and_the_rest_from_its_standard(depth
     assert len(layers) == depth - 1 + 2
     assert all(layer.bias is None for layer in layers)
     squares = []
-    for layer in layers:  # sum w^2 / (2 / (k^2 C_out)) is chi-square with as many degrees as weights
+    for (
+        layer
+    ) in layers:  # sum w^2 / (2 / (k^2 C_out)) is chi-square with as many degrees as weights
         variance = 2 / (layer.kernel_size[0] ** 2 * layer.out_channels)
-        squares.append((layer.weight.double().square().sum().item() / variance, layer.weight.numel()))
+        squares.append(
+            (layer.weight.double().square().sum().item() / variance, layer.weight.numel())
+        )
     for value, degrees in [*squares, tuple(map(sum, zip(*squares, strict=True)))]:
         tail = 1e-6 / 2 / (len(layers) + 1)
         assert stats.chi2.ppf(tail, degrees) < value < stats.chi2.isf(tail, degrees)
@@ -118,7 +138,13 @@ def slow_resnet20(state, x):
     def convolved(x, conv, norm, stride=1):
         weight = state[f"{conv}.weight"]
         x = F.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
-        return F.batch_norm(x, *(state[f"{norm}.{name}"] for name in ("running_mean", "running_var", "weight", "bias")))
+        return F.batch_norm(
+            x,
+            *(
+                state[f"{norm}.{name}"]
+                for name in ("running_mean", "running_var", "weight", "bias")
+            ),
+        )
 
     x = F.relu(convolved(x, "conv1", "bn1"))
     for stage, i in itertools.product((1, 2, 3), range(3)):
@@ -133,7 +159,9 @@ def slow_resnet20(state, x):
 def test_resnet20_is_its_slow_form():
     network = lived_in(build("resnet20").network, CIFAR).eval()
     x = torch.rand(2, *CIFAR, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(network(x), slow_resnet20(network.state_dict(), x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        network(x), slow_resnet20(network.state_dict(), x), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_same_seed_gives_the_same_weights_and_another_seed_others():
@@ -143,7 +171,11 @@ def test_same_seed_gives_the_same_weights_and_another_seed_others():
 
 
 def test_building_with_a_seed_touches_no_global_generator(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("seeds the generators of all devices"))
+    monkeypatch.setattr(
+        torch.cuda,
+        "manual_seed_all",
+        lambda seed: pytest.fail("seeds the generators of all devices"),
+    )
     before = torch.get_rng_state()
     build("smallnet", DIGITS, seed=1)
     assert torch.equal(torch.get_rng_state(), before)
@@ -161,7 +193,10 @@ def test_building_without_a_seed_follows_the_global_generator():
 
 @pytest.mark.parametrize("name", ["resnet111", "", "ResNet110"])
 def test_an_unknown_architecture_is_refused_with_the_known_ones(name):
-    with pytest.raises(InputError, match=f"resnet110, resnet20, resnet8, fastnet, resnet50, smallnet.*; got '{name}'"):
+    with pytest.raises(
+        InputError,
+        match=f"resnet110, resnet20, resnet8, fastnet, resnet50, smallnet.*; got '{name}'",
+    ):
         build(name)
 
 
@@ -180,9 +215,13 @@ def test_a_shape_the_network_cannot_take_is_refused_in_one_line(architecture, sh
     assert str(tuple(shape)) in str(caught.value)
 
 
-@pytest.mark.parametrize(("architecture", "shape"), [("smallnet", (1, 8, 8)), ("resnet20", (3, 32, 32))])
+@pytest.mark.parametrize(
+    ("architecture", "shape"), [("smallnet", (1, 8, 8)), ("resnet20", (3, 32, 32))]
+)
 def test_the_last_layer_computes_in_float32_where_the_others_do_in_bfloat16(architecture, shape):
-    model = architectures.build(architecture, shape, 5, [0.5] * shape[0], [0.25] * shape[0], 0).eval()
+    model = architectures.build(
+        architecture, shape, 5, [0.5] * shape[0], [0.25] * shape[0], 0
+    ).eval()
     last = [module for module in model.modules() if isinstance(module, architectures.Logits)]
     seen = []
     last[0].register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output)))

@@ -14,7 +14,10 @@ FOUND = "No CUDA runtime is found, using CUDA_HOME='%s'"
 
 
 def test_that_cuda_is_installed_without_a_gpu_is_no_warning_and_others_are():
-    heard, logger = logging.handlers.BufferingHandler(10), logging.getLogger("torch.utils.cpp_extension")
+    heard, logger = (
+        logging.handlers.BufferingHandler(10),
+        logging.getLogger("torch.utils.cpp_extension"),
+    )
     compiled(smallnet(), torch.device("cpu"))
     logger.addHandler(heard)
     logger.warning(FOUND, "/usr/local/cuda")

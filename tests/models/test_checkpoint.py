@@ -68,7 +68,10 @@ def test_no_pickle_is_ever_executed(folder, tmp_path):
         def __reduce__(self):
             return (open, (str(tmp_path / "exploded"), "w"))
 
-    for write in (lambda path: path.write_bytes(pickle.dumps(Bomb())), lambda path: torch.save({"a": Bomb()}, path)):
+    for write in (
+        lambda path: path.write_bytes(pickle.dumps(Bomb())),
+        lambda path: torch.save({"a": Bomb()}, path),
+    ):
         write(folder / checkpoint.WEIGHTS)
         refused(folder, "must be a safetensors file")
     assert not (tmp_path / "exploded").exists()
@@ -104,12 +107,22 @@ def test_numbers_of_another_kind_are_refused(folder, trained, key, other, said):
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(lambda weight: weight.to_sparse(), "sparse_coo"), (lambda weight: weight.to("meta"), "strided on meta")],
+    [
+        (lambda weight: weight.to_sparse(), "sparse_coo"),
+        (lambda weight: weight.to("meta"), "strided on meta"),
+    ],
 )
 def test_weights_that_are_sparse_or_nowhere_are_refused(change, said):
     state = smallnet().state_dict()
-    with pytest.raises(InputError, match=f"network.fc.weight must be a dense tensor .*got float32, {said}"):
-        checkpoint.fill(smallnet(), state | {"network.fc.weight": change(state["network.fc.weight"])}, "c.pth", "")
+    with pytest.raises(
+        InputError, match=f"network.fc.weight must be a dense tensor .*got float32, {said}"
+    ):
+        checkpoint.fill(
+            smallnet(),
+            state | {"network.fc.weight": change(state["network.fc.weight"])},
+            "c.pth",
+            "",
+        )
 
 
 def test_weights_of_double_precision_must_be_finite_in_that_of_the_model(folder, trained):
@@ -156,7 +169,11 @@ def test_a_card_must_have_exactly_its_keys(folder, change, said):
         ({"classes": []}, "classes: List should have at least 1 item"),
         ({"shape": [1, -4, 4]}, "shape.1: Input should be greater than or equal to 1"),
         ({"shape": [1, 4, 10**30]}, "shape.2: Input should be less than or equal to 16384"),
-        ({"mean": [0.5] * 2}, "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and 1"),
+        (
+            {"mean": [0.5] * 2},
+            "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and "
+            "1",
+        ),
         ({"std": [0.0]}, "std.0: Input should be greater than 0"),
         ({"arithmetic": "exact"}, "arithmetic: Input should be 'portable' or 'native'"),
         ({"classes": [""] * 100_001}, "classes: List should have at most 100000 items"),
@@ -170,10 +187,16 @@ def test_the_values_of_a_card_must_be_of_their_kind(folder, changes, said):
 
 @pytest.mark.parametrize(
     "change",
-    [lambda card: {**card, "extra": 1}, without_epochs, lambda card: {**card, "hyperparameters": ["checkpoint"]}],
+    [
+        lambda card: {**card, "extra": 1},
+        without_epochs,
+        lambda card: {**card, "hyperparameters": ["checkpoint"]},
+    ],
     ids=["new", "old", "damaged"],
 )
-def test_a_model_whose_card_is_of_another_version_or_damaged_can_be_made_again_in_its_folder(folder, trained, change):
+def test_a_model_whose_card_is_of_another_version_or_damaged_can_be_made_again_in_its_folder(
+    folder, trained, change
+):
     change_card(folder, change)
     refused(folder, "make the model again, into the same folder")
     checkpoint.check_model_folder(folder, CARD)
@@ -183,7 +206,9 @@ def test_a_model_whose_card_is_of_another_version_or_damaged_can_be_made_again_i
 
 def test_another_model_is_not_overwritten_whatever_the_version_of_its_card(folder):
     change_card(folder, without_epochs)
-    with pytest.raises(InputError, match=r"but holds gaussian of tiny, sigma 0\.25, seed 3; name another --out"):
+    with pytest.raises(
+        InputError, match=r"but holds gaussian of tiny, sigma 0\.25, seed 3; name another --out"
+    ):
         checkpoint.check_model_folder(folder, replace(CARD, seed=4))
 
 

@@ -1,4 +1,6 @@
-"""Denoisers before a classifier: the closed form of a Gaussian mixture, published time steps, and certificates."""
+"""Denoisers before a classifier: the closed form of a Gaussian mixture, published time steps, and
+certificates.
+"""
 
 import math
 from types import SimpleNamespace
@@ -14,7 +16,9 @@ from rs.errors import InputError
 from rs.models.denoised import Denoised, DiffusionDenoiser
 from rs.models.fingerprint import model_fingerprint
 
-CENTRES = torch.tensor([[0.2, 0.8, 0.5, 0.3], [0.7, 0.1, 0.6, 0.9], [0.4, 0.4, 0.1, 0.6]], dtype=torch.float64)
+CENTRES = torch.tensor(
+    [[0.2, 0.8, 0.5, 0.3], [0.7, 0.1, 0.6, 0.9], [0.4, 0.4, 0.1, 0.6]], dtype=torch.float64
+)
 WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 SPREAD = 0.05
 """A Gaussian mixture of images (1, 2, 2) in pixels of [0, 1]."""
@@ -42,7 +46,9 @@ def posterior_mean(x, sigma):
 
 
 class MixtureNetwork(nn.Module):
-    """The exact predictor of noise of the mixture: (u_t - sqrt(a) E[u | u_t]) / sqrt(1 - a), and a variance."""
+    """The exact predictor of noise of the mixture: (u_t - sqrt(a) E[u | u_t]) / sqrt(1 - a), and a
+    variance.
+    """
 
     def __init__(self, alphas):
         super().__init__()
@@ -61,7 +67,9 @@ def test_one_step_is_the_posterior_mean_where_the_noise_is_predicted_exactly(sig
     alphas = linear_schedule()
     denoise = DiffusionDenoiser(MixtureNetwork(alphas), alphas)
     x = CENTRES[torch.arange(30) % 3].view(-1, 1, 2, 2)
-    x = x + sigma * torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = x + sigma * torch.randn(
+        x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     exact = posterior_mean(x, denoise.levels[denoise.step(sigma)])
     assert (denoise(x, sigma) - exact.clamp(0, 1)).abs().max() < 1e-10
     assert (exact - x).abs().max() > 0.05  # it does denoise
@@ -69,7 +77,9 @@ def test_one_step_is_the_posterior_mean_where_the_noise_is_predicted_exactly(sig
 
 @pytest.mark.parametrize(
     ("schedule", "sigma", "step", "signal", "level"),
-    [  # of the authors' code: CIFAR-10's cosine schedule of 4,000 steps, ImageNet's linear one of 1,000
+    # of the authors' code: CIFAR-10's cosine schedule of 4,000 steps, ImageNet's linear one of
+    # 1,000
+    [
         (cosine_schedule, 0.25, 1158, 0.894342, 0.250119),
         (cosine_schedule, 0.5, 1984, 0.706886, 0.500312),
         (cosine_schedule, 1.0, 2809, 0.447209, 1.000014),
@@ -112,10 +122,14 @@ def classifier():
 def test_a_denoised_classifier_is_certified_like_any_other():
     network = classifier()
     base = Denoised(network, DiffusionDenoiser(TinyNetwork(), linear_schedule(100)), 0.25)
-    certificate = rs.SmoothedClassifier(base, 4, 0.25).certify(torch.full((3, 8, 8), 0.5), n0=20, n=200, alpha=0.01)
+    certificate = rs.SmoothedClassifier(base, 4, 0.25).certify(
+        torch.full((3, 8, 8), 0.5), n0=20, n=200, alpha=0.01
+    )
     assert certificate.predict in (rs.ABSTAIN, 0, 1, 2, 3)
     x = torch.rand(5, 3, 8, 8)
-    assert torch.equal(Denoised(network, lambda images, sigma: images - sigma, 0.5)(x), network(x - 0.5))
+    assert torch.equal(
+        Denoised(network, lambda images, sigma: images - sigma, 0.5)(x), network(x - 0.5)
+    )
 
 
 def test_the_fingerprint_covers_the_denoiser():
@@ -134,7 +148,9 @@ def test_the_fingerprint_covers_the_denoiser():
 def test_what_cannot_be_denoised_is_refused():
     with pytest.raises(InputError, match="sigma must be a positive number, got 0"):
         Denoised(classifier(), lambda x, sigma: x, 0)
-    with pytest.raises(InputError, match=r"sigma must be at most 0\.\d+, the noise of the last step, got 2"):
+    with pytest.raises(
+        InputError, match=r"sigma must be at most 0\.\d+, the noise of the last step, got 2"
+    ):
         DiffusionDenoiser(nn.Identity(), linear_schedule(10)).step(2)
     for alphas in ([], [0.9], [0.5, 0.9], [1.5, 0.5], [0.5, 0.0]):
         with pytest.raises(InputError, match="alphas_cumprod must hold"):
@@ -144,7 +160,16 @@ def test_what_cannot_be_denoised_is_refused():
 def test_a_network_of_diffusers_runs():
     diffusers = pytest.importorskip("diffusers", reason="no diffusers here: pip install diffusers")
     scheduler = diffusers.DDPMScheduler()
-    blocks = {"down_block_types": ("DownBlock2D",), "up_block_types": ("UpBlock2D",), "block_out_channels": (32,)}
+    blocks = {
+        "down_block_types": ("DownBlock2D",),
+        "up_block_types": ("UpBlock2D",),
+        "block_out_channels": (32,),
+    }
     unet = diffusers.UNet2DModel(sample_size=8, layers_per_block=1, norm_num_groups=8, **blocks)
     base = Denoised(classifier(), DiffusionDenoiser(unet, scheduler.alphas_cumprod), 0.25).eval()
-    assert rs.SmoothedClassifier(base, 4, 0.25).certify(torch.full((3, 8, 8), 0.5), n0=4, n=10, alpha=0.01).n == 10
+    assert (
+        rs.SmoothedClassifier(base, 4, 0.25)
+        .certify(torch.full((3, 8, 8), 0.5), n0=4, n=10, alpha=0.01)
+        .n
+        == 10
+    )

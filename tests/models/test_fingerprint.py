@@ -88,7 +88,9 @@ def test_unlike_values_make_unlike_models_wherever_they_are(place):
 
 def test_hooks_show_by_name_in_their_order():
     models = [nn.Sequential(nn.Flatten()) for _ in range(4)]
-    for model, hooks in zip(models, ((), (F.relu,), (F.relu, F.gelu), (F.gelu, F.relu)), strict=True):
+    for model, hooks in zip(
+        models, ((), (F.relu,), (F.relu, F.gelu), (F.gelu, F.relu)), strict=True
+    ):
         for hook in hooks:
             model[0].register_forward_hook(hook)
     assert len({model_fingerprint(model) for model in models}) == 4
@@ -100,8 +102,12 @@ def test_hooks_show_by_name_in_their_order():
     max_leaves=6,
 ), st.data())  # fmt: skip
 def test_a_description_says_all_of_a_value_and_a_copy_has_the_same(value, data):
-    assert describe(value) == describe(eval(repr(value), {"nan": float("nan"), "inf": float("inf")}))
-    other = data.draw(st.sampled_from([[value], (value,), {"": value}, repr(value), describe(value)]))
+    assert describe(value) == describe(
+        eval(repr(value), {"nan": float("nan"), "inf": float("inf")})
+    )
+    other = data.draw(
+        st.sampled_from([[value], (value,), {"": value}, repr(value), describe(value)])
+    )
     assert describe(other) != describe(value)
 
 
@@ -109,12 +115,16 @@ def test_the_mode_gradients_and_the_place_in_memory_do_not_show():
     before = model_fingerprint(smallnet())
     other = smallnet().eval().requires_grad_(False)
     assert model_fingerprint(other.to(memory_format=torch.contiguous_format)) == before
-    assert describe(torch.arange(6).view(2, 3).T) == describe(torch.tensor([[0, 3], [1, 4], [2, 5]]))
+    assert describe(torch.arange(6).view(2, 3).T) == describe(
+        torch.tensor([[0, 3], [1, 4], [2, 5]])
+    )
     assert describe(np.arange(6).reshape(2, 3).T) == describe(np.array([[0, 3], [1, 4], [2, 5]]))
 
 
 def test_the_order_in_which_a_set_was_filled_does_not_show():
-    """8 and 0 have one place in a small set, which the first of them takes; elsewhere the seed of hashes decides."""
+    """8 and 0 have one place in a small set, which the first of them takes; elsewhere the seed of
+    hashes decides.
+    """
     first, second = set([0, 8]), set([8, 0])  # noqa: C405
     assert first == second
     assert list(first) != list(second)
@@ -133,7 +143,9 @@ def test_a_model_has_one_fingerprint_in_every_process():
 def of_many_kinds():
     """The fingerprint of a model that holds values of many kinds."""
     words = {f"word {number}" for number in range(20)}
-    model = Model(a=words, b=nn.Flatten(), c=F.relu, d=Settings([1]), e=multiply(2), f=re.compile("x"))
+    model = Model(
+        a=words, b=nn.Flatten(), c=F.relu, d=Settings([1]), e=multiply(2), f=re.compile("x")
+    )
     return model_fingerprint(model)
 
 
@@ -165,12 +177,18 @@ def test_a_tensor_without_plain_numbers_is_refused_with_its_path_and_its_type(va
 @pytest.mark.parametrize(
     "architecture", ["smallnet", "resnet8", pytest.param("resnet50", marks=pytest.mark.trust_only)]
 )
-def test_every_kind_of_architecture_and_its_folded_network_have_fingerprints_that_see_their_weights(architecture):
+def test_every_kind_of_architecture_and_its_folded_network_have_fingerprints_that_see_their_weights(
+    architecture,
+):
     shape = (1, 8, 8) if architecture == "smallnet" else (3, 32, 32)
     constants = ([0.5] * shape[0], [0.25] * shape[0])
-    one, same, other = (architectures.build(architecture, shape, 3, *constants, seed).eval() for seed in (0, 0, 1))
+    one, same, other = (
+        architectures.build(architecture, shape, 3, *constants, seed).eval() for seed in (0, 0, 1)
+    )
     prints = [model_fingerprint(model) for model in (one, other)]
-    folded = [model_fingerprint(inference.fold(model, torch.float32, shape)) for model in (one, other)]
+    folded = [
+        model_fingerprint(inference.fold(model, torch.float32, shape)) for model in (one, other)
+    ]
     assert len({*prints, *folded}) == 4
     again = [model_fingerprint(same), model_fingerprint(inference.fold(same, torch.float32, shape))]
     assert again == [prints[0], folded[0]]
@@ -179,7 +197,12 @@ def test_every_kind_of_architecture_and_its_folded_network_have_fingerprints_tha
 def test_torchvision_s_and_torch_s_own_networks_have_fingerprints():
     from torchvision.models import resnet18
 
-    some = [resnet18(num_classes=2), nn.LSTM(2, 2), nn.MultiheadAttention(2, 1), nn.TransformerEncoderLayer(8, 2)]
+    some = [
+        resnet18(num_classes=2),
+        nn.LSTM(2, 2),
+        nn.MultiheadAttention(2, 1),
+        nn.TransformerEncoderLayer(8, 2),
+    ]
     norms = nn.utils.parametrizations
     some += [norms.spectral_norm(nn.Linear(2, 2)), norms.weight_norm(nn.Linear(2, 2))]
     assert len({model_fingerprint(model) for model in some}) == len(some)
@@ -221,13 +244,18 @@ def users_modules(root: Path, modules: dict[str, str]):
 
 
 def test_the_sources_of_a_users_module_are_those_of_all_that_it_reaches(tmp_path, monkeypatch):
-    """By relative imports, in functions, packages without an ``__init__`` and circles; and nothing is imported."""
+    """By relative imports, in functions, packages without an ``__init__`` and circles; and nothing
+    is imported.
+    """
     users_modules(tmp_path, USERS | UNUSED)
     monkeypatch.syspath_prepend(tmp_path)
     loaded = set(sys.modules)
     found = sources(["own.net"])
     assert set(sys.modules) == loaded
-    assert found == {name.removesuffix(".__init__"): text.encode("latin-1") for name, text in sorted(USERS.items())}
+    assert found == {
+        name.removesuffix(".__init__"): text.encode("latin-1")
+        for name, text in sorted(USERS.items())
+    }
 
 
 def test_installed_packages_and_modules_without_files_have_sources_only_if_asked_for():

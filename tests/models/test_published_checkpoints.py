@@ -24,9 +24,18 @@ LAYOUTS = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A data set of 32x32 colour images."""
-    images = torch.randint(0, 256, (20, 3, 32, 32), generator=torch.Generator().manual_seed(0)).byte().numpy()
+    images = (
+        torch.randint(0, 256, (20, 3, 32, 32), generator=torch.Generator().manual_seed(0))
+        .byte()
+        .numpy()
+    )
     labels = torch.arange(20).remainder(10).numpy()
-    save_images(tmp_path / "data", "tiny", {"train": (images, labels), "test": (images, labels)}, list("abcdefghij"))
+    save_images(
+        tmp_path / "data",
+        "tiny",
+        {"train": (images, labels), "test": (images, labels)},
+        list("abcdefghij"),
+    )
     return tmp_path / "data"
 
 
@@ -41,8 +50,12 @@ def save(path: Path, net: torch.nn.Module, prefix: str, key: str, old: bool = Fa
     """Write a checkpoint; ``old`` files have no batch-norm counters."""
     state = {prefix + name: value for name, value in net.state_dict().items()}
     if old:
-        state = {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
-    torch.save({key: state, "epoch": 90, "arch": "cifar_resnet20", "optimizer": {"state": {}}}, path)
+        state = {
+            name: value for name, value in state.items() if not name.endswith("num_batches_tracked")
+        }
+    torch.save(
+        {key: state, "epoch": 90, "arch": "cifar_resnet20", "optimizer": {"state": {}}}, path
+    )
     return path
 
 
@@ -64,7 +77,9 @@ def test_an_imported_network_gives_the_outputs_of_the_original(
 
 
 @pytest.mark.parametrize("normalisation", ["centre", "none"])
-def test_the_normalisation_is_the_one_that_was_named(normalisation: str, folder: Path, tmp_path: Path) -> None:
+def test_the_normalisation_is_the_one_that_was_named(
+    normalisation: str, folder: Path, tmp_path: Path
+) -> None:
     net, meta = network(), read_meta(folder)
     path = save(tmp_path / "440.pth", net, "", "net")
     import_checkpoint(path, meta, "resnet20", normalisation, 0.5, tmp_path / "model")
@@ -74,7 +89,9 @@ def test_the_normalisation_is_the_one_that_was_named(normalisation: str, folder:
         assert torch.equal(checkpoint.load_model(tmp_path / "model")[0](x), net(shifted))
 
 
-def test_another_architecture_is_refused_and_nothing_is_written(folder: Path, tmp_path: Path) -> None:
+def test_another_architecture_is_refused_and_nothing_is_written(
+    folder: Path, tmp_path: Path
+) -> None:
     path = save(tmp_path / "c.pth", network(), "1.", "state_dict")
     with pytest.raises(InputError, match="must hold the weights of resnet110"):
         import_checkpoint(path, read_meta(folder), "resnet110", "none", 0.5, tmp_path / "model")
@@ -88,15 +105,27 @@ class Evil:
         return print, ("executed",)
 
 
-NONE = [[1, 2], torch.zeros(3), {"weights": {}}, {"state_dict": torch.zeros(3)}, {"net": [torch.zeros(3)]}]
+NONE = [
+    [1, 2],
+    torch.zeros(3),
+    {"weights": {}},
+    {"state_dict": torch.zeros(3)},
+    {"net": [torch.zeros(3)]},
+]
 CODE = "must be a checkpoint .* but: it needs print, and no code of a file is run here$"
 
 
-@pytest.mark.parametrize(("content", "message"), [*((content, "must hold a dict") for content in NONE), (Evil(), CODE)])
-def test_what_is_no_checkpoint_is_refused_and_never_executed(content, message, folder, tmp_path, capsys) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"), [*((content, "must hold a dict") for content in NONE), (Evil(), CODE)]
+)
+def test_what_is_no_checkpoint_is_refused_and_never_executed(
+    content, message, folder, tmp_path, capsys
+) -> None:
     torch.save(content, tmp_path / "c.pth")
     with pytest.raises(InputError, match=message):
-        import_checkpoint(tmp_path / "c.pth", read_meta(folder), "resnet20", "none", 0.5, tmp_path / "model")
+        import_checkpoint(
+            tmp_path / "c.pth", read_meta(folder), "resnet20", "none", 0.5, tmp_path / "model"
+        )
     assert "executed" not in capsys.readouterr().out
 
 
@@ -110,9 +139,16 @@ def test_what_torch_did_not_write_is_refused_in_one_line(content, tmp_path):
 def test_the_command_imports_and_refuses_an_unknown_normalisation(folder, tmp_path, capsys) -> None:
     path = save(tmp_path / "c.pth", network(), "1.", "state_dict")
     words = [str(path), "--architecture", "resnet20", "--sigma", "0.25", "--data", str(folder)]
-    assert exit_code(main, *words, "--normalisation", "mean-std", "--out", str(tmp_path / "model")) == 0
-    assert capsys.readouterr().out.endswith(f", sigma = 0.25, normalisation mean-std; model in {tmp_path / 'model'}\n")
-    assert exit_code(main, *words, "--normalisation", "zscore", "--out", str(tmp_path / "other")) == 2
+    assert (
+        exit_code(main, *words, "--normalisation", "mean-std", "--out", str(tmp_path / "model"))
+        == 0
+    )
+    assert capsys.readouterr().out.endswith(
+        f", sigma = 0.25, normalisation mean-std; model in {tmp_path / 'model'}\n"
+    )
+    assert (
+        exit_code(main, *words, "--normalisation", "zscore", "--out", str(tmp_path / "other")) == 2
+    )
     assert "'zscore' is not one of 'mean-std', 'centre', 'none'" in capsys.readouterr().err
 
 
@@ -125,7 +161,9 @@ def test_a_compressed_checkpoint_is_refused_before_it_is_read(tmp_path):
         for name, data in content.items():
             packed.writestr(name, data)
     assert (tmp_path / "c.pth").stat().st_size < 10**5
-    with pytest.raises(InputError, match=r"plain/data\.pkl in it is compressed, which torch.save does not do"):
+    with pytest.raises(
+        InputError, match=r"plain/data\.pkl in it is compressed, which torch.save does not do"
+    ):
         read_network(tmp_path / "c.pth")
     assert read_network(tmp_path / "plain.pth")["weight"].shape == (10**6,)
 
@@ -133,5 +171,7 @@ def test_a_compressed_checkpoint_is_refused_before_it_is_read(tmp_path):
 def test_a_dict_without_weights_is_told_by_what_it_holds(tmp_path):
     path = tmp_path / "weights.pth"
     torch.save({"conv.weight": torch.zeros(1), "conv.bias": torch.zeros(1)}, path)
-    with pytest.raises(InputError, match=r"with state_dict or net, .* got a dict with conv\.weight, conv\.bias$"):
+    with pytest.raises(
+        InputError, match=r"with state_dict or net, .* got a dict with conv\.weight, conv\.bias$"
+    ):
         read_network(path)

@@ -37,7 +37,13 @@ def trained(tmp_path_factory):
 
 
 def test_a_training_leaves_a_model_and_its_log_and_no_unfinished_work(trained):
-    names = ["log/history.csv", "log/provenance.json", "log/timing.csv", "model/model.json", "model/model.safetensors"]
+    names = [
+        "log/history.csv",
+        "log/provenance.json",
+        "log/timing.csv",
+        "model/model.json",
+        "model/model.safetensors",
+    ]
     assert sorted(contents(trained / "out")) == names
     assert list((trained / "work").iterdir()) == []
 
@@ -58,32 +64,68 @@ def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(trained
     assert (tuple(history[0]), tuple(timing[0])) == (HISTORY, TIMING)
     assert [row["epoch"] for row in history] == [row["epoch"] for row in timing] == list("123456")
     assert [row["epoch"] for row in history if row["acr"]] == ["2", "4", "6"]
-    assert [int(row["updates"]) for row in history] == [6, 12, 18, 24, 30, 36]  # 3 batches of 2 steps
+    assert [int(row["updates"]) for row in history] == [
+        6,
+        12,
+        18,
+        24,
+        30,
+        36,
+    ]  # 3 batches of 2 steps
     provenance = json.loads((log / "provenance.json").read_text())
-    assert set(provenance) == {"model", "classifier", "git_commit", "training_seconds", "device", "processes"}
-    assert provenance["classifier"] == model_fingerprint(checkpoint.load_model(trained / "out" / "model")[0])
+    assert set(provenance) == {
+        "model",
+        "classifier",
+        "git_commit",
+        "training_seconds",
+        "device",
+        "processes",
+    }
+    assert provenance["classifier"] == model_fingerprint(
+        checkpoint.load_model(trained / "out" / "model")[0]
+    )
     assert provenance["model"].endswith("of tiny, sigma 0.25, seed 1")
     assert float(timing[-1]["seconds"]) == provenance["training_seconds"] > 0
 
 
-def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(tmp_path, tiny, monkeypatch):
+def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(
+    tmp_path, tiny, monkeypatch
+):
     """A learning rate of 1e-30 leaves float32 weights where they were."""
     monkeypatch.setenv("PATH", str(tmp_path))
     recipe = training_recipe(tiny_params(training=STILL), "tiny", "gaussian", 0.25)
-    train_model(recipe, tiny, RunOptions(sigma=0.25, seed=7, device=CPU), out=tmp_path / "model", log=tmp_path / "log")
+    train_model(
+        recipe,
+        tiny,
+        RunOptions(sigma=0.25, seed=7, device=CPU),
+        out=tmp_path / "model",
+        log=tmp_path / "log",
+    )
     trained, card = checkpoint.load_model(tmp_path / "model")
-    assert torch.equal(trained.network.fc.weight, card.build(derived_seed(7, Stream.INITIAL)).network.fc.weight)
+    assert torch.equal(
+        trained.network.fc.weight, card.build(derived_seed(7, Stream.INITIAL)).network.fc.weight
+    )
     assert json.loads((tmp_path / "log" / "provenance.json").read_text())["git_commit"] is None
 
 
-def test_a_training_continues_from_a_model_and_its_card_and_fingerprint_say_of_which(tmp_path, tiny, trained):
+def test_a_training_continues_from_a_model_and_its_card_and_fingerprint_say_of_which(
+    tmp_path, tiny, trained
+):
     """``{seed}`` in the name of the model is that of the training."""
     start, still = tmp_path / "start-7", tiny_params(training=STILL)
     shutil.copytree(trained / "out" / "model", start)
     weights = str(tmp_path / "start-{seed}")
     recipe = replace(training_recipe(still, "tiny", "gaussian", 0.25), weights=weights)
-    train_model(recipe, tiny, RunOptions(sigma=0.25, seed=7, device=CPU), out=tmp_path / "model", log=tmp_path / "log")
-    (model, card), (first, _) = (checkpoint.load_model(folder) for folder in (tmp_path / "model", start))
+    train_model(
+        recipe,
+        tiny,
+        RunOptions(sigma=0.25, seed=7, device=CPU),
+        out=tmp_path / "model",
+        log=tmp_path / "log",
+    )
+    (model, card), (first, _) = (
+        checkpoint.load_model(folder) for folder in (tmp_path / "model", start)
+    )
     assert torch.equal(model.network.fc.weight, first.network.fc.weight)
     file = start / "model.safetensors"
     assert card.training["start"] == f"sha256 {sha256(file)}"
@@ -95,7 +137,9 @@ def test_a_training_continues_from_a_model_and_its_card_and_fingerprint_say_of_w
 MODULE = "from tests.support.helpers import Linear\n\ndef make():\n    return Linear()\n"
 
 
-def test_rows_of_a_model_whose_code_has_changed_do_not_take_the_place_of_the_old(tmp_path, tiny, monkeypatch):
+def test_rows_of_a_model_whose_code_has_changed_do_not_take_the_place_of_the_old(
+    tmp_path, tiny, monkeypatch
+):
     path = tmp_path / f"module_{tmp_path.name}.py"
     path.write_text(MODULE)
     monkeypatch.chdir(tmp_path)

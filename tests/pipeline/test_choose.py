@@ -32,7 +32,9 @@ WITHOUT = next(name for name in PROJECT["recipes"] if name not in PROJECT["grids
 @pytest.mark.parametrize("dataset", [WITH_A_GRID, WITHOUT], ids=["with a grid", "without"])
 def test_what_a_recipe_says_of_the_grid_is_written_and_all_else_stays(file, dataset):
     assert choose(file, dataset) == 0
-    assert params.read_params(file) == PROJECT | {"dataset": dataset} | PROJECT["grids"].get(dataset, {})
+    assert params.read_params(file) == PROJECT | {"dataset": dataset} | PROJECT["grids"].get(
+        dataset, {}
+    )
     if dataset not in PROJECT["grids"]:
         assert comments(file) == comments(ROOT / "params.yaml")
     before = file.read_bytes()
@@ -59,7 +61,11 @@ def test_every_grid_is_of_a_recipe_and_has_keys_of_the_grid():
     ("text", "dataset", "message"),
     [
         ("recipes: {a: {}}", "b", "must have the key recipes.b; known here: a"),
-        ("{recipes: {a: {}}, grids: {a: {sigma: [0.5]}}}", "a", "grids.a must have keys among sigmas, methods"),
+        (
+            "{recipes: {a: {}}, grids: {a: {sigma: [0.5]}}}",
+            "a",
+            "grids.a must have keys among sigmas, methods",
+        ),
         ("{recipes: {a: {}}, grids: {a: [0.5]}}", "a", "grids.a"),
         ("{recipes: {a: {}}, grids: {b: {sigmas: [0.5]}}}", "a", "must have the key recipes.b"),
     ],

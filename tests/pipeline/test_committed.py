@@ -1,4 +1,6 @@
-"""Committed results agree with each other: rows, reports, the pages made of them, and the lock file."""
+"""Committed results agree with each other: rows, reports, the pages made of them, and the lock
+file.
+"""
 
 import functools
 
@@ -22,7 +24,9 @@ MADE_OF_ROWS = [
     pytest.param(block, id=block[1])
     for page in pages()
     for block in blocks(page)
-    if not block[1].startswith("digits")  # whose report `make repro` makes again, on each machine its own
+    if not block[1].startswith(
+        "digits"
+    )  # whose report `make repro` makes again, on each machine its own
 ]
 
 
@@ -69,7 +73,8 @@ def test_the_picture_of_warm_starts_shows_the_acrs_and_seconds_of_its_table(comm
         assert point.seconds == pytest.approx(epochs * seconds + is_warm * start)
 
 
-# ------------------------------------------------------------------------------------------ of digits
+# ------------------------------------------------------------------------------------------ of
+# digits
 
 
 def test_a_method_of_the_digits_is_shown_with_its_errors_where_they_are_known(tmp_path):
@@ -104,7 +109,8 @@ def test_an_ensemble_of_the_digits_is_shown_with_what_it_gains_over_equal_weight
 
 
 @pytest.mark.parametrize(
-    "text", ["<!-- generated: a -->\n", "<!-- generated: a -->\n<!-- generated: b -->\n<!-- end -->"]
+    "text",
+    ["<!-- generated: a -->\n", "<!-- generated: a -->\n<!-- generated: b -->\n<!-- end -->"],
 )
 def test_a_block_without_an_end_is_refused_before_a_page_is_overwritten(tmp_path, text):
     page = tmp_path / "page.md"

@@ -1,4 +1,5 @@
-"""The recipes of CONTRIBUTING.md, carried out in a copy of the project: its code blocks are what is tested.
+"""The recipes of CONTRIBUTING.md, carried out in a copy of the project: its code blocks are what is
+tested.
 
 The stages of the copy are stand-ins: that the project's run is tested elsewhere.
 """
@@ -28,14 +29,18 @@ SECTIONS = dict(SECTION.findall((ROOT / "CONTRIBUTING.md").read_text()))
 def edited(text: str, diff: str) -> str:
     """The text of a file after an edit, whose lines without a sign must be in it, once."""
     lines = diff.splitlines()
-    old, new = ("".join(f"{line[1:]}\n" for line in lines if line[:1] in signs) for signs in (" -", " +"))
+    old, new = (
+        "".join(f"{line[1:]}\n" for line in lines if line[:1] in signs) for signs in (" -", " +")
+    )
     places = [place.start() for place in re.finditer(f"(?m)^(?={re.escape(old)})", text)]
     assert len(places) == 1, old
     return text[: places[0]] + new + text[places[0] + len(old) :]
 
 
 def follow(root: Path, section: str, dataset: str = "digits") -> str:
-    """Write and edit files as a section says, make the study small, and run the commands; what they print."""
+    """Write and edit files as a section says, make the study small, and run the commands; what they
+    print.
+    """
     stand_in_project(root)
     shutil.copy(ROOT / "stages" / "choose.py", root / "stages")
     shutil.copytree(ROOT / "tests" / "support", root / "tests" / "support")
@@ -76,11 +81,15 @@ def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> Non
         "train@digits-smoothed-0.5-0",
         "certify@digits-smoothed-0.5-0",
     ]
-    settings = json.loads((tmp_path / "copy/fingerprints/parameters/digits/train/smoothed-0.5.json").read_text())
+    settings = json.loads(
+        (tmp_path / "copy/fingerprints/parameters/digits/train/smoothed-0.5.json").read_text()
+    )
     assert settings["smoothed"]["lam"] == 0.1
 
 
-def test_the_loss_of_the_training_method_is_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_of_the_training_method_is_what_its_test_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     blocks = BLOCK.findall(SECTIONS["Add a training method"])
     texts = {name: text for kind, name, text in blocks if kind == "python"}
     module = ModuleType("rs.methods.smoothed")

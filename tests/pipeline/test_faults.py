@@ -1,4 +1,6 @@
-"""Kills, interruptions and errors of the machine in the middle of every stage; the same command then continues."""
+"""Kills, interruptions and errors of the machine in the middle of every stage; the same command
+then continues.
+"""
 
 import json
 
@@ -21,7 +23,10 @@ READING = {
 
 
 def test_every_stage_and_command_that_writes_is_struck():
-    stages = {path.stem for path in (ROOT / "stages").glob("*.py")} - {"__init__", "repro"}  # which runs the others
+    stages = {path.stem for path in (ROOT / "stages").glob("*.py")} - {
+        "__init__",
+        "repro",
+    }  # which runs the others
     assert {*WORDS} == {*stages, *COMMANDS} - READING.keys()
 
 
@@ -40,7 +45,9 @@ def test_commands_that_are_not_struck_change_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.trust_only("kills and interruptions")
 @pytest.mark.parametrize("stage", WORDS)
-def test_what_is_struck_at_any_point_continues_and_ends_with_the_bytes_of_an_unbroken_run(stage, record_property):
+def test_what_is_struck_at_any_point_continues_and_ends_with_the_bytes_of_an_unbroken_run(
+    stage, record_property
+):
     done = python("-m", "tests.support.faults", stage, timeout=3600)
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout.splitlines()[-1])  # after what making the study says
@@ -68,22 +75,36 @@ if kind == "layer" and os.environ["RANK"] == "1":
     nn.Module.__call__ = evaluated
 run(command_of(stage), sys.argv[4:])
 """
-"""A stage by two processes: the first is killed at a change of the disk, or the second as it evaluates some layer."""
+"""A stage by two processes: the first is killed at a change of the disk, or the second as it
+evaluates some layer.
+"""
 
 KILLED = [("layer", 0), ("layer", 39), ("change", 4)]
 
 
 @pytest.mark.trust_only("kills and interruptions")
 @pytest.mark.parametrize("stage", ["train", "certify", "certify_ensembles"])
-def test_a_stage_of_two_processes_of_which_one_is_killed_ends_and_continues(stage, tmp_path, record_property):
-    """Torchrun ends the other; nothing half-written has the name of an output, and the bytes are those of no kill."""
+def test_a_stage_of_two_processes_of_which_one_is_killed_ends_and_continues(
+    stage, tmp_path, record_property
+):
+    """Torchrun ends the other; nothing half-written has the name of an output, and the bytes are
+    those of no kill.
+    """
     base, trial = tmp_path / "base", tmp_path / "trial"
     base.mkdir()
     make_study(base)
     (tmp_path / "of_two.py").write_text(OF_TWO)
 
     def of_two(kind="none", at=0):
-        launched = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "--", tmp_path / "of_two.py"]
+        launched = [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            2,
+            "--",
+            tmp_path / "of_two.py",
+        ]
         words = [stage, kind, at, *WORDS[stage].split()]
         return python(*launched, *words, cwd=trial, timeout=600, RS_WORK=str(trial / ".work"))
 
@@ -99,7 +120,9 @@ def test_a_stage_of_two_processes_of_which_one_is_killed_ends_and_continues(stag
         killed = of_two(kind, at)
         assert killed.returncode != 0
         assert "exitcode  : -9" in killed.stderr
-        left = {name: content for name, content in made(trial).items() if not name.startswith(".work")}
+        left = {
+            name: content for name, content in made(trial).items() if not name.startswith(".work")
+        }
         assert left.items() <= unbroken.items() | before.items()
         assert run_whole() == unbroken
     record_property("tried", len(KILLED))

@@ -1,4 +1,6 @@
-"""What cells depend on in the parameters: the stage ``fingerprint``, and what ``rs.study.grid`` merges for it."""
+"""What cells depend on in the parameters: the stage ``fingerprint``, and what ``rs.study.grid``
+merges for it.
+"""
 
 import datetime
 import json
@@ -17,7 +19,16 @@ from rs.runtime.code_fingerprint import stage_fingerprints
 from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
 from stages import ensemble, fingerprint, weights
 from tests.support.folders import contents
-from tests.support.helpers import CERTIFY, METHOD_PARAMETERS, ROOT, SECTIONS, TRAINING, refuses, tiny_params, write_tiny
+from tests.support.helpers import (
+    CERTIFY,
+    METHOD_PARAMETERS,
+    ROOT,
+    SECTIONS,
+    TRAINING,
+    refuses,
+    tiny_params,
+    write_tiny,
+)
 
 PROJECT = params.read_params(ROOT / "params.yaml")
 GRID = {"sigmas": [0.25], "methods": ["macer"], "seeds": [0, 1]}
@@ -46,18 +57,27 @@ def test_a_certification_depends_on_its_settings(dataset):
     for stage in ("certify", "certify_ensembles"):
         section = stages[stage]["certify"]
         assert {name: getattr(settings, name) for name in section} == section
-    own = [sections.get("arithmetic") for name, sections in stages.items() if name not in ("ensemble", "tables")]
+    own = [
+        sections.get("arithmetic")
+        for name, sections in stages.items()
+        if name not in ("ensemble", "tables")
+    ]
     assert set(own) <= {"native", "portable"}
 
 
 def test_a_value_reaches_the_trainings_of_its_method_and_noise_level_and_the_report_alone():
     method = METHOD_PARAMETERS["advmacer"]
-    values = tiny(advmacer=method | {"epsilon": {0.25: 0.1, 0.5: 0.2}}) | {"methods": ["macer", "advmacer"]}
+    values = tiny(advmacer=method | {"epsilon": {0.25: 0.1, 0.5: 0.2}}) | {
+        "methods": ["macer", "advmacer"]
+    }
     values["sigmas"] = [0.25, 0.5]
     before = stage_parameters(deepcopy(values), "tiny")
     values["recipes"]["tiny"]["advmacer"] = method | {"epsilon": {0.25: 0.3, 0.5: 0.2}}
     after = stage_parameters(deepcopy(values), "tiny")
-    assert {name for name in before if before[name] != after[name]} == {"train/advmacer-0.25", "tables"}
+    assert {name for name in before if before[name] != after[name]} == {
+        "train/advmacer-0.25",
+        "tables",
+    }
     values["recipes"]["tiny"]["training"] = TRAINING | {"epochs": 3}
     assert {name for name in before if stage_parameters(values, "tiny")[name] != after[name]} == {
         name for name in before if name.startswith(("train/", "tables"))
@@ -67,7 +87,9 @@ def test_a_value_reaches_the_trainings_of_its_method_and_noise_level_and_the_rep
 def test_a_method_that_is_not_in_the_grid_may_lack_a_value_for_a_noise_level_and_one_in_it_may_not():
     values = tiny(stability={"lam": {0.5: 1.0}})
     assert "train/stability-0.25" not in stage_parameters(values, "tiny")
-    with pytest.raises(InputError, match=r"recipes\.tiny\.stability\.lam must have a value for sigma 0\.25"):
+    with pytest.raises(
+        InputError, match=r"recipes\.tiny\.stability\.lam must have a value for sigma 0\.25"
+    ):
         stage_parameters(values | {"methods": ["stability"]}, "tiny")
 
 
@@ -75,7 +97,9 @@ def test_stale_files_do_not_stay(tmp_path):
     values = tiny() | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
     for method in ("macer", "stability"):
         (tmp_path / "params.json").write_text(json.dumps(values | {"methods": [method]}))
-        fingerprint.main("tiny", tmp_path / "data", tmp_path / "out", tmp_path / "params.json", ROOT)
+        fingerprint.main(
+            "tiny", tmp_path / "data", tmp_path / "out", tmp_path / "params.json", ROOT
+        )
         folder = tmp_path / "out" / "parameters" / "tiny" / "train"
         assert [path.name for path in folder.iterdir()] == [f"{method}-0.25.json"]
 
@@ -83,7 +107,12 @@ def test_stale_files_do_not_stay(tmp_path):
 POOL = {
     "combinations": {
         "mme": {"rule": "mme", "scope": "noisy-input"},
-        "frozen": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "label"},
+        "frozen": {
+            "rule": "softmax",
+            "weights": "optimal",
+            "scope": "per-image",
+            "target": "label",
+        },
         "three": {"rule": "softmax", "weights": "equal", "scope": "global"},
     },
     "ensembles": {"a": {"members": {"macer": 2}, "combinations": ["mme", "frozen"]}},
@@ -109,20 +138,50 @@ def fingerprint_of(tmp_path, **sections):
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"dataset": "tiny", "sigams": [0.5]}, "sections of the parameters must be among .*; got sigams"),
-        ({"methods": ["macer", "mcaer"]}, "methods and members must be among gaussian, .*; got mcaer"),
+        (
+            {"dataset": "tiny", "sigams": [0.5]},
+            "sections of the parameters must be among .*; got sigams",
+        ),
+        (
+            {"methods": ["macer", "mcaer"]},
+            "methods and members must be among gaussian, .*; got mcaer",
+        ),
         ({"defaults": {"trainnig": {}}}, "sections of defaults must be among .*; got trainnig"),
         (recipe(mcaer={"lam": 1.0}), r"sections of recipes\.tiny must be among .*; got mcaer"),
-        (recipe(arithmetic="exact"), r"recipes\.tiny\.arithmetic: Input should be 'portable' or 'native', got 'exact'"),
-        (recipe(arithmetic="portable", training=TRAINING | {"precision": "bfloat16"}), "depends on the processor"),
-        (recipe(model={"architecture": "resnet111"}), "architecture must be one of .*; got 'resnet111'"),
-        (recipe(macer=METHOD_PARAMETERS["macer"] | {"gama": 1.0}), r"recipes\.tiny\.macer\.gama is not a known key"),
-        (recipe(training=TRAINING | {"epohcs": 2}), r"recipes\.tiny\.training\.epohcs is not a known key"),
+        (
+            recipe(arithmetic="exact"),
+            r"recipes\.tiny\.arithmetic: Input should be 'portable' or 'native', got 'exact'",
+        ),
+        (
+            recipe(arithmetic="portable", training=TRAINING | {"precision": "bfloat16"}),
+            "depends on the processor",
+        ),
+        (
+            recipe(model={"architecture": "resnet111"}),
+            "architecture must be one of .*; got 'resnet111'",
+        ),
+        (
+            recipe(macer=METHOD_PARAMETERS["macer"] | {"gama": 1.0}),
+            r"recipes\.tiny\.macer\.gama is not a known key",
+        ),
+        (
+            recipe(training=TRAINING | {"epohcs": 2}),
+            r"recipes\.tiny\.training\.epohcs is not a known key",
+        ),
         (recipe(certify=CERTIFY | {"subset": "al"}), "a subset must be .*; got 'al'"),
-        (recipe(pool={"timed": -1}), r"recipes\.tiny\.pool\.timed: Input should be greater than or equal to 0, got -1"),
+        (
+            recipe(pool={"timed": -1}),
+            r"recipes\.tiny\.pool\.timed: Input should be greater than or equal to 0, got -1",
+        ),
         (recipe(weights={}), r"recipes\.tiny\.weights\.noises is missing"),
-        (recipe(model={"weights": {0.25: "a"}}), r"recipes\.tiny\.model\.weights: Input should be a valid string"),
-        (recipe(certify=CERTIFY | {"stop": STOP}), r"recipes\.tiny\.certify\.stop must be null where a pool is"),
+        (
+            recipe(model={"weights": {0.25: "a"}}),
+            r"recipes\.tiny\.model\.weights: Input should be a valid string",
+        ),
+        (
+            recipe(certify=CERTIFY | {"stop": STOP}),
+            r"recipes\.tiny\.certify\.stop must be null where a pool is",
+        ),
         (
             recipe(**DENOISER) | {"methods": ["macer", "denoiser-mse"]},
             r"denoiser-mse must have a network in recipes\.tiny\.model; add it",
@@ -131,14 +190,29 @@ def fingerprint_of(tmp_path, **sections):
         ({"datasets": {}}, r"must have the key datasets\.tiny"),
         ({"seeds": []}, "must list a method, a seed and a sigma at least"),
         (
-            {"combinations": POOL["combinations"] | {"two": {"rule": "consensus", "scope": "noisy-input"}}},
+            {
+                "combinations": POOL["combinations"]
+                | {"two": {"rule": "consensus", "scope": "noisy-input"}}
+            },
             r"combinations\.two: agree must be given for the rule consensus",
         ),
-        ({"ensembles": {"a": {"members": {"macer": 3}, "combinations": ["mme"]}}}, r"ensembles\.a\.members must leave"),
-        ({"tables": POOL["tables"] | {"reference": "gausian"}}, r"tables\.reference must be among .*; got gausian"),
+        (
+            {"ensembles": {"a": {"members": {"macer": 3}, "combinations": ["mme"]}}},
+            r"ensembles\.a\.members must leave",
+        ),
+        (
+            {"tables": POOL["tables"] | {"reference": "gausian"}},
+            r"tables\.reference must be among .*; got gausian",
+        ),
         ({"launcher": "torchun -n 2"}, "launcher must be null or a command with the word torchrun"),
-        ({"tables": POOL["tables"] | {"combination": "three"}}, r"tables\.combination must be one that ensembles have"),
-        ({"tables": POOL["tables"] | {"combination": "frozen"}}, r"tables\.combination must be one whose .* are sound"),
+        (
+            {"tables": POOL["tables"] | {"combination": "three"}},
+            r"tables\.combination must be one that ensembles have",
+        ),
+        (
+            {"tables": POOL["tables"] | {"combination": "frozen"}},
+            r"tables\.combination must be one whose .* are sound",
+        ),
     ],
 )
 def test_mistakes_in_what_all_stages_share_are_found_first_and_named(tmp_path, sections, message):
@@ -148,19 +222,31 @@ def test_mistakes_in_what_all_stages_share_are_found_first_and_named(tmp_path, s
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), datetime.date(2026, 1, 1), {1, 2}])
-def test_a_value_that_json_has_not_is_refused_in_a_method_that_is_not_in_the_grid_too(tmp_path, value):
-    values = tiny(stability={"lam": value}) | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}} | POOL
-    with pytest.raises(InputError, match="values must be finite numbers, words, lists and mappings"):
+def test_a_value_that_json_has_not_is_refused_in_a_method_that_is_not_in_the_grid_too(
+    tmp_path, value
+):
+    values = (
+        tiny(stability={"lam": value})
+        | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
+        | POOL
+    )
+    with pytest.raises(
+        InputError, match="values must be finite numbers, words, lists and mappings"
+    ):
         cell_fingerprints(values, "tiny", tmp_path / "data", tmp_path / "out", ROOT)
 
 
 def test_rules_are_checked_where_ensembles_have_changed_and_not_again(tmp_path, monkeypatch):
     checked = []
-    monkeypatch.setattr("rs.ensemble.declare.check_rules", lambda values: checked.append(values["ensembles"]))
+    monkeypatch.setattr(
+        "rs.ensemble.declare.check_rules", lambda values: checked.append(values["ensembles"])
+    )
     fingerprint_of(tmp_path)
     fingerprint_of(tmp_path)
     assert len(checked) == 1
-    fingerprint_of(tmp_path, combinations=POOL["combinations"] | {"vote": {"rule": "vote", "scope": "global"}})
+    fingerprint_of(
+        tmp_path, combinations=POOL["combinations"] | {"vote": {"rule": "vote", "scope": "global"}}
+    )
     assert len(checked) == 2
 
 
@@ -173,11 +259,15 @@ def test_the_weights_of_ensembles_read_no_other_settings_of_certification(monkey
     Path("params.json").write_text(json.dumps(values))
     ensemble.main("tiny", 0.25, Path("models"), Path("ensembles"), Path("params.json"))
     settings = certification_settings(values, "tiny")
-    other = replace(settings, n=settings.n + 1, alpha=settings.alpha / 2, shortcut=not settings.shortcut)
+    other = replace(
+        settings, n=settings.n + 1, alpha=settings.alpha / 2, shortcut=not settings.shortcut
+    )
     assert {"n", "alpha", "shortcut", "engine", "stop"} == {*vars(settings)} - {*CERTIFY_IN_WEIGHTS}
     outputs = []
     for out, known in (("weights", settings), ("other", other)):
-        monkeypatch.setattr("rs.certification.certify_model.certification_settings", lambda *_, known=known: known)
+        monkeypatch.setattr(
+            "rs.certification.certify_model.certification_settings", lambda *_, known=known: known
+        )
         paths = [Path(name) for name in ("ensembles", "data", out, f"{out}.csv", "params.json")]
         weights.main("tiny", *paths, device="cpu")
         outputs.append(contents(Path(out)))

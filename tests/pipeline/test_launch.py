@@ -21,7 +21,9 @@ def started(monkeypatch):
     main, become = ModuleType("__main__"), []
     main.__spec__ = ModuleSpec("stages.certify", None)
     monkeypatch.setitem(sys.modules, "__main__", main)
-    monkeypatch.setattr(sys, "argv", ["certify.py", "a model", "--n", "3", "--standalone", "--", "-m"])
+    monkeypatch.setattr(
+        sys, "argv", ["certify.py", "a model", "--n", "3", "--standalone", "--", "-m"]
+    )
     monkeypatch.setattr(os, "execvp", lambda file, words: become.append((file, words)))
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     return become
@@ -48,7 +50,10 @@ def test_torchrun_is_told_the_module_and_every_word_of_the_command(started):
     assert (file, words[:3]) == (sys.executable, [sys.executable, "-m", "torch.distributed.run"])
     parsed = parse_args(words[3:])
     assert (parsed.standalone, parsed.nproc_per_node, parsed.module) == (True, "2", True)
-    assert [parsed.training_script, *parsed.training_script_args] == ["stages.certify", *sys.argv[1:]]
+    assert [parsed.training_script, *parsed.training_script_args] == [
+        "stages.certify",
+        *sys.argv[1:],
+    ]
 
 
 def test_a_launcher_of_torchrun_stays_before_it(started):
@@ -60,7 +65,11 @@ def test_a_launcher_of_torchrun_stays_before_it(started):
 
 def test_another_program_needs_leave_of_the_environment(started, capfd, monkeypatch):
     monkeypatch.delenv("RS_ANY_LAUNCHER", raising=False)
-    refused(capfd, "nice torchrun", "begins with torchrun, srun or mpirun, got 'nice torchrun'.*RS_ANY_LAUNCHER=1")
+    refused(
+        capfd,
+        "nice torchrun",
+        "begins with torchrun, srun or mpirun, got 'nice torchrun'.*RS_ANY_LAUNCHER=1",
+    )
     monkeypatch.setenv("PROGRAM", "nice")
     refused(capfd, "$PROGRAM torchrun", "begins with")
     assert started == []
@@ -76,16 +85,26 @@ def test_variables_of_the_environment_are_replaced(started, monkeypatch):
     assert started[0][1][3:6] == ["--nnodes", "5", "--rdzv-endpoint=head:29400"]
 
 
-@pytest.mark.parametrize("launcher", ["torchrun --nproc-per-node $GPUS", "torchrun --nproc-per-node=${GPUS}"])
+@pytest.mark.parametrize(
+    "launcher", ["torchrun --nproc-per-node $GPUS", "torchrun --nproc-per-node=${GPUS}"]
+)
 def test_a_variable_that_is_not_set_is_named(started, capfd, monkeypatch, launcher):
     monkeypatch.delenv("GPUS", raising=False)
-    refused(capfd, launcher, "of variables that are set, but \\$GPUS is not; set it, as export GPUS=")
+    refused(
+        capfd, launcher, "of variables that are set, but \\$GPUS is not; set it, as export GPUS="
+    )
     assert started == []
 
 
-@pytest.mark.parametrize("launcher", ["", "mytorchrun", 7, ["torchrun"], "torchrun --log-dir 'logs"])
+@pytest.mark.parametrize(
+    "launcher", ["", "mytorchrun", 7, ["torchrun"], "torchrun --log-dir 'logs"]
+)
 def test_what_is_no_command_with_torchrun_is_one_line_that_names_the_key(started, capfd, launcher):
-    refused(capfd, launcher, "null or a command with the word torchrun in it.*got " + re.escape(repr(launcher)))
+    refused(
+        capfd,
+        launcher,
+        "null or a command with the word torchrun in it.*got " + re.escape(repr(launcher)),
+    )
     assert started == []
 
 

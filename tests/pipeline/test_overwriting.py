@@ -11,7 +11,16 @@ import torch
 from rs.command_line.main import COMMANDS
 from rs.models import checkpoint
 from rs.storage import certificate_rows
-from stages import certify, certify_ensembles, ensemble, fingerprint, prepare, tables, train, weights
+from stages import (
+    certify,
+    certify_ensembles,
+    ensemble,
+    fingerprint,
+    prepare,
+    tables,
+    train,
+    weights,
+)
 from tests.support.folders import contents
 from tests.support.helpers import (
     METHOD_PARAMETERS,
@@ -37,18 +46,23 @@ PARAMS = {
         "digits": {"source": "sklearn", "test_share": 0.2, "split_seed": 0},
     },
 }
-export, import_ = (type(name, (), {"main": staticmethod(COMMANDS[name])}) for name in ("export", "import"))
+export, import_ = (
+    type(name, (), {"main": staticmethod(COMMANDS[name])}) for name in ("export", "import")
+)
 MODEL = "--dataset tiny --data data --params params.yaml --device cpu"
 WORDS = {
     export: "rows.tsv --out new.tsv",
     certify: f"models/macer/0 {MODEL} --out new.tsv",
     train: f"gaussian {MODEL} --sigma 0.25 --seed 0 --out new --log new-log",
-    import_: "c.pth --architecture smallnet --sigma 0.25 --normalisation none --data data --out new",
+    import_: "c.pth --architecture smallnet --sigma 0.25 --normalisation none --data data --out "
+    "new",
     prepare: "digits --params params.yaml --out new",
     ensemble: "tiny --sigma 0.25 --models models --params params.yaml --out new",
-    weights: "tiny --ensembles ensembles --data data --params params.yaml --device cpu --out new --seconds new.csv",
+    weights: "tiny --ensembles ensembles --data data --params params.yaml --device cpu --out new "
+    "--seconds new.csv",
     certify_ensembles: (
-        "tiny --ensembles ensembles --weights weights --data data --params params.yaml --device cpu --out new "
+        "tiny --ensembles ensembles --weights weights --data data --params params.yaml --device "
+        "cpu --out new "
         "--times new-times"
     ),
     tables: "tiny --results results --weights weights --params params.yaml --out new",
@@ -80,17 +94,30 @@ def make_files():
     assert command(ensemble, out="ensembles") == 0
     write_rows(make_rows(0.25, 0), Path("rows.tsv"))
     indices = certificate_rows.read_rows(Path("rows.tsv"))["idx"]
-    Path("rows.seconds.csv").write_text("idx,seconds\n" + "".join(f"{index},0.5\n" for index in indices))
+    Path("rows.seconds.csv").write_text(
+        "idx,seconds\n" + "".join(f"{index},0.5\n" for index in indices)
+    )
     Path("link.tsv").symlink_to("rows.tsv")
     torch.save({"state_dict": smallnet().network.state_dict()}, "c.pth")
     Path("notes").mkdir()
-    for name in ("history.csv", "provenance.json", "alone.csv", "images.csv", "train.json", "a.tsv", "b.json", "c.txt"):
+    for name in (
+        "history.csv",
+        "provenance.json",
+        "alone.csv",
+        "images.csv",
+        "train.json",
+        "a.tsv",
+        "b.json",
+        "c.txt",
+    ):
         Path("notes", name).write_text("years of work\n")
     Path("notes", "b.seconds.csv").write_text("seconds\n1.0\n")
     for name in ("nowhere", "nowhere.tsv"):
         Path(name).symlink_to("absent")
     Path("logs").mkdir()
-    Path("logs", "provenance.json").write_text('{"model": "macer of tiny, sigma 0.25, seed 3", "training_seconds": 1}')
+    Path("logs", "provenance.json").write_text(
+        '{"model": "macer of tiny, sigma 0.25, seed 3", "training_seconds": 1}'
+    )
 
 
 def words_of(stage, *first, force=False, **options):
@@ -147,13 +174,19 @@ def test_what_is_no_output_of_the_command_keeps_its_bytes(capfd, stage, first, o
 def test_an_input_inside_the_folder_to_be_replaced_is_kept(capfd):
     Path("models").rename("ensembles/models")
     before = contents(Path())
-    line = refusal(capfd, ensemble.main, *words_of(ensemble, models="ensembles/models", out="ensembles"))
-    assert "ensembles must be a folder of ensembles or new, but ensembles/models, an input, is" in line
+    line = refusal(
+        capfd, ensemble.main, *words_of(ensemble, models="ensembles/models", out="ensembles")
+    )
+    assert (
+        "ensembles must be a folder of ensembles or new, but ensembles/models, an input, is" in line
+    )
     assert contents(Path()) == before
 
 
 def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
-    """A log of another program has the same columns, and most published checkpoints have the same name."""
+    """A log of another program has the same columns, and most published checkpoints have the same
+    name.
+    """
     for stage in (export, import_):
         assert command(stage) == 0
         made = contents(Path())
@@ -167,7 +200,13 @@ def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
 
 @pytest.mark.parametrize(
     ("stage", "out"),
-    [(export, "rows.tsv"), (export, "link.tsv"), (export, "nowhere"), (export, "notes"), (import_, "models/macer/0")],
+    [
+        (export, "rows.tsv"),
+        (export, "link.tsv"),
+        (export, "nowhere"),
+        (export, "notes"),
+        (import_, "models/macer/0"),
+    ],
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
 )
 def test_force_replaces_no_input_no_folder_and_no_other_model(stage, out):
@@ -178,11 +217,13 @@ def test_force_replaces_no_input_no_folder_and_no_other_model(stage, out):
 
 def test_the_message_says_what_must_be_there_and_what_is(capfd):
     assert refusal(capfd, train.main, *words_of(train, out="models/macer/2")) == (
-        "error: models/macer/2 must be the model gaussian of tiny, sigma 0.25, seed 0 or new, but holds macer of tiny, "
+        "error: models/macer/2 must be the model gaussian of tiny, sigma 0.25, seed 0 or new, but "
+        "holds macer of tiny, "
         "sigma 0.25, seed 2; name another --out"
     )
     assert refusal(capfd, train.main, *words_of(train, log="notes")) == (
-        "error: notes must be the log of gaussian of tiny, sigma 0.25, seed 0 or new, but holds a.tsv, alone.csv, "
+        "error: notes must be the log of gaussian of tiny, sigma 0.25, seed 0 or new, but holds "
+        "a.tsv, alone.csv, "
         "b.json and 6 more; name another --log"
     )
 
@@ -192,7 +233,9 @@ def test_what_the_command_made_is_made_again(stage):
     assert command(stage) == 0
     made = contents(Path())
     assert command(stage) == 0
-    assert {name for name, _ in made.items() ^ contents(Path()).items()} <= {"new.csv"}  # wall-clock times
+    assert {name for name, _ in made.items() ^ contents(Path()).items()} <= {
+        "new.csv"
+    }  # wall-clock times
 
 
 def test_rows_that_are_gone_are_certified_again_beside_their_sidecar():
@@ -205,6 +248,8 @@ def test_rows_that_are_gone_are_certified_again_beside_their_sidecar():
 
 def test_a_model_is_trained_again_with_other_hyper_parameters():
     assert command(train) == 0
-    write_params(Path("params.yaml"), training={**TRAINING, "epochs": 1}, macer=METHOD_PARAMETERS["macer"])
+    write_params(
+        Path("params.yaml"), training={**TRAINING, "epochs": 1}, macer=METHOD_PARAMETERS["macer"]
+    )
     assert command(train) == 0
     assert checkpoint.read_card(Path("new")).epochs == 1

@@ -29,7 +29,13 @@ from tests.support.small_project import run
 from tests.support.stand_in import stand_in_project
 from tests.support.untrained import save_model
 
-LISTS = {"methods": ["gaussian", "advmacer"], "sigmas": [0.25], "members": [], "member_seeds": [], "ensembles": []}
+LISTS = {
+    "methods": ["gaussian", "advmacer"],
+    "sigmas": [0.25],
+    "members": [],
+    "member_seeds": [],
+    "ensembles": [],
+}
 
 
 # ------------------------------------------------------------------------------------------ DVC
@@ -39,7 +45,9 @@ def with_lists(text: str) -> str:
     """The parameters with a small grid, and all else as it was written: comments too."""
     for name, values in LISTS.items():
         lines = "".join(f"\n  - {value}" for value in values) or " []"
-        text, count = re.subn(rf"^{name}:.*(?:\n  .*)*", f"{name}:{lines}", text, count=1, flags=re.MULTILINE)
+        text, count = re.subn(
+            rf"^{name}:.*(?:\n  .*)*", f"{name}:{lines}", text, count=1, flags=re.MULTILINE
+        )
         assert count == 1
     return text
 
@@ -59,7 +67,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shell(root: Path, *texts: str) -> list[str]:
-    """Run blocks of commands one after the other, each in a shell that ends at the first failure; what they print."""
+    """Run blocks of commands one after the other, each in a shell that ends at the first failure;
+    what they print.
+    """
     return [run(root, "bash", "-euc", text) for text in texts]
 
 
@@ -71,13 +81,24 @@ def shown(page: str) -> list[str]:
 def state(root: Path) -> dict[str, bytes]:
     """The contents of parameters, lock, report and outputs, of which logs are without wall times."""
     places = ("params.yaml", "dvc.lock", "reports", "models", "results", "logs", "fingerprints")
-    files = [file for place in places for file in [root / place, *(root / place).rglob("*")] if file.is_file()]
-    tracked = [file for file in files if file.name == "history.csv" or file.relative_to(root).parts[0] != "logs"]
+    files = [
+        file
+        for place in places
+        for file in [root / place, *(root / place).rglob("*")]
+        if file.is_file()
+    ]
+    tracked = [
+        file
+        for file in files
+        if file.name == "history.csv" or file.relative_to(root).parts[0] != "logs"
+    ]
     return {str(file.relative_to(root)): file.read_bytes() for file in tracked}
 
 
 @pytest.mark.trust_only
-def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, tmp_path: Path) -> None:
+def test_an_experiment_is_varied_compared_and_left_as_the_page_says(
+    made: Path, tmp_path: Path
+) -> None:
     shutil.copytree(made, root := tmp_path / "copy", symlinks=True)
     before = state(root)
     change, back, again, compare, rows, grid = shown("vary.md")
@@ -94,7 +115,9 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, 
     assert "advmacer.0.25.acr" in printed
     assert "gaussian" not in printed.split("recipes.digits.advmacer.lam")[-1]
     written = (root / "params.yaml").read_text(encoding="utf-8")
-    kept = [line for line in before["params.yaml"].decode().splitlines() if not re.match(" +- {", line)]
+    kept = [
+        line for line in before["params.yaml"].decode().splitlines() if not re.match(" +- {", line)
+    ]
     assert {*re.findall(r" # .*", "\n".join(kept))} <= {*re.findall(r" # .*", written)}
     assert before["params.yaml"] != (root / "params.yaml").read_bytes()
     shell(root, back)
@@ -111,7 +134,9 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, 
 
 
 @pytest.mark.trust_only
-def test_what_was_pushed_to_a_folder_is_pulled_elsewhere_and_nothing_runs_again(made: Path, tmp_path: Path) -> None:
+def test_what_was_pushed_to_a_folder_is_pulled_elsewhere_and_nothing_runs_again(
+    made: Path, tmp_path: Path
+) -> None:
     shutil.copytree(made, here := tmp_path / "here", symlinks=True)
     push, pull = shown("remote.md")
     shell(here, push)
@@ -132,7 +157,8 @@ def test_a_queue_takes_what_the_page_puts_into_it(made: Path, tmp_path: Path) ->
     assert run(root, "dvc", "queue", "status").count("Queued") >= 2
 
 
-# ------------------------------------------------------------------------------------------ the command rs
+# ------------------------------------------------------------------------------------------ the
+# command rs
 
 
 MODEL = """
@@ -182,7 +208,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def workplace(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch, digits: Path) -> Path:
-    """A folder with digits, an untrained network for them, a model of the user's, an image, and the parameters."""
+    """A folder with digits, an untrained network for them, a model of the user's, an image, and the
+    parameters.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RS_DEVICE", "cpu")
     monkeypatch.syspath_prepend(tmp_path)
@@ -190,14 +218,26 @@ def workplace(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch, digit
     shutil.copytree(digits, "data/cifar10")
     meta = params.read_params(digits / "meta.json")
     shape = {name: meta[name] for name in ("shape", "classes")}
-    save_model(Path("models/digits/0.25/advmacer/0"), dataset="digits", versions=checkpoint.library_versions(), **shape)
-    certify = params.read_params(ROOT / "params.yaml")["defaults"]["certify"] | {"n": 1000, "engine": "plain"}
+    save_model(
+        Path("models/digits/0.25/advmacer/0"),
+        dataset="digits",
+        versions=checkpoint.library_versions(),
+        **shape,
+    )
+    certify = params.read_params(ROOT / "params.yaml")["defaults"]["certify"] | {
+        "n": 1000,
+        "engine": "plain",
+    }
     recipes = {name: {"arithmetic": "native", "certify": certify} for name in ("digits", "cifar10")}
     write_json(Path("params.yaml"), {"recipes": recipes})
     names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    for name, pixels in zip(names, load_digits().images, strict=False):  # which begin with one of each class, in order
+    for name, pixels in zip(
+        names, load_digits().images, strict=False
+    ):  # which begin with one of each class, in order
         (tmp_path / "photos" / name).mkdir(parents=True)
-        Image.fromarray((pixels * 255 / 16).astype(np.uint8)).save(tmp_path / "photos" / name / "1.png")
+        Image.fromarray((pixels * 255 / 16).astype(np.uint8)).save(
+            tmp_path / "photos" / name / "1.png"
+        )
     (tmp_path / "names.txt").write_text("\n".join(names))
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "models.py").write_text(MODEL)
@@ -218,7 +258,9 @@ def test_the_commands_of_the_start_run(workplace: Path, capsys: pytest.CaptureFi
     assert re.search(r"^digit.png: ", told, re.MULTILINE)
 
 
-def test_the_commands_of_the_page_on_certification_run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_the_page_on_certification_run(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Image.fromarray(np.full((8, 8), 128, np.uint8)).save("photo.png")
     for name in ("photo.jpg", "scan.png"):
         Image.fromarray(np.full((20, 30, 3), 128, np.uint8)).save(name)
@@ -226,7 +268,17 @@ def test_the_commands_of_the_page_on_certification_run(workplace: Path, monkeypa
     rs_command([*next(commands(first.text))[1:-1], "other.tsv"])
     Path("results/digits/0.25").mkdir(parents=True)
     rows = ["--subset", "{first: 18}", "--out", "results/digits/0.25/advmacer-0.tsv"]
-    rs_command(["certify", "models/digits/0.25/advmacer/0", "--dataset", "digits", "--data", "data/digits", *rows])
+    rs_command(
+        [
+            "certify",
+            "models/digits/0.25/advmacer/0",
+            "--dataset",
+            "digits",
+            "--data",
+            "data/digits",
+            *rows,
+        ]
+    )
     rs_commands("certify.md")
     assert Path("log.tsv").is_file()
     assert not Path("dry.tsv").exists()
@@ -235,25 +287,35 @@ def test_the_commands_of_the_page_on_certification_run(workplace: Path, monkeypa
 def test_the_commands_of_the_page_on_what_others_published_run(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With a checkpoint and logs as the field publishes them: radii of three digits, on rungs of n = 100,000."""
+    """With a checkpoint and logs as the field publishes them: radii of three digits, on rungs of n
+    = 100,000.
+    """
     network = architectures.build("resnet110", (1, 8, 8), 10, [0.0], [1.0], seed=0).network
     state = {f"1.module.{name}": value for name, value in network.state_dict().items()}
     torch.save({"arch": "cifar_resnet110", "epoch": 90, "state_dict": state}, "checkpoint.pth.tar")
     for name, missed in (("theirs", 0), ("others", 1)):
         radii = radius(lower_bound(100_000 - missed - np.arange(20) % 7, 100_000, 0.001), 0.5)
         lines = [f"{i}\t3\t3\t{r:.3g}\t1\t0:00:14.037966" for i, r in enumerate(radii)]
-        Path(f"{name}.log").write_text("\n".join(["idx\tlabel\tpredict\tradius\tcorrect\ttime", *lines]) + "\n")
+        Path(f"{name}.log").write_text(
+            "\n".join(["idx\tlabel\tpredict\tradius\tcorrect\ttime", *lines]) + "\n"
+        )
     rs_commands("published.md")
     printed = capsys.readouterr().out
-    assert "resnet110 for digits, sigma = 0.5, normalisation mean-std; model in models/theirs" in printed
+    assert (
+        "resnet110 for digits, sigma = 0.5, normalisation mean-std; model in models/theirs"
+        in printed
+    )
     assert "certified with      sigma = 0.5, n = 100,000, alpha = 0.001" in printed
     assert "20 images that both have; sigma = 0.5, n0 = 100, n = 100,000, alpha = 0.001" in printed
 
 
-# ------------------------------------------------------------------------------------------ notebooks and site
+# ------------------------------------------------------------------------------------------
+# notebooks and site
 
 
-NOTEBOOKS = [pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("*.ipynb"))]
+NOTEBOOKS = [
+    pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("*.ipynb"))
+]
 
 
 @pytest.fixture
@@ -268,7 +330,9 @@ def no_window(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_window")
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of tensors that are drawn
+@pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)  # of tensors that are drawn
 @pytest.mark.parametrize("path", NOTEBOOKS)
 def test_the_cells_of_a_notebook_run_from_top_to_bottom(path: Path) -> None:
     book = nbformat.read(path, as_version=4)
@@ -284,11 +348,20 @@ def test_the_cells_of_a_notebook_run_from_top_to_bottom(path: Path) -> None:
 
 @pytest.mark.trust_only
 @pytest.mark.parametrize("path", NOTEBOOKS)
-def test_a_notebook_runs_in_a_kernel_and_shows_pictures(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_runs_in_a_kernel_and_shows_pictures(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     book = nbformat.read(path, as_version=4)
-    NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": path.parent}}).execute()
-    kinds = {kind for cell in book.cells for output in cell.get("outputs", ()) for kind in output.get("data", ())}
+    NotebookClient(
+        book, timeout=300, kernel_name="python3", resources={"metadata": {"path": path.parent}}
+    ).execute()
+    kinds = {
+        kind
+        for cell in book.cells
+        for output in cell.get("outputs", ())
+        for kind in output.get("data", ())
+    }
     assert "image/png" in kinds
 
 
@@ -299,11 +372,20 @@ def test_links_of_the_notebooks_lead_to_files() -> None:
         assert all((path.parent / link).is_file() for link in re.findall(r"\]\(([^)#]+)", text))
 
 
-def test_the_pages_make_a_site_without_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pages_make_a_site_without_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Sphinx logs about pages are no warnings of Python
         code = build_main(
-            ["--fail-on-warning", "--quiet", "-d", str(tmp_path / "trees"), str(ROOT / "docs"), str(tmp_path / "site")]
+            [
+                "--fail-on-warning",
+                "--quiet",
+                "-d",
+                str(tmp_path / "trees"),
+                str(ROOT / "docs"),
+                str(tmp_path / "site"),
+            ]
         )
     assert code == 0, capsys.readouterr().err
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")}

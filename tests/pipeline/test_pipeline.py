@@ -1,4 +1,6 @@
-"""The pipeline as a whole: dvc.yaml, params.yaml and the code agree, and a change reaches what it must."""
+"""The pipeline as a whole: dvc.yaml, params.yaml and the code agree, and a change reaches what it
+must.
+"""
 
 import itertools
 import json
@@ -14,7 +16,15 @@ from rs import params
 from rs.methods import METHODS
 from rs.storage.files import sha256
 from tests.support.pages import blocks
-from tests.support.small_project import ROOT, contents, make_cells, opened, run, small_project, write_params
+from tests.support.small_project import (
+    ROOT,
+    contents,
+    make_cells,
+    opened,
+    run,
+    small_project,
+    write_params,
+)
 
 COMPUTE = {"train", "targets", "certify", "weights", "certify_ensembles"}
 """Stages whose outputs are made with torch, and so differ between its series."""
@@ -35,7 +45,9 @@ def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
         assert f"fingerprints/code/{module}.json" in stage["deps"]
     if module == "train":
         assert "fingerprints/code/methods/${item.method}.json" in stage["deps"]
-    assert ("fingerprints/code/rules.json" in stage.get("deps", [])) == (module == "certify_ensembles")
+    assert ("fingerprints/code/rules.json" in stage.get("deps", [])) == (
+        module == "certify_ensembles"
+    )
     if module == "prepare":
         assert "fingerprints/raw/${item.dataset}.json" in stage["deps"]
     if module in COMPUTE | {"ensemble", "tables"}:
@@ -53,19 +65,31 @@ def test_every_path_of_a_command_is_a_dependency_or_an_output_or_of_wall_times(n
         stage["cmd"],
     )
     assert named
-    assert {path for path in named if not path.startswith("logs/")} <= {*stage.get("deps", []), *outs}
+    assert {path for path in named if not path.startswith("logs/")} <= {
+        *stage.get("deps", []),
+        *outs,
+    }
 
 
-def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(tmp_path: Path) -> None:
+def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(
+    tmp_path: Path,
+) -> None:
     from stages.fingerprint import main
 
     main("digits", tmp_path / "data", tmp_path / "fingerprints", ROOT / "params.yaml", ROOT)
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")}
-    deps = {dep for stage in STAGES.values() for dep in stage.get("deps", []) if dep.startswith("fingerprints/")}
+    deps = {
+        dep
+        for stage in STAGES.values()
+        for dep in stage.get("deps", [])
+        if dep.startswith("fingerprints/")
+    }
     grid = itertools.product(PARAMS["methods"] + PARAMS["methods_with_targets"], PARAMS["sigmas"])
     items = [{"dataset": "digits", "method": method, "sigma": sigma} for method, sigma in grid]
     filled = {
-        re.sub(r"\$\{item\.(\w+)\}", lambda name, item=item: str(item[name[1]]), dep) for item in items for dep in deps
+        re.sub(r"\$\{item\.(\w+)\}", lambda name, item=item: str(item[name[1]]), dep)
+        for item in items
+        for dep in deps
     }
     assert filled <= written
 
@@ -85,11 +109,14 @@ def test_every_recipe_is_complete_and_in_range(dataset: str) -> None:
             assert training_recipe(PARAMS, dataset, method, sigma).name == method
 
 
-# ---------------------------------------------------------------------------------------------- dvc repro, small
+# ---------------------------------------------------------------------------------------------- dvc
+# repro, small
 
 
 def repro(root: Path, *words: str) -> set[str]:
-    """Run ``dvc repro``, or other words of DVC; the cells that ran beside ``fingerprint_first``, which always does."""
+    """Run ``dvc repro``, or other words of DVC; the cells that ran beside ``fingerprint_first``,
+    which always does.
+    """
     ran = re.findall(r"Running stage '([^']+)'", run(root, "dvc", *(words or ["repro"])))
     assert "fingerprint_first" in ran
     return {*ran} - {"fingerprint_first"}
@@ -101,13 +128,20 @@ POOL = [f"{stage}@digits-0.5" for stage in ("ensemble", "weights", "certify_ense
 CERTIFY = {f"certify@digits-{method}-0.5-0" for method in ("gaussian", "macer")}
 
 CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "draws train and solve nothing again": ({"recipes": {"digits": {"certify": {"n": 30}}}}, {*CERTIFY, POOL[-1]}),
+    "draws train and solve nothing again": (
+        {"recipes": {"digits": {"certify": {"n": 30}}}},
+        {*CERTIFY, POOL[-1]},
+    ),
     "a method trains no other again": (
         {"recipes": {"digits": {"gaussian": {"training": {"learning_rate": 0.07}}}}},
         {"train@digits-gaussian-0.5-0"},
     ),
     "another ensemble trains and certifies no model again": (
-        {"ensembles": {"mixed": {"members": {"gaussian": [0], "macer": [1]}, "combinations": ["average"]}}},
+        {
+            "ensembles": {
+                "mixed": {"members": {"gaussian": [0], "macer": [1]}, "combinations": ["average"]}
+            }
+        },
         {POOL[0]},
     ),
     "no ensembles": ({"ensembles": None}, {POOL[0]}),
@@ -126,16 +160,28 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Nested mappings, merged."""
-    both = {key: merged(values[key], changes[key]) for key in values.keys() & changes if isinstance(changes[key], dict)}
+    both = {
+        key: merged(values[key], changes[key])
+        for key in values.keys() & changes
+        if isinstance(changes[key], dict)
+    }
     return {**values, **changes, **both}
 
 
 @pytest.fixture(scope="module")
 def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small project after the commands of all cells, which DVC has noted; tests that change it take a copy."""
+    """The small project after the commands of all cells, which DVC has noted; tests that change it
+    take a copy.
+    """
     root = small_project(tmp_path_factory.mktemp("studied") / "project")
     made = make_cells(root, *STAGES)
-    assert {name.partition("@")[0] for name in made} >= {"prepare", "train", "weights", "certify_ensembles", "tables"}
+    assert {name.partition("@")[0] for name in made} >= {
+        "prepare",
+        "train",
+        "weights",
+        "certify_ensembles",
+        "tables",
+    }
     with opened(root) as repo:
         repo.commit(force=True)
     return root
@@ -154,7 +200,12 @@ def test_a_training_goes_on_from_the_start_of_its_seed_which_all_noise_levels_sh
 ) -> None:
     root = shutil.copytree(studied, tmp_path / "copy", symlinks=True)
     warm = {"methods": ["stability"], "seeds": [3], "epochs": 2}
-    write_params(root, merged(params.read_params(root / "params.yaml"), {"sigmas": [0.25, 0.5], "warm_start": warm}))
+    write_params(
+        root,
+        merged(
+            params.read_params(root / "params.yaml"), {"sigmas": [0.25, 0.5], "warm_start": warm}
+        ),
+    )
     cells = [f"train_from_start@digits-stability-{sigma}-3" for sigma in (0.25, 0.5)]
     made = make_cells(root, "fingerprint_first", "start", "train_from_start")
     assert made == ["fingerprint_first", "start@digits-gaussian-0.001-3", *cells]
@@ -168,7 +219,9 @@ def test_a_training_goes_on_from_the_start_of_its_seed_which_all_noise_levels_sh
 
 @pytest.mark.slow
 def test_the_status_after_an_edit_says_what_will_rerun(studied: Path, tmp_path: Path) -> None:
-    """Of cells that depend on a changed file; DVC runs those after them where their inputs come out otherwise."""
+    """Of cells that depend on a changed file; DVC runs those after them where their inputs come out
+    otherwise.
+    """
     root = shutil.copytree(studied, tmp_path / "copy", symlinks=True)
     metrics = json.loads((root / "reports" / "digits" / "metrics.json").read_text())
     assert set(metrics) == {"gaussian", "macer", "macer x2"}
@@ -180,7 +233,9 @@ def test_the_status_after_an_edit_says_what_will_rerun(studied: Path, tmp_path: 
     write_params(root, before)
     module = root / "rs" / "methods" / "gaussian.py"
     text = module.read_text()
-    module.write_text(text.replace('"""Cross-entropy of one noisy copy', '"""The cross-entropy of one noisy copy'))
+    module.write_text(
+        text.replace('"""Cross-entropy of one noisy copy', '"""The cross-entropy of one noisy copy')
+    )
     assert module.read_text() != text
     assert to_rerun(root) == set()
     module.write_text(text + "\n\nUNUSED = 1\n")
@@ -191,11 +246,15 @@ def test_the_status_after_an_edit_says_what_will_rerun(studied: Path, tmp_path: 
     assert to_rerun(root) == {POOL[-1]}
 
 
-def test_what_was_pushed_is_pulled_where_it_is_gone_and_nothing_will_rerun(studied: Path, tmp_path: Path) -> None:
+def test_what_was_pushed_is_pulled_where_it_is_gone_and_nothing_will_rerun(
+    studied: Path, tmp_path: Path
+) -> None:
     root = shutil.copytree(studied, tmp_path / "copy", symlinks=True)
     before = contents(root, *MADE)
     with (root / ".dvc" / "config.local").open("w") as file:
-        file.write(f"[core]\n    remote = store\n['remote \"store\"']\n    url = {tmp_path / 'store'}\n")
+        file.write(
+            f"[core]\n    remote = store\n['remote \"store\"']\n    url = {tmp_path / 'store'}\n"
+        )
     with opened(root) as repo:
         assert repo.push() > 0
     for folder in (".dvc/cache", *MADE):
@@ -208,7 +267,9 @@ def test_what_was_pushed_is_pulled_where_it_is_gone_and_nothing_will_rerun(studi
 
 def is_clean(root: Path) -> bool:
     """Whether neither git nor DVC, ``fingerprint_first`` aside, sees a change."""
-    run(root, "dvc", "status", "--quiet", *(name for name in STAGES if name != "fingerprint_first"))  # else it fails
+    run(
+        root, "dvc", "status", "--quiet", *(name for name in STAGES if name != "fingerprint_first")
+    )  # else it fails
     return run(root, "git", "status", "--short") == ""
 
 
@@ -216,7 +277,10 @@ def is_clean(root: Path) -> bool:
 def test_in_a_clone_a_study_makes_what_is_committed_and_going_back_trains_nothing(
     studied: Path, tmp_path: Path
 ) -> None:
-    committed, clone = shutil.copytree(studied, tmp_path / "copy", symlinks=True), tmp_path / "clone"
+    committed, clone = (
+        shutil.copytree(studied, tmp_path / "copy", symlinks=True),
+        tmp_path / "clone",
+    )
     run(committed, "git", "add", "--all")
     who = ["-c", "user.name=Someone", "-c", "user.email=someone@example.org"]
     run(committed, "git", *who, "commit", "--quiet", "--message", "Run the study")
@@ -225,7 +289,9 @@ def test_in_a_clone_a_study_makes_what_is_committed_and_going_back_trains_nothin
     assert is_clean(clone)
     times = {path.name for path in (clone / "logs/digits/0.5").rglob("*.csv")}
     assert times >= {"timing.csv", "alone.csv", "weights.csv"}
-    (back,) = re.findall(r"^git checkout .*", (ROOT / "docs" / "vary.md").read_text(), re.MULTILINE)[:1]
+    (back,) = re.findall(
+        r"^git checkout .*", (ROOT / "docs" / "vary.md").read_text(), re.MULTILINE
+    )[:1]
     change = "+recipes.digits.gaussian.training.learning_rate=0.07"
     assert "train@digits-gaussian-0.5-0" in repro(clone, "exp", "run", "-S", change)
     run(clone, "bash", "-euc", back)
@@ -233,14 +299,17 @@ def test_in_a_clone_a_study_makes_what_is_committed_and_going_back_trains_nothin
     assert repro(clone) == set()
 
 
-# ------------------------------------------------------------------------------------------ on another machine
+# ------------------------------------------------------------------------------------------ on
+# another machine
 
 MADE = ("models", "results", "ensembles", "weights")
 
 
 def block(beginning: str) -> str:
     """The commands in docs/scaling.md that begin so."""
-    (found,) = (one.text for one in blocks(ROOT / "docs" / "scaling.md") if one.text.startswith(beginning))
+    (found,) = (
+        one.text for one in blocks(ROOT / "docs" / "scaling.md") if one.text.startswith(beginning)
+    )
     return found
 
 
@@ -254,7 +323,9 @@ def test_the_commands_of_a_dry_run_make_the_same_without_dvc(studied: Path, tmp_
     (elsewhere / "cells.txt").write_text("\n".join([*commands[:4], "false", *commands[4:]]) + "\n")
     run(elsewhere, "bash", "-c", block("touch finished.txt"))
     assert (elsewhere / "finished.txt").read_text().splitlines() == commands[:4]
-    trained = {path: path.stat().st_mtime_ns for path in (elsewhere / "models").rglob("*.safetensors")}
+    trained = {
+        path: path.stat().st_mtime_ns for path in (elsewhere / "models").rglob("*.safetensors")
+    }
     assert trained
     (elsewhere / "cells.txt").write_text("\n".join(commands) + "\n")
     run(elsewhere, "bash", "-c", block("touch finished.txt"))
@@ -268,4 +339,6 @@ def test_the_commands_of_a_dry_run_make_the_same_without_dvc(studied: Path, tmp_
         shutil.copytree(elsewhere / folder, project / folder)
     taken, rest = block("dvc commit --force").splitlines()
     run(project, "bash", "-c", taken)
-    assert re.findall("Running stage '(.*)'", run(project, "bash", "-c", rest)) == ["fingerprint_first"]
+    assert re.findall("Running stage '(.*)'", run(project, "bash", "-c", rest)) == [
+        "fingerprint_first"
+    ]

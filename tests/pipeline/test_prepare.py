@@ -38,11 +38,19 @@ def test_digits_are_prepared_from_the_command_line(params, tmp_path, capsys):
         (["nothing"], "datasets.nothing"),
         (["typo"], "datasets.typo.test_shar"),
         (["mine"], "nowhere must hold train.parquet"),
-        (["mine", "--source", "folder", "--root", "elsewhere"], "elsewhere must hold a folder train"),
+        (
+            ["mine", "--source", "folder", "--root", "elsewhere"],
+            "elsewhere must hold a folder train",
+        ),
         (["digits", "--source", "hub"], "got 'hub'"),
-        (["digits", "--source", "parquet"], "--root is missing"),  # of another source the section's does not count
+        (
+            ["digits", "--source", "parquet"],
+            "--root is missing",
+        ),  # of another source the section's does not count
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2_and_leaves_nothing(params, tmp_path, capfd, words, message):
+def test_a_mistake_is_one_line_and_exit_code_2_and_leaves_nothing(
+    params, tmp_path, capfd, words, message
+):
     assert message in refusal(capfd, main, *words, "--out", tmp_path / "set", "--params", params)
     assert list(tmp_path.iterdir()) == [params]

@@ -1,4 +1,6 @@
-"""Every reader of a file that comes from outside, given damaged ones: it reads them, or says what is wrong."""
+"""Every reader of a file that comes from outside, given damaged ones: it reads them, or says what
+is wrong.
+"""
 
 import json
 import resource
@@ -48,7 +50,9 @@ def read_parameters(path):
 
 
 def read_log(path):
-    return certificate_rows.read_any(path, sigma=0.25, n0=10, n=tiny_study.N, alpha=tiny_study.ALPHA)
+    return certificate_rows.read_any(
+        path, sigma=0.25, n0=10, n=tiny_study.N, alpha=tiny_study.ALPHA
+    )
 
 
 def read_sidecar(path):
@@ -59,7 +63,10 @@ def read_sidecar(path):
 READERS = {
     "parameters": ("params.yaml", read_parameters),
     "card": ("models/macer/0/model.json", lambda path: checkpoint.load_model(path.parent)),
-    "weights": ("models/macer/0/model.safetensors", lambda path: checkpoint.load_model(path.parent)),
+    "weights": (
+        "models/macer/0/model.safetensors",
+        lambda path: checkpoint.load_model(path.parent),
+    ),
     "checkpoint": ("c.pth", read_network),
     "ensemble": ("ensembles/macer-0-1.average.json", spec.read),
     "pool": ("ensembles/pool.json", lambda path: declare.read_pool(path.parent)),
@@ -85,7 +92,13 @@ def place(tmp_path_factory):
     with chdir(root):
         rows = tiny_study.make_rows(0.25, 0)
         said = json.loads(Path("rows.json").read_text())
-        said |= {"images": "0" * 64, "precision": "float32", "versions": {"torch": "2.9.1"}, "device": "cpu", "seed": 0}
+        said |= {
+            "images": "0" * 64,
+            "precision": "float32",
+            "versions": {"torch": "2.9.1"},
+            "device": "cpu",
+            "seed": 0,
+        }
         shutil.copy("rows.tsv", "changed.tsv")
         for name in ("rows", "changed"):
             Path(f"{name}.json").write_text(json.dumps(said))
@@ -110,7 +123,13 @@ DEEP = "[" * 10**5
 def places_in(value, path=()):
     """Paths of all the values in JSON."""
     yield path
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, one in inside:
         yield from places_in(one, (*path, key))
 
@@ -141,10 +160,31 @@ def other_fields(draw, content):
     separator = "\t" if "\t" in lines[0] else ","
     fields = lines[number].split(separator)
     column = draw(st.integers(0, len(fields) - 1))
-    words = ["", "nan", "inf", "-1", "9" * 30, "9" * 5000, "1e400", "0x1", "1_0", "\u00b2", "x", "0:1,0:2", "0:-1", "-"]
-    fields[column] = draw(st.sampled_from([*words, f"{2**62}:{2**62}", "\0", '"', fields[column] * 2]))
+    words = [
+        "",
+        "nan",
+        "inf",
+        "-1",
+        "9" * 30,
+        "9" * 5000,
+        "1e400",
+        "0x1",
+        "1_0",
+        "\u00b2",
+        "x",
+        "0:1,0:2",
+        "0:-1",
+        "-",
+    ]
+    fields[column] = draw(
+        st.sampled_from([*words, f"{2**62}:{2**62}", "\0", '"', fields[column] * 2])
+    )
     kind = draw(st.sampled_from(["field", "out", "twice"]))
-    lines[number : number + 1] = {"field": [separator.join(fields)], "out": [], "twice": [lines[number]] * 2}[kind]
+    lines[number : number + 1] = {
+        "field": [separator.join(fields)],
+        "out": [],
+        "twice": [lines[number]] * 2,
+    }[kind]
     return "\n".join(lines).encode()
 
 
@@ -155,7 +195,9 @@ def other_bytes(draw, content):
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(made)))
         length = draw(st.integers(0, 40))
-        new = draw(st.one_of(st.binary(max_size=8), st.just(bytes(made[start : start + length]) * 2)))
+        new = draw(
+            st.one_of(st.binary(max_size=8), st.just(bytes(made[start : start + length]) * 2))
+        )
         made[start : start + draw(st.sampled_from([0, 1, length, len(made)]))] = new
     return bytes(made)
 

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from rs import params
-from tests.support.small_project import contents, environment, opened, run, small_project, write_params
+from tests.support.small_project import (
+    contents,
+    environment,
+    opened,
+    run,
+    small_project,
+    write_params,
+)
 
 REPRO = [sys.executable, "-m", "stages.repro", "--jobs", "2"]
 MADE = ("models", "results", "weights", "reports")
@@ -23,7 +30,9 @@ def printed(root: Path) -> list[str]:
 
 
 def cells_of(lines: list[str]) -> list[str]:
-    """Check that the cells are numbered one after the other; return what is said of each, but for the time left."""
+    """Check that the cells are numbered one after the other; return what is said of each, but for
+    the time left.
+    """
     found = [re.fullmatch(r"cell (\d+) of (\d+): (.*?)(, (about|less).*)?", line) for line in lines]
     cells = [match for match in found if match]
     assert [int(match[1]) for match in cells] == [*range(1, len(cells) + 1)]
@@ -32,12 +41,16 @@ def cells_of(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_failed_cell_is_shown_the_others_are_kept_and_the_same_command_completes_the_study(tmp_path: Path) -> None:
+def test_a_failed_cell_is_shown_the_others_are_kept_and_the_same_command_completes_the_study(
+    tmp_path: Path,
+) -> None:
     root = small_project(tmp_path / "project")
     method = root / "rs" / "methods" / "macer.py"
     text = method.read_text()
     method.write_text(text.replace("def loss(", "def loss(nothing, ", 1))
-    failed = subprocess.run(REPRO, cwd=root, env=environment(), capture_output=True, text=True, check=False)
+    failed = subprocess.run(
+        REPRO, cwd=root, env=environment(), capture_output=True, text=True, check=False
+    )
     assert failed.returncode == 2
     assert "loss()" in failed.stderr
     assert re.fullmatch(
@@ -50,7 +63,13 @@ def test_a_failed_cell_is_shown_the_others_are_kept_and_the_same_command_complet
     lines = printed(root)
     cells = cells_of(lines)
     assert lines[-1] == LAST
-    assert {cell.partition("@")[0] for cell in cells} == {*COMPUTED, "train_members", "certify", "ensemble", "tables"}
+    assert {cell.partition("@")[0] for cell in cells} == {
+        *COMPUTED,
+        "train_members",
+        "certify",
+        "ensemble",
+        "tables",
+    }
     assert "train@digits-gaussian-0.5-0" not in cells
     assert cells[-1] == "tables@digits"
     with opened(root) as repo:
@@ -74,7 +93,9 @@ def test_a_study_comes_back_from_the_cache_after_a_change_is_undone(tmp_path: Pa
 
     del values["recipes"]["digits"]["gaussian"]
     write_params(root, values)
-    assert "train@digits-gaussian-0.5-0 was restored from the cache of DVC" in cells_of(printed(root))
+    assert "train@digits-gaussian-0.5-0 was restored from the cache of DVC" in cells_of(
+        printed(root)
+    )
     assert contents(root, *MADE) == made
     assert (root / "dvc.lock").read_bytes() == lock
 
@@ -83,7 +104,9 @@ def test_a_wrong_parameter_is_refused_before_dvc_starts(tmp_path: Path) -> None:
     root = small_project(tmp_path / "project")
     values = params.read_params(root / "params.yaml")
     write_params(root, values | {"member_seeds": [0]})
-    refused = subprocess.run(REPRO, cwd=root, env=environment(), capture_output=True, text=True, check=False)
+    refused = subprocess.run(
+        REPRO, cwd=root, env=environment(), capture_output=True, text=True, check=False
+    )
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("error: params.yaml: ")
 

@@ -17,14 +17,22 @@ pytestmark = pytest.mark.usefixtures("work")
 
 def train_words(tmp_path, tiny, method="gaussian", **options):
     chosen = {"dataset": "tiny", "sigma": 0.25, "seed": 0, "data": tiny, "out": tmp_path / "model"}
-    chosen |= {"log": tmp_path / "log", "params": tmp_path / "params.yaml", "device": "cpu", **options}
+    chosen |= {
+        "log": tmp_path / "log",
+        "params": tmp_path / "params.yaml",
+        "device": "cpu",
+        **options,
+    }
     return [method, *(word for name, value in chosen.items() for word in (f"--{name}", value))]
 
 
 def certify_words(tmp_path, tiny, model=None, **options):
     chosen = {"dataset": "tiny", "data": tiny, "out": tmp_path / "rows.tsv"}
     chosen |= {"params": tmp_path / "params.yaml", "device": "cpu", **options}
-    return [model or tmp_path / "model", *(word for name, value in chosen.items() for word in (f"--{name}", value))]
+    return [
+        model or tmp_path / "model",
+        *(word for name, value in chosen.items() for word in (f"--{name}", value)),
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +48,19 @@ def trained(tmp_path, tiny, capfd):
 
 
 def test_what_the_command_line_chooses_is_in_rows_and_sidecar(tmp_path, tiny, trained):
-    options = {"subset": "{stride: 4}", "n0": 20, "n": 30, "alpha": 0.05, "sigma": 0.5, "batch": 100}
+    options = {
+        "subset": "{stride: 4}",
+        "n0": 20,
+        "n": 30,
+        "alpha": 0.05,
+        "sigma": 0.5,
+        "batch": 100,
+    }
     assert exit_code(certify, *certify_words(tmp_path, tiny, **options)) == 0
-    made, sidecar = certificate_rows.read_rows(tmp_path / "rows.tsv"), json.loads((tmp_path / "rows.json").read_text())
+    made, sidecar = (
+        certificate_rows.read_rows(tmp_path / "rows.tsv"),
+        json.loads((tmp_path / "rows.json").read_text()),
+    )
     assert made["idx"].tolist() == [0, 4, 8]
     for name in ("n0", "n", "alpha", "sigma"):
         assert set(made[name]) == {options[name]} == {sidecar[name]}
@@ -72,7 +90,9 @@ def test_the_environment_chooses_the_device(tmp_path, tiny, monkeypatch, capfd):
         ("gaussian", {"device": "abacus"}, "abacus"),
     ],
 )
-def test_a_mistake_in_training_is_one_line_and_leaves_nothing(tmp_path, tiny, capfd, method, options, word):
+def test_a_mistake_in_training_is_one_line_and_leaves_nothing(
+    tmp_path, tiny, capfd, method, options, word
+):
     before = sorted(tmp_path.rglob("*"))
     assert word in refusal(capfd, train, *train_words(tmp_path, tiny, method, **options))
     assert sorted(tmp_path.rglob("*")) == before
@@ -84,12 +104,17 @@ def test_a_mistake_in_training_is_one_line_and_leaves_nothing(tmp_path, tiny, ca
         ({"subset": "{first: 11}"}, "first-11"),
         ({"subset": "{first: 3"}, "--subset must be YAML"),
         ({"alpha": 0}, "error: --alpha: Input should be greater than or equal to 1e-200, got 0.0"),
-        ({"at-radius": -1}, "error: --at-radius: Input should be greater than or equal to 0, got -1.0"),
+        (
+            {"at-radius": -1},
+            "error: --at-radius: Input should be greater than or equal to 0, got -1.0",
+        ),
         ({"out": "rows.txt"}, "*.tsv"),
         ({"model": "nowhere:make"}, "nowhere:make"),
     ],
 )
-def test_a_mistake_in_certifying_is_one_line_and_leaves_nothing(tmp_path, tiny, trained, capfd, options, word):
+def test_a_mistake_in_certifying_is_one_line_and_leaves_nothing(
+    tmp_path, tiny, trained, capfd, options, word
+):
     before = sorted(tmp_path.rglob("*"))
     assert word in refusal(capfd, certify, *certify_words(tmp_path, tiny, **options))
     assert sorted(tmp_path.rglob("*")) == before

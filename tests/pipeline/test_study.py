@@ -18,10 +18,15 @@ MADE = ("models", "results", "ensembles", "weights")
 
 def study(root, **variables):
     """Start ``make study``; what it prints is to be read from its ``stdout``."""
-    words = [f"{name}={value}" for name, value in {"BIN": Path(sys.executable).parent, **variables}.items()]
+    words = [
+        f"{name}={value}"
+        for name, value in {"BIN": Path(sys.executable).parent, **variables}.items()
+    ]
     command = ["make", "--silent", "--old-file=setup", "study", *words]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=root, env=environment(), stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, cwd=root, env=environment(), stdout=pipe, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def finished(process):
@@ -59,7 +64,9 @@ def test_a_study_that_is_stopped_continues_and_ends_with_the_bytes_of_the_pipeli
     made = contents(project, *MADE)
     assert {path.parts[0] for path in made} == {"models", "results"}
     cells = [f"certify@digits-{method}-0.5-0" for method in ("gaussian", "macer")]
-    assert re.findall("Running stage '(.*)'", run(project, "dvc", "repro", *cells)) == ["fingerprint_first"]
+    assert re.findall("Running stage '(.*)'", run(project, "dvc", "repro", *cells)) == [
+        "fingerprint_first"
+    ]
     run(project, "dvc", "repro", "--force", *cells)
     assert contents(project, *MADE) == made
 
@@ -67,11 +74,17 @@ def test_a_study_that_is_stopped_continues_and_ends_with_the_bytes_of_the_pipeli
 @pytest.mark.trust_only("kills and interruptions")
 def test_a_cell_that_fails_stops_those_that_need_it_and_no_others(project):
     module = project / "rs" / "methods" / "gaussian.py"
-    module.write_text(module.read_text().replace("        logits = ", "        raise SystemExit(7)\n        logits = "))
+    module.write_text(
+        module.read_text().replace(
+            "        logits = ", "        raise SystemExit(7)\n        logits = "
+        )
+    )
     printed, code = finished(study(project, TARGETS="^certify@"))
     assert code not in (0, 124, 137)
     assert "train@digits-gaussian-0.5-0" in printed
-    assert sorted(path.name for path in (project / "results/digits/0.5").glob("*.tsv")) == ["macer-0.tsv"]
+    assert sorted(path.name for path in (project / "results/digits/0.5").glob("*.tsv")) == [
+        "macer-0.tsv"
+    ]
 
 
 def test_a_study_writes_its_data_set_into_the_parameters_and_no_other_letter(tmp_path):
@@ -87,6 +100,8 @@ def test_a_study_writes_its_data_set_into_the_parameters_and_no_other_letter(tmp
     printed, code = finished(study(tmp_path, BIN=fake.parent, DATASET="svhn", TARGETS="digits"))
     assert code != 0
     assert "no cell is called digits" in printed
-    before, after = (path.read_text().splitlines() for path in (ROOT / "params.yaml", tmp_path / "params.yaml"))
+    before, after = (
+        path.read_text().splitlines() for path in (ROOT / "params.yaml", tmp_path / "params.yaml")
+    )
     assert [line.split()[:2] for line in after if line not in before] == [["dataset:", "svhn"]]
     assert len(after) == len(before)

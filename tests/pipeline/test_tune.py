@@ -9,7 +9,14 @@ from rs.runtime.arithmetic import PORTABLE
 from rs.statistics.metrics import acr
 from rs.storage import certificate_rows
 from stages.tune import COLUMNS, main
-from tests.support.helpers import METHOD_PARAMETERS, TRAINING, exit_code, read_csv, write_params, write_tiny
+from tests.support.helpers import (
+    METHOD_PARAMETERS,
+    TRAINING,
+    exit_code,
+    read_csv,
+    write_params,
+    write_tiny,
+)
 
 SETTINGS = [{"lam": 0.5}, {"lam": 3.0, "training": {"learning_rate": 0.01}}]
 TUNING = {"epochs": 1, "seed": 7, "images": 6, "n0": 10, "n": 40, "settings": {"macer": SETTINGS}}
@@ -31,7 +38,11 @@ def tune(tmp_path, folder, method="macer", out="tried.csv", work="work"):
     """Run the command; its exit code."""
     options = {"sigma": 0.25, "data": folder, "work": tmp_path / work, "out": tmp_path / out}
     options |= {"params": tmp_path / "params.yaml", "device": "cpu"}
-    words = ["tiny", method, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
+    words = [
+        "tiny",
+        method,
+        *(str(word) for name, value in options.items() for word in (f"--{name}", value)),
+    ]
     return exit_code(main, *words)
 
 
@@ -48,7 +59,9 @@ def test_every_setting_is_trained_and_certified_on_validation_images(tmp_path, f
         assert rows["label"].tolist() == [0, 1] * 3
         card = json.loads((own / "model" / "model.json").read_text())
         assert (card["seed"], card["epochs"]) == (7, 1)
-        assert card["hyperparameters"] == METHOD_PARAMETERS["macer"] | {"lam": SETTINGS[number]["lam"]}
+        assert card["hyperparameters"] == METHOD_PARAMETERS["macer"] | {
+            "lam": SETTINGS[number]["lam"]
+        }
         assert card["training"]["learning_rate"] == [TRAINING["learning_rate"], 0.01][number]
         sidecar = json.loads((own / "rows.json").read_text())
         assert sidecar["images"] == images.load_images(folder, "validation").fingerprint
@@ -66,7 +79,10 @@ def test_what_has_changed_is_trained_again_and_nothing_else(tmp_path, folder):
     """A setting; then the network; then the normalisation of the images."""
 
     def cards():
-        paths = [tmp_path / "work" / "macer" / "0.25" / number / "model" / "model.json" for number in "01"]
+        paths = [
+            tmp_path / "work" / "macer" / "0.25" / number / "model" / "model.json"
+            for number in "01"
+        ]
         return [json.loads(path.read_text()) for path in paths]
 
     assert tune(tmp_path, folder) == 0
@@ -86,14 +102,19 @@ def test_what_has_changed_is_trained_again_and_nothing_else(tmp_path, folder):
     assert [card["std"] for card in cards()] == [[0.5]] * 2
 
 
-def test_models_of_another_seed_are_not_taken_for_those_of_this_one_nor_lost(tmp_path, folder, capfd):
+def test_models_of_another_seed_are_not_taken_for_those_of_this_one_nor_lost(
+    tmp_path, folder, capfd
+):
     assert tune(tmp_path, folder) == 0
     model = tmp_path / "work" / "macer" / "0.25" / "0"
     before = (model / "model" / "model.json").read_bytes(), (model / "rows.tsv").read_bytes()
     write_params(tmp_path / "params.yaml", tuning={**TUNING, "seed": 8})
     assert tune(tmp_path, folder) == 2
     assert "the model macer of tiny, sigma 0.25, seed 8" in capfd.readouterr().err
-    assert before == ((model / "model" / "model.json").read_bytes(), (model / "rows.tsv").read_bytes())
+    assert before == (
+        (model / "model" / "model.json").read_bytes(),
+        (model / "rows.tsv").read_bytes(),
+    )
 
 
 def test_rows_of_other_code_are_made_again(tmp_path, folder):
@@ -110,7 +131,10 @@ def test_rows_of_other_code_are_made_again(tmp_path, folder):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"training": {"engine": "compiled"}}, "macer.training.engine = compiled depends on the processor"),
+        (
+            {"training": {"engine": "compiled"}},
+            "macer.training.engine = compiled depends on the processor",
+        ),
         ({"lam": -1.0}, "recipes.tiny.macer.lam: "),
     ],
 )

@@ -19,8 +19,9 @@ from tests.support.helpers import ROOT, refuses, write_row_file
 from tests.support.tiny_study import ALPHA, N, make_rows
 
 HALF = ("1.23", "1.18", "1.14", "1.11", "0.557", "0.351", "0.197")
-"""Radii that 1,000, 999, 998, 997, 900, 800 and 700 of 1,000 votes give at sigma 0.5 and alpha 0.001, as logs write
-them: sigma Phi^-1 of .99312, .9908, .98882, .987, .86746, .75845 and .65347."""
+"""Radii that 1,000, 999, 998, 997, 900, 800 and 700 of 1,000 votes give at sigma 0.5 and alpha
+0.001, as logs write them: sigma Phi^-1 of .99312, .9908, .98882, .987, .86746, .75845 and .65347.
+"""
 
 QUARTER = ("0.616", "0.589", "0.571", "0.557", "0.279", "0.175", "0.0987")
 COMMITTED = ROOT / "reports" / "board"
@@ -37,9 +38,19 @@ def log(radii=HALF, wrong=(), abstaining=(), first=0):
 
 
 def entry(name, file=None, **changes):
-    stated = {"name": name, "dataset": "cifar10", "network": "resnet110", "sigma": 0.5, "licence": "MIT"}
+    stated = {
+        "name": name,
+        "dataset": "cifar10",
+        "network": "resnet110",
+        "sigma": 0.5,
+        "licence": "MIT",
+    }
     stated |= {"n": 1000, "alpha": 0.001}
-    return stated | {"source": f"https://example.org/{name}.tsv", "file": file or f"{name}.tsv"} | changes
+    return (
+        stated
+        | {"source": f"https://example.org/{name}.tsv", "file": file or f"{name}.tsv"}
+        | changes
+    )
 
 
 def folder(path, texts, entries):
@@ -63,12 +74,15 @@ def refusal(path):
     return str(refused.value)
 
 
-# ------------------------------------------------------------------------------------------------- figures
+# -------------------------------------------------------------------------------------------------
+# figures
 
 
 def test_the_figures_are_those_by_hand(tmp_path):
     texts = {"a.tsv": log(wrong=[3]), "b.tsv": log(wrong=[0], abstaining=[4])}
-    page, numbers = board(folder(tmp_path, texts, [entry("b"), entry("a", training_seconds=7200.0)]))
+    page, numbers = board(
+        folder(tmp_path, texts, [entry("b"), entry("a", training_seconds=7200.0)])
+    )
     assert page.count("\n## ") == 1 + 1  # they may be compared; with the sources
     assert numbers["to_best_difference"].notna().tolist() == [False, True]
     a, b = (numbers.set_index("method").loc[name] for name in "ab")
@@ -103,14 +117,21 @@ def test_the_shares_of_rows_are_those_of_their_bounds(tmp_path):
 
 def test_trainings_of_one_name_have_an_error_over_images_and_seeds(tmp_path):
     frames = {
-        f"{name}-{seed}": make_rows(0.5, 10 * k + seed, label=0) for k, name in enumerate("ab") for seed in (0, 1)
+        f"{name}-{seed}": make_rows(0.5, 10 * k + seed, label=0)
+        for k, name in enumerate("ab")
+        for seed in (0, 1)
     }
-    frames = {name: rows.assign(correct=(rows["predict"] == 0).astype(int)) for name, rows in frames.items()}
+    frames = {
+        name: rows.assign(correct=(rows["predict"] == 0).astype(int))
+        for name, rows in frames.items()
+    }
     for name, rows in frames.items():
         write_row_file(rows, tmp_path / f"{name}.tsv")
     listed = [entry(name[0], f"{name}.tsv", seed=int(name[2]), n=N, alpha=ALPHA) for name in frames]
     _, numbers = board(folder(tmp_path, {}, listed))
-    both = {name: sample([frames[f"{name}-{seed}"] for seed in (0, 1)], [[0], [1]]) for name in "ab"}
+    both = {
+        name: sample([frames[f"{name}-{seed}"] for seed in (0, 1)], [[0], [1]]) for name in "ab"
+    }
     first, second = numbers["method"]
     expected = estimate(both[second], both[first])
     assert numbers["trainings"].tolist() == [2, 2]
@@ -118,7 +139,8 @@ def test_trainings_of_one_name_have_an_error_over_images_and_seeds(tmp_path):
     assert numbers["to_best_error"][1] == pytest.approx(expected.error, rel=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------- groups
+# -------------------------------------------------------------------------------------------------
+# groups
 
 
 @pytest.mark.parametrize(
@@ -145,7 +167,10 @@ def test_what_may_not_be_compared_is_not(tmp_path, text, changes):
 def test_files_that_are_identical_are_named(tmp_path):
     texts = {"a.tsv": log(), "b.tsv": log(), "c.tsv": log(wrong=[0])}
     path = folder(tmp_path, texts, [entry(name) for name in "abc"])
-    assert f"a and b are the same file, byte for byte (SHA-256 {files.sha256(path / 'a.tsv')})." in board(path)[0]
+    assert (
+        f"a and b are the same file, byte for byte (SHA-256 {files.sha256(path / 'a.tsv')})."
+        in board(path)[0]
+    )
     page, _ = board(folder(tmp_path, texts, [entry("a"), entry("c")]))
     assert "byte for byte" not in page
 
@@ -153,7 +178,11 @@ def test_files_that_are_identical_are_named(tmp_path):
 def test_figures_without_rows_are_quoted_below_their_group(tmp_path):
     quoted = entry("q", quoted="ACR 0.76", licence="unknown")
     del quoted["file"]
-    path = folder(tmp_path, {"a.tsv": log(), "b.tsv": log(QUARTER)}, [entry("a"), entry("b", sigma=0.25), quoted])
+    path = folder(
+        tmp_path,
+        {"a.tsv": log(), "b.tsv": log(QUARTER)},
+        [entry("a"), entry("b", sigma=0.25), quoted],
+    )
     page, numbers = board(path)
     half, quarter = page.partition("σ = 0.25")[::2]
     assert "Without rows: q, ACR 0.76 (https://example.org/q.tsv)." in half
@@ -162,14 +191,21 @@ def test_figures_without_rows_are_quoted_below_their_group(tmp_path):
     assert re.search(r"\| q .* unknown ", quarter)
 
 
-# ------------------------------------------------------------------------------------------------- refused
+# -------------------------------------------------------------------------------------------------
+# refused
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"sigma": 0.25}, "line 2: radius must be one that n = 1000, alpha = 0.001 and sigma = 0.25 can give"),
-        ({"sigma": 1.0, "n": 100_000}, "must be of sigma = 1, n = 100000, alpha = 0.001, as board.yaml says"),
+        (
+            {"sigma": 0.25},
+            "line 2: radius must be one that n = 1000, alpha = 0.001 and sigma = 0.25 can give",
+        ),
+        (
+            {"sigma": 1.0, "n": 100_000},
+            "must be of sigma = 1, n = 100000, alpha = 0.001, as board.yaml says",
+        ),
         ({"n": 10_000}, "must be of sigma = 0.5, n = 10000, alpha = 0.001, as board.yaml says"),
         ({"alpha": None}, "0.alpha is missing"),
         ({"licence": None}, "0.licence is missing"),
@@ -189,22 +225,35 @@ def test_an_entry_at_fault_or_that_its_log_contradicts_is_refused(tmp_path, chan
 
 
 def test_a_log_of_few_sure_images_is_not_refused(tmp_path):
-    assert len(board(folder(tmp_path, {"a.tsv": log(("0.557",) * 9 + ("0.351",))}, [entry("a")]))[1]) == 1
+    assert (
+        len(board(folder(tmp_path, {"a.tsv": log(("0.557",) * 9 + ("0.351",))}, [entry("a")]))[1])
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"sigma": 0.25}, "sigma = 0.25, n = 200, alpha = 0.01, as board.yaml says, but its rows say otherwise"),
-        ({"n": 9}, "sigma = 0.5, n = 9, alpha = 0.01, as board.yaml says, but its rows say otherwise"),
+        (
+            {"sigma": 0.25},
+            "sigma = 0.25, n = 200, alpha = 0.01, as board.yaml says, but its rows say otherwise",
+        ),
+        (
+            {"n": 9},
+            "sigma = 0.5, n = 9, alpha = 0.01, as board.yaml says, but its rows say otherwise",
+        ),
     ],
 )
 def test_an_entry_that_its_rows_contradict_is_refused(tmp_path, changes, words):
     write_row_file(make_rows(0.5, 0), tmp_path / "a.tsv")
-    assert words in refusal(folder(tmp_path, {}, [entry("a") | {"n": 200, "alpha": ALPHA} | changes]))
+    assert words in refusal(
+        folder(tmp_path, {}, [entry("a") | {"n": 200, "alpha": ALPHA} | changes])
+    )
 
 
-@pytest.mark.parametrize("text", ["", "a: 1", "- {year: 2023-01-01}", "- {? [a] : 1}", "- {a", "\ufffd: \x00"])
+@pytest.mark.parametrize(
+    "text", ["", "a: 1", "- {year: 2023-01-01}", "- {? [a] : 1}", "- {a", "\ufffd: \x00"]
+)
 def test_a_list_that_is_none_is_refused(tmp_path, text):
     (tmp_path / LIST).write_text(text)
     assert LIST in refusal(tmp_path)
@@ -222,7 +271,8 @@ def test_a_file_cannot_count_as_two_trainings(tmp_path, seed):
     assert "once" in refusal(folder(tmp_path, {"a.tsv": log(), "b.tsv": log()}, listed))
 
 
-# ------------------------------------------------------------------------------------------------- command
+# -------------------------------------------------------------------------------------------------
+# command
 
 
 def test_the_command_writes_the_board_and_replaces_nothing_else(tmp_path):
@@ -239,10 +289,14 @@ def test_the_command_writes_the_board_and_replaces_nothing_else(tmp_path):
     assert "an input, is in it" in run("--out", tmp_path, "--force")[1]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").touch()
-    assert "must be a board or new, but holds thesis.txt" in run("--out", tmp_path / "other", "--force")[1]
+    assert (
+        "must be a board or new, but holds thesis.txt"
+        in run("--out", tmp_path / "other", "--force")[1]
+    )
 
 
-# ------------------------------------------------------------------------------------------------- committed
+# -------------------------------------------------------------------------------------------------
+# committed
 
 PUBLISHED = {
     0.25: "0.5616 0.5534 0.5519 0.5511 0.5444 0.5436 0.5313 0.4240 0.4199",
@@ -278,7 +332,11 @@ def test_the_committed_acrs_of_public_logs_are_those_computed_elsewhere(committe
 def test_the_committed_page_says_what_its_numbers_say(committed):
     page = (COMMITTED / PAGE).read_text()
     lines = [line for line in page.partition("## Sources")[0].splitlines() if line.startswith("| ")]
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if not line.startswith("| Method")]
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in lines
+        if not line.startswith("| Method")
+    ]
     for shown, (_, row) in zip(cells, committed.iterrows(), strict=True):
         value = f"{row['acr']:.4f} ± {row['standard_error']:.4f}"
         assert shown[0] == row["method"]
@@ -287,9 +345,17 @@ def test_the_committed_page_says_what_its_numbers_say(committed):
         assert shown[4] == f"{row['clean_accuracy']:.1%}"
 
 
-@pytest.mark.parametrize("sigma", [0.25, *(pytest.param(sigma, marks=pytest.mark.trust_only) for sigma in (0.5, 1.0))])
-def test_the_committed_board_of_our_rows_is_made_of_the_committed_rows(listed, committed, tmp_path, sigma):
-    ours = [each for each in listed if each["source"].startswith("reports/rows/") and each["sigma"] == sigma]
+@pytest.mark.parametrize(
+    "sigma", [0.25, *(pytest.param(sigma, marks=pytest.mark.trust_only) for sigma in (0.5, 1.0))]
+)
+def test_the_committed_board_of_our_rows_is_made_of_the_committed_rows(
+    listed, committed, tmp_path, sigma
+):
+    ours = [
+        each
+        for each in listed
+        if each["source"].startswith("reports/rows/") and each["sigma"] == sigma
+    ]
     for source in {each["source"] for each in ours}:
         shutil.unpack_archive(ROOT / source, tmp_path / source.split("/")[2], filter="data")
     _, numbers = board(folder(tmp_path, {}, ours))
@@ -304,7 +370,9 @@ def test_the_committed_board_of_our_rows_is_made_of_the_committed_rows(listed, c
 
 def test_the_training_times_of_our_rows_are_epochs_times_measured_seconds(listed):
     values = read_params(ROOT / "reports/rows/cifar10-cpu/params.yaml")
-    seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv").set_index("method")["seconds"]
+    seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv").set_index("method")[
+        "seconds"
+    ]
     ours = [each for each in listed if each["source"].startswith("reports/rows/")]
     for each in ours:
         method, _, longer = each["name"].partition(", ")

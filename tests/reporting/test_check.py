@@ -45,7 +45,8 @@ def refused(bundle):
     return ""
 
 
-# ------------------------------------------------------------------------------------------------- bundles
+# -------------------------------------------------------------------------------------------------
+# bundles
 
 
 def test_a_bundle_passes_and_its_bytes_repeat(study, bundle):
@@ -73,7 +74,9 @@ def test_the_checker_runs_alone(bundle, tmp_path):
 
 @pytest.mark.trust_only("forged bundles")
 def test_every_bit_of_an_archive_counts():
-    """Of a small one, whose container is that of all: its compressed data, their frame, and the tar within."""
+    """Of a small one, whose container is that of all: its compressed data, their frame, and the tar
+    within.
+    """
     small = packed({"a.txt": b"one file\n", "b/c.txt": bytes(range(200))})
     assert set(check.unpack(small)) == {"a.txt", "b/c.txt", check.MANIFEST}
     passed = []
@@ -102,7 +105,9 @@ def test_no_altered_byte_passes(bundle, data):
     assert refused(_with_byte(bundle, at, value))
 
 
-@pytest.mark.parametrize("change", [lambda b: b + b"\0", lambda b: b + b, lambda b: b[:-4], lambda b: b""])
+@pytest.mark.parametrize(
+    "change", [lambda b: b + b"\0", lambda b: b + b, lambda b: b[:-4], lambda b: b""]
+)
 def test_an_archive_with_more_or_less_is_refused(bundle, change):
     assert refused(change(bundle))
 
@@ -111,7 +116,8 @@ def _with_byte(bundle, at, value):
     return bundle[:at] + bytes([value]) + bundle[at + 1 :]
 
 
-# ------------------------------------------------------------------------------------------------- forgeries
+# -------------------------------------------------------------------------------------------------
+# forgeries
 
 ROWS = "results/tiny/0.5/advmacer-0.tsv"
 ENSEMBLE = "results/tiny/0.25/pool/advmacer-0-1.average"
@@ -153,7 +159,9 @@ def with_rows(content, change):
 def test_a_forged_field_of_a_row_is_refused(content, name):
     head, first, *lines = content[ROWS].decode().split("\n")
     row = dict(zip(head.split("\t"), first.split("\t"), strict=True))
-    row[name] = altered(row[name]) if not name.startswith("counts") else re.sub(r"\d+$", "7", row[name])
+    row[name] = (
+        altered(row[name]) if not name.startswith("counts") else re.sub(r"\d+$", "7", row[name])
+    )
     forged = "\n".join([head, "\t".join(row.values()), *lines])
     assert forged.encode() != content[ROWS]
     assert ROWS in refused(packed(content | {ROWS: forged.encode()}))
@@ -162,7 +170,9 @@ def test_a_forged_field_of_a_row_is_refused(content, name):
 @pytest.mark.parametrize("move", [1, -1])
 def test_a_forged_vote_is_refused(content, move):
     head, first, *lines = content[ROWS].decode().split("\n")
-    moved = re.sub(r"0:(\d+),1:(\d+)", lambda m: f"0:{int(m[1]) - move},1:{int(m[2]) + move}", first)
+    moved = re.sub(
+        r"0:(\d+),1:(\d+)", lambda m: f"0:{int(m[1]) - move},1:{int(m[2]) + move}", first
+    )
     assert moved != first
     assert "p_lower" in refused(packed(content | {ROWS: "\n".join([head, moved, *lines]).encode()}))
 
@@ -241,7 +251,10 @@ def test_an_image_with_two_labels_is_refused(content):
     def relabeled(lines):
         idx, label, predict, radius, _, *others = lines[0].split("\t")
         label = str(1 - int(label))
-        return ["\t".join([idx, label, predict, radius, str(int(label == predict)), *others]), *lines[1:]]
+        return [
+            "\t".join([idx, label, predict, radius, str(int(label == predict)), *others]),
+            *lines[1:],
+        ]
 
     other = with_rows(content, relabeled)
     forged = content | {name: data for name, data in other.items() if "/0.25/" in name}
@@ -270,14 +283,18 @@ def test_a_forged_field_of_a_sidecar_is_refused(content, path, name):
 @pytest.mark.parametrize("name", sorted(check.REQUIRED))
 def test_a_missing_field_of_a_sidecar_is_refused(content, name):
     path = f"{ROWS[:-4]}.json"
-    assert f"{path}: must state {name}" in refused(packed(with_sidecar(content, path, **{name: None})))
+    assert f"{path}: must state {name}" in refused(
+        packed(with_sidecar(content, path, **{name: None}))
+    )
 
 
 def test_the_same_training_as_another_seed_is_refused(content):
     first, second = (f"results/tiny/0.25/{name}" for name in ("advmacer-0", "pool/advmacer-1"))
     copied = {second + suffix: content[first + suffix] for suffix in (".json", ".tsv")}
     forged = with_sidecar(content | copied, f"{second}.json", model="models/tiny/0.25/advmacer/1")
-    assert f"{second}.json: must not have the fingerprint of another seed, {first}" in refused(packed(forged))
+    assert f"{second}.json: must not have the fingerprint of another seed, {first}" in refused(
+        packed(forged)
+    )
 
 
 def test_a_training_under_two_seeds_of_the_study_is_refused(content):
@@ -285,7 +302,11 @@ def test_a_training_under_two_seeds_of_the_study_is_refused(content):
     models = [one for one in study["classifiers"] if one["name"] == "advmacer"]
     unused = models[1]["rows"]
     models[1]["rows"] = models[0]["rows"]
-    left = {name: data for name, data in content.items() if not re.search(rf"/{unused}\.(json|tsv)$", name)}
+    left = {
+        name: data
+        for name, data in content.items()
+        if not re.search(rf"/{unused}\.(json|tsv)$", name)
+    }
     forged = left | {"study.json": json.dumps(study).encode()}
     assert "must not have the fingerprint of another seed" in refused(packed(forged))
 
@@ -349,7 +370,13 @@ def test_a_missing_or_second_column_of_a_table_is_refused(content, name):
 def test_a_number_with_other_characters_is_refused(content):
     path, columns, lines = table_of(content, "main")
     at = columns.index("acr")
-    for text in (f"{lines[0][at]}0", f"+{lines[0][at]}", lines[0][at].replace(".", "._", 1), "nan", ""):
+    for text in (
+        f"{lines[0][at]}0",
+        f"+{lines[0][at]}",
+        lines[0][at].replace(".", "._", 1),
+        "nan",
+        "",
+    ):
         forged = [[*lines[0][:at], text, *lines[0][at + 1 :]], *lines[1:]]
         assert path in refused(packed(with_table(content, path, [columns, *forged])))
 
@@ -357,19 +384,25 @@ def test_a_number_with_other_characters_is_refused(content):
 # Files: those that the study implies, and no others.
 
 
-@pytest.mark.parametrize("name", ["README.md", "check.py", "reports/tiny/claims.md", "../main.csv", "reports/main.csv"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "check.py", "reports/tiny/claims.md", "../main.csv", "reports/main.csv"]
+)
 def test_another_file_is_refused(content, name):
     assert name in refused(packed(content | {name: b"{}"}))
 
 
 def test_a_missing_file_is_refused(content):
     for path in content.keys() - {check.MANIFEST}:
-        assert path in refused(packed({name: data for name, data in content.items() if name != path}))
+        assert path in refused(
+            packed({name: data for name, data in content.items() if name != path})
+        )
 
 
 def test_the_manifest_must_be_that_of_the_files(content):
     for text in (b"{}", content[check.MANIFEST].replace(b"0", b"1", 1)):
-        tar = check.pack(content).replace(content[check.MANIFEST], text.ljust(len(content[check.MANIFEST])))
+        tar = check.pack(content).replace(
+            content[check.MANIFEST], text.ljust(len(content[check.MANIFEST]))
+        )
         assert refused(lzma.compress(tar))
 
 
@@ -384,7 +417,9 @@ def test_a_name_twice_or_nan_is_refused(content, path, start):
 
 
 def test_the_library_compares_the_study_with_the_parameters(content):
-    forged = content | {"params.yaml": content["params.yaml"].replace(b"alpha: 0.01", b"alpha: 0.02")}
+    forged = content | {
+        "params.yaml": content["params.yaml"].replace(b"alpha: 0.01", b"alpha: 0.02")
+    }
     assert refused(packed(forged)) == ""  # the standard library reads no YAML
     with pytest.raises(InputError, match=r"study\.json must say what params\.yaml says"):
         verify(packed(forged), "forged.tar.xz")
@@ -392,21 +427,32 @@ def test_the_library_compares_the_study_with_the_parameters(content):
 
 @pytest.mark.parametrize("text", [b"", b"[1]", b"7"])
 def test_parameters_that_are_no_mapping_are_refused(content, text):
-    with pytest.raises(InputError, match=r"params\.yaml: must hold a mapping of sections; do not trust this bundle"):
+    with pytest.raises(
+        InputError, match=r"params\.yaml: must hold a mapping of sections; do not trust this bundle"
+    ):
         verify(packed(content | {"params.yaml": text}), "forged.tar.xz")
 
 
-# ------------------------------------------------------------------------------------------------- the commands
+# -------------------------------------------------------------------------------------------------
+# the commands
 
 
 def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
     out = tmp_path / "tiny.tar.xz"
     words = ["bundle", "tiny", "--root", study, "--params", study / "params.yaml", "--out", out]
-    error = CliRunner().invoke(app, [*map(str, words), "--out", str(tmp_path / "params.yaml")]).exception
+    error = (
+        CliRunner()
+        .invoke(app, [*map(str, words), "--out", str(tmp_path / "params.yaml")])
+        .exception
+    )
     assert "--out must be a file *.tar.xz, got" in str(error)
     made = CliRunner().invoke(app, [*map(str, words)])
     said = check.check_bundle(bundle, str(out))
-    assert (made.exit_code, made.stdout.splitlines(), out.read_bytes()) == (0, [*said, f"bundle in {out}"], bundle)
+    assert (made.exit_code, made.stdout.splitlines(), out.read_bytes()) == (
+        0,
+        [*said, f"bundle in {out}"],
+        bundle,
+    )
     found = CliRunner().invoke(app, ["verify", str(out)])
     assert (found.exit_code, found.stdout.splitlines()) == (0, said)
     out.write_bytes(_with_byte(bundle, 1000, bundle[1000] ^ 1))

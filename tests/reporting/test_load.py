@@ -14,7 +14,16 @@ from rs.storage import certificate_rows
 from rs.study.ensembles import declared
 from rs.study.layout import GridCell
 from tests.support.helpers import refuses, update_json
-from tests.support.tiny_study import CLASSES, ENSEMBLES, IMAGES, SIGMAS, N, ensemble_rows, make_study, write_rows
+from tests.support.tiny_study import (
+    CLASSES,
+    ENSEMBLES,
+    IMAGES,
+    SIGMAS,
+    N,
+    ensemble_rows,
+    make_study,
+    write_rows,
+)
 
 OTHER = f"ensembles/tiny/0.5/{ENSEMBLES[0]}"
 COMMANDS = {"rows": "dvc repro certify_ensembles@tiny-0.5", "weights": "dvc repro weights@tiny-0.5"}
@@ -35,7 +44,9 @@ def ensemble(values, slug):
 
 
 def study(tiny, values, epoch_seconds=None):
-    return StudyFiles(values, "tiny", *(tiny / name for name in ("results", "weights", "logs")), epoch_seconds)
+    return StudyFiles(
+        values, "tiny", *(tiny / name for name in ("results", "weights", "logs")), epoch_seconds
+    )
 
 
 def read_one(tiny, values, slug=ENSEMBLES[1]):
@@ -53,14 +64,22 @@ def refused(read, *arguments):
     return str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------- rows
+# -------------------------------------------------------------------------------------------------
+# rows
 
 
 @pytest.mark.parametrize("slug", ENSEMBLES)
 def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
     found, one = read_one(tiny, values, slug), ensemble(values, slug)
-    pd.testing.assert_frame_equal(found.rows, certificate_rows.read_rows(tiny / f"results/0.5/pool/{slug}.tsv"))
-    assert (found.sigma, found.seed, found.subset, found.training_seconds) == (0.5, None, "first-12", None)
+    pd.testing.assert_frame_equal(
+        found.rows, certificate_rows.read_rows(tiny / f"results/0.5/pool/{slug}.tsv")
+    )
+    assert (found.sigma, found.seed, found.subset, found.training_seconds) == (
+        0.5,
+        None,
+        "first-12",
+        None,
+    )
     assert (found.ensemble, found.combination, found.members) == (one.name, one.key, one.members)
     assert (found.scope, found.classes) == (one.combination.scope, CLASSES)
     assert found.sound == (one.combination.scope != "per-image")
@@ -78,20 +97,28 @@ def test_the_default_combination_goes_without_saying(tiny, values):
 def test_a_classifier_with_votes_for_no_class_says_no_number_of_classes(tiny, values):
     """Two-sided radii would need it; its counts have one more."""
     values["combinations"]["average"] = {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.8}
-    write_rows(ensemble_rows(ENSEMBLES[0], 0.5).assign(scope="set"), tiny / "results/0.5/pool" / f"{ENSEMBLES[0]}.tsv")
+    write_rows(
+        ensemble_rows(ENSEMBLES[0], 0.5).assign(scope="set"),
+        tiny / "results/0.5/pool" / f"{ENSEMBLES[0]}.tsv",
+    )
     found = read_one(tiny, values, ENSEMBLES[0])
     assert (found.scope, found.classes, found.sound) == ("set", None, True)
 
 
 def chosen(tiny, values, text):
     """What the ensemble of two says that it chose, whose file of weights has this text."""
-    values["combinations"]["average"] = {"rule": "softmax", "weights": {"choose": 3}, "scope": "global"}
+    values["combinations"]["average"] = {
+        "rule": "softmax",
+        "weights": {"choose": 3},
+        "scope": "global",
+    }
     (tiny / "weights/0.5" / f"{ENSEMBLES[0]}.json").write_text(text)
     return read_one(tiny, values, ENSEMBLES[0]).chosen
 
 
 @pytest.mark.parametrize(
-    ("weights", "counts"), [([1 / 3, 2 / 3], {"advmacer 0": 1, "advmacer 1": 2}), ([0.0, 1.0], {"advmacer 1": 3})]
+    ("weights", "counts"),
+    [([1 / 3, 2 / 3], {"advmacer 0": 1, "advmacer 1": 2}), ([0.0, 1.0], {"advmacer 1": 3})],
 )
 def test_members_that_weights_have_chosen_are_counted(tiny, values, weights, counts):
     assert chosen(tiny, values, json.dumps({"fitted": {"weights": weights}})) == counts
@@ -106,7 +133,11 @@ def test_weights_of_something_else_name_the_command_that_makes_them(tiny, values
 
 
 def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values):
-    values["combinations"]["per-image"] = {"rule": "softmax", "weights": "optimal", "scope": "global"}
+    values["combinations"]["per-image"] = {
+        "rule": "softmax",
+        "weights": "optimal",
+        "scope": "global",
+    }
     message = refused(read_one, tiny, values)
     assert "must be of scope global, as the parameters say, got per-image" in message
     assert message.endswith(COMMANDS["rows"])
@@ -120,9 +151,15 @@ def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values)
         ({"rows": IMAGES + 1}, "rows"),
         ({"scope": "model"}, "has scope per-image but its sidecar model"),
         ({"model": f"{OTHER}.json"}, f"but its sidecar says {OTHER}"),
-        ({"model": f"ensembles/other/0.5/{ENSEMBLES[1]}.json"}, "but its sidecar says ensembles/other"),
+        (
+            {"model": f"ensembles/other/0.5/{ENSEMBLES[1]}.json"},
+            "but its sidecar says ensembles/other",
+        ),
         ({"model": None}, "but its sidecar says None"),
-        ({"versions": ["2.4"]}, "must have a sidecar of its rows, but: versions: Input should be an object"),
+        (
+            {"versions": ["2.4"]},
+            "must have a sidecar of its rows, but: versions: Input should be an object",
+        ),
         ({"classes": 1}, "has labels or votes of 2 classes but its sidecar 1"),
         ({"subset": "first-13"}, "must be of the images first-13, as its sidecar says"),
         ({"subset": "some"}, "must be of the images some, as its sidecar says"),
@@ -146,18 +183,41 @@ MEMBER = {"method": "advmacer", "seed": 0, "classifier": "b" * 64}
 @pytest.mark.parametrize(
     ("path", "content", "word"),
     [
-        ("results/0.5/pool/advmacer-0.json", MEMBER, "must be of the same advmacer, seed 0, as .*pool"),
-        (f"results/0.5/pool/{ENSEMBLES[1]}.json", {"members": [MEMBER]}, "names model aaaaaaaaaaaa and not b"),
-        (f"weights/0.5/{ENSEMBLES[1]}.json", {"members": [MEMBER]}, "names model aaaaaaaaaaaa and not b"),
-        (f"weights/0.5/{ENSEMBLES[1]}.tsv", {}, "must be the weights that the rows of advmacer-0-1.per"),
+        (
+            "results/0.5/pool/advmacer-0.json",
+            MEMBER,
+            "must be of the same advmacer, seed 0, as .*pool",
+        ),
+        (
+            f"results/0.5/pool/{ENSEMBLES[1]}.json",
+            {"members": [MEMBER]},
+            "names model aaaaaaaaaaaa and not b",
+        ),
+        (
+            f"weights/0.5/{ENSEMBLES[1]}.json",
+            {"members": [MEMBER]},
+            "names model aaaaaaaaaaaa and not b",
+        ),
+        (
+            f"weights/0.5/{ENSEMBLES[1]}.tsv",
+            {},
+            "must be the weights that the rows of advmacer-0-1.per",
+        ),
     ],
 )
 def test_rows_and_weights_of_different_trainings_are_refused(tiny, values, path, content, word):
     read = "read_models" if content is MEMBER else "read_ensembles"
-    for name, change in (("advmacer-0", {"classifier": "a" * 64}), (f"pool/{ENSEMBLES[1]}", {"weights": "c" * 64})):
+    for name, change in (
+        ("advmacer-0", {"classifier": "a" * 64}),
+        (f"pool/{ENSEMBLES[1]}", {"weights": "c" * 64}),
+    ):
         update_json(tiny / f"results/0.5/{name}.json", **change)
     getattr(study(tiny, values), read)()
-    before = json.loads((tiny / path).read_text()) if path.startswith("results/") and read == "read_ensembles" else {}
+    before = (
+        json.loads((tiny / path).read_text())
+        if path.startswith("results/") and read == "read_ensembles"
+        else {}
+    )
     (tiny / path).write_text(json.dumps(before | content))
     assert re.search(word, refused(getattr(study(tiny, values), read)))
 
@@ -165,27 +225,36 @@ def test_rows_and_weights_of_different_trainings_are_refused(tiny, values, path,
 def test_rows_of_another_noise_level_are_refused(tiny, values):
     for end in ("tsv", "json"):
         name = f"{ENSEMBLES[1]}.{end}"
-        (tiny / "results" / "0.25" / "pool" / name).replace(tiny / "results" / "0.5" / "pool" / name)
+        (tiny / "results" / "0.25" / "pool" / name).replace(
+            tiny / "results" / "0.5" / "pool" / name
+        )
     assert "must be of sigma 0.5, but is not" in refused(read_one, tiny, values)
 
 
-def test_models_and_ensembles_that_are_not_certified_yet_are_named_with_their_commands(tiny, values):
+def test_models_and_ensembles_that_are_not_certified_yet_are_named_with_their_commands(
+    tiny, values
+):
     for name in ("advmacer-1", ENSEMBLES[0]):
         (tiny / "results" / "0.5" / "pool" / f"{name}.tsv").unlink()
     for read in (study(tiny, values).read_models, study(tiny, values).read_ensembles):
         assert refused(read).endswith(COMMANDS["rows"])
 
 
-# ------------------------------------------------------------------------------------------------- logs
+# -------------------------------------------------------------------------------------------------
+# logs
 
 
 def test_the_error_of_the_best_acr_is_that_of_the_mean_over_seeds(tiny, values):
     found = study(tiny, values)
-    first, second = (cell for cell in found.cells if (cell.method, cell.sigma) == ("advmacer", 0.25))
+    first, second = (
+        cell for cell in found.cells if (cell.method, cell.sigma) == ("advmacer", 0.25)
+    )
     first.log(found.logs, "history.csv").write_text("epoch,acr\n2,0.2\n4,0.1\n")
     second.log(found.logs, "history.csv").write_text("epoch,acr\n2,0.1\n4,0.3\n")
     best = found.read_best_acr().query("method == 'advmacer' and sigma == 0.25")
-    assert best["acr"].tolist() == pytest.approx([0.15, 0.25])  # of the first seed 0.2 stays the best
+    assert best["acr"].tolist() == pytest.approx(
+        [0.15, 0.25]
+    )  # of the first seed 0.2 stays the best
     assert best["seconds"].tolist() == [7.5, 15.0]  # 1.5 seconds an epoch, 2 and 3 times
     assert best["error"].tolist() == pytest.approx([0.05, 0.05])  # |a - b| / 2 of two seeds
 
@@ -194,14 +263,18 @@ def test_seconds_an_epoch_that_were_measured_take_the_place_of_those_of_the_trai
     measured = tiny / "seconds.csv"
     own = study(tiny, values)
     names = list(dict.fromkeys(cell.method for cell in own.cells))
-    measured.write_text("method,seconds\n" + "".join(f"{name},{10 + i}\n" for i, name in enumerate(names)))
+    measured.write_text(
+        "method,seconds\n" + "".join(f"{name},{10 + i}\n" for i, name in enumerate(names))
+    )
     found = study(tiny, values, epoch_seconds=measured)
     cell, expected = found.cells[0], 10.0 + names.index(found.cells[0].method)
     epochs = len(own.read_epoch_seconds(own.cells[0]))
     assert found.read_epoch_seconds(cell).tolist() == [expected] * epochs
     assert found.read_model(cell).training_seconds == expected * epochs
     best = found.read_best_acr()
-    assert (best["seconds"] == best["epoch"] * best["method"].map(lambda name: 10.0 + names.index(name))).all()
+    assert (
+        best["seconds"] == best["epoch"] * best["method"].map(lambda name: 10.0 + names.index(name))
+    ).all()
 
 
 def test_the_seconds_of_a_start_count_in_a_training_but_in_none_of_its_epochs(tiny, values):
@@ -221,19 +294,26 @@ def test_the_seconds_of_a_start_count_in_a_training_but_in_none_of_its_epochs(ti
         best = found.read_best_acr().query("method == 'advmacer'")
         assert set(best["seconds"] - epoch * best["epoch"]) == {start}
     other = grid | {"warm_start": warm | {"epochs": 3}}
-    assert study(tiny, values | other).read_model(cell).training_seconds is None  # the log is of a shorter start
+    assert (
+        study(tiny, values | other).read_model(cell).training_seconds is None
+    )  # the log is of a shorter start
     log.unlink()  # DVC had the model
     assert study(tiny, values | grid).read_model(cell).training_seconds is None
 
 
-@pytest.mark.parametrize("bad", ["gaussian,0\n", "gaussian,-1\n", "gaussian,nan\n", "gaussian,inf\n", "other,1\n"])
+@pytest.mark.parametrize(
+    "bad", ["gaussian,0\n", "gaussian,-1\n", "gaussian,nan\n", "gaussian,inf\n", "other,1\n"]
+)
 def test_measured_seconds_must_be_positive_and_of_every_method(tiny, values, bad):
     measured = tiny / "seconds.csv"
     measured.write_text("method,seconds\n" + bad)
-    assert "positive seconds of every method" in refused(study(tiny, values, epoch_seconds=measured).read_models)
+    assert "positive seconds of every method" in refused(
+        study(tiny, values, epoch_seconds=measured).read_models
+    )
 
 
-# ------------------------------------------------------------------------------------------------- theory
+# -------------------------------------------------------------------------------------------------
+# theory
 
 
 @pytest.mark.parametrize("name", ["spreads", "bounds"])
@@ -246,7 +326,9 @@ def test_the_theory_of_all_noise_levels_is_one_table_with_a_column_sigma(tiny, v
 
 @pytest.mark.parametrize("name", ["spreads", "bounds"])
 @pytest.mark.parametrize("text", [None, "", "ensemble,images\n", "ensemble\nx\n", '"'])
-def test_theory_that_is_missing_or_damaged_names_the_command_that_makes_it(tiny, values, name, text):
+def test_theory_that_is_missing_or_damaged_names_the_command_that_makes_it(
+    tiny, values, name, text
+):
     path = tiny / "weights" / "0.5" / f"{name}.csv"
     path.unlink() if text is None else path.write_text(text)
     message = refused(study(tiny, values).read_theory, name)
@@ -254,11 +336,14 @@ def test_theory_that_is_missing_or_damaged_names_the_command_that_makes_it(tiny,
     assert message.endswith(COMMANDS["weights"])
 
 
-# ------------------------------------------------------------------------------------------------- seconds
+# -------------------------------------------------------------------------------------------------
+# seconds
 
 
 def test_seconds_are_by_kind_and_those_of_weights_chosen_by_the_image_come_on_top(tiny, values):
-    """The study's times are 1.5, 2.5, ... in the order of its classifiers; 2 members x 0.25 s for the weights."""
+    """The study's times are 1.5, 2.5, ... in the order of its classifiers; 2 members x 0.25 s for
+    the weights.
+    """
     assert seconds(tiny, values) == {
         "advmacer-0": 1.5,
         "advmacer-1": 2.5,
@@ -269,8 +354,14 @@ def test_seconds_are_by_kind_and_those_of_weights_chosen_by_the_image_come_on_to
     }
 
 
-def test_seconds_of_weights_solved_once_do_not_come_on_top_and_what_was_not_timed_has_none(tiny, values):
-    values["combinations"]["per-image"] = {"rule": "softmax", "weights": "optimal", "scope": "global"}
+def test_seconds_of_weights_solved_once_do_not_come_on_top_and_what_was_not_timed_has_none(
+    tiny, values
+):
+    values["combinations"]["per-image"] = {
+        "rule": "softmax",
+        "weights": "optimal",
+        "scope": "global",
+    }
     assert seconds(tiny, values)["advmacer x2 (per-image)"] == 5.5
     (tiny / "logs/0.5/alone.csv").write_text("classifier,seconds\n")
     assert seconds(tiny, values) == {}
@@ -283,7 +374,9 @@ def test_seconds_that_are_missing_are_not_known(tiny, values):
     assert seconds(tiny, values) == {}
 
 
-@pytest.mark.parametrize(("path", "command"), [("logs/0.5/alone.csv", "rows"), ("logs/0.5/weights.csv", "weights")])
+@pytest.mark.parametrize(
+    ("path", "command"), [("logs/0.5/alone.csv", "rows"), ("logs/0.5/weights.csv", "weights")]
+)
 def test_seconds_that_are_damaged_name_the_command_that_makes_them(tiny, values, path, command):
     (tiny / path).write_text("time\n1.0\n")
     message = refused(seconds, tiny, values)

@@ -1,4 +1,6 @@
-"""The page of a study: what it holds, that its numbers are Python's, and, where there is a browser, what it does."""
+"""The page of a study: what it holds, that its numbers are Python's, and, where there is a browser,
+what it does.
+"""
 
 import base64
 import hashlib
@@ -30,10 +32,23 @@ from rs.statistics.resampling import two_sided
 from rs.storage import certificate_rows, files
 from tests.support.helpers import ROOT, refuses, write_row_file
 from tests.support.label_bounds import label_bounds
-from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, SIGMAS, N, add_family, add_vote, make_study, write_rows
+from tests.support.tiny_study import (
+    ALPHA,
+    CLASSES,
+    IMAGES,
+    N0,
+    SIGMAS,
+    N,
+    add_family,
+    add_vote,
+    make_study,
+    write_rows,
+)
 
 NODE = shutil.which("node")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 needs_node = pytest.mark.skipif(NODE is None, reason="node runs the page's mathematics")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="a Chromium shows the page")
 
@@ -74,7 +89,9 @@ def text(study):
 
 
 def data_of(text):
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1]
+    )
 
 
 def scripts_of(text):
@@ -88,7 +105,8 @@ def votes_of_level(level):
     return sum(plane << (8 * byte) for byte, plane in enumerate(planes))
 
 
-# ------------------------------------------------------------------------------------------------- what it holds
+# -------------------------------------------------------------------------------------------------
+# what it holds
 
 
 class Reader(HTMLParser):
@@ -99,7 +117,9 @@ class Reader(HTMLParser):
         self.asked, self.open = [], []
 
     def handle_starttag(self, tag, attrs):
-        self.asked += [value for name, value in attrs if name in ("src", "href", "action", "srcset", "data")]
+        self.asked += [
+            value for name, value in attrs if name in ("src", "href", "action", "srcset", "data")
+        ]
         self.open += [] if tag in ("meta", "input", "link", "br") else [tag]
 
     def handle_endtag(self, tag):
@@ -117,12 +137,22 @@ def test_nothing_in_the_page_names_another_file(text):
 def test_the_page_forbids_every_program_but_its_own_and_every_request(text):
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts_of(text)]
+    hashes = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        for script in scripts_of(text)
+    ]
     assert rules["default-src"] == "'none'"
     assert rules["script-src"].split() == [f"'sha256-{one}'" for one in hashes]
     assert len(hashes) == 3
     assert rules["img-src"] == "data:"
-    assert set(rules) == {"default-src", "script-src", "style-src", "img-src", "base-uri", "form-action"}
+    assert set(rules) == {
+        "default-src",
+        "script-src",
+        "style-src",
+        "img-src",
+        "base-uri",
+        "form-action",
+    }
 
 
 def test_the_votes_in_the_page_are_those_of_the_rows(groups, text):
@@ -164,10 +194,19 @@ def test_every_command_is_that_of_the_pipeline(text):
         for result in level["results"]:
             stage, item = result["target"].split("@")
             seen.add(stage)
-            dataset, *method, sigma = re.fullmatch(r"(tiny)-(?:(\w+)-)?([\d.]+)(?:-\d+)?", item).groups()
+            dataset, *method, sigma = re.fullmatch(
+                r"(tiny)-(?:(\w+)-)?([\d.]+)(?:-\d+)?", item
+            ).groups()
             command = re.sub(r"\s+", " ", stages[stage]["cmd"])
-            item = {"dataset": dataset, "method": method[0], "sigma": sigma, "seed": item.rpartition("-")[2]}
-            assert result["command"] == re.sub(r"\$\{item\.(\w+)\}", lambda match, item=item: item[match[1]], command)
+            item = {
+                "dataset": dataset,
+                "method": method[0],
+                "sigma": sigma,
+                "seed": item.rpartition("-")[2],
+            }
+            assert result["command"] == re.sub(
+                r"\$\{item\.(\w+)\}", lambda match, item=item: item[match[1]], command
+            )
             assert f"--out {result['file']}" in result["command"] or "/pool/" in result["file"]
     assert seen == {"certify", "certify_ensembles"}
 
@@ -198,7 +237,9 @@ def test_results_without_votes_are_left_out(study, tmp_path):
 GREYS = np.linspace(10, 250, IMAGES).astype(np.uint8)
 """One for each image."""
 
-PICTURES = Pictures(("cat", "dog", "frog"), "f" * 64, np.broadcast_to(GREYS[:, None, None, None], (IMAGES, 1, 8, 8)))
+PICTURES = Pictures(
+    ("cat", "dog", "frog"), "f" * 64, np.broadcast_to(GREYS[:, None, None, None], (IMAGES, 1, 8, 8))
+)
 
 
 def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_path):
@@ -208,15 +249,20 @@ def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_
         files.write_json(side, files.read_json(side) | {"images": images * 64})
         if images == "f":
             assert data_of(page_of(tmp_path / "s", PICTURES))["classes"] == ["cat", "dog", "frog"]
-    with pytest.raises(InputError, match="--data or --images must hold the test images that the rows are of, eee"):
+    with pytest.raises(
+        InputError, match="--data or --images must hold the test images that the rows are of, eee"
+    ):
         page_of(tmp_path / "s", PICTURES)
 
 
-# ------------------------------------------------------------------------------------------- its mathematics
+# ------------------------------------------------------------------------------------------- its
+# mathematics
 
 
 def page_says(data, index, expression):
-    """The value of an expression in the names of the page's program, of the classifier ``index`` of the first level."""
+    """The value of an expression in the names of the page's program, of the classifier ``index`` of
+    the first level.
+    """
     scripts = [(page.WEB / name).read_text() for name in ("statistics.js", "page.js")]
     program = "".join(script.replace("\nstart();\n", "\n") for script in scripts)
     stub = "const document = { getElementById: () => ({ textContent: given }) }, matchMedia = () => ({});"
@@ -227,23 +273,40 @@ def page_says(data, index, expression):
           state.bounds = boundsOf(DATA.n, state.alpha);
           state.certificates = remembered((index) => certificatesOf(level(), index));
           console.log(JSON.stringify({expression}));
-        }});""".replace("const state = {};", f"const state = {{ {settings}, classifier: {index} }};")
-    done = subprocess.run([NODE, "-e", program], input=json.dumps(data), capture_output=True, text=True, check=True)
+        }});""".replace(
+        "const state = {};", f"const state = {{ {settings}, classifier: {index} }};"
+    )
+    done = subprocess.run(
+        [NODE, "-e", program], input=json.dumps(data), capture_output=True, text=True, check=True
+    )
     return json.loads(done.stdout)
 
 
 def add_set(root):
-    """Write an ensemble with votes for no class, which win the n0 draws and nearly all others of the first image."""
+    """Write an ensemble with votes for no class, which win the n0 draws and nearly all others of
+    the first image.
+    """
     params = (root / "params.yaml").read_text(encoding="utf-8")
     entry = "  set: {rule: softmax, scope: set, low: 0.2, high: 0.8}\n  per-image:"
-    params = params.replace("  per-image:", entry, 1).replace("[average, per-image]", "[average, per-image, set]", 1)
+    params = params.replace("  per-image:", entry, 1).replace(
+        "[average, per-image]", "[average, per-image, set]", 1
+    )
     files.write_text(root / "params.yaml", params)
     for sigma in SIGMAS:
         pool = root / "results" / str(sigma) / "pool"
         rows = certificate_rows.read_rows(pool / "advmacer-0-1.average.tsv").assign(scope="set")
-        none = {"predict": -1, "radius": 0.0, "correct": 0, "p_lower": 0.0, "counts0": f"{CLASSES}:{N0}"}
+        none = {
+            "predict": -1,
+            "radius": 0.0,
+            "correct": 0,
+            "p_lower": 0.0,
+            "counts0": f"{CLASSES}:{N0}",
+        }
         none["counts"] = f"0:3,{CLASSES}:{N - 3}"
-        write_rows(rows.assign(**{k: rows[k].mask(rows["idx"] == 0, v) for k, v in none.items()}), pool / SET)
+        write_rows(
+            rows.assign(**{k: rows[k].mask(rows["idx"] == 0, v) for k, v in none.items()}),
+            pool / SET,
+        )
     return root
 
 
@@ -259,7 +322,11 @@ def test_votes_for_no_class_make_no_certificate(tmp_path):
     assert data_of(page.rows_page([path]).decode())["levels"][0]["results"][0]["classes"] is None
     names = [one["file"] for one in data["levels"][0]["results"]]
     index = names.index(f"results/tiny/0.25/pool/{SET}")
-    found = page_says(data, index, "Object.values(certificates(state.classifier)).map((column) => Array.from(column))")
+    found = page_says(
+        data,
+        index,
+        "Object.values(certificates(state.classifier)).map((column) => Array.from(column))",
+    )
     close(found[0], rows["radius"])
     close(found[3], label_bounds(rows))
     listed = page_says(data, index, "imageRows()")
@@ -274,10 +341,14 @@ def test_row_files_of_no_study_have_a_page_with_their_names_and_numbers(study):
     paths = [study / "results/0.25" / name for name in ("gaussian-0.tsv", "advmacer-0.tsv")]
     data = data_of(page.rows_page(paths).decode())
     assert [group["name"] for group in data["levels"][0]["groups"]] == ["gaussian-0", "advmacer-0"]
-    assert [result["command"] for result in data["levels"][0]["results"]] == [f"rs show {path}" for path in paths]
+    assert [result["command"] for result in data["levels"][0]["results"]] == [
+        f"rs show {path}" for path in paths
+    ]
     assert [result["classes"] for result in data["levels"][0]["results"]] == [CLASSES, CLASSES]
     if NODE:
-        numbers = page_says(data, 0, "numbersOf(level().groups).map(({acr}) => [acr.value, acr.errorImages])")
+        numbers = page_says(
+            data, 0, "numbersOf(level().groups).map(({acr}) => [acr.value, acr.errorImages])"
+        )
         scores = [estimate(sample([certificate_rows.read_rows(path)], [()])) for path in paths]
         close(numbers, np.array([[score.value, score.error_images] for score in scores]))
 
@@ -290,10 +361,14 @@ def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_pa
         with pytest.raises(InputError, match="same images, got 12 and 11"):
             page.rows_page([path, tmp_path / "fewer.tsv"])
     monkeypatch.setattr(page, "has_votes", lambda result: False)
-    with refuses("must have labels and all votes of one classifier to be reported, but it has no votes"):
+    with refuses(
+        "must have labels and all votes of one classifier to be reported, but it has no votes"
+    ):
         page.rows_page([path])
     monkeypatch.undo()
-    write_row_file(certificate_rows.read_rows(path).assign(mode=f"acr-error:0.1:{N}"), tmp_path / "early.tsv")
+    write_row_file(
+        certificate_rows.read_rows(path).assign(mode=f"acr-error:0.1:{N}"), tmp_path / "early.tsv"
+    )
     with refuses(rf"but it is of mode acr-error:0\.1:{N}; rs show reads it"):
         page.rows_page([tmp_path / "early.tsv"])
 
@@ -302,7 +377,8 @@ def close(found, wanted):
     assert np.abs(np.array(found, dtype=float) - wanted).max() <= TOLERANCE
 
 
-# ---------------------------------------------------------------------------------------------- in a browser
+# ---------------------------------------------------------------------------------------------- in
+# a browser
 
 
 @pytest.fixture(scope="module")
@@ -335,7 +411,9 @@ class Shown:
 
     def set(self, control, value):
         """Move a slider, as a hand does."""
-        self.tab.locator(control).evaluate("(e, v) => { e.value = v; e.dispatchEvent(new Event('input')); }", value)
+        self.tab.locator(control).evaluate(
+            "(e, v) => { e.value = v; e.dispatchEvent(new Event('input')); }", value
+        )
         self.updated()
 
     def table(self, name):
@@ -379,7 +457,9 @@ def rows_at(rows, alpha=ALPHA, images=IMAGES):
     low = lower_bound(votes, N, alpha)
     predict = np.where(low >= 0.5, 0, -1)
     radii = float(rows["sigma"][0]) * ndtri(np.maximum(low, 0.5))
-    return rows.assign(radius=radii, predict=predict, correct=(predict == rows["label"]).astype(int), alpha=alpha)
+    return rows.assign(
+        radius=radii, predict=predict, correct=(predict == rows["label"]).astype(int), alpha=alpha
+    )
 
 
 def check_headline(shown, methods, change):
@@ -442,7 +522,9 @@ def test_the_switches_choose_the_lines_of_both_charts(shown):
 
     def check_lines(count):
         for chart in ("curves-chart", "probability-chart"):
-            expect(shown.tab.locator(f"#{chart} g.mark-line path")).to_have_count(count, timeout=PATIENCE)
+            expect(shown.tab.locator(f"#{chart} g.mark-line path")).to_have_count(
+                count, timeout=PATIENCE
+            )
 
     check_lines(2)
     shown.tab.uncheck("#toggles input[value=gaussian]")
@@ -565,7 +647,9 @@ def test_a_page_of_one_row_file_compares_it_with_nothing(show, study):
 @needs_chromium
 def test_a_page_of_rows_that_are_not_sound_says_so(show, study):
     shown = show(page.rows_page([study / "results/0.25/pool/advmacer-0-1.per-image.tsv"]))
-    assert shown.tab.locator("#summary").inner_text() == "No result has a sound one-sided certificate."
+    assert (
+        shown.tab.locator("#summary").inner_text() == "No result has a sound one-sided certificate."
+    )
     assert shown.tab.locator("#unsound").is_visible()
 
 
@@ -577,7 +661,9 @@ def test_the_summary_names_the_largest_acr_of_all_rules(show, tmp_path):
     headline = shown.tab.locator("#summary b").inner_text()
     bold = shown.tab.locator("#headline tr.best td:first-child").all_inner_texts()
     assert headline in bold
-    tied = shown.tab.locator("#headline tr.best", has=shown.tab.locator("td:nth-child(2) .tag")).count()
+    tied = shown.tab.locator(
+        "#headline tr.best", has=shown.tab.locator("td:nth-child(2) .tag")
+    ).count()
     assert len(bold) == 1 + tied
     assert "vote" not in " ".join(row[0] for row in shown.table("headline"))
 

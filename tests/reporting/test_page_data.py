@@ -1,4 +1,6 @@
-"""The pictures on the page of a study: every image in its place, and no more of them than there is room for."""
+"""The pictures on the page of a study: every image in its place, and no more of them than there is
+room for.
+"""
 
 import base64
 import io
@@ -15,7 +17,9 @@ from rs.reporting.page_data import COLUMNS, SIDE, Pictures
 
 def some(count, channels=3, side=8):
     """Images of noise, which no format makes much smaller."""
-    pixels = np.random.default_rng(0).integers(0, 256, (count, channels, side, side), dtype=np.uint8)
+    pixels = np.random.default_rng(0).integers(
+        0, 256, (count, channels, side, side), dtype=np.uint8
+    )
     return Pictures(("a", "b"), "0" * 64, pixels)
 
 
@@ -50,7 +54,9 @@ def test_a_sheet_that_is_too_large_is_a_jpeg_and_then_has_fewer_images(monkeypat
 
 
 def test_large_images_are_made_smaller():
-    image = Image.open(io.BytesIO(base64.b64decode(some(1, side=100).sheet([0])["url"].partition(",")[2])))
+    image = Image.open(
+        io.BytesIO(base64.b64decode(some(1, side=100).sheet([0])["url"].partition(",")[2]))
+    )
     assert image.size == (COLUMNS * SIDE, SIDE)
 
 
@@ -59,7 +65,10 @@ def test_a_data_set_is_read_with_its_classes_and_its_test_images(tmp_path):
     splits = {split: (one.pixels, np.array([0, 1] * 3)) for split in ("train", "test")}
     prepared.save_images(tmp_path / "tiny", "tiny", splits, ["cat", "dog"])
     read = Pictures.read(tmp_path / "tiny")
-    assert (read.classes, read.fingerprint) == (("cat", "dog"), prepared.read_meta(tmp_path / "tiny").sha256["test"])
+    assert (read.classes, read.fingerprint) == (
+        ("cat", "dog"),
+        prepared.read_meta(tmp_path / "tiny").sha256["test"],
+    )
     assert (read.pixels == one.pixels).all()
     prepared.save_images(tmp_path / "untested", "tiny", {"train": splits["train"]}, ["cat", "dog"])
     with pytest.raises(InputError, match=r"test\.npz must be a file"):

@@ -70,7 +70,10 @@ def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
     times = {path.name for path in (tiny / "timed").iterdir()}
     timed = ("cost", "weighting-0.25", "weighting-0.5")
     tables = {f"{stem}.{form}" for stem in timed for form in ("md", "tex", "csv")}
-    assert times == tables | {"claims.md", *(f"acr-vs-time.{form}" for form in ("csv", "png", "svg"))}
+    assert times == tables | {
+        "claims.md",
+        *(f"acr-vs-time.{form}" for form in ("csv", "png", "svg")),
+    }
 
 
 def stated(root, **values):
@@ -82,7 +85,8 @@ def stated(root, **values):
 
 
 @pytest.mark.parametrize(
-    ("key", "values", "name"), [("images", ("a" * 64, "b" * 64), "images"), ("seed", (0, 1), "noise seed")]
+    ("key", "values", "name"),
+    [("images", ("a" * 64, "b" * 64), "images"), ("seed", (0, 1), "noise seed")],
 )
 def test_rows_of_other_images_or_noise_than_the_others_are_refused(tiny, key, values, name):
     stated(tiny, **{key: values[0]})
@@ -100,7 +104,8 @@ def test_rows_of_another_version_of_the_code_are_noted(tiny):
     for name in ("gaussian-0", f"pool/{ENSEMBLES[0]}"):
         update_json(tiny / f"results/0.25/{name}.json", code="3" * 64)
     assert (
-        "Certified differently: code of models 33333333 (gaussian at sigma 0.25, seed 0), 11111111 (all others); code "
+        "Certified differently: code of models 33333333 (gaussian at sigma 0.25, seed 0), 11111111 "
+        "(all others); code "
         "of pools 33333333 (advmacer 0-1 at sigma 0.25), 22222222 (all others)."
     ) in tiny_report(tiny)["main.md"].decode()
 
@@ -109,8 +114,17 @@ def test_rows_of_another_version_of_the_code_are_noted(tiny):
 def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table(tiny, name):
     for sigma in SIGMAS:
         path = tiny / "results" / str(sigma) / f"{name}.tsv"
-        skipped = {"n": 0, "counts": "-", "p_lower": 0.0, "radius": 0.0, "mode": "shortcut", "counts0": f"2:{N0}"}
-        write_row_file(certificate_rows.read_rows(path).assign(predict=2, correct=0, **skipped), path)
+        skipped = {
+            "n": 0,
+            "counts": "-",
+            "p_lower": 0.0,
+            "radius": 0.0,
+            "mode": "shortcut",
+            "counts0": f"2:{N0}",
+        }
+        write_row_file(
+            certificate_rows.read_rows(path).assign(predict=2, correct=0, **skipped), path
+        )
     tables = markdown(tiny_report(tiny)).values()
     assert not [text for text in tables if "nan" in text]
     captions = [text for text in tables if "n₀ = " in text]
@@ -130,19 +144,27 @@ def test_every_table_says_what_was_certified_differently(tiny):
         update_json(path, precision=precision, versions={"torch": "2.9.1"})
     said = "Certified differently: precision bfloat16 (advmacer 0-1), float32 (all others)."
     texts = markdown(times_of(tiny) | tiny_report(tiny))
-    assert {name for name, text in texts.items() if said in text} == {f"{stem}.md" for stem in COMPARING}
+    assert {name for name, text in texts.items() if said in text} == {
+        f"{stem}.md" for stem in COMPARING
+    }
 
 
 def test_every_page_shows_the_remarks_on_the_data(tiny):
     params, remark = tiny / "params.yaml", "9 of 10 images went through JPEG."
     params.write_text(params.read_text().replace("remarks: []", f"remarks: ['{remark}']"))
-    pages = {name: data.decode() for name, data in tiny_report(tiny).items() if name.endswith((".md", ".html"))}
+    pages = {
+        name: data.decode()
+        for name, data in tiny_report(tiny).items()
+        if name.endswith((".md", ".html"))
+    }
     assert {"main.md", "claims.md", "ensembles-0.5.md", "index.html"} <= pages.keys()
     assert [name for name, text in pages.items() if remark not in text] == []
 
 
 def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
-    curves = pd.read_csv(io.BytesIO(made["curves.csv"]), converters={"radius": float, "accuracy": float})  # every digit
+    curves = pd.read_csv(
+        io.BytesIO(made["curves.csv"]), converters={"radius": float, "accuracy": float}
+    )  # every digit
     assert curves.columns.tolist() == ["sigma", "method", "members", "radius", "accuracy"]
     line = curves[(curves["sigma"] == 0.5) & (curves["method"] == "gaussian")]
     expected = metrics.certified_accuracy(cell_rows("gaussian", 0.5, 0), line["radius"])
@@ -153,7 +175,10 @@ def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
 def test_gains_are_of_the_best_largest_ensembles_at_radii_of_the_curves(made):
     curves, gains = (pd.read_csv(io.BytesIO(made[f"{name}.csv"])) for name in ("curves", "gains"))
     for (sigma, method, single), line in gains.groupby(["sigma", "method", "single"]):
-        lines = [curves[(curves["sigma"] == sigma) & (curves["method"] == name)] for name in (method, single)]
+        lines = [
+            curves[(curves["sigma"] == sigma) & (curves["method"] == name)]
+            for name in (method, single)
+        ]
         at = lines[0]["radius"].isin(line["radius"]).to_numpy()
         assert at.sum() == len(line) == 26
         expected = lines[0]["accuracy"].to_numpy()[at] - lines[1]["accuracy"].to_numpy()[at]
@@ -172,7 +197,9 @@ def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, 
     write_row_file(cell_rows("gaussian", 0.5, 0), tiny / "results" / "0.5" / "unlisted-0.tsv")
     again = tiny_report(tiny)
     assert again.keys() == made.keys()
-    names = {name for name in made if not name.endswith((".png", ".svg"))}  # drawn of the others' numbers
+    names = {
+        name for name in made if not name.endswith((".png", ".svg"))
+    }  # drawn of the others' numbers
     assert [name for name in names if again[name] != made[name]] == []
     same = {name for name, content in times_of(tiny).items() if content == timed[name] and content}
     assert same == {"claims.md"}  # of methods that this study does not have
@@ -188,14 +215,18 @@ def test_a_study_that_was_never_evaluated_has_no_picture_of_it(tiny):
 
 def test_times_of_another_training_or_other_rows_are_not_reported(tiny):
     """What came back from a cache was timed in another run, whose times lie where its own would."""
-    cost, weighting = (pd.read_csv(io.BytesIO(times_of(tiny)[name])) for name in ("cost.csv", "weighting-0.5.csv"))
+    cost, weighting = (
+        pd.read_csv(io.BytesIO(times_of(tiny)[name])) for name in ("cost.csv", "weighting-0.5.csv")
+    )
     assert {*cost["method"]} == {"gaussian", "advmacer"}
     assert weighting["seconds"].notna().all()
     for sigma in SIGMAS:
         update_json(tiny / f"logs/{sigma}/gaussian/0/provenance.json", classifier="f" * 64)
     update_json(tiny / f"results/0.5/pool/{ENSEMBLES[0]}.json", device="cuda")
     content = times_of(tiny)
-    cost, weighting = (pd.read_csv(io.BytesIO(content[name])) for name in ("cost.csv", "weighting-0.5.csv"))
+    cost, weighting = (
+        pd.read_csv(io.BytesIO(content[name])) for name in ("cost.csv", "weighting-0.5.csv")
+    )
     assert {*cost["method"]} == {"advmacer"}
     unknown = weighting[weighting["seconds"].isna()]
     assert unknown[["ensemble", "combination"]].values.tolist() == [["advmacer 0-1", "average"]]
@@ -208,10 +239,22 @@ def edit(path, old, new):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda r: (r / "results/0.5/pool/advmacer-1.tsv").unlink(), "dvc repro certify_ensembles@tiny-0.5"),
-        (lambda r: (r / "results/0.5/pool/advmacer-1.json").unlink(), "dvc repro certify_ensembles@tiny-0.5"),
-        (lambda r: edit(r / "results/0.5/pool/advmacer-1.json", "first-12", "all"), "the same subset"),
-        (lambda r: edit(r / "params.yaml", "seeds: [0]", "seeds: [0, 7]"), "certify@tiny-gaussian-0.25-7"),
+        (
+            lambda r: (r / "results/0.5/pool/advmacer-1.tsv").unlink(),
+            "dvc repro certify_ensembles@tiny-0.5",
+        ),
+        (
+            lambda r: (r / "results/0.5/pool/advmacer-1.json").unlink(),
+            "dvc repro certify_ensembles@tiny-0.5",
+        ),
+        (
+            lambda r: edit(r / "results/0.5/pool/advmacer-1.json", "first-12", "all"),
+            "the same subset",
+        ),
+        (
+            lambda r: edit(r / "params.yaml", "seeds: [0]", "seeds: [0, 7]"),
+            "certify@tiny-gaussian-0.25-7",
+        ),
         (lambda r: edit(r / "params.yaml", "[0.25, 0.5]", "[]"), "there is nothing to do"),
         (
             lambda r: edit(r / "params.yaml", "combination: average,", "combination: avarage,"),
@@ -235,10 +278,19 @@ def test_a_missing_or_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys,
             lambda r: shutil.rmtree(r / "logs"),
             "must have logs of these trainings, but has none; train some cells again",
         ),
-        (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
-        (lambda r: (r / "logs/0.25/gaussian/0/history.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
+        (
+            lambda r: (r / "logs/0.25/gaussian/0/timing.csv").unlink(),
+            "dvc repro train@tiny-gaussian-0.25-0",
+        ),
+        (
+            lambda r: (r / "logs/0.25/gaussian/0/history.csv").unlink(),
+            "dvc repro train@tiny-gaussian-0.25-0",
+        ),
         (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text(""), "must be a table"),
-        (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text("a\n1\n"), "must have rows with epoch"),
+        (
+            lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text("a\n1\n"),
+            "must have rows with epoch",
+        ),
     ],
 )
 def test_missing_or_wrong_times_are_one_line_that_says_what_to_do(tiny, damage, message):

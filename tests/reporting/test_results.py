@@ -9,7 +9,11 @@ from rs.statistics.metrics import acr
 from rs.statistics.resampling import two_sided
 from tests.support.tiny_study import CLASSES, N0, N, cell_rows, result
 
-CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), result("c", [0.1] * 4)]
+CLOSE = [
+    result("a", [1.0, 1.1, 0.8, 1.0]),
+    result("b", [0.9, 1.2, 0.8, 0.9]),
+    result("c", [0.1] * 4),
+]
 
 
 @pytest.mark.parametrize(
@@ -36,13 +40,17 @@ def test_a_result_that_skipped_all_its_draws_stands_beside_any_but_hides_no_diff
         assert notes.about(groups) == "4 images (subset all), n₀ = 10, n = 200, α = 0.01."
         assert best(groups[0.5])[0] == "a"
     other = result("y", [1.0] * 4, n=999, sigma=1.0)
-    with pytest.raises(InputError, match=r"a at sigma 0.5, .* y at sigma 1.0, .* the same n, got 200 and 999"):
+    with pytest.raises(
+        InputError, match=r"a at sigma 0.5, .* y at sigma 1.0, .* the same n, got 200 and 999"
+    ):
         grouped([none, *CLOSE, other])
 
 
 def test_a_model_and_an_ensemble_of_one_name_are_refused():
     model = result("macer", [0.1, 0.2])
-    ensemble = result("macer", [0.3, 0.4], seed=None, ensemble="macer x2", members=(("macer", 0), ("macer", 1)))
+    ensemble = result(
+        "macer", [0.3, 0.4], seed=None, ensemble="macer x2", members=(("macer", 0), ("macer", 1))
+    )
     with pytest.raises(InputError, match="one kind of classifier"):
         grouped([model, ensemble])
 
@@ -51,22 +59,32 @@ def ran(method="a", seed=0, **provenance):
     return result(method, [0.1, 0.2], seed=seed, provenance=Provenance(**provenance))
 
 
-@pytest.mark.parametrize("name", ["device", "precision", "engine", "arithmetic", "torch", "numpy", "noise", "outputs"])
+@pytest.mark.parametrize(
+    "name", ["device", "precision", "engine", "arithmetic", "torch", "numpy", "noise", "outputs"]
+)
 def test_one_that_was_computed_differently_is_named_with_what_differs(name):
     results = [ran("a", **{name: "x"}), ran("b", **{name: "y"}), ran("c", **{name: "x"})]
-    assert notes.provenance_notes(results) == [f"Certified differently: {name} y (b), x (all others)."]
+    assert notes.provenance_notes(results) == [
+        f"Certified differently: {name} y (b), x (all others)."
+    ]
     assert notes.provenance_notes(results[::2]) == []
 
 
 def test_what_a_sidecar_does_not_say_differs_from_what_another_says():
     alone = result("theirs", [0.1, 0.2])
     results = [ran("a", 0), ran("a", 1), ran("b", arithmetic="native"), alone]
-    assert notes.provenance_notes(results) == ["Certified differently: arithmetic native (b), not stated (all others)."]
+    assert notes.provenance_notes(results) == [
+        "Certified differently: arithmetic native (b), not stated (all others)."
+    ]
     assert notes.provenance_notes([alone, results[0]]) == []
 
 
 def test_of_a_method_whose_seeds_differ_the_seed_is_named_and_the_sigma_where_these_differ_too():
-    results = [ran("a", 0, device="cpu"), ran("a", 1, device="cuda"), *(ran(name, device="cpu") for name in "bc")]
+    results = [
+        ran("a", 0, device="cpu"),
+        ran("a", 1, device="cuda"),
+        *(ran(name, device="cpu") for name in "bc"),
+    ]
     said = "Certified differently: device cuda ({}), cpu (all others)."
     elsewhere = replace(results[1], sigma=0.25)
     other = replace(elsewhere, provenance=results[0].provenance)
@@ -93,7 +111,9 @@ def test_only_some_groups_keep_their_order_and_leave_no_noise_level_empty():
 def test_two_sided_acrs_are_those_of_the_votes_and_unknown_without_a_number_of_classes():
     rows = cell_rows("gaussian", 0.5, 0)
     known = Result(name="a", sigma=0.5, seed=0, rows=rows, subset="all", classes=CLASSES)
-    assert known.acr_two_sided == {split: acr(table) for split, table in two_sided(rows, CLASSES).items()}
+    assert known.acr_two_sided == {
+        split: acr(table) for split, table in two_sided(rows, CLASSES).items()
+    }
     assert Result(name="a", sigma=0.5, seed=0, rows=rows, subset="all").acr_two_sided == {}
 
 
@@ -101,7 +121,9 @@ def test_a_draw_takes_as_many_evaluations_as_there_are_members_or_as_the_rows_co
     assert result("a", [1.0, 1.0]).members_per_draw == 1
     pair = result("a x2", [1.0, 1.0], ensemble="a x2", members=(("a", 0), ("a", 1)))
     assert pair.members_per_draw == 2
-    counted = pair.rows.assign(evaluations=[(N0 + N), 2 * (N0 + N)])  # one image decided by the first member
+    counted = pair.rows.assign(
+        evaluations=[(N0 + N), 2 * (N0 + N)]
+    )  # one image decided by the first member
     assert replace(pair, rows=counted).members_per_draw == 1.5
 
 
@@ -112,7 +134,9 @@ def test_a_published_figure_stands_in_every_table_alike():
     alike = acrs[acrs["table"] != "table_wt_ensemble"].groupby(["method", "sigma"])["value"]
     assert (alike.nunique() == 1).all()
     assert (alike.size() >= 2).sum() >= 12
-    main_table = figures[(figures["table"] == "table_main") & (figures["metric"] == "clean_accuracy")]
+    main_table = figures[
+        (figures["table"] == "table_main") & (figures["metric"] == "clean_accuracy")
+    ]
     at_zero = figures[(figures["metric"] == "certified_accuracy") & (figures["radius"] == 0)]
     both = main_table.merge(at_zero, on=["method", "sigma"])
     assert len(both) == 24

@@ -10,7 +10,13 @@ from scipy.special import ndtr
 
 from rs.errors import InputError
 from rs.reporting.logs import read_several_alone
-from rs.reporting.summaries import compare_rows, comparison_text, radii_shown, summarize_rows, summary_text
+from rs.reporting.summaries import (
+    compare_rows,
+    comparison_text,
+    radii_shown,
+    summarize_rows,
+    summary_text,
+)
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
@@ -35,12 +41,16 @@ def written(path, rows, **sidecar):
 
 @pytest.fixture
 def a(tmp_path):
-    return written(tmp_path / "a.tsv", frame(1), model="models/a", dataset="tiny", images="those", device="cpu")
+    return written(
+        tmp_path / "a.tsv", frame(1), model="models/a", dataset="tiny", images="those", device="cpu"
+    )
 
 
 @pytest.fixture
 def b(tmp_path):
-    return written(tmp_path / "b.tsv", frame(2), model="models/b", dataset="tiny", images="those", device="cpu")
+    return written(
+        tmp_path / "b.tsv", frame(2), model="models/b", dataset="tiny", images="those", device="cpu"
+    )
 
 
 def test_the_numbers_are_those_of_their_definitions(a):
@@ -49,14 +59,31 @@ def test_the_numbers_are_those_of_their_definitions(a):
     assert about["acr"] == pytest.approx(scores.mean())
     assert about["standard_error"] == pytest.approx(scores.std(ddof=1) / math.sqrt(IMAGES))
     assert about["clean_accuracy"] == about["certified_accuracy"]["0"] == rows["correct"].mean()
-    assert about["certified_accuracy"]["0.3"] == ((rows["radius"] >= 0.3) & (rows["correct"] == 1)).mean()
+    assert (
+        about["certified_accuracy"]["0.3"]
+        == ((rows["radius"] >= 0.3) & (rows["correct"] == 1)).mean()
+    )
     assert about["abstentions"] == (rows["predict"] == -1).sum() > 0
 
 
 def test_what_the_rows_are_comes_from_them_and_their_sidecar(a):
     about = summarize_rows(a)
-    budget = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA, "images": IMAGES, "subset": "first-12"}
-    expected = {"model": "models/a", "dataset": "tiny", "device": "cpu", "engine": None, "scope": "model", **budget}
+    budget = {
+        "sigma": 0.5,
+        "n0": N0,
+        "n": N,
+        "alpha": ALPHA,
+        "images": IMAGES,
+        "subset": "first-12",
+    }
+    expected = {
+        "model": "models/a",
+        "dataset": "tiny",
+        "device": "cpu",
+        "engine": None,
+        "scope": "model",
+        **budget,
+    }
     assert {name: about[name] for name in expected} == expected
 
 
@@ -78,13 +105,17 @@ def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
 
 
 def test_a_name_in_a_sidecar_forges_no_line(a, b):
-    written(b, frame(2), model="b\n  ACR                 9.999\x1b[1A", dataset="tiny", images="those")
+    written(
+        b, frame(2), model="b\n  ACR                 9.999\x1b[1A", dataset="tiny", images="those"
+    )
     for text in (summary_text(summarize_rows(b)), comparison_text(compare_rows(a, b))):
         assert r"b\n  ACR                 9.999\x1b[1A" in text
         assert "\x1b" not in text
 
 
-@pytest.mark.parametrize(("scope", "words"), [("global", "global: sound"), ("per-image", "per-image: not sound")])
+@pytest.mark.parametrize(
+    ("scope", "words"), [("global", "global: sound"), ("per-image", "per-image: not sound")]
+)
 def test_the_scope_of_weights_says_whether_certificates_are_sound(tmp_path, scope, words):
     about = summarize_rows(written(tmp_path / "e.tsv", frame(1, scope=scope)))
     assert about["sound"] == (scope != "per-image")
@@ -112,10 +143,14 @@ def test_radii_that_are_alike_in_six_digits_keep_their_own_numbers(a, b):
     named = ["0.4980392156862745", "0.49803921", "0.5"]
     about, found = summarize_rows(a, near), compare_rows(a, b, near)
     assert list(about["certified_accuracy"]) == list(found["certified_accuracy"]) == named
-    assert list(about["certified_accuracy"].values()) == [float(metrics.certified_accuracy(rows, r)) for r in near]
+    assert list(about["certified_accuracy"].values()) == [
+        float(metrics.certified_accuracy(rows, r)) for r in near
+    ]
     lines = summary_text(about).split("\n")
     radii, shares = (line for line in lines if "certified accuracy" in line or line[:24].isspace())
-    assert [radii.rindex(name) + len(name) for name in named] == [k + 1 for k, c in enumerate(shares) if c == "%"]
+    assert [radii.rindex(name) + len(name) for name in named] == [
+        k + 1 for k, c in enumerate(shares) if c == "%"
+    ]
     lines = comparison_text(found).split("\n")
     head = next(line for line in lines if line.endswith("A - B"))
     (line,) = (line for line in lines if named[0] in line)
@@ -128,9 +163,15 @@ def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path, asked)
     rows = frame(1)
     held = (rows["predict"] >= 0) & (rows["radius"] >= asked[0])
     largest = np.where(rows["radius"] >= 0.25, 0.25, 0.0)
-    certified = {"predict": rows["predict"].where(held, -1), "correct": rows["correct"].where(held, 0)}
+    certified = {
+        "predict": rows["predict"].where(held, -1),
+        "correct": rows["correct"].where(held, 0),
+    }
     certified |= {"radius": largest, "p_lower": np.where(held, ndtr(largest / rows["sigma"]), 0.0)}
-    path = written(tmp_path / "some.tsv", rows.assign(mode=f"at-radius:{','.join(map(str, asked))}:{N}", **certified))
+    path = written(
+        tmp_path / "some.tsv",
+        rows.assign(mode=f"at-radius:{','.join(map(str, asked))}:{N}", **certified),
+    )
     about, difference = summarize_rows(path), compare_rows(path, path)
     shares = [float(metrics.certified_accuracy(rows, radius)) for radius in asked]
     assert list(about["certified_accuracy"].values()) == shares
@@ -138,7 +179,9 @@ def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path, asked)
     assert (difference["acr"], difference["clean_accuracy"] is None) == (None, 0.0 not in asked)
     assert "ACR" not in summary_text(about) + comparison_text(difference)
     assert list(summarize_rows(path, [0.25])["certified_accuracy"]) == ["0.25"]
-    with pytest.raises(InputError, match=r"whether the radii .*0\.25 are certified; ask for no other one"):
+    with pytest.raises(
+        InputError, match=r"whether the radii .*0\.25 are certified; ask for no other one"
+    ):
         summarize_rows(path, [0.25, 0.5])
 
 
@@ -155,7 +198,9 @@ def test_differences_are_paired(a, b):
 def assert_paired(found, x, y):
     gaps = x - y
     expected = (x.mean(), y.mean(), gaps.mean(), gaps.std(ddof=1) / math.sqrt(IMAGES))
-    assert tuple(found[name] for name in ("a", "b", "difference", "error_images")) == pytest.approx(expected)
+    assert tuple(found[name] for name in ("a", "b", "difference", "error_images")) == pytest.approx(
+        expected
+    )
 
 
 def test_rows_tie_with_themselves_and_the_text_says_so(a):
@@ -167,7 +212,9 @@ def test_rows_tie_with_themselves_and_the_text_says_so(a):
 
 def test_only_the_images_that_both_have_count(tmp_path, a):
     some = frame(2).iloc[[0, 3, 6, 9]]
-    found = compare_rows(a, written(tmp_path / "some.tsv", some.reset_index(drop=True), subset="stride-3"))
+    found = compare_rows(
+        a, written(tmp_path / "some.tsv", some.reset_index(drop=True), subset="stride-3")
+    )
     rows = frame(1).iloc[[0, 3, 6, 9]]
     gaps = rows["radius"] * rows["correct"] - some["radius"] * some["correct"]
     assert (found["images"], found["acr"]["difference"]) == (4, pytest.approx(gaps.mean()))
@@ -175,13 +222,31 @@ def test_only_the_images_that_both_have_count(tmp_path, a):
 
 
 REFUSED = {
-    "noise": (lambda path: written(path, labelled(make_rows(0.25, 2), LABELS)), "must have the same sigma"),
+    "noise": (
+        lambda path: written(path, labelled(make_rows(0.25, 2), LABELS)),
+        "must have the same sigma",
+    ),
     "mode": (lambda path: written(path, frame(2, mode=f"acr-error:0.1:{N}")), "certified alike"),
-    "labels": (lambda path: written(path, labelled(make_rows(0.5, 2), 1 - LABELS)), "must have the same labels"),
-    "images": (lambda path: written(path, frame(2, idx=range(50, 62)), subset="range-50-62"), "in common, got 0"),
-    "data set": (lambda path: written(path, frame(2), images="others"), "sidecars have different images"),
-    "its name": (lambda path: written(path, frame(2), dataset="other"), "sidecars have different dataset"),
-    "its classes": (lambda path: written(path, frame(2), classes=4), "sidecars have different classes"),
+    "labels": (
+        lambda path: written(path, labelled(make_rows(0.5, 2), 1 - LABELS)),
+        "must have the same labels",
+    ),
+    "images": (
+        lambda path: written(path, frame(2, idx=range(50, 62)), subset="range-50-62"),
+        "in common, got 0",
+    ),
+    "data set": (
+        lambda path: written(path, frame(2), images="others"),
+        "sidecars have different images",
+    ),
+    "its name": (
+        lambda path: written(path, frame(2), dataset="other"),
+        "sidecars have different dataset",
+    ),
+    "its classes": (
+        lambda path: written(path, frame(2), classes=4),
+        "sidecars have different classes",
+    ),
 }
 
 
@@ -198,7 +263,9 @@ def logs(tmp_path):
     paths = {}
     for seed, name in enumerate("ab"):
         votes = 10_000 - np.random.default_rng(seed).permutation(IMAGES) % 10
-        rows = frame(1).assign(radius=radius(lower_bound(votes, 10_000, 0.001), 0.5), predict=LABELS, correct=1)
+        rows = frame(1).assign(
+            radius=radius(lower_bound(votes, 10_000, 0.001), 0.5), predict=LABELS, correct=1
+        )
         paths[name] = tmp_path / f"{name}.log"
         certificate_rows.write_field_log(rows, paths[name])
     return paths
@@ -223,19 +290,28 @@ def test_logs_are_compared_by_what_is_said_of_them(logs):
 def test_a_log_is_compared_with_rows_of_its_budget(tmp_path, logs):
     votes = 10_000 - np.arange(IMAGES)
     p_lower = lower_bound(votes, 10_000, 0.001)
-    certified = {"p_lower": p_lower, "radius": radius(p_lower, 0.5), "predict": LABELS, "correct": 1}
+    certified = {
+        "p_lower": p_lower,
+        "radius": radius(p_lower, 0.5),
+        "predict": LABELS,
+        "correct": 1,
+    }
     counts = [
         format_counts(own * np.eye(3)[label] + (10_000 - own) * np.eye(3)[2])
         for label, own in zip(LABELS, votes, strict=True)
     ]
-    rows = frame(1).assign(**certified, **STATED, counts0=[f"{label}:100" for label in LABELS], counts=counts)
+    rows = frame(1).assign(
+        **certified, **STATED, counts0=[f"{label}:100" for label in LABELS], counts=counts
+    )
     write_row_file(rows, tmp_path / "rows.tsv")
     found = compare_rows(tmp_path / "rows.tsv", logs["a"], **STATED)
     assert (found["sigma"], found["images"]) == (0.5, IMAGES)
 
 
 def test_a_log_of_which_something_is_not_said_is_not_compared(logs):
-    with pytest.raises(InputError, match=r"a\.log must say its n, alpha to be compared; of a log give --sigma, --n"):
+    with pytest.raises(
+        InputError, match=r"a\.log must say its n, alpha to be compared; of a log give --sigma, --n"
+    ):
         compare_rows(logs["a"], logs["b"], sigma=0.5, n0=100)
 
 
@@ -251,7 +327,9 @@ def test_the_radii_of_a_table_reach_the_largest_in_at_most_twenty_steps(largest)
 
 
 def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_path):
-    """Of five images of class 1 one is certified; n0 draws choose class 0 for the others, which would abstain."""
+    """Of five images of class 1 one is certified; n0 draws choose class 0 for the others, which
+    would abstain.
+    """
     few, many, most = (Tally(np.array(votes)) for votes in ([40, 60], [100, 900], [510, 490]))
     swapped = Tally(few.votes[::-1])
     last = certificate_of_votes(few, many, 0.001, 0.5).row(4, 1)
@@ -276,7 +354,9 @@ def test_rows_that_stopped_early_say_their_rule(tmp_path):
     rows = frame(1, mode=f"acr-error:0.1:{N}")
     text = summary_text(summarize_rows(written(tmp_path / "early.tsv", rows)))
     assert f"  stopped early       acr-error:0.1:{N}" in text
-    assert "stopped early" not in summary_text(summarize_rows(written(tmp_path / "all.tsv", frame(1))))
+    assert "stopped early" not in summary_text(
+        summarize_rows(written(tmp_path / "all.tsv", frame(1)))
+    )
 
 
 @pytest.mark.parametrize("bad", [{"sigma": 0.0}, {"n": 0}, {"n0": -1}, {"alpha": 1.0}])
@@ -294,12 +374,16 @@ def test_a_file_beside_a_log_is_not_its_sidecar(logs, beside):
 
 def test_what_is_neither_rows_nor_a_log_is_told_both_forms(tmp_path):
     (tmp_path / "notes.txt").write_text("idx\tlabel\n0\t1\n")
-    with refuses(r"columns idx .* scope, or a log .* idx label predict radius correct time, .* got 'idx label'"):
+    with refuses(
+        r"columns idx .* scope, or a log .* idx label predict radius correct time, .* got 'idx label'"
+    ):
         summarize_rows(tmp_path / "notes.txt")
 
 
 def test_other_arithmetic_is_said_and_not_refused_as_in_reports(tmp_path, a):
-    other = written(tmp_path / "other.tsv", frame(2), images="those", device="cpu", arithmetic="portable")
+    other = written(
+        tmp_path / "other.tsv", frame(2), images="those", device="cpu", arithmetic="portable"
+    )
     found = compare_rows(a, other)
     assert "Certified differently: arithmetic" in found["notes"][0]
     assert found["notes"][0] in comparison_text(found)
@@ -307,7 +391,10 @@ def test_other_arithmetic_is_said_and_not_refused_as_in_reports(tmp_path, a):
 
 def test_rows_of_outputs_in_float16_are_told_from_others(tmp_path, a):
     kept = written(tmp_path / "kept.tsv", frame(2), outputs="float16")
-    assert ["outputs float16" in summary_text(summarize_rows(path)) for path in (kept, a)] == [True, False]
+    assert ["outputs float16" in summary_text(summarize_rows(path)) for path in (kept, a)] == [
+        True,
+        False,
+    ]
 
 
 def test_a_side_that_is_not_sound_is_said(tmp_path, a):

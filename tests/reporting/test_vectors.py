@@ -1,4 +1,6 @@
-"""One file of numbers holds library, checker and page: ``vectors.json``, of ``tests.support.make_vectors``."""
+"""One file of numbers holds library, checker and page: ``vectors.json``, of
+``tests.support.make_vectors``.
+"""
 
 import json
 import math
@@ -24,7 +26,9 @@ def close(found, expected):
     """Hold rows of values against others; an error over seeds can be ``None``."""
     for row, other in zip(found, expected, strict=True):
         assert [value is None for value in row] == [value is None for value in other]
-        assert [value or 0 for value in row] == pytest.approx([value or 0 for value in other], rel=RELATIVE, abs=1e-12)
+        assert [value or 0 for value in row] == pytest.approx(
+            [value or 0 for value in other], rel=RELATIVE, abs=1e-12
+        )
 
 
 def split(kind):
@@ -32,7 +36,8 @@ def split(kind):
     return zip(*ROWS[kind], strict=True)
 
 
-# ------------------------------------------------------------------------------------------------- the library
+# -------------------------------------------------------------------------------------------------
+# the library
 
 
 @pytest.mark.parametrize("kind", MADE_BY_THE_LIBRARY)
@@ -49,7 +54,8 @@ def test_bounds_and_radii_of_the_library_are_those_of_scipys_distributions():
     close([[float(radius(*one))] for one in arguments], values)
 
 
-# ------------------------------------------------------------------------------------------------- the checker
+# -------------------------------------------------------------------------------------------------
+# the checker
 
 
 def moved(number, step):
@@ -74,7 +80,10 @@ def test_a_proof_agrees_with_exact_rational_arithmetic(k, n):
     p = Fraction(3, 7)
     alpha = sum(math.comb(n, j) * p**j * (1 - p) ** (n - j) for j in range(k, n + 1))
     exact = str(Decimal(alpha.numerator) / Decimal(alpha.denominator))
-    near = [moved(Decimal(3) / Decimal(7), Decimal(step) * check.PRECISION) for step in ("-2", "-.9", ".9", "2")]
+    near = [
+        moved(Decimal(3) / Decimal(7), Decimal(step) * check.PRECISION)
+        for step in ("-2", "-.9", ".9", "2")
+    ]
     assert [check.proved_bound(k, n, exact, text) for text in near] == [False, True, True, False]
 
 
@@ -83,10 +92,13 @@ def test_the_checker_proves_radii_to_twelve_digits_and_none_beside_them():
         certified = float(radius(p, sigma))
         assert check.proved_radius(repr(p), repr(sigma), repr(certified))
         for step in (-2.5e-12, 2.5e-12):
-            assert not check.proved_radius(repr(p), repr(sigma), repr(certified + step * (certified + sigma)))
+            assert not check.proved_radius(
+                repr(p), repr(sigma), repr(certified + step * (certified + sigma))
+            )
 
 
-# ------------------------------------------------------------------------------------------------- the page
+# -------------------------------------------------------------------------------------------------
+# the page
 
 SQUARES = "{images: a, seeds: b, rest: r, imageCount: i, seedCount: s}"
 PAGE = {
@@ -106,10 +118,14 @@ PAGE = {
 def values_of_the_page():
     """What the page makes of the arguments of every kind."""
     program = f"const given = JSON.parse(require('fs').readFileSync(0));\n{(page.WEB / 'statistics.js').read_text()}"
-    made = ", ".join(f"{json.dumps(kind)}: given[{json.dumps(kind)}].map({text})" for kind, text in PAGE.items())
+    made = ", ".join(
+        f"{json.dumps(kind)}: given[{json.dumps(kind)}].map({text})" for kind, text in PAGE.items()
+    )
     program += f"\nconsole.log(JSON.stringify({{{made}}}));"
     given = json.dumps({kind: [arguments for arguments, _ in ROWS[kind]] for kind in PAGE})
-    done = subprocess.run([NODE, "-e", program], input=given, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [NODE, "-e", program], input=given, capture_output=True, text=True, check=True
+    )
     return json.loads(done.stdout)
 
 

@@ -15,7 +15,9 @@ OTHER_MACHINE = {
     "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "OPENBLAS_CORETYPE": "Prescott",
     "MKL_CBWR": "SSE4_2", "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2",
 }  # fmt: skip
-"""What makes a processor compute as another one would: no vectors, old kernels of BLAS, more threads."""
+"""What makes a processor compute as another one would: no vectors, old kernels of BLAS, more
+threads.
+"""
 
 
 BOTH = """
@@ -40,9 +42,16 @@ def made(folder, tiny, **environment):
     environment["RS_WORK"] = str(folder / "work")
     trained = ["--sigma", 0.25, "--seed", 0, "--out", folder / "model", "--log", folder / "log"]
     certified = ["--out", folder / "rows.tsv"]
-    commands = [["train", "advmacer", *trained, *how], ["certify", folder / "model", *certified, *how]]
+    commands = [
+        ["train", "advmacer", *trained, *how],
+        ["certify", folder / "model", *certified, *how],
+    ]
     done = python(
-        "-c", BOTH, *(" ".join(map(str, words)) for words in commands), without=arithmetic.PORTABLE, **environment
+        "-c",
+        BOTH,
+        *(" ".join(map(str, words)) for words in commands),
+        without=arithmetic.PORTABLE,
+        **environment,
     )
     assert done.returncode == 0, done.stderr
     names = ("model/model.safetensors", "model/model.json", "log/history.csv", "rows.tsv")
@@ -57,8 +66,12 @@ def here(tmp_path_factory):
 
 
 def test_defaults_that_are_no_sections_are_named():
-    with pytest.raises(InputError, match=r"params\.yaml: defaults: Input should be a valid dictionary, got True"):
-        arithmetic.recipe_arithmetic(tiny_params(arithmetic="portable") | {"defaults": True}, "tiny")
+    with pytest.raises(
+        InputError, match=r"params\.yaml: defaults: Input should be a valid dictionary, got True"
+    ):
+        arithmetic.recipe_arithmetic(
+            tiny_params(arithmetic="portable") | {"defaults": True}, "tiny"
+        )
 
 
 @needs_x86
@@ -89,17 +102,34 @@ def test_the_arithmetic_of_a_process_is_what_all_its_variables_say(monkeypatch):
 def chosen(recipe):
     """Make the arithmetic that of a recipe."""
     where = "recipes.tiny.arithmetic"
-    arithmetic.set_arithmetic(arithmetic.recipe_arithmetic({"recipes": {"tiny": recipe}}, "tiny"), where)
+    arithmetic.set_arithmetic(
+        arithmetic.recipe_arithmetic({"recipes": {"tiny": recipe}}, "tiny"), where
+    )
 
 
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        ({"arithmetic": "exact"}, r"recipes\.tiny\.arithmetic: .*'portable' or 'native', got 'exact'"),
-        ({"training": {"engine": "compiled"}}, r"recipes\.tiny\.training\.engine = compiled depends on the processor"),
-        ({"certify": {"precision": "bfloat16"}}, r"recipes\.tiny\.certify\.precision = bfloat16 depends"),
-        ({"macer": {"training": {"engine": "compiled"}}}, r"recipes\.tiny\.macer\.training\.engine = compiled depends"),
-        ({"training": {"precision": {0.25: "float32", 0.5: "bfloat16"}}}, r"training\.precision = bfloat16 depends"),
+        (
+            {"arithmetic": "exact"},
+            r"recipes\.tiny\.arithmetic: .*'portable' or 'native', got 'exact'",
+        ),
+        (
+            {"training": {"engine": "compiled"}},
+            r"recipes\.tiny\.training\.engine = compiled depends on the processor",
+        ),
+        (
+            {"certify": {"precision": "bfloat16"}},
+            r"recipes\.tiny\.certify\.precision = bfloat16 depends",
+        ),
+        (
+            {"macer": {"training": {"engine": "compiled"}}},
+            r"recipes\.tiny\.macer\.training\.engine = compiled depends",
+        ),
+        (
+            {"training": {"precision": {0.25: "float32", 0.5: "bfloat16"}}},
+            r"training\.precision = bfloat16 depends",
+        ),
         ({}, r"chosen before numpy and torch are loaded, .* set it to native"),
     ],
 )
@@ -111,11 +141,15 @@ def test_arithmetic_that_cannot_be_is_refused(monkeypatch, recipe, message):
 
 
 def test_a_recipe_must_say_its_arithmetic():
-    with pytest.raises(InputError, match=r"must have the key recipes\.tiny\.arithmetic; known here: model"):
+    with pytest.raises(
+        InputError, match=r"must have the key recipes\.tiny\.arithmetic; known here: model"
+    ):
         chosen({"model": {}})
 
 
-def test_native_arithmetic_changes_nothing_and_another_processor_computes_natively_and_says_so(monkeypatch, capfd):
+def test_native_arithmetic_changes_nothing_and_another_processor_computes_natively_and_says_so(
+    monkeypatch, capfd
+):
     monkeypatch.delenv("MKL_CBWR", raising=False)
     before = dict(os.environ)
     chosen({"arithmetic": "native"})
@@ -131,5 +165,7 @@ def test_portable_arithmetic_is_refused_where_torch_runs_another(monkeypatch):
     for name, value in arithmetic.PORTABLE.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
-    with pytest.raises(InputError, match="must run on an x86-64 CPU with AVX2, got cpu and DEFAULT"):
+    with pytest.raises(
+        InputError, match="must run on an x86-64 CPU with AVX2, got cpu and DEFAULT"
+    ):
         device_named("auto")

@@ -14,8 +14,13 @@ STAGES = sorted(path.stem for path in (ROOT / "stages").glob("*.py") if path.ste
 
 def test_an_edit_of_what_ensembles_or_certificates_are_made_by_trains_nothing() -> None:
     used = {path.as_posix() for path in code_fingerprint.closure(ROOT, Path("stages/train.py"))}
-    assert not [path for path in used if path.split("/")[1] in ("ensemble", "certification", "reporting")]
-    assert not used & {"rs/smoothing/settings.py", "rs/statistics/sequential.py"}  # rules of early stopping
+    assert not [
+        path for path in used if path.split("/")[1] in ("ensemble", "certification", "reporting")
+    ]
+    assert not used & {
+        "rs/smoothing/settings.py",
+        "rs/statistics/sequential.py",
+    }  # rules of early stopping
     assert "rs/smoothing/classifier.py" in used
 
 
@@ -27,18 +32,26 @@ def test_an_edit_of_a_training_method_certifies_nothing() -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_closure_is_what_the_standard_library_finds(stage: str) -> None:
-    """ModuleFinder reads byte code, functions included; it must find the same modules of this project."""
+    """ModuleFinder reads byte code, functions included; it must find the same modules of this
+    project.
+    """
     # It is kept from following imports out of the project by a path that has nothing else on it.
     finder = ModuleFinder(path=[str(ROOT)])
     finder.run_script(str(ROOT / "stages" / f"{stage}.py"))
-    files = {Path(module.__file__).relative_to(ROOT) for module in finder.modules.values() if module.__file__}
+    files = {
+        Path(module.__file__).relative_to(ROOT)
+        for module in finder.modules.values()
+        if module.__file__
+    }
     used = code_fingerprint.closure(ROOT, Path("stages", f"{stage}.py"))
     assert files - {code_fingerprint.TABLE, code_fingerprint.RULES} <= used
     assert Path("rs", "command_line", "shell.py") in files
 
 
 def project(root: Path, **modules: str) -> Path:
-    """Write modules; ``rs__methods__macer`` is ``rs/methods/macer.py``, and ``____init__`` an ``__init__.py``."""
+    """Write modules; ``rs__methods__macer`` is ``rs/methods/macer.py``, and ``____init__`` an
+    ``__init__.py``.
+    """
     for name, text in modules.items():
         path = root / Path(*re.split("__(?!init__|$)", name)).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +81,11 @@ def test_a_stage_does_not_depend_on_single_methods_but_on_what_they_share(tmp_pa
         rs__soft="",
     )
     for path in ("stages/train.py", "rs/methods/macer.py"):
-        assert set(code_fingerprint.module_hashes(root, Path(path))) == {path, "rs/methods/base.py", "rs/soft.py"}
+        assert set(code_fingerprint.module_hashes(root, Path(path))) == {
+            path,
+            "rs/methods/base.py",
+            "rs/soft.py",
+        }
 
 
 COMMENTED = '''"""A module."""
@@ -107,11 +124,15 @@ def test_comments_docstrings_and_blank_lines_do_not_count() -> None:
         ('x = f"""{y}\n\nb"""', 'x = f"""{y}\nb"""'),
     ],
 )
-def test_code_beside_a_docstring_counts_and_so_does_every_other_string(one: str, other: str) -> None:
+def test_code_beside_a_docstring_counts_and_so_does_every_other_string(
+    one: str, other: str
+) -> None:
     assert code_fingerprint.digest(one) != code_fingerprint.digest(other)
 
 
-def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(tmp_path: Path) -> None:
+def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(
+    tmp_path: Path,
+) -> None:
     root = project(
         tmp_path, stages__train="import rs.methods", rs__methods____init__="", rs__methods__macer="class Macer: pass",
         rs__methods__mine="class Mine: pass", rs__ensemble__rules="",
@@ -120,14 +141,26 @@ def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(tm
     prints = code_fingerprint.stage_fingerprints(root, table)
     assert prints["code/methods/mine"]["class"] == "rs.methods.mine:Mine"
     assert set(prints["code/methods/mine"]) == {"class", "rs/methods/mine.py"}
-    (root / code_fingerprint.TABLE).write_text("NEW = 1")  # the table of the methods is in no fingerprint
-    assert code_fingerprint.stage_fingerprints(root, table | {"new": "rs.methods.mine:New"}).items() > prints.items()
+    (root / code_fingerprint.TABLE).write_text(
+        "NEW = 1"
+    )  # the table of the methods is in no fingerprint
+    assert (
+        code_fingerprint.stage_fingerprints(root, table | {"new": "rs.methods.mine:New"}).items()
+        > prints.items()
+    )
     remapped = code_fingerprint.stage_fingerprints(root, table | {"mine": "rs.methods.macer:Macer"})
     assert remapped["code/methods/mine"] != prints["code/methods/mine"]
 
 
-def test_a_rule_of_ensembles_counts_for_no_stage_and_has_a_fingerprint_of_its_own(tmp_path: Path) -> None:
-    root = project(tmp_path, stages__certify="import rs.ensemble.rules", rs__ensemble__rules="import rs.a", rs__a="")
+def test_a_rule_of_ensembles_counts_for_no_stage_and_has_a_fingerprint_of_its_own(
+    tmp_path: Path,
+) -> None:
+    root = project(
+        tmp_path,
+        stages__certify="import rs.ensemble.rules",
+        rs__ensemble__rules="import rs.a",
+        rs__a="",
+    )
     before = code_fingerprint.stage_fingerprints(root, {})
     assert set(before["code/rules"]) == {"rs/a.py", "rs/ensemble/rules.py"}
     (root / code_fingerprint.RULES).write_text("import rs.a\nNEW = 1")
@@ -156,11 +189,17 @@ def test_an_upgrade_shows_and_a_release_of_the_same_series_does_not(
     before = code_fingerprint.series()
     assert before == {"python": "3.11", "numpy": "2.3", "torch": "2.14"}
     installed |= releases
-    assert {name for name, found in code_fingerprint.series().items() if found != before[name]} == changed
+    assert {
+        name for name, found in code_fingerprint.series().items() if found != before[name]
+    } == changed
 
 
-def test_the_version_of_a_stage_changes_with_the_code_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_fingerprint, "ROOT", project(tmp_path, stages__a="import rs.b", rs__b="x = 1"))
+def test_the_version_of_a_stage_changes_with_the_code_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        code_fingerprint, "ROOT", project(tmp_path, stages__a="import rs.b", rs__b="x = 1")
+    )
     before = code_fingerprint.code_hash("stages/a.py")
     (tmp_path / "rs" / "b.py").write_text("x = 1  # the same")
     assert code_fingerprint.code_hash("stages/a.py") == before

@@ -35,7 +35,10 @@ print(before, faults(), keep_memory())
 def test_the_cpu_is_the_cpu_and_an_absent_device_is_refused():
     assert device.device_named("cpu") == torch.device("cpu")
     for name in ("cuda:99", "tpu9", "gpu", "meta"):
-        with pytest.raises(InputError, match=f"device must be auto, cpu or a CUDA device that is here, got '{name}'"):
+        with pytest.raises(
+            InputError,
+            match=f"device must be auto, cpu or a CUDA device that is here, got '{name}'",
+        ):
             device.device_named(name)
 
 
@@ -56,7 +59,9 @@ def test_processes_are_dealt_out_over_the_gpus(monkeypatch):
     monkeypatch.setattr("torch.zeros", zeros)
     for process in (6, 7):
         monkeypatch.setattr("os.getpid", lambda process=process: process)
-        with pytest.raises(InputError, match="device must be auto, cpu or a CUDA device that is here"):
+        with pytest.raises(
+            InputError, match="device must be auto, cpu or a CUDA device that is here"
+        ):
             device.device_named("auto")
     assert asked == ["cuda:0", "cuda:1"]
 
@@ -85,9 +90,16 @@ def test_another_c_library_is_left_alone(monkeypatch):
     assert not device.keep_memory()
 
 
-# ------------------------------------------------------------------------------------------ bfloat16
+# ------------------------------------------------------------------------------------------
+# bfloat16
 
-X86 = {"architecture": "x86_64", "avx512_f": True, "l2_cache_size": 2**20, "avx512_bf16": False, "amx_bf16": False}
+X86 = {
+    "architecture": "x86_64",
+    "avx512_f": True,
+    "l2_cache_size": 2**20,
+    "avx512_bf16": False,
+    "amx_bf16": False,
+}
 ARM = {"architecture": "aarch64", "neon": True, "bf16": False}
 
 
@@ -105,12 +117,17 @@ def processor(monkeypatch):
 
 def runs(precision):
     """What smooths a network, and what trains one, both without running it."""
-    return [lambda: load(smallnet()).smooth(0.25, precision=precision), lambda: trainer(precision=precision)]
+    return [
+        lambda: load(smallnet()).smooth(0.25, precision=precision),
+        lambda: trainer(precision=precision),
+    ]
 
 
 @pytest.mark.parametrize("of", [0, 1], ids=["smoothed", "trained"])
 @pytest.mark.parametrize("capabilities", [X86, ARM], ids=["x86-64", "ARM"])
-def test_bfloat16_warns_once_on_a_cpu_without_instructions_for_it(processor, capsys, capabilities, of):
+def test_bfloat16_warns_once_on_a_cpu_without_instructions_for_it(
+    processor, capsys, capabilities, of
+):
     processor(capabilities)
     for _ in range(2):
         runs("bfloat16")[of]()
@@ -120,7 +137,9 @@ def test_bfloat16_warns_once_on_a_cpu_without_instructions_for_it(processor, cap
 
 @pytest.mark.parametrize("of", [0, 1], ids=["smoothed", "trained"])
 @pytest.mark.parametrize("capability", ["avx512_bf16", "amx_bf16", "bf16", "sve_bf16"])
-def test_bfloat16_does_not_warn_on_a_cpu_with_instructions_for_it(processor, capsys, capability, of):
+def test_bfloat16_does_not_warn_on_a_cpu_with_instructions_for_it(
+    processor, capsys, capability, of
+):
     processor(X86 | {capability: True})
     runs("bfloat16")[of]()
     assert not capsys.readouterr().err

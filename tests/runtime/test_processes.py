@@ -1,4 +1,6 @@
-"""Several processes at one certification: ``rs.runtime.processes``, with the variables that torchrun sets."""
+"""Several processes at one certification: ``rs.runtime.processes``, with the variables that
+torchrun sets.
+"""
 
 import numpy as np
 import pytest
@@ -24,19 +26,32 @@ def test_without_torchrun_a_process_is_alone():
 
 @pytest.mark.parametrize(
     ("rank", "world_size"),
-    [("x", "1"), ("0", "many"), ("", "2"), ("-1", "2"), ("2", "2"), ("0", "0"), ("0.0", "1"), ("\u00b2", "3")],
+    [
+        ("x", "1"),
+        ("0", "many"),
+        ("", "2"),
+        ("-1", "2"),
+        ("2", "2"),
+        ("0", "0"),
+        ("0.0", "1"),
+        ("\u00b2", "3"),
+    ],
 )
 def test_numbers_of_processes_that_torchrun_never_sets_are_refused(monkeypatch, rank, world_size):
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", world_size)
-    with pytest.raises(InputError, match=f"0 <= RANK < WORLD_SIZE.*got {rank!r} and {world_size!r}; unset"):
+    with pytest.raises(
+        InputError, match=f"0 <= RANK < WORLD_SIZE.*got {rank!r} and {world_size!r}; unset"
+    ):
         processes.rank_and_world_size()
 
 
 def test_several_processes_must_know_where_the_first_one_is(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(InputError, match=r"MASTER_ADDR and MASTER_PORT must be set beside WORLD_SIZE=2.*; unset"):
+    with pytest.raises(
+        InputError, match=r"MASTER_ADDR and MASTER_PORT must be set beside WORLD_SIZE=2.*; unset"
+    ):
         processes.process_group("gloo").__enter__()
 
 
@@ -58,7 +73,9 @@ def cell(tmp_path_factory):
         patch.setenv("RS_WORK", str(root / "work"))
         train_tiny(data, root)
         settings = certification_settings(tiny_params(), "tiny")
-        certify_folder(str(root / "model"), data, settings, SmoothingOptions(), out=root / "one.tsv")
+        certify_folder(
+            str(root / "model"), data, settings, SmoothingOptions(), out=root / "one.tsv"
+        )
     write_params(root / "params.yaml")
     return root
 
@@ -66,8 +83,18 @@ def cell(tmp_path_factory):
 @pytest.mark.slow
 def test_the_rows_of_several_processes_are_those_of_one(cell, tmp_path, work):
     launched = ["-m", "tests.support.forked", 3, "stages.certify"]
-    words = [cell / "model", "--dataset", "tiny", "--data", cell / "data", "--params", cell / "params.yaml"]
-    done = python(*launched, *words, "--device", "cpu", "--out", tmp_path / "rows.tsv", RS_WORK=str(work))
+    words = [
+        cell / "model",
+        "--dataset",
+        "tiny",
+        "--data",
+        cell / "data",
+        "--params",
+        cell / "params.yaml",
+    ]
+    done = python(
+        *launched, *words, "--device", "cpu", "--out", tmp_path / "rows.tsv", RS_WORK=str(work)
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "rows.tsv").read_bytes() == (cell / "one.tsv").read_bytes()
     assert (tmp_path / "rows.json").read_bytes() == (cell / "one.json").read_bytes()

@@ -1,4 +1,6 @@
-"""Portable arithmetic uses no operation of torch whose last bits depend on the maker of the processor."""
+"""Portable arithmetic uses no operation of torch whose last bits depend on the maker of the
+processor.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,8 @@ from tests.support.tiny_pool import CERTIFICATION, CPU, solve
 def is_processor_dependent(operation, arguments):
     """Whether the last bits of an operation of torch differ between Intel and AMD.
 
-    Its name is ``sqrt``, ``sqrt_`` or ``_foreach_sqrt``; its first argument is a tensor or a list of tensors.
+    Its name is ``sqrt``, ``sqrt_`` or ``_foreach_sqrt``; its first argument is a tensor or a list
+    of tensors.
     """
     name = operation.removeprefix("_foreach_").rstrip("_")
     if name == "log":
@@ -30,7 +33,9 @@ def is_processor_dependent(operation, arguments):
 
 
 class WatchedOperations(TorchDispatchMode):
-    """Collects the operations that run, in forward and backward passes, and depend on the processor."""
+    """Collects the operations that run, in forward and backward passes, and depend on the
+    processor.
+    """
 
     def __init__(self):
         super().__init__()
@@ -44,7 +49,9 @@ class WatchedOperations(TorchDispatchMode):
 
 @pytest.fixture(autouse=True)
 def portable(monkeypatch):
-    """Code that asks finds portable arithmetic; which operations run does not depend on the libraries' kernels."""
+    """Code that asks finds portable arithmetic; which operations run does not depend on the
+    libraries' kernels.
+    """
     for name, value in PORTABLE.items():
         monkeypatch.setenv(name, value)
 
@@ -95,7 +102,8 @@ def test_a_processor_dependent_operation_is_found_in_any_form(operation):
 
 
 @pytest.mark.parametrize(
-    "operation", [torch.log, torch.exp, torch.rsqrt, lambda x: x**2, lambda x: x.norm(), lambda x: x.std()]
+    "operation",
+    [torch.log, torch.exp, torch.rsqrt, lambda x: x**2, lambda x: x.norm(), lambda x: x.std()],
 )
 def test_operations_that_round_in_one_way_everywhere_are_allowed(operation):
     with WatchedOperations() as watched:

@@ -28,7 +28,9 @@ def test_the_key_depends_on_the_content_and_not_on_the_order():
     assert key({"a": 1, "b": [2, None]}) == key({"b": [2, None], "a": 1})
 
 
-@pytest.mark.parametrize("other", [{}, {"a": 2}, {"a": 1, "b": 0}, {"b": 1}, {"a": "1"}, {"a": [1]}])
+@pytest.mark.parametrize(
+    "other", [{}, {"a": 2}, {"a": 1, "b": 0}, {"b": 1}, {"a": "1"}, {"a": [1]}]
+)
 def test_other_work_has_another_key(other):
     assert key(other) != key({"a": 1})
 
@@ -49,12 +51,17 @@ def test_what_a_failure_leaves_is_found_by_the_same_work_alone(work):
         assert (again / "part").read_text() == "half"
 
 
-@pytest.mark.parametrize("name", ["file", "file/below", "file/below/deep", "nowhere", "nowhere/below"])
+@pytest.mark.parametrize(
+    "name", ["file", "file/below", "file/below/deep", "nowhere", "nowhere/below"]
+)
 def test_work_where_there_can_be_no_folder_is_refused(tmp_path, monkeypatch, name):
     (tmp_path / "file").write_text("years of work")
     (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
     monkeypatch.setenv("RS_WORK", str(tmp_path / name))
-    with pytest.raises(InputError, match=r"must be a folder or new, but .*/(file|nowhere) is no folder; set RS_WORK"):
+    with pytest.raises(
+        InputError,
+        match=r"must be a folder or new, but .*/(file|nowhere) is no folder; set RS_WORK",
+    ):
         scratch_folder(WHAT).__enter__()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "nowhere"]
 
@@ -82,7 +89,9 @@ def test_another_process_is_refused_and_the_death_of_the_first_frees_the_work():
         f"from rs.runtime import scratch; w = scratch.scratch_folder({WHAT!r}); "
         "print(w.__enter__(), flush=True); input()"
     )
-    holder = subprocess.Popen([sys.executable, "-c", hold], cwd=ROOT, stdin=-1, stdout=-1, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold], cwd=ROOT, stdin=-1, stdout=-1, text=True
+    )
     path = holder.stdout.readline().strip()
     with pytest.raises(InputError, match=path), scratch_folder(WHAT):
         pytest.fail("two at the same work")
@@ -115,7 +124,9 @@ def test_a_lock_on_a_folder_that_its_owner_removed_meanwhile_is_no_lock(monkeypa
 def test_what_was_left_of_finished_work_is_removed_unless_somebody_works_in_it(work):
     discard(WHAT)
     assert not work.exists()
-    (work / f"{key(WHAT)}.done").mkdir(parents=True)  # of a process that was killed while it removed it
+    (work / f"{key(WHAT)}.done").mkdir(
+        parents=True
+    )  # of a process that was killed while it removed it
     with pytest.raises(RuntimeError, match="midway"):
         _fail_midway()
     with scratch_folder({**WHAT, "sigma": 1.0}) as other:
@@ -124,7 +135,9 @@ def test_what_was_left_of_finished_work_is_removed_unless_somebody_works_in_it(w
         assert list(work.iterdir()) == [other]
 
 
-def test_who_wants_to_change_a_locked_folder_waits_and_the_lock_leaves_nothing(tmp_path, monkeypatch):
+def test_who_wants_to_change_a_locked_folder_waits_and_the_lock_leaves_nothing(
+    tmp_path, monkeypatch
+):
     done, asking, flock = [], Event(), fcntl.flock
 
     def note(lock, operation):
@@ -146,13 +159,20 @@ def test_who_wants_to_change_a_locked_folder_waits_and_the_lock_leaves_nothing(t
     assert [*tmp_path.rglob("*")] == [tmp_path / "folder"]
 
 
-@pytest.mark.parametrize(("number", "goes_on"), [(errno.EBADF, True), (errno.ENOLCK, True), (errno.EIO, False)])
-def test_a_folder_that_its_disk_does_not_lock_is_changed_nevertheless(tmp_path, monkeypatch, number, goes_on):
+@pytest.mark.parametrize(
+    ("number", "goes_on"), [(errno.EBADF, True), (errno.ENOLCK, True), (errno.EIO, False)]
+)
+def test_a_folder_that_its_disk_does_not_lock_is_changed_nevertheless(
+    tmp_path, monkeypatch, number, goes_on
+):
     def fails(lock, operation):
         raise OSError(number, "of the disk")
 
     monkeypatch.setattr(fcntl, "flock", fails)
-    with nullcontext() if goes_on else pytest.raises(OSError, match="of the disk"), locked(tmp_path):
+    with (
+        nullcontext() if goes_on else pytest.raises(OSError, match="of the disk"),
+        locked(tmp_path),
+    ):
         assert goes_on
 
 
@@ -162,7 +182,9 @@ def test_finished_work_is_removed_where_the_disk_keeps_the_name_of_an_open_file(
     rmtree, unfinished = shutil.rmtree, {**WHAT, "sigma": 1.0}
 
     def of_nfs(path, ignore_errors=False):
-        held = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+        held = [
+            os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")
+        ]
         if not any(Path(one).is_relative_to(path) for one in held):
             rmtree(path, ignore_errors=ignore_errors)
         elif not ignore_errors:

@@ -16,7 +16,9 @@ ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 
 
 class Ramp(nn.Module):
-    """Two classes with logits (scale w.x - offset, 0): label 1 is lost along +w. Remembers every batch it is given."""
+    """Two classes with logits (scale w.x - offset, 0): label 1 is lost along +w. Remembers every
+    batch it is given.
+    """
 
     def __init__(self, w, scale=1.0, offset=0.0):
         super().__init__()
@@ -37,12 +39,20 @@ def net(seed=0):
 @st.composite
 def cases(draw):
     dtype = draw(st.sampled_from([torch.float32, torch.float64]))
-    shape = tuple(draw(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4))))
+    shape = tuple(
+        draw(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4)))
+    )
     rng = generator(draw(st.integers(0, 10**6)))
     x = torch.rand(shape, generator=rng, dtype=dtype)
-    x = x.where(torch.rand(shape, generator=rng) > 0.5, x.round())  # many pixels on the faces of the box
-    noise = 0.5 * torch.randn((shape[0], draw(st.integers(1, 3)), *shape[1:]), generator=rng, dtype=dtype)
-    w = draw(st.sampled_from([0.0, 1.0, 1e3])) * torch.randn(math.prod(shape[1:]), generator=rng, dtype=dtype)
+    x = x.where(
+        torch.rand(shape, generator=rng) > 0.5, x.round()
+    )  # many pixels on the faces of the box
+    noise = 0.5 * torch.randn(
+        (shape[0], draw(st.integers(1, 3)), *shape[1:]), generator=rng, dtype=dtype
+    )
+    w = draw(st.sampled_from([0.0, 1.0, 1e3])) * torch.randn(
+        math.prod(shape[1:]), generator=rng, dtype=dtype
+    )
     return Ramp(w), x, torch.randint(2, (shape[0],), generator=rng), noise
 
 
@@ -77,8 +87,12 @@ def test_gradient_is_that_of_minus_the_log_of_the_mean_over_draws(beta, draws):
     g = attack.gradient(model, x, y, noise[:, :draws], beta)
     for i in range(B):
         slow = slow_gradient(model, x[i], y[i], noise[i, :draws], beta)
-        assert g[i].numpy() == pytest.approx(slow, abs=1e-7)  # h^2 times a third derivative, about 1e-10 x 64
-        inside = np.mean([slow_gradient(model, x[i], y[i], noise[i, [k]], beta) for k in range(draws)], axis=0)
+        assert g[i].numpy() == pytest.approx(
+            slow, abs=1e-7
+        )  # h^2 times a third derivative, about 1e-10 x 64
+        inside = np.mean(
+            [slow_gradient(model, x[i], y[i], noise[i, [k]], beta) for k in range(draws)], axis=0
+        )
         assert draws == 1 or np.abs(g[i].numpy() - inside).max() > 1e-5
 
 
@@ -88,7 +102,8 @@ def test_an_attack_stays_in_the_ball_and_exactly_in_the_box(run, case, epsilon, 
     model, x, y, noise = case
     x_hat = run(model, x, y, noise, steps, epsilon)
     moved, ulp, d = (x_hat.double() - x.double()).flatten(1).norm(dim=1), ULP[x.dtype], x[0].numel()
-    # relative error of a norm of d squares, of the quotient and the product; then half an ulp of x + u <= 1 per pixel
+    # relative error of a norm of d squares, of the quotient and the product; then half an ulp of x
+    # + u <= 1 per pixel
     assert (moved <= epsilon * (1 + (d / 2 + 4) * ulp) + math.sqrt(d) * ulp / 4).all()
     assert x_hat.min() >= 0
     assert x_hat.max() <= 1
@@ -102,7 +117,9 @@ def test_step_size_is_twice_epsilon_over_the_number_of_steps(run):
     run(model, x, torch.ones(B, dtype=torch.long), noise, 4, 0.1)
     visited = [(seen.unflatten(0, (B, M)) - noise)[:, 0] - x for seen in model.seen]
     lengths = [v.flatten(1).norm(dim=1).tolist() for v in visited]
-    assert np.array(lengths) == pytest.approx(np.repeat([[0.0], [0.05], [0.1], [0.1]], B, axis=1), abs=1e-8)
+    assert np.array(lengths) == pytest.approx(
+        np.repeat([[0.0], [0.05], [0.1], [0.1]], B, axis=1), abs=1e-8
+    )
 
 
 def test_box_comes_before_the_ball_in_pgd_and_after_it_in_the_variant():
@@ -110,19 +127,27 @@ def test_box_comes_before_the_ball_in_pgd_and_after_it_in_the_variant():
 
     Box, u = (.1, .48), then ball: u * .3 / ||u||. Ball, u = (.18, .24), then box: x + u = (1, .74).
     """
-    model, x, y = Ramp([3.0, 4.0]), torch.tensor([0.9, 0.5], dtype=torch.float64).view(1, 1, 1, 2), torch.tensor([1])
+    model, x, y = (
+        Ramp([3.0, 4.0]),
+        torch.tensor([0.9, 0.5], dtype=torch.float64).view(1, 1, 1, 2),
+        torch.tensor([1]),
+    )
     noise = torch.zeros((1, 2, 1, 1, 2), dtype=torch.float64)
     short = 0.3 / math.hypot(0.1, 0.48)
     box_then_ball = attack.pgd(model, x, y, noise, 1, 0.3).flatten().tolist()
     ball_then_box = attack.projected_path_attack(model, x, y, noise, 1, 0.3).flatten().tolist()
     assert box_then_ball == pytest.approx([0.9 + 0.1 * short, 0.5 + 0.48 * short], rel=1e-12)
-    assert ball_then_box == pytest.approx([1.0, 0.74], rel=1e-7)  # its unit gradient is g / (||g|| + 1e-8)
+    assert ball_then_box == pytest.approx(
+        [1.0, 0.74], rel=1e-7
+    )  # its unit gradient is g / (||g|| + 1e-8)
 
 
 ATTACKS = {
     "pgd": lambda model, x, y, noise: attack.pgd(model, x, y, noise, 3, 0.5),
     "mixing_path": lambda model, x, y, noise: attack.mixing_path(model, x, y, noise, 3, 0.2)[-1],
-    "projected_path_attack": lambda model, x, y, noise: attack.projected_path_attack(model, x, y, noise, 3, 0.5),
+    "projected_path_attack": lambda model, x, y, noise: attack.projected_path_attack(
+        model, x, y, noise, 3, 0.5
+    ),
 }
 every_attack = pytest.mark.parametrize("run", ATTACKS.values(), ids=ATTACKS.keys())
 
@@ -145,7 +170,12 @@ def test_batch_norm_is_in_eval_mode_and_every_part_returns_to_its_own_mode(run):
     model = nn.Sequential(frozen, free, net()).double()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     x_hat = run(model, x, y, noise)
-    assert (frozen.training, free.training, model.training, model[2].training) == (False, True, True, True)
+    assert (frozen.training, free.training, model.training, model[2].training) == (
+        False,
+        True,
+        True,
+        True,
+    )
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(x_hat, run(model.eval(), x, y, noise))
     assert not free.training
@@ -178,7 +208,9 @@ def test_weights_get_no_gradient_and_the_result_carries_none(run):
 @pytest.mark.parametrize("leaves_first", [0, 1])
 @pytest.mark.parametrize("parts", [lambda model: (model, model), lambda model: (model, model[1])])
 def test_who_still_evaluates_a_model_keeps_it_in_eval_mode_until_all_have_left(leaves_first, parts):
-    """As two threads that certify with one network: the one may leave while the other is evaluating."""
+    """As two threads that certify with one network: the one may leave while the other is
+    evaluating.
+    """
     model = nn.Sequential(nn.Flatten(), nn.Sequential(nn.Dropout(), nn.Linear(4, 2).eval()))
     modes = [module.training for module in model.modules()]
     users = [attack.evaluating(part) for part in parts(model)]
@@ -187,7 +219,9 @@ def test_who_still_evaluates_a_model_keeps_it_in_eval_mode_until_all_have_left(l
     users.pop(leaves_first).__exit__(None, None, None)
     assert not model[1][0].training
     users.pop().__exit__(None, None, None)
-    assert [module.training for module in model.modules()] == modes == [True, True, True, True, False]
+    assert (
+        [module.training for module in model.modules()] == modes == [True, True, True, True, False]
+    )
     assert not attack._evaluated
 
 
@@ -201,7 +235,9 @@ def test_unit_divides_by_the_norm_and_replaces_only_exact_zeros_by_raw_normal_nu
 
 def test_with_one_draw_the_gradient_survives_any_confidence_in_a_wrong_class():
     x = torch.full((1, 1, 1, 2), 0.5)
-    x_hat = attack.pgd(Ramp([3.0, 4.0], scale=1e3), x, torch.tensor([1]), torch.zeros(1, 1, 1, 1, 2), 1, 0.1)
+    x_hat = attack.pgd(
+        Ramp([3.0, 4.0], scale=1e3), x, torch.tensor([1]), torch.zeros(1, 1, 1, 1, 2), 1, 0.1
+    )
     assert (x_hat - x).flatten().tolist() == pytest.approx([0.06, 0.08], rel=1e-5)
 
 
@@ -213,7 +249,9 @@ def test_mixing_path_has_every_iterate_from_the_image_on_and_no_ball():
     w = torch.arange(1.0, 10.0, dtype=torch.float64)
     path = attack.mixing_path(Ramp(w), x, torch.ones(B, dtype=torch.long), noise, 3, 0.05)
     assert len(path) == 4
-    for t, point in enumerate(path):  # 1e-8 beside the norm of a gradient of about 1 shortens each step by 1e-8
+    for t, point in enumerate(
+        path
+    ):  # 1e-8 beside the norm of a gradient of about 1 shortens each step by 1e-8
         assert torch.allclose(point, x + 0.05 * t * (w / w.norm()).view(SHAPE), rtol=0, atol=1e-8)
 
 

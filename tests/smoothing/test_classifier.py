@@ -35,18 +35,26 @@ def ballot(monkeypatch, *counts, classes=2):
 
 
 def test_a_certificate_reaches_beyond_the_true_boundary_with_probability_at_most_alpha():
-    """f(x) = 1[x_1 > 1/2] at distance t sigma has p_A = Phi(t), and the boundary is the true radius."""
+    """f(x) = 1[x_1 > 1/2] at distance t sigma has p_A = Phi(t), and the boundary is the true
+    radius.
+    """
     alpha, trials, t = 0.1, 300, 0.8
     classifier, x = SmoothedClassifier(Linear(), 2, SIGMA), image(0.5 + t * SIGMA)
     made = [classifier.certify(x, 20, 100, alpha, index=index) for index in range(trials)]
     wrong = [c.radius > t * SIGMA or c.predict == 0 for c in made]
     assert sum(wrong) <= stats.binom.isf(1e-6, trials, alpha)
-    assert max(c.radius for c in made) > 0.5 * t * SIGMA  # and the promise is not kept by promising nothing
+    assert (
+        max(c.radius for c in made) > 0.5 * t * SIGMA
+    )  # and the promise is not kept by promising nothing
 
 
 def test_the_radius_is_sigma_times_the_quantile_of_the_exact_bound(monkeypatch):
     made = ballot(monkeypatch, [90, 10], [99_000, 1_000]).certify(X, 100, 100_000, 0.001)
-    p = stats.binomtest(99_000, 100_000, alternative="greater").proportion_ci(0.999, method="exact").low
+    p = (
+        stats.binomtest(99_000, 100_000, alternative="greater")
+        .proportion_ci(0.999, method="exact")
+        .low
+    )
     assert (made.predict, made.p_lower) == (0, pytest.approx(p, rel=1e-9))
     assert made.radius == pytest.approx(SIGMA * stats.norm.ppf(p), rel=1e-9)
 
@@ -78,16 +86,24 @@ def test_selection_estimation_and_prediction_draw_from_their_own_streams(monkeyp
     monkeypatch.setattr(classifier, "tally", tally)
     classifier.certify(X, 10, 20, 0.01, seed=3, index=7)
     classifier.predict(X, 30, 0.01, seed=3, index=7)
-    assert seen == [(10, 3, Stream.SELECT, 7), (20, 3, Stream.ESTIMATE, 7), (30, 3, Stream.PREDICT, 7)]
+    assert seen == [
+        (10, 3, Stream.SELECT, 7),
+        (20, 3, Stream.ESTIMATE, 7),
+        (30, 3, Stream.PREDICT, 7),
+    ]
 
 
 @pytest.mark.parametrize("draws", [1, 99, 100, 101, 150, 300])
 def test_votes_are_those_of_a_slow_loop_over_the_first_draws_of_the_blocks(draws):
     base, x = smallnet().eval(), tiny_images().pixels(3)
-    noise = torch.cat([block(i, x.shape, SIGMA, 5, Stream.ESTIMATE, 3, device="cpu") for i in range(3)])
+    noise = torch.cat(
+        [block(i, x.shape, SIGMA, 5, Stream.ESTIMATE, 3, device="cpu") for i in range(3)]
+    )
     with torch.no_grad():
         expected = [int(base((x + one)[None]).argmax()) for one in noise[:draws]]
-    votes = SmoothedClassifier(base, 2, SIGMA, noise="gaussian").votes(x, draws, 5, Stream.ESTIMATE, 3)
+    votes = SmoothedClassifier(base, 2, SIGMA, noise="gaussian").votes(
+        x, draws, 5, Stream.ESTIMATE, 3
+    )
     assert votes.tolist() == np.bincount(expected, minlength=2).tolist()
     assert draws < 100 or votes.min() > 0  # a vote that everyone wins would show nothing
 
@@ -95,12 +111,20 @@ def test_votes_are_those_of_a_slow_loop_over_the_first_draws_of_the_blocks(draws
 @pytest.mark.parametrize("batch", [1, 32, 100, 199, 250, 10_000])
 def test_the_size_of_a_batch_does_not_change_the_votes(batch):
     base, x = smallnet(), tiny_images().pixels(0)
-    usual, other = (SmoothedClassifier(base, 2, SIGMA, batch=b).certify(x, 130, 730, 0.01) for b in (None, batch))
-    assert (usual.counts0.tolist(), usual.counts.tolist()) == (other.counts0.tolist(), other.counts.tolist())
+    usual, other = (
+        SmoothedClassifier(base, 2, SIGMA, batch=b).certify(x, 130, 730, 0.01)
+        for b in (None, batch)
+    )
+    assert (usual.counts0.tolist(), usual.counts.tolist()) == (
+        other.counts0.tolist(),
+        other.counts.tolist(),
+    )
 
 
 def test_a_rejected_image_is_a_vote_for_no_class_with_a_further_score_and_for_class_0_with_equal_ones():
-    """Every image is of class 1, and rejected where its first pixel is above 1/2: half of the images."""
+    """Every image is of class 1, and rejected where its first pixel is above 1/2: half of the
+    images.
+    """
 
     def is_rejected(x):
         return x[:, 0, 0, 0] > 0.5
@@ -111,7 +135,9 @@ def test_a_rejected_image_is_a_vote_for_no_class_with_a_further_score_and_for_cl
     def with_a_further_score(x):
         return torch.stack([torch.zeros(len(x)), torch.ones(len(x)), 2.0 * is_rejected(x)], dim=1)
 
-    equal = SmoothedClassifier(with_equal_logits, 2, SIGMA, noise="gaussian").certify(X, 100, 1000, 0.01)
+    equal = SmoothedClassifier(with_equal_logits, 2, SIGMA, noise="gaussian").certify(
+        X, 100, 1000, 0.01
+    )
     further = SmoothedClassifier(with_a_further_score, 2, SIGMA, noise="gaussian", undecided=True)
     made = further.certify(X, 100, 1000, 0.01)
     rejected = int(equal.counts[0])
@@ -121,7 +147,9 @@ def test_a_rejected_image_is_a_vote_for_no_class_with_a_further_score_and_for_cl
     assert made.p_lower in (0.0, lower_bound(1000 - rejected, 1000, 0.01))
 
 
-@pytest.mark.parametrize(("batch", "expected"), [(250, [1, 200, 200, 150]), (80, [1, *5 * [80, 20], 50])])
+@pytest.mark.parametrize(
+    ("batch", "expected"), [(250, [1, 200, 200, 150]), (80, [1, *5 * [80, 20], 50])]
+)
 def test_no_more_than_a_batch_is_evaluated_at_once(batch, expected):
     sizes = []
 
@@ -139,7 +167,9 @@ def test_the_modes_of_all_parts_of_the_model_are_restored_and_its_statistics_lef
     frozen = next(m for m in base.modules() if isinstance(m, nn.BatchNorm2d)).eval()
     before = {k: v.clone() for k, v in base.state_dict().items()}
     certificate = SmoothedClassifier(base, 2, SIGMA).certify(tiny_images().pixels(0), 20, 50, 0.01)
-    evaluated = SmoothedClassifier(smallnet().eval(), 2, SIGMA).certify(tiny_images().pixels(0), 20, 50, 0.01)
+    evaluated = SmoothedClassifier(smallnet().eval(), 2, SIGMA).certify(
+        tiny_images().pixels(0), 20, 50, 0.01
+    )
     assert base.training
     assert not frozen.training
     assert all(torch.equal(before[k], v) for k, v in base.state_dict().items())
@@ -158,7 +188,9 @@ def test_predict_refuses_draws_of_which_no_vote_can_be_significant(alpha):
     classifier = SmoothedClassifier(Constant(1), 2, SIGMA)
     least = next(n for n in range(1, 100) if stats.binomtest(n, n).pvalue <= alpha)
     assert classifier.predict(X, least, alpha) == 1
-    with pytest.raises(InputError, match=f"n must be at least {least} at alpha = {alpha}, got {least - 1}"):
+    with pytest.raises(
+        InputError, match=f"n must be at least {least} at alpha = {alpha}, got {least - 1}"
+    ):
         classifier.predict(X, least - 1, alpha)
 
 
@@ -166,7 +198,9 @@ def test_certify_warns_where_no_vote_can_certify_and_points_at_its_caller():
     """(1/2)^n <= 0.001 first at n = 10."""
     classifier = SmoothedClassifier(Constant(1), 2, SIGMA)
     assert classifier.certify(X, 1, 10, 0.001).predict == 1
-    with pytest.warns(InputWarning, match="n = 9 draws can never certify at alpha = 0.001: .* at least 10") as caught:
+    with pytest.warns(
+        InputWarning, match="n = 9 draws can never certify at alpha = 0.001: .* at least 10"
+    ) as caught:
         assert classifier.certify(X, 1, 9, 0.001).predict == ABSTAIN
     assert [warning.filename for warning in caught] == [__file__]
 
@@ -178,10 +212,14 @@ def test_predict_compares_the_two_largest_counts_only(monkeypatch):
 
 
 def test_predict_is_wrong_with_probability_at_most_alpha():
-    """At distance 0.1 sigma p_A = 0.54, so 50 draws often mislead; the test must still refuse to be misled."""
+    """At distance 0.1 sigma p_A = 0.54, so 50 draws often mislead; the test must still refuse to be
+    misled.
+    """
     alpha, trials = 0.1, 300
     classifier = SmoothedClassifier(Linear(), 2, SIGMA)
-    answers = [classifier.predict(image(0.5 + 0.1 * SIGMA), 50, alpha, index=i) for i in range(trials)]
+    answers = [
+        classifier.predict(image(0.5 + 0.1 * SIGMA), 50, alpha, index=i) for i in range(trials)
+    ]
     assert answers.count(0) <= stats.binom.isf(1e-6, trials, alpha)
     assert 1 in answers
 
@@ -192,20 +230,29 @@ def test_the_shortcut_marks_what_it_skips_and_changes_neither_acr_nor_accuracies
     for shortcut in (False, True):
         labels = [i // 2 % 2 for i in range(12)]  # right for every second image
         made = [
-            classifier.certify(images.pixels(i), 20, 100, 0.01, index=i, label=label if shortcut else None)
+            classifier.certify(
+                images.pixels(i), 20, 100, 0.01, index=i, label=label if shortcut else None
+            )
             for i, label in enumerate(labels)
         ]
-        rows[shortcut] = [c.row(i, label) for i, (c, label) in enumerate(zip(made, labels, strict=True))]
+        rows[shortcut] = [
+            c.row(i, label) for i, (c, label) in enumerate(zip(made, labels, strict=True))
+        ]
     skipped = [row for row in rows[True] if row["mode"] == "shortcut"]
     assert {row["mode"] for row in rows[False]} == {"certify"}
     assert 0 < len(skipped) < 12
-    assert all(row["n"] == row["counts"].sum() == row["radius"] == row["correct"] == 0 for row in skipped)
+    assert all(
+        row["n"] == row["counts"].sum() == row["radius"] == row["correct"] == 0 for row in skipped
+    )
     assert all(row["predict"] != row["label"] for row in skipped)
     assert all(row["p_lower"] == 0 for row in skipped)
     radii = np.linspace(0, 1, 21)
     cut, whole = pd.DataFrame(rows[True]), pd.DataFrame(rows[False])
     assert metrics.acr(cut) == metrics.acr(whole) > 0
-    assert metrics.certified_accuracy(cut, radii).tolist() == metrics.certified_accuracy(whole, radii).tolist()
+    assert (
+        metrics.certified_accuracy(cut, radii).tolist()
+        == metrics.certified_accuracy(whole, radii).tolist()
+    )
 
 
 def test_bfloat16_runs_the_base_classifier_in_bfloat16_on_float32_noise():
@@ -230,7 +277,9 @@ def test_bfloat16_runs_the_base_classifier_in_bfloat16_on_float32_noise():
 def test_a_label_that_no_class_has_is_refused_and_not_taken_for_a_wrong_one(label):
     classifier, run = SmoothedClassifier(Constant(1), None, SIGMA), Decider([0.1], SIGMA, 0.01, 100)
     for certify in (partial(classifier.certify, X), partial(classifier.certify_until, X, 10, run)):
-        with pytest.raises(InputError, match=f"label must be a class, a whole number from 0 to 1, got {label!r}"):
+        with pytest.raises(
+            InputError, match=f"label must be a class, a whole number from 0 to 1, got {label!r}"
+        ):
             certify(label=label)
 
 
@@ -253,7 +302,8 @@ def test_a_single_nan_logit_is_refused(batch):
 
 
 @pytest.mark.parametrize(
-    ("shape", "batch"), [((1, 8, 8), 500), ((1, 28, 28), 500), ((3, 32, 32), 100), ((3, 224, 224), 100)]
+    ("shape", "batch"),
+    [((1, 8, 8), 500), ((1, 28, 28), 500), ((3, 32, 32), 100), ((3, 224, 224), 100)],
 )
 def test_on_a_cpu_smaller_images_are_evaluated_more_at_once_in_whole_blocks(shape, batch):
     assert default_batch(torch.zeros(shape)) == batch
@@ -262,8 +312,8 @@ def test_on_a_cpu_smaller_images_are_evaluated_more_at_once_in_whole_blocks(shap
 class Stripes(nn.Module):
     """Class 1 in every other stripe of the first pixel, 1/16 wide.
 
-    With noise of 1/2 both classes have the probability 1/2 at every image, but for exp(-2 pi^2 4^2) = 1e-137, so no
-    certificate is true.
+    With noise of 1/2 both classes have the probability 1/2 at every image, but for exp(-2 pi^2 4^2)
+    = 1e-137, so no certificate is true.
     """
 
     def forward(self, x):
@@ -272,7 +322,9 @@ class Stripes(nn.Module):
 
 
 def test_a_known_seed_lets_an_adversary_choose_the_image_and_fresh_seeds_do_not():
-    """The guarantee is over the draws: for one image, not for the worst of many images at the same draws."""
+    """The guarantee is over the draws: for one image, not for the worst of many images at the same
+    draws.
+    """
     classifier, alpha, runs = SmoothedClassifier(Stripes(), 2, 0.5, noise="gaussian"), 0.01, 400
 
     def is_false(value, seed):
@@ -280,6 +332,8 @@ def test_a_known_seed_lets_an_adversary_choose_the_image_and_fresh_seeds_do_not(
         return classifier.certify(x, 10, 200, alpha, seed=seed).predict != ABSTAIN
 
     chosen = [value for value in range(256) if is_false(value, seed=0)]
-    assert chosen  # all that the adversary needs: some image of 8 bits that is falsely certified, for good
+    assert (
+        chosen
+    )  # all that the adversary needs: some image of 8 bits that is falsely certified, for good
     most = stats.binom.isf(1e-6, runs, alpha)
     assert sum(is_false(chosen[0], seed) for seed in range(1, 1 + runs)) <= most

@@ -1,4 +1,6 @@
-"""Classifiers that are one function of each image, and those that are not: ``rs.smoothing.determinism``."""
+"""Classifiers that are one function of each image, and those that are not:
+``rs.smoothing.determinism``.
+"""
 
 import os
 from contextlib import nullcontext
@@ -25,7 +27,9 @@ from tests.support.networks import Layer, counted, lived_in
 
 CPU = torch.device("cpu")
 
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.(script|freeze). is deprecated:FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.(script|freeze). is deprecated:FutureWarning"
+)
 
 
 def network(*layers):
@@ -45,9 +49,15 @@ BROKEN = {
         Layer(lambda _, x: F.dropout(x, 0.5, training=True)),
         "from one call to the next.*dropout that is always on",
     ),
-    "statistics": (nn.BatchNorm2d(4, track_running_stats=False), "with the other images of the batch"),
+    "statistics": (
+        nn.BatchNorm2d(4, track_running_stats=False),
+        "with the other images of the batch",
+    ),
     "largest": (Layer(lambda _, x: x / x.abs().amax()), "with the other images of the batch"),
-    "place": (Layer(lambda _, x: x * torch.arange(1, len(x) + 1)[:, None, None, None]), "place in the batch"),
+    "place": (
+        Layer(lambda _, x: x * torch.arange(1, len(x) + 1)[:, None, None, None]),
+        "place in the batch",
+    ),
     "first call": (Layer(started), "from one call to the next"),
     "state": (Layer(counted), "from one call to the next"),
     "infinite": (Layer(lambda _, x: x / 0), "must be finite"),
@@ -62,14 +72,18 @@ def test_what_is_not_one_function_is_refused(name):
 
 
 def test_other_than_two_images_are_refused():
-    with pytest.raises(InputError, match=r"images must be two, of shape \(2, C, H, W\), got shape \(3, "):
+    with pytest.raises(
+        InputError, match=r"images must be two, of shape \(2, C, H, W\), got shape \(3, "
+    ):
         check_deterministic(network(), torch.zeros(3, *SHAPE))
 
 
 def test_a_network_of_torch_export_votes_as_the_network_also_inside_others():
     """It refuses ``eval`` until it is a base classifier, and is in the mode of its export."""
     model, images = network(nn.BatchNorm2d(4)).eval(), torch.export.Dim("images", min=1)
-    exported = torch.export.export(model, (torch.zeros(2, *SHAPE),), dynamic_shapes=[{0: images}]).module()
+    exported = torch.export.export(
+        model, (torch.zeros(2, *SHAPE),), dynamic_shapes=[{0: images}]
+    ).module()
     with pytest.raises(NotImplementedError):
         exported.eval()
     votes = [
@@ -139,14 +153,19 @@ def by_batch(_, x):
 
 
 def test_frozen_torchscript_hides_its_weights_and_is_refused():
-    with pytest.raises(InputError, match="must not be frozen TorchScript, which hides its weights; give it unfrozen"):
+    with pytest.raises(
+        InputError,
+        match="must not be frozen TorchScript, which hides its weights; give it unfrozen",
+    ):
         SmoothedClassifier(torch.jit.freeze(torch.jit.script(network().eval())), 5, 0.5)
 
 
 @pytest.mark.parametrize("rule", [None, SoftmaxAverage(), Cascade((2.0,))])
 def test_many_certificates_refuse_what_is_not_one_function_as_one_does(rule):
     base = network(stochastic_depth(0.5))
-    smoothed = SmoothedClassifier(base if rule is None else Ensemble([base, network()], rule), 5, 0.5)
+    smoothed = SmoothedClassifier(
+        base if rule is None else Ensemble([base, network()], rule), 5, 0.5
+    )
     images = [tiny_images().pixels(index) for index in range(2)]
     with pytest.raises(NotDeterministicError):
         smoothed.certify_many(watched(images, [smoothed.base]), 100, 1000, 0.1)
@@ -165,7 +184,9 @@ LATE = {  # what two images in batches of 1 and 2 do not show, and of how many i
 
 
 def certify(model, images, out, **changes):
-    """Certify images of the tiny data set in batches of 100, 500 and 500; 1,100 evaluations an image."""
+    """Certify images of the tiny data set in batches of 100, 500 and 500; 1,100 evaluations an
+    image.
+    """
     settings = CertificationSettings(**CERTIFY | {"n0": 100, "n": 1000, "subset": "all"} | changes)
     identity = {"classifier": "a", "scope": "model", "sigma": 0.5, "subset": "all"}
     classifier = SmoothedClassifier(model, 5, 0.5, precision=settings.precision)
@@ -190,7 +211,8 @@ def test_each_member_of_an_ensemble_is_watched(rule, tmp_path, work):
 
 
 @pytest.mark.parametrize(
-    ("name", "precision"), [("smallnet", "bfloat16"), *((name, "float32") for name in GOOD if name != "resnet8")]
+    ("name", "precision"),
+    [("smallnet", "bfloat16"), *((name, "float32") for name in GOOD if name != "resnet8")],
 )
 def test_a_run_of_what_is_one_function_is_not_refused(name, precision, tmp_path, work):
     model = GOOD[name]()
@@ -207,7 +229,16 @@ def test_from_three_images_on_it_costs_less_than_a_hundredth(images, kept, repea
     model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     smoothed = SmoothedClassifier(model, 16, 0.5)
     smoothed.certify_many(watched([torch.zeros(SHAPE)] * images, [smoothed.base]))
-    assert sizes == [100, *[1] * 4, 500, *[1] * 4, 500, *[100, 500, 500] * (images - 1), kept, repeated]
+    assert sizes == [
+        100,
+        *[1] * 4,
+        500,
+        *[1] * 4,
+        500,
+        *[100, 500, 500] * (images - 1),
+        kept,
+        repeated,
+    ]
     assert sum(sizes) < 1.01 * 1100 * images
     assert not model._forward_hooks
 
@@ -221,7 +252,10 @@ CALLS_OF_THREE_IMAGES = 9 + 8 + 2
 """Batches of the run, single images of the first two of them, and the calls at the end."""
 
 
-@given(others=st.sets(st.integers(1, CALLS_OF_THREE_IMAGES)) | st.integers(1, 19).map(lambda call: {call}))
+@given(
+    others=st.sets(st.integers(1, CALLS_OF_THREE_IMAGES))
+    | st.integers(1, 19).map(lambda call: {call})
+)
 @example(others=set())
 @example(others=set(range(1, CALLS_OF_THREE_IMAGES + 1)))
 def test_a_run_passes_only_if_all_of_its_calls_answer_in_one_way(others):
@@ -240,7 +274,14 @@ CORNERS = (17, 33, 62, 96, 97)
 
 @pytest.mark.parametrize(
     "period",
-    [*CORNERS, *(pytest.param(period, marks=pytest.mark.trust_only) for period in PERIODS if period not in CORNERS)],
+    [
+        *CORNERS,
+        *(
+            pytest.param(period, marks=pytest.mark.trust_only)
+            for period in PERIODS
+            if period not in CORNERS
+        ),
+    ],
 )
 def test_a_network_that_differs_at_every_kth_call_is_refused(period, tmp_path, work):
     """34 images are 102 calls, so one of each 97 calls in a row is compared."""
@@ -250,11 +291,17 @@ def test_a_network_that_differs_at_every_kth_call_is_refused(period, tmp_path, w
 
 @pytest.mark.parametrize("chance", [0.1, 0.05])
 def test_chance_for_a_whole_call_is_refused(chance, tmp_path, work):
-    """Of 43 images 138 calls are compared: one of twenty such runs passes with probability 0.02 at most."""
+    """Of 43 images 138 calls are compared: one of twenty such runs passes with probability 0.02 at
+    most.
+    """
     for seed in range(20):
         rng = np.random.default_rng(seed)
         with pytest.raises(NotDeterministicError):
-            certify(answers_otherwise_at(lambda _, rng=rng: rng.random() < chance), 43, tmp_path / "rows.tsv")
+            certify(
+                answers_otherwise_at(lambda _, rng=rng: rng.random() < chance),
+                43,
+                tmp_path / "rows.tsv",
+            )
 
 
 def test_images_of_several_shapes_are_watched():

@@ -60,21 +60,31 @@ def test_every_form_of_an_image_has_the_same_certificate(x):
     assert smoothed().predict(x) == smoothed().predict(TENSOR)
 
 
-@pytest.mark.parametrize("x", [RGB[..., 0][None], RGB[..., :1], Image.fromarray(RGB[..., 0])], ids=["C", "HW1", "L"])
+@pytest.mark.parametrize(
+    "x", [RGB[..., 0][None], RGB[..., :1], Image.fromarray(RGB[..., 0])], ids=["C", "HW1", "L"]
+)
 def test_every_form_of_a_grey_image_is_the_same(x):
     assert torch.equal(as_image(x), TENSOR[:1])
 
 
 @given(c=st.integers(1, 5), h=st.integers(1, 5), w=st.integers(1, 5))
-def test_only_an_array_has_its_channels_last_and_only_where_they_can_be_and_cannot_be_first(c, h, w):
+def test_only_an_array_has_its_channels_last_and_only_where_they_can_be_and_cannot_be_first(
+    c, h, w
+):
     x = np.arange(c * h * w, dtype=np.uint8).reshape(c, h, w)
     can_be_last = w in (1, 3) and c not in (1, 3)
     expected = np.moveaxis(x, -1, 0) if can_be_last else x
     assert np.array_equal(as_image(x), expected.astype(np.float32) / 255)
     for tensor in (torch.from_numpy(x), torch.from_numpy(x).double()):
-        assert torch.equal(as_image(tensor) * (255 if tensor.dtype == torch.uint8 else 1), torch.from_numpy(x).float())
+        assert torch.equal(
+            as_image(tensor) * (255 if tensor.dtype == torch.uint8 else 1),
+            torch.from_numpy(x).float(),
+        )
     if can_be_last:
-        with pytest.raises(InputError, match=r"could also be \(H, W, C\); give a tensor, which is always \(C, H, W\)"):
+        with pytest.raises(
+            InputError,
+            match=r"could also be \(H, W, C\); give a tensor, which is always \(C, H, W\)",
+        ):
             as_image(x.astype(np.float64))
     else:
         assert np.array_equal(as_image(x.astype(np.float64)), x.astype(np.float32))
@@ -102,20 +112,38 @@ def changed(value):
 
 
 BAD_IMAGES = {
-    "batch": (TENSOR[None], r"one image of shape \(C, H, W\), got shape \(1, 3, 6, 5\); give several to certify_many"),
+    "batch": (
+        TENSOR[None],
+        r"one image of shape \(C, H, W\), got shape \(1, 3, 6, 5\); give several to certify_many",
+    ),
     "two axes": (RGB[..., 0], r"one image .* got shape \(6, 5\); give a grey image as x\[None\]"),
     "no pixels": (torch.zeros(3, 0, 5), r"one image .* got shape \(3, 0, 5\)"),
-    "a path": ("photo.png", r"tensor, a NumPy array or a Pillow image, got str; open a file with PIL\.Image\.open"),
-    "int64": (RGB.astype(np.int64), r"uint8 pixels, or floating-point pixels in \[0, 1\], got int64; divide"),
+    "a path": (
+        "photo.png",
+        r"tensor, a NumPy array or a Pillow image, got str; open a file with PIL\.Image\.open",
+    ),
+    "int64": (
+        RGB.astype(np.int64),
+        r"uint8 pixels, or floating-point pixels in \[0, 1\], got int64; divide",
+    ),
     "int64 tensor": (torch.ones(3, 6, 5, dtype=torch.int64), "got torch.int64; divide integers"),
     "masked": (
         np.ma.masked_less(RGB, 9),
         r"pixels without a mask, got \d+ masked ones; fill them first: x.filled\(0\)",
     ),
-    "RGBA": (Image.fromarray(RGB).convert("RGBA"), r'got mode RGBA; convert it: x.convert\("RGB"\)'),
+    "RGBA": (
+        Image.fromarray(RGB).convert("RGBA"),
+        r'got mode RGBA; convert it: x.convert\("RGB"\)',
+    ),
     "NaN": (changed(math.nan), r"pixels in \[0, 1\], got torch.float32 from nan to nan"),
-    "0 to 255": (TENSOR * 255, r"pixels in \[0, 1\], got torch.float32 from 0.* to 2\d\d; divide 8-bit pixels by 255"),
-    "just below": (changed(-0.01), r"from -0.01 to 0.\d+; .* and make a normalisation the first layer of the model"),
+    "0 to 255": (
+        TENSOR * 255,
+        r"pixels in \[0, 1\], got torch.float32 from 0.* to 2\d\d; divide 8-bit pixels by 255",
+    ),
+    "just below": (
+        changed(-0.01),
+        r"from -0.01 to 0.\d+; .* and make a normalisation the first layer of the model",
+    ),
 }
 
 
@@ -126,7 +154,8 @@ def test_an_image_that_is_none_is_refused(x, message):
             ask(x)
 
 
-# ------------------------------------------------------------------------------------------ base classifiers
+# ------------------------------------------------------------------------------------------ base
+# classifiers
 
 
 @dataclass
@@ -150,7 +179,9 @@ class Wrapped(Linear):
         return Output(linear(x))
 
 
-@pytest.mark.parametrize("base", [Linear(), Wrapped(), lambda x: Output(linear(x)), Linear().forward])
+@pytest.mark.parametrize(
+    "base", [Linear(), Wrapped(), lambda x: Output(linear(x)), Linear().forward]
+)
 def test_every_form_of_a_base_classifier_has_the_same_certificate(base):
     made = smoothed(base).certify(TENSOR, 100, 300, 0.01)
     assert text(made) == text(smoothed(num_classes=4).certify(TENSOR, 100, 300, 0.01))
@@ -158,7 +189,9 @@ def test_every_form_of_a_base_classifier_has_the_same_certificate(base):
 
 @pytest.mark.parametrize(("width", "undecided"), [(1, False), (2, True)])
 def test_one_class_is_none_to_choose_from(width, undecided):
-    smoothed = SmoothedClassifier(lambda x: torch.zeros(len(x), width), sigma=0.5, undecided=undecided)
+    smoothed = SmoothedClassifier(
+        lambda x: torch.zeros(len(x), width), sigma=0.5, undecided=undecided
+    )
     with pytest.raises(InputError, match=r"logits \(1, K\) of one image, K at least 2"):
         smoothed.certify(torch.zeros(1, 2, 2), 10, 10)
 
@@ -169,12 +202,17 @@ def test_a_base_classifier_that_writes_into_its_images_leaves_the_given_one_alon
     assert torch.equal(x, TENSOR)
 
 
-@pytest.mark.parametrize("call", [lambda network: lambda x: network(x), lambda network: network.forward])
+@pytest.mark.parametrize(
+    "call", [lambda network: lambda x: network(x), lambda network: network.forward]
+)
 def test_a_plain_function_that_calls_a_network_in_training_mode_is_refused_before_it_runs(call):
     """In training mode the batch norm would use statistics of the noisy copies, and move its own."""
     network = smallnet().train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    with pytest.raises(InputError, match=r"must call networks in eval mode, but \w+ is in training mode; give the nn"):
+    with pytest.raises(
+        InputError,
+        match=r"must call networks in eval mode, but \w+ is in training mode; give the nn",
+    ):
         smoothed(call(network)).certify(torch.rand(1, 4, 4))
     assert network.training
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
@@ -220,10 +258,22 @@ def returning(value):
 
 BAD_BASES = {
     "a class": (Linear, r"got the class Linear; create one: Linear\(\.\.\.\)"),
-    "a path": ("models/digits", r"must be an nn.Module or a function of images, got str; .*rs.load\(path\).smooth\(\)"),
-    "a tuple": (returning(lambda z: (z, z)), r"logits \(N, K\), got a tuple of 2; return the logits alone"),
-    "a dict": (returning(lambda z: {"scores": z}), "got dict with scores; use a model for classification"),
-    "empty logits": (returning(lambda z: Output(None)), "got Output; use a model for classification"),
+    "a path": (
+        "models/digits",
+        r"must be an nn.Module or a function of images, got str; .*rs.load\(path\).smooth\(\)",
+    ),
+    "a tuple": (
+        returning(lambda z: (z, z)),
+        r"logits \(N, K\), got a tuple of 2; return the logits alone",
+    ),
+    "a dict": (
+        returning(lambda z: {"scores": z}),
+        "got dict with scores; use a model for classification",
+    ),
+    "empty logits": (
+        returning(lambda z: Output(None)),
+        "got Output; use a model for classification",
+    ),
     "on meta": (
         nn.Linear(2, 2, device="meta"),
         "base must hold its weights, but weight is on the device meta, .* load them",
@@ -233,11 +283,20 @@ BAD_BASES = {
         "base must hold its weights, but running_mean is on the device",
     ),
     "one axis": (returning(lambda z: z[:, 0]), r"logits \(1, K\) of one image"),
-    "complex": (returning(lambda z: z.to(torch.complex64)), "real numbers in a dense tensor, got complex64"),
+    "complex": (
+        returning(lambda z: z.to(torch.complex64)),
+        "real numbers in a dense tensor, got complex64",
+    ),
     "sparse": (returning(lambda z: z.to_sparse()), "dense tensor, got float32, sparse_coo on cpu"),
     "NaN": (returning(lambda z: z * math.nan), "numbers, got NaN or infinity"),
-    "infinity": (returning(lambda z: z.index_fill(1, torch.tensor([2]), math.inf)), "numbers, got NaN or infinity"),
-    "all -infinity": (returning(lambda z: torch.full_like(z, -math.inf)), "numbers, got NaN or infinity"),
+    "infinity": (
+        returning(lambda z: z.index_fill(1, torch.tensor([2]), math.inf)),
+        "numbers, got NaN or infinity",
+    ),
+    "all -infinity": (
+        returning(lambda z: torch.full_like(z, -math.inf)),
+        "numbers, got NaN or infinity",
+    ),
 }
 
 
@@ -248,9 +307,7 @@ def test_a_base_classifier_that_is_none_is_refused(base, message):
 
 
 def test_the_error_of_a_function_is_the_cause():
-    message = (
-        r"base must take images of shape \(\d+, 3, 6, 5\), torch.float32 on cpu, .* raised KeyError: 'no such layer'"
-    )
+    message = r"base must take images of shape \(\d+, 3, 6, 5\), torch.float32 on cpu, .* raised KeyError: 'no such layer'"
     with pytest.raises(InputError, match=message) as caught:
         smoothed(broken).certify(TENSOR)
     assert isinstance(caught.value.__cause__, KeyError)
@@ -280,11 +337,17 @@ def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
     [
         ({"sigma": "0.25"}, "sigma must be a positive number, got '0.25'"),
         ({"sigma": math.nan}, "sigma must be a positive number, got nan"),
-        ({"sigma": 64}, r"sigma is in pixels of \[0, 1\] and must be at most 10, got 64; .* 64/255 = 0.251\?"),
+        (
+            {"sigma": 64},
+            r"sigma is in pixels of \[0, 1\] and must be at most 10, got 64; .* 64/255 = 0.251\?",
+        ),
         ({"sigma": math.inf}, "sigma must be a positive number, got inf"),
         ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
         ({"sigma": 1e-320}, "sigma must be a positive number, got 1e-320; .*at least 1e-06"),
-        ({"num_classes": 0.25, "sigma": None}, "num_classes must be at least 2, got 0.25; .* give sigma by name"),
+        (
+            {"num_classes": 0.25, "sigma": None},
+            "num_classes must be at least 2, got 0.25; .* give sigma by name",
+        ),
         ({"batch": "8"}, "batch must be at least 1, got '8'"),
     ],
 )
@@ -296,8 +359,14 @@ def test_a_number_that_is_none_is_refused(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n": "1000"}, r"n must be a whole number of noisy copies from 1 to 1,000,000,000, got '1000'"),
-        ({"n": 10**11}, "n must be a whole number of noisy copies from 1 to 1,000,000,000, got 100000000000"),
+        (
+            {"n": "1000"},
+            r"n must be a whole number of noisy copies from 1 to 1,000,000,000, got '1000'",
+        ),
+        (
+            {"n": 10**11},
+            "n must be a whole number of noisy copies from 1 to 1,000,000,000, got 100000000000",
+        ),
         ({"n0": 0}, "n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
         ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1; it names the noise"),
@@ -315,11 +384,14 @@ def test_a_seed_may_have_any_length_and_the_index_32_bits():
 
 
 def test_numbers_of_numpy_are_numbers():
-    made = smoothed(num_classes=np.int64(4), sigma=np.float32(SIGMA)).certify(TENSOR, np.int64(100), np.int32(300))
+    made = smoothed(num_classes=np.int64(4), sigma=np.float32(SIGMA)).certify(
+        TENSOR, np.int64(100), np.int32(300)
+    )
     assert text(made) == text(smoothed().certify(TENSOR, 100, 300))
 
 
-# ------------------------------------------------------------------------------------------ many images
+# ------------------------------------------------------------------------------------------ many
+# images
 
 MANY = [TENSOR, RGB, 1 - TENSOR, Image.fromarray(RGB[::-1].copy())]
 
@@ -341,7 +413,9 @@ def test_certify_many_takes_an_array_of_images_and_none():
 
 @pytest.mark.parametrize("one", [Image.fromarray(RGB), TENSOR, RGB])
 def test_certify_many_wants_several_and_takes_no_array_of_one_apart(one):
-    with pytest.raises(InputError, match=r"images must be several images, .*got .*; give one (image )?to certify"):
+    with pytest.raises(
+        InputError, match=r"images must be several images, .*got .*; give one (image )?to certify"
+    ):
         smoothed().certify_many(one)
 
 
@@ -350,18 +424,33 @@ def test_certify_many_names_the_image_that_is_none():
         smoothed().certify_many([RGB, RGB[..., None], RGB])
 
 
-# ------------------------------------------------------------------------------------------ certificates
+# ------------------------------------------------------------------------------------------
+# certificates
 
 
 def test_a_certificate_is_readable_and_rounded_down():
-    made = Certificate(3, 0.43219, 0.91239, 100, 1000, 0.001, 0.5, np.array([0, 0, 0, 100]), np.array([1, 0, 0, 999]))
+    made = Certificate(
+        3,
+        0.43219,
+        0.91239,
+        100,
+        1000,
+        0.001,
+        0.5,
+        np.array([0, 0, 0, 100]),
+        np.array([1, 0, 0, 999]),
+    )
     said = "class 3, l2 radius 0.4321 in pixels of [0, 1], p >= 0.9123, n = 1,000, alpha = 0.001, gaussian noise"
     assert str(made) == said
-    assert repr(made) == "Certificate(predict=3, radius=0.43219, p_lower=0.91239, n=1000, alpha=0.001)"
+    assert (
+        repr(made) == "Certificate(predict=3, radius=0.43219, p_lower=0.91239, n=1000, alpha=0.001)"
+    )
 
 
 def test_an_abstention_says_so():
-    made = Certificate(ABSTAIN, 0.0, 0.45, 100, 1000, 0.001, 0.5, np.array([60, 40]), np.array([480, 520]))
+    made = Certificate(
+        ABSTAIN, 0.0, 0.45, 100, 1000, 0.001, 0.5, np.array([60, 40]), np.array([480, 520])
+    )
     assert str(made) == "abstains, p >= 0.4500, n = 1,000, alpha = 0.001, gaussian noise"
 
 

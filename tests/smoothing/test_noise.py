@@ -12,7 +12,17 @@ from torch import nn
 from rs.errors import InputError
 from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.noise import BLOCK, LEVELS, _levels_on, block, draw, grid_block, grid_table, noisy, on_grid
+from rs.smoothing.noise import (
+    BLOCK,
+    LEVELS,
+    _levels_on,
+    block,
+    draw,
+    grid_block,
+    grid_table,
+    noisy,
+    on_grid,
+)
 from tests.support.simulated_gpu import simulated_gpu
 
 SHAPE, SIGMA = torch.Size((3, 8, 8)), 0.25
@@ -26,16 +36,24 @@ def numbers(seed, *key):
 @given(st.integers(0, 2**64), keys, st.integers(0, 2**64), keys)
 def test_streams_are_equal_exactly_where_seed_and_key_are(seed, key, other_seed, other_key):
     assert numbers(seed, *key) == numbers(seed, *key)
-    assert (numbers(seed, *key) == numbers(other_seed, *other_key)) == ((seed, key) == (other_seed, other_key))
+    assert (numbers(seed, *key) == numbers(other_seed, *other_key)) == (
+        (seed, key) == (other_seed, other_key)
+    )
 
 
 def test_every_purpose_has_its_own_stream():
-    assert len({member.value for member in Stream}) == len(Stream.__members__)  # an alias would be missing on the left
+    assert len({member.value for member in Stream}) == len(
+        Stream.__members__
+    )  # an alias would be missing on the left
     assert len({numbers(0, member) for member in Stream}) == len(Stream.__members__)
 
 
 def test_every_process_has_its_own_stream_and_the_first_that_of_one_alone():
-    every = [numbers(0, Stream.STEP, epoch, *process_key(rank)) for epoch in range(3) for rank in range(4)]
+    every = [
+        numbers(0, Stream.STEP, epoch, *process_key(rank))
+        for epoch in range(3)
+        for rank in range(4)
+    ]
     assert len(set(every)) == len(every)
     assert numbers(0, Stream.STEP, 2, *process_key(0)) == numbers(0, Stream.STEP, 2)
 
@@ -68,10 +86,14 @@ def test_training_noise_is_sigma_times_the_numbers_of_its_stream_in_the_dtype_of
 
 def test_on_a_cpu_the_numbers_are_those_of_numpys_philox_for_seed_and_key():
     words = np.random.SeedSequence(7, spawn_key=(Stream.ESTIMATE, 17, 3))
-    numbers = np.random.Generator(np.random.Philox(words)).standard_normal((BLOCK, *SHAPE), dtype=np.float32)
+    numbers = np.random.Generator(np.random.Philox(words)).standard_normal(
+        (BLOCK, *SHAPE), dtype=np.float32
+    )
     found = block(3, SHAPE, SIGMA, 7, Stream.ESTIMATE, 17, device="cpu")
     assert torch.equal(found, SIGMA * torch.from_numpy(numbers))
-    assert np.random.Philox(words).state["state"]["key"].nbytes == 16  # with 32 bits, of 2^17 blocks two would be equal
+    assert (
+        np.random.Philox(words).state["state"]["key"].nbytes == 16
+    )  # with 32 bits, of 2^17 blocks two would be equal
 
 
 def test_on_a_gpu_the_numbers_are_sigma_times_those_of_its_stream():
@@ -87,7 +109,9 @@ def test_blocks_of_other_seeds_phases_images_and_indices_differ_in_every_draw():
     made = [block(index, SHAPE, SIGMA, *key, device="cpu") for index, *key in names]
     for one, other in itertools.combinations(made, 2):
         assert (one != other).flatten(1).any(dim=1).all()
-        assert not (one[:, None, 0, 0, :2] == other[None, :, 0, 0, :2]).all(dim=-1).any()  # nor in another place
+        assert (
+            not (one[:, None, 0, 0, :2] == other[None, :, 0, 0, :2]).all(dim=-1).any()
+        )  # nor in another place
 
 
 @pytest.mark.parametrize("word", [-1, 2**32])
@@ -96,7 +120,8 @@ def test_a_word_that_would_be_two_is_refused(word: int) -> None:
         stream(0, word)
 
 
-# ------------------------------------------------------------------------------------------ on the grid
+# ------------------------------------------------------------------------------------------ on the
+# grid
 
 SIGMAS = (0.01, 0.12, 0.25, 0.5, 1.0)
 
@@ -118,7 +143,9 @@ def test_a_level_has_the_mass_of_the_normal_law_around_it(sigma):
     expected = np.where(levels == 0, 1 - 2 * edges[:, 1], edges[:, 0] - edges[:, 1])
     mass = np.array([count / 2**64 for count in found.values()])
     np.testing.assert_allclose(mass, expected, rtol=0, atol=4 * np.finfo(float).eps)
-    assert stats.norm.sf((levels.max() - 0.5) / (LEVELS * sigma)) < 2.0**-62  # what lies beyond is of no weight
+    assert (
+        stats.norm.sf((levels.max() - 0.5) / (LEVELS * sigma)) < 2.0**-62
+    )  # what lies beyond is of no weight
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
@@ -142,7 +169,9 @@ def test_the_numbers_are_those_of_this_table_on_every_machine():
     """Philox's bits are fixed by its authors (Salmon et al. 2011), and the rest is whole numbers."""
     drawn = grid_block(3, torch.Size((1, 2, 2)), SIGMA, 7, Stream.ESTIMATE, 17, device="cpu")
     bits = np.random.Philox(np.random.SeedSequence(7, spawn_key=(Stream.ESTIMATE, 17, 3)))
-    words = [int(word) >> shift & 0xFFFF for word in bits.random_raw(BLOCK) for shift in (0, 16, 32, 48)]
+    words = [
+        int(word) >> shift & 0xFFFF for word in bits.random_raw(BLOCK) for shift in (0, 16, 32, 48)
+    ]
     rest = iter([int(word) >> 16 for word in bits.random_raw(BLOCK)])
     table = grid_table(SIGMA)
     whole = [word << 48 | (next(rest) if np.isnan(table.by_prefix[word]) else 0) for word in words]
@@ -163,7 +192,9 @@ def test_torchs_generator_gives_the_same_law(monkeypatch):
 ALL_LEVELS = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16)
 MADE = {
     "divided": lambda levels: levels.float() / 255,
-    "times 1/255, as on a GPU": lambda levels: levels.float() * torch.tensor(1 / 255, dtype=torch.float32),
+    "times 1/255, as on a GPU": lambda levels: (
+        levels.float() * torch.tensor(1 / 255, dtype=torch.float32)
+    ),
     "divided in float64": lambda levels: (levels.double() / 255).float(),
     "inverted": lambda levels: 1 - (255 - levels.float()) / 255,
 }
@@ -178,13 +209,19 @@ def test_every_level_is_on_the_grid_however_float32_rounded_it(make):
 def test_a_level_that_a_type_of_16_bits_does_not_hold_is_refused_with_the_reason(dtype):
     x = (ALL_LEVELS.float() / 255).to(dtype).float()
     assert on_grid(x[:, :1, :1]).item() == 0.0  # which it holds
-    with pytest.raises(InputError, match=r"got one that is 0\.\d+/255 off; .* \(float16 and bfloat16 do not hold"):
+    with pytest.raises(
+        InputError, match=r"got one that is 0\.\d+/255 off; .* \(float16 and bfloat16 do not hold"
+    ):
         on_grid(x)
 
 
 @given(level=st.integers(0, 255), units=st.integers(-64, 64))
-def test_a_pixel_is_on_the_grid_exactly_where_the_distance_is_that_of_float32s_rounding(level, units):
-    """In whole fractions; so what is certified is within sqrt(d) 2^-23 of what is given, 4.6e-5 for ImageNet."""
+def test_a_pixel_is_on_the_grid_exactly_where_the_distance_is_that_of_float32s_rounding(
+    level, units
+):
+    """In whole fractions; so what is certified is within sqrt(d) 2^-23 of what is given, 4.6e-5 for
+    ImageNet.
+    """
     pixel = torch.tensor(level / 255 + units * 2.0**-26, dtype=torch.float64).float()
     distance = abs(Fraction(pixel.item()) - Fraction(level, 255))
     if distance <= Fraction(1, 2**23):
@@ -194,12 +231,18 @@ def test_a_pixel_is_on_the_grid_exactly_where_the_distance_is_that_of_float32s_r
             on_grid(pixel.reshape(1, 1, 1))
 
 
-@pytest.mark.parametrize("pixel", [0.5, 1 / 16, 0.1 + 1e-4, (100 + 9e-4) / 255, -1 / 255, 256 / 255])
+@pytest.mark.parametrize(
+    "pixel", [0.5, 1 / 16, 0.1 + 1e-4, (100 + 9e-4) / 255, -1 / 255, 256 / 255]
+)
 def test_other_images_are_refused(pixel):
-    with pytest.raises(InputError, match=r"multiples of 1/255 .*; give the 8-bit image, or noise: gaussian"):
+    with pytest.raises(
+        InputError, match=r"multiples of 1/255 .*; give the 8-bit image, or noise: gaussian"
+    ):
         on_grid(torch.full((1, 2, 2), pixel))
     with pytest.raises(InputError, match="multiples of 1/255"):
-        SmoothedClassifier(nn.Flatten(), 4, SIGMA, noise="grid").votes(torch.full((1, 2, 2), pixel), 1, 0)
+        SmoothedClassifier(nn.Flatten(), 4, SIGMA, noise="grid").votes(
+            torch.full((1, 2, 2), pixel), 1, 0
+        )
 
 
 class Recorder(nn.Module):
@@ -216,14 +259,21 @@ class Recorder(nn.Module):
 
 def test_the_network_sees_multiples_of_1_255_rounded_once():
     x, base = torch.tensor([[[0, 255], [17, 128]]], dtype=torch.uint8), Recorder()
-    SmoothedClassifier(base, 2, SIGMA, noise="grid", batch=200).certify(x.numpy(), 100, 250, 0.01, seed=3)
-    noise = [grid_block(k, x.shape, SIGMA, 3, phase, 0, device="cpu") for phase, k in ((4, 0), (5, 0), (5, 1), (5, 2))]
+    SmoothedClassifier(base, 2, SIGMA, noise="grid", batch=200).certify(
+        x.numpy(), 100, 250, 0.01, seed=3
+    )
+    noise = [
+        grid_block(k, x.shape, SIGMA, 3, phase, 0, device="cpu")
+        for phase, k in ((4, 0), (5, 0), (5, 1), (5, 2))
+    ]
     expected = ((torch.cat(noise)[:350].int() + x.int()).double() / 255).float()
     assert torch.equal(torch.cat(base.shown), expected)
 
 
 class LowBits(nn.Module):
-    """Class 1 where more than 47 pixels are no multiples of 2^-30: it tells images by how their sums were rounded."""
+    """Class 1 where more than 47 pixels are no multiples of 2^-30: it tells images by how their
+    sums were rounded.
+    """
 
     def forward(self, x):
         scaled = x.flatten(1).double() * 2**30
@@ -232,7 +282,8 @@ class LowBits(nn.Module):
 
 
 def test_rounding_makes_a_false_certificate_of_gaussian_noise_and_none_on_the_grid():
-    """The black image and one of pixels 2/255 are nearer to each other than the radius that the first one gets.
+    """The black image and one of pixels 2/255 are nearer to each other than the radius that the
+    first one gets.
 
     Numbers of N(0, sigma^2) below 2^-7 are held to 2^-31 and finer; the sum with 2/255 is not.
     """
@@ -245,7 +296,10 @@ def test_rounding_makes_a_false_certificate_of_gaussian_noise_and_none_on_the_gr
         return [smoothed.certify(x, 100, 1_000, 0.001) for x in (black, grey)]
 
     of_black, of_grey = certificates("gaussian")
-    assert (of_black.predict, of_grey.predict) == (1, 0)  # and g is said to be constant between them:
+    assert (of_black.predict, of_grey.predict) == (
+        1,
+        0,
+    )  # and g is said to be constant between them:
     assert of_black.radius > distance
     of_black, of_grey = certificates("grid")
     assert of_black.predict == of_grey.predict

@@ -48,19 +48,27 @@ def slow_hinge(logits, y, sigma, gamma, beta):
 
 
 def hinge(logits, y, **changes):
-    return soft.radius_hinge(logits, torch.tensor(y), **({"sigma": SIGMA, "gamma": GAMMA, "beta": 1.0} | changes))[0]
+    return soft.radius_hinge(
+        logits, torch.tensor(y), **({"sigma": SIGMA, "gamma": GAMMA, "beta": 1.0} | changes)
+    )[0]
 
 
 def test_guard_of_the_soft_cross_entropy_is_added_and_is_1e_10():
     logits = torch.tensor([[[1e4, -1e4]]], dtype=torch.float64)
-    assert soft.soft_cross_entropy(logits, torch.tensor([1])).item() == pytest.approx(-math.log(1e-10), rel=1e-14)
+    assert soft.soft_cross_entropy(logits, torch.tensor([1])).item() == pytest.approx(
+        -math.log(1e-10), rel=1e-14
+    )
     p = 3e-10  # a clamp at 1e-10 would leave it as it is
     logits = torch.tensor([[[math.log(p), math.log1p(-p)]]], dtype=torch.float64)
-    assert soft.soft_cross_entropy(logits, torch.tensor([0])).item() == pytest.approx(-math.log(4e-10), rel=1e-12)
+    assert soft.soft_cross_entropy(logits, torch.tensor([0])).item() == pytest.approx(
+        -math.log(4e-10), rel=1e-12
+    )
 
 
 def test_infinite_margin_leaves_the_hinge_whatever_its_ceiling():
-    logits = torch.tensor([[[special.log_ndtr(40.0), special.log_ndtr(-40.0)]]])  # a margin of 80, in float64
+    logits = torch.tensor(
+        [[[special.log_ndtr(40.0), special.log_ndtr(-40.0)]]]
+    )  # a margin of 80, in float64
     assert not soft.top_two(logits, torch.tensor([0]), math.inf, 1.0)[2].any()
 
 
@@ -85,7 +93,11 @@ def losses(logits, y):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["soft", "mean", "hinge", "entropy", "kl"])
 def test_value_and_gradient_are_finite_where_probabilities_are_exactly_0_and_1(name, dtype):
-    sure, wrong, split = [[1e4, -1e4, 0.0]] * 2, [[-1e4, 1e4, 0.0]] * 2, [[1e4, -1e4, 0.0], [-1e4, 1e4, 0.0]]
+    sure, wrong, split = (
+        [[1e4, -1e4, 0.0]] * 2,
+        [[-1e4, 1e4, 0.0]] * 2,
+        [[1e4, -1e4, 0.0], [-1e4, 1e4, 0.0]],
+    )
     open_question = [[0.3, 0.1, 0.0], [0.1, 0.2, -1e4]]
     logits = torch.tensor([sure, wrong, split, open_question], dtype=dtype, requires_grad=True)
     assert {0.0, 1.0} <= set(soft.soft_probabilities(logits).flatten().tolist())

@@ -32,7 +32,9 @@ def image(first):
 
 
 def until(first, stop, index=0, budget=BUDGET):
-    return CLASSIFIER.certify_until(image(first), 100, stop.run(SIGMA, ALPHA, budget), seed=3, index=index)
+    return CLASSIFIER.certify_until(
+        image(first), 100, stop.run(SIGMA, ALPHA, budget), seed=3, index=index
+    )
 
 
 @pytest.mark.parametrize("first", [1.0, 0.72, 0.55, 0.0])
@@ -41,7 +43,10 @@ def test_votes_reach_the_run_in_the_order_of_the_draws(first):
     made = until(first, Stop(**STOP))
     counts0 = CLASSIFIER.votes(image(first), 100, 3, Stream.SELECT, 0)
     run, taken, chosen = Decider([0.2], SIGMA, ALPHA, BUDGET, beta=0.001), 0, int(counts0.argmax())
-    all_votes = [CLASSIFIER.votes(image(first), n, 3, Stream.ESTIMATE, 0)[chosen] for n in range(100, BUDGET + 1, 100)]
+    all_votes = [
+        CLASSIFIER.votes(image(first), n, 3, Stream.ESTIMATE, 0)[chosen]
+        for n in range(100, BUDGET + 1, 100)
+    ]
     cumulative = [0, *map(int, all_votes)]
     while draws := run.next_draws():
         run.update(cumulative[(taken + draws) // 100] - cumulative[taken // 100], draws)
@@ -70,7 +75,12 @@ def test_a_radius_is_that_of_its_run_and_never_more_than_the_truth():
         while draws := run.next_draws():
             votes = CLASSIFIER.votes(image(0.8), draws, 3, Stream.ESTIMATE, index, start=run.draws)
             run.update(int(votes[1]), draws)
-        assert (made.n, made.radius, made.p_lower, made.mode) == (run.draws, run.radius, run.p_lower, run.mode)
+        assert (made.n, made.radius, made.p_lower, made.mode) == (
+            run.draws,
+            run.radius,
+            run.p_lower,
+            run.mode,
+        )
         assert (made.predict, 100 <= made.n < BUDGET) == (1, True)
         assert 0 <= made.radius <= 0.3
 
@@ -86,9 +96,13 @@ def test_a_run_is_of_one_image_and_of_the_noise_of_the_classifier(make):
     """A used run would give the radius of the image before, and another sigma a radius too large."""
     used, other = make(SIGMA), make(2 * SIGMA)
     assert CLASSIFIER.certify_until(image(1.0), 100, used).radius > 0
-    with pytest.raises(InputError, match=rf"run must be a fresh one, but it has counted {used.draws} draws"):
+    with pytest.raises(
+        InputError, match=rf"run must be a fresh one, but it has counted {used.draws} draws"
+    ):
         CLASSIFIER.certify_until(image(0.5), 100, used)
-    with pytest.raises(InputError, match=r"run must be one of this classifier's sigma, 0\.5, got one of sigma 1\.0"):
+    with pytest.raises(
+        InputError, match=r"run must be one of this classifier's sigma, 0\.5, got one of sigma 1\.0"
+    ):
         CLASSIFIER.certify_until(image(1.0), 100, other)
     assert other.draws == 0
 
@@ -105,7 +119,10 @@ def test_where_the_draws_chose_no_class_none_are_taken():
 
 def test_draws_go_on_where_they_stopped():
     x = image(0.6)
-    parts = [CLASSIFIER.votes(x, n, 0, Stream.ESTIMATE, 5, start=s) for s, n in ((0, 200), (200, 150), (400, 100))]
+    parts = [
+        CLASSIFIER.votes(x, n, 0, Stream.ESTIMATE, 5, start=s)
+        for s, n in ((0, 200), (200, 150), (400, 100))
+    ]
     whole = CLASSIFIER.votes(x, 350, 0, Stream.ESTIMATE, 5)
     assert (parts[0] + parts[1] == whole).all()
     assert parts[2].sum() == 100
@@ -129,8 +146,15 @@ def test_settings_that_are_none_are_refused_by_their_name(change, message):
 
 
 def rows_of(tmp_path, name, shortcut=False, **stop):
-    """Rows of ten images of the tiny data set, the last two of which are classified wrongly; read back."""
-    chosen = {"n0": 100, "n": BUDGET, "shortcut": shortcut, "stop": Stop(**STOP | stop) if stop else None}
+    """Rows of ten images of the tiny data set, the last two of which are classified wrongly; read
+    back.
+    """
+    chosen = {
+        "n0": 100,
+        "n": BUDGET,
+        "shortcut": shortcut,
+        "stop": Stop(**STOP | stop) if stop else None,
+    }
     settings = CertificationSettings(**CERTIFY | chosen)
     budget = {"n0": 100, "n": BUDGET, "alpha": ALPHA, "sigma": SIGMA}
     identity, images = {"name": name, "scope": "model"} | budget, tiny_images(10, 1)
@@ -149,7 +173,10 @@ def folder(tmp_path_factory):
 def made(folder):
     """Rows of every kind, made once."""
     asked = {"plain": {}, "at": {"at_radius": 0.1}}
-    asked |= {"table": {"at_radius": [0.0, 0.1, 0.2]}, "error": {"at_radius": None, "acr_error": 0.05}}
+    asked |= {
+        "table": {"at_radius": [0.0, 0.1, 0.2]},
+        "error": {"at_radius": None, "acr_error": 0.05},
+    }
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("RS_WORK", str(folder / "work"))
         return {name: rows_of(folder, name, **stop) for name, stop in asked.items()}
@@ -177,7 +204,9 @@ def test_rows_of_a_table_have_its_accuracies_and_those_of_all_draws(made):
 
 
 def test_wrong_images_can_be_skipped_and_no_accuracy_changes(tmp_path, work):
-    whole, skipped = (rows_of(tmp_path, f"{name}", name, at_radius=[0.0, 0.1, 0.2]) for name in (False, True))
+    whole, skipped = (
+        rows_of(tmp_path, f"{name}", name, at_radius=[0.0, 0.1, 0.2]) for name in (False, True)
+    )
     wrong = (skipped["mode"] == "shortcut").to_numpy()
     assert wrong.sum() == 2
     assert (skipped["n"][wrong] == 0).all()
@@ -185,10 +214,16 @@ def test_wrong_images_can_be_skipped_and_no_accuracy_changes(tmp_path, work):
     assert metrics.mode_of(skipped) == metrics.mode_of(whole)
     assert metrics.budget(skipped, "n") == BUDGET
     for radius in (0.0, 0.1, 0.2):
-        assert metrics.certified_at(skipped, radius).tolist() == metrics.certified_at(whole, radius).tolist()
+        assert (
+            metrics.certified_at(skipped, radius).tolist()
+            == metrics.certified_at(whole, radius).tolist()
+        )
 
 
 def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, folder, made, capsys):
     assert exit_code(export, str(folder / "at.tsv"), "--out", str(tmp_path / "log.tsv")) == 2
-    assert "must hold radii, got only whether given ones are certified (at-radius:0.1:5000)" in capsys.readouterr().err
+    assert (
+        "must hold radii, got only whether given ones are certified (at-radius:0.1:5000)"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "log.tsv").exists()

@@ -21,7 +21,9 @@ def outcome(leads, differs, thresholds):
 
 
 def fewest(leads, differs, allowed):
-    """The fewest evaluations of all thresholds that decide at most ``allowed`` draws otherwise, by trying them all."""
+    """The fewest evaluations of all thresholds that decide at most ``allowed`` draws otherwise, by
+    trying them all.
+    """
     choices = [[*np.unique(row), 2.0] for row in leads]
     found = [outcome(leads, differs, thresholds) for thresholds in itertools.product(*choices)]
     return min(evaluations for otherwise, evaluations in found if otherwise <= allowed)

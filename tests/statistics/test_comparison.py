@@ -13,18 +13,26 @@ ROUNDING = 10.0**-DIGITS * 5
 
 
 def frame(scores, **changes):
-    return pd.DataFrame({"idx": range(len(scores)), "label": 0, "radius": scores, "correct": 1} | changes)
+    return pd.DataFrame(
+        {"idx": range(len(scores)), "label": 0, "radius": scores, "correct": 1} | changes
+    )
 
 
 def models(scores, seeds=None):
     """A sample of single models, scores (S, I), with the seeds 0, 1, ... unless others are given."""
-    return sample([frame(own) for own in scores], [[s] for s in (range(len(scores)) if seeds is None else seeds)])
+    return sample(
+        [frame(own) for own in scores],
+        [[s] for s in (range(len(scores)) if seeds is None else seeds)],
+    )
 
 
-# ------------------------------------------------------------------------------------------- what is compared
+# ------------------------------------------------------------------------------------------- what
+# is compared
 
 tables = st.integers(2, 4).flatmap(
-    lambda seeds: st.lists(st.lists(st.integers(0, 8), min_size=3, max_size=3), min_size=seeds, max_size=seeds)
+    lambda seeds: st.lists(
+        st.lists(st.integers(0, 8), min_size=3, max_size=3), min_size=seeds, max_size=seeds
+    )
 )
 
 
@@ -38,16 +46,22 @@ def test_a_sample_holds_the_scores_of_its_rows(scores):
 
 
 def test_of_sub_ensembles_that_share_seeds_unevenly_the_larger_error_counts():
-    """Of four pairs seed 0 is in three, seed 3 in one: the layout's own error over both can be the smaller one."""
+    """Of four pairs seed 0 is in three, seed 3 in one: the layout's own error over both can be the
+    smaller one.
+    """
     chosen, rng = [(0, 1), (0, 2), (1, 2), (0, 3)], np.random.default_rng(0)
     by_images = 0
     for _ in range(100):
-        scores = rng.normal(size=(4, 30)) * rng.uniform(0.2, 2, 4)[:, None] + 2 * rng.normal(size=30)
+        scores = rng.normal(size=(4, 30)) * rng.uniform(0.2, 2, 4)[:, None] + 2 * rng.normal(
+            size=30
+        )
         made = estimate(sample([frame(scores[list(pair)].mean(axis=0)) for pair in chosen], chosen))
         width = made.error_images * stats.t.isf(LEVEL / 2, 29)
         by_images += made.half_width == pytest.approx(width, rel=ROUNDING)
         assert made.half_width >= width * (1 - ROUNDING)
-        assert made.p_value >= 2 * stats.t.sf(abs(made.value) / made.error_images, 29) * (1 - ROUNDING)
+        assert made.p_value >= 2 * stats.t.sf(abs(made.value) / made.error_images, 29) * (
+            1 - ROUNDING
+        )
     assert by_images > 0
 
 
@@ -56,7 +70,9 @@ def test_single_models_are_their_own_pseudo_values(scores):
     scores = np.array(scores, dtype=float)
     made, squares = estimate(models(scores)), mean_squares(scores)
     by_images = made.error_images * stats.t.isf(LEVEL / 2, 2)
-    assert made.half_width == pytest.approx(max(half_width(LEVEL, squares), by_images), rel=ROUNDING, abs=1e-12)
+    assert made.half_width == pytest.approx(
+        max(half_width(LEVEL, squares), by_images), rel=ROUNDING, abs=1e-12
+    )
     assert made.p_value >= float(p_value(scores.mean(), squares)) * (1 - ROUNDING)
     assert made.tie == (made.p_value > LEVEL)
 
@@ -81,12 +97,16 @@ def test_over_images_it_is_the_mean_gap_with_its_own_error():
     rng = np.random.default_rng(4)
     a, b = rng.random((3, 20)), rng.random((3, 20))
     made, gaps = estimate(models(a), models(b)), a.mean(axis=0) - b.mean(axis=0)
-    assert (made.value, made.error_images) == pytest.approx((gaps.mean(), gaps.std(ddof=1) / 20**0.5))
+    assert (made.value, made.error_images) == pytest.approx(
+        (gaps.mean(), gaps.std(ddof=1) / 20**0.5)
+    )
     assert (made.images, made.seeds) == (20, 3)
 
 
 def test_seeds_of_different_numbers_are_different_seeds():
-    """What the two sides share is gone where their seeds are the same, and is not where they are others."""
+    """What the two sides share is gone where their seeds are the same, and is not where they are
+    others.
+    """
     scores = np.array([[0.0, 0.0], [2.0, 2.0]])
     assert estimate(models(scores), models(scores)).error == 0.0
     apart = estimate(models(scores), models(scores, seeds=[7, 8]))
@@ -99,7 +119,10 @@ def test_seeds_of_different_numbers_are_different_seeds():
     [
         (models(np.ones((1, 3))), None),  # one seed
         (models(np.ones((3, 3))), models(np.ones((1, 3)))),  # one seed on the other side
-        (sample([frame([1.0, 2.0, 3.0])], [[0, 1, 2]]), None),  # one ensemble: without a seed there is none left
+        (
+            sample([frame([1.0, 2.0, 3.0])], [[0, 1, 2]]),
+            None,
+        ),  # one ensemble: without a seed there is none left
         (sample([frame([1.0, 2.0, 3.0])] * 2, [[], []]), None),  # seeds that nobody knows
     ],
 )
@@ -123,7 +146,8 @@ def test_samples_of_other_images_are_refused():
         estimate(models(np.ones((2, 1))))
 
 
-# --------------------------------------------------------------------------------------------------- many claims
+# ---------------------------------------------------------------------------------------------------
+# many claims
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.floats(0, 1, exclude_max=True))

@@ -3,20 +3,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.statistics.ensemble_variance import average_variance_bound, chebyshev_bounds, mean_covariances, spread
+from rs.statistics.ensemble_variance import (
+    average_variance_bound,
+    chebyshev_bounds,
+    mean_covariances,
+    spread,
+)
 from rs.statistics.ensemble_weights import moments
 
 
 def margins(members=3, draws=40, classes=4, seed=0, mean=0.5, y=0):
     """Margins of class y: one shared part, one of each member."""
     rng = np.random.default_rng(seed)
-    noise = 0.2 * rng.normal(size=(draws, classes)) + 0.2 * rng.normal(size=(members, draws, classes))
+    noise = 0.2 * rng.normal(size=(draws, classes)) + 0.2 * rng.normal(
+        size=(members, draws, classes)
+    )
     z = mean + 0.2 * rng.random((members, 1, classes)) + noise
     z[..., y] = 0.0
     return z
 
 
-cases = st.tuples(st.integers(2, 5), st.integers(2, 20), st.integers(0, 2**32 - 1), st.floats(-0.2, 1.5))
+cases = st.tuples(
+    st.integers(2, 5), st.integers(2, 20), st.integers(0, 2**32 - 1), st.floats(-0.2, 1.5)
+)
 
 
 @given(cases)
@@ -29,7 +38,9 @@ def test_the_variance_of_an_equal_average_keeps_the_paper_s_bound(case):
 
 def test_means_over_no_pairs_are_nan():
     of_two = moments(margins(2)).covariances
-    one_method, one_each = (mean_covariances(of_two, 0, methods) for methods in (["a", "a"], ["a", "b"]))
+    one_method, one_each = (
+        mean_covariances(of_two, 0, methods) for methods in (["a", "a"], ["a", "b"])
+    )
     assert np.isnan([one_method.across, one_each.within]).all()
     assert np.isfinite([one_method.within, one_each.across]).all()
 
@@ -51,14 +62,22 @@ def test_a_bound_needs_positive_mean_margins():
     z[..., 1] = -1.0
     assert tuple(chebyshev_bounds(z, 0, [0.5, 0.5])) == (0.0, 0.0, 0.0)
     z[0, :, 1] = 2.0
-    assert tuple(chebyshev_bounds(z, 0, [0.5, 0.5])) == (1.0, 0.0, 1.0)  # the paper's e_i is that of the worst member
+    assert tuple(chebyshev_bounds(z, 0, [0.5, 0.5])) == (
+        1.0,
+        0.0,
+        1.0,
+    )  # the paper's e_i is that of the worst member
 
 
 def test_a_member_that_hardly_wins_leaves_the_minimum_bound_0():
-    """Its mean margin squared is below the smallest float, so Chebyshev's term is infinite; that is not a fault."""
+    """Its mean margin squared is below the smallest float, so Chebyshev's term is infinite; that is
+    not a fault.
+    """
     z = np.zeros((2, 2, 2))
     z[0, :, 1] = 1e-156
     z[1, :, 1] = [1.0, 1.5]
     found = chebyshev_bounds(z, 0, [0.5, 0.5])
     assert found.minimum == 0
-    assert found.weighted == pytest.approx(1 - (0.125 / 0.625) ** 2)  # deviation and mean of 0.5 and 0.75
+    assert found.weighted == pytest.approx(
+        1 - (0.125 / 0.625) ** 2
+    )  # deviation and mean of 0.5 and 0.75

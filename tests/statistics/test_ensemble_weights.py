@@ -21,10 +21,14 @@ from rs.statistics.ensemble_weights import (
 
 
 def problem(members, classes, draws, seed, shared=0.0, spread=1.0):
-    """Covariances (K, L, L) of draws with something in common, members of unlike scale, and factors a (K,)."""
+    """Covariances (K, L, L) of draws with something in common, members of unlike scale, and factors
+    a (K,).
+    """
     rng = np.random.default_rng(seed)
     scales = spread ** rng.uniform(-1, 1, (members, 1, 1))
-    z = scales * (rng.normal(size=(members, draws, classes)) + shared * rng.normal(size=(draws, classes)))
+    z = scales * (
+        rng.normal(size=(members, draws, classes)) + shared * rng.normal(size=(draws, classes))
+    )
     return moments(z).covariances, rng.uniform(0, 3, classes)
 
 
@@ -39,24 +43,32 @@ problems = st.builds(
 )
 
 
-pairs = st.builds(problem, st.just(2), st.integers(1, 4), st.integers(2, 8), st.integers(0, 2**32 - 1))
+pairs = st.builds(
+    problem, st.just(2), st.integers(1, 4), st.integers(2, 8), st.integers(0, 2**32 - 1)
+)
 
 
 def slack(covariances, a):
-    """A relative 1e-9 of the optimum is refused only beyond the rounding errors of a sum of K L^2 terms."""
+    """A relative 1e-9 of the optimum is refused only beyond the rounding errors of a sum of K L^2
+    terms.
+    """
     covariances, a = np.asarray(covariances), np.asarray(a)
     return 8 * covariances.size * np.finfo(float).eps * np.abs(a[:, None, None] * covariances).max()
 
 
 def by_enumeration(covariances, a):
-    """Smallest objective over every support: on each the minimiser solves the KKT equations, if it is inside."""
+    """Smallest objective over every support: on each the minimiser solves the KKT equations, if it
+    is inside.
+    """
     matrix = np.einsum("k,klm->lm", a, covariances)
     matrix = matrix / max(np.abs(matrix).max(), np.finfo(float).tiny)
     best = np.inf
     for size in range(1, len(matrix) + 1):
         for support in itertools.combinations(range(len(matrix)), size):
             part = matrix[np.ix_(support, support)]
-            kkt = np.block([[2 * part, -np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]])
+            kkt = np.block(
+                [[2 * part, -np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]]
+            )
             w = np.linalg.lstsq(kkt, np.append(np.zeros(size), 1.0), rcond=None)[0][:size]
             if w.min() >= -1e-12 and w.sum() > 0:
                 full = np.zeros(len(matrix))
@@ -79,7 +91,9 @@ def test_scaling_the_factors_by_a_constant_changes_nothing(given_problem, power)
 
 
 def pair_weights(covariances, a):
-    """The paper's closed form with the sign put right: w_1 = clip(sum a (2 d - c) / (2 sum a (b - c + d)), 0, 1)."""
+    """The paper's closed form with the sign put right: w_1 = clip(sum a (2 d - c) / (2 sum a (b - c
+    + d)), 0, 1).
+    """
     (b, cov), (_, d) = np.einsum("k,klm->lm", a, covariances)
     first = np.clip((d - cov) / (b - 2 * cov + d), 0, 1) if b - 2 * cov + d > 0 else 0.5
     return np.array([first, 1 - first])
@@ -88,12 +102,16 @@ def pair_weights(covariances, a):
 @given(pairs)
 def test_two_members_have_the_closed_form(given_problem):
     covariances, a = given_problem
-    reached = [variance(solve(covariances, a), covariances, a) for solve in (optimal_weights, pair_weights)]
+    reached = [
+        variance(solve(covariances, a), covariances, a) for solve in (optimal_weights, pair_weights)
+    ]
     assert abs(reached[0] - reached[1]) <= slack(covariances, a)
     matrix = np.einsum("k,klm->lm", a, covariances)
     curvature = matrix[0, 0] - 2 * matrix[0, 1] + matrix[1, 1]
     if curvature > 1e-3 * np.abs(matrix).max():
-        np.testing.assert_allclose(optimal_weights(covariances, a), pair_weights(covariances, a), atol=1e-9)
+        np.testing.assert_allclose(
+            optimal_weights(covariances, a), pair_weights(covariances, a), atol=1e-9
+        )
 
 
 def test_the_printed_form_loses_where_the_corrected_one_is_optimal():
@@ -134,13 +152,19 @@ def test_moments_are_those_of_numpy(margins):
     means, covariances = moments(margins)
     for b, k in itertools.product(range(2), range(4)):
         np.testing.assert_allclose(means[b, :, k], margins[b, :, :, k].mean(axis=1), atol=1e-15)
-        np.testing.assert_allclose(covariances[b, k], np.cov(margins[b, :, :, k], bias=True), atol=1e-15)
+        np.testing.assert_allclose(
+            covariances[b, k], np.cov(margins[b, :, :, k], bias=True), atol=1e-15
+        )
 
 
 def margins_with(means, noise, seed=0):
-    """Margins (L, N, K) of class 0 with these means (L, K) and noise of these standard deviations (L,)."""
+    """Margins (L, N, K) of class 0 with these means (L, K) and noise of these standard deviations
+    (L,).
+    """
     rng = np.random.default_rng(seed)
-    z = np.array(means)[:, None, :] + np.array(noise)[:, None, None] * rng.normal(size=(len(means), 50, len(means[0])))
+    z = np.array(means)[:, None, :] + np.array(noise)[:, None, None] * rng.normal(
+        size=(len(means), 50, len(means[0]))
+    )
     z[..., 0] = 0.0
     return z
 
@@ -151,7 +175,8 @@ def test_algorithm_2_minimises_the_paper_s_objective_without_the_class_itself():
     a = means[:, 1:].min(axis=0) ** -2
     grid = np.linspace(0, 1, 100_001)
     objective = sum(
-        a[i] * (grid**2 * s[i][0, 0] + 2 * grid * (1 - grid) * s[i][0, 1] + (1 - grid) ** 2 * s[i][1, 1])
+        a[i]
+        * (grid**2 * s[i][0, 0] + 2 * grid * (1 - grid) * s[i][0, 1] + (1 - grid) ** 2 * s[i][1, 1])
         for i in range(2)
     )
     assert per_image_weights(z, 0)[0] == pytest.approx(grid[objective.argmin()], abs=1e-5)
@@ -168,18 +193,24 @@ def test_algorithm_2_answers_a_margin_that_is_not_positive_with_equal_weights(me
 
 
 def test_global_weights_minimise_the_sum_over_the_images_with_a_bound():
-    good = [margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], noise, 1) for noise in ([0.1, 0.2], [0.3, 0.1])]
+    good = [
+        margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], noise, 1) for noise in ([0.1, 0.2], [0.3, 0.1])
+    ]
     bad = margins_with([[0, 0.5, 0.3], [0, -0.4, 0.6]], [0.01, 0.9])
     found = global_weights(moments(np.stack([good[0], bad, good[1]])), [0, 0, 0])
     assert found.used_share == pytest.approx(2 / 3)
 
     def total(w):
-        return sum(variance(w, s, inverse_square_margins(means, 0)) for means, s in map(moments, good))
+        return sum(
+            variance(w, s, inverse_square_margins(means, 0)) for means, s in map(moments, good)
+        )
 
     grid = np.linspace(0, 1, 10_001)
     best = grid[np.argmin([total([w, 1 - w]) for w in grid])]
     assert found.weights[0] == pytest.approx(best, abs=1e-4)
-    assert abs(per_image_weights(good[0], 0)[0] - best) > 0.01  # and one image alone would say something else
+    assert (
+        abs(per_image_weights(good[0], 0)[0] - best) > 0.01
+    )  # and one image alone would say something else
     assert abs(per_image_weights(good[1], 0)[0] - best) > 0.01
 
 
@@ -195,11 +226,15 @@ def test_an_image_whose_bound_says_nothing_does_not_decide_the_weights_of_all():
 
 
 def test_global_weights_are_equal_where_no_image_has_a_bound():
-    found = global_weights(moments(margins_with([[0, 0.5], [0, -0.4], [0, 0.1]], [0.1, 0.2, 0.1])[None]), [0])
+    found = global_weights(
+        moments(margins_with([[0, 0.5], [0, -0.4], [0, 0.1]], [0.1, 0.2, 0.1])[None]), [0]
+    )
     assert (found.weights.tolist(), found.used_share) == ([1 / 3] * 3, 0.0)
 
 
-boxes = st.tuples(st.integers(1, 5), st.integers(0, 2**32 - 1), st.booleans()).map(lambda given: random_box(*given))
+boxes = st.tuples(st.integers(1, 5), st.integers(0, 2**32 - 1), st.booleans()).map(
+    lambda given: random_box(*given)
+)
 
 
 def random_box(members, seed, scalar):
@@ -226,12 +261,16 @@ def test_vertices_of_a_box_are_in_it_and_differ(box):
 
 @given(boxes, st.integers(0, 2**32 - 1))
 def test_the_largest_value_of_a_linear_function_on_a_box_is_at_a_vertex(box, seed):
-    """A linear programme knows nothing of vertices; equal maxima in every direction make equal polytopes."""
+    """A linear programme knows nothing of vertices; equal maxima in every direction make equal
+    polytopes.
+    """
     low, high, members = box
     direction = np.random.default_rng(seed).normal(size=members)
     bounds = list(zip(np.broadcast_to(low, members), np.broadcast_to(high, members), strict=True))
     found = optimize.linprog(-direction, A_eq=np.ones((1, members)), b_eq=[1.0], bounds=bounds)
-    assert (box_vertices(low, high, members) @ direction).max() == pytest.approx(-found.fun, abs=1e-9)
+    assert (box_vertices(low, high, members) @ direction).max() == pytest.approx(
+        -found.fun, abs=1e-9
+    )
 
 
 def test_the_box_of_all_weights_has_the_members_as_vertices_and_a_box_of_one_point_that_point():
@@ -271,7 +310,9 @@ def test_bounds_whose_sum_is_1_but_for_rounding_leave_one_point():
     """Twenty times 1/20 is more than 1, seven times 1/7 is less."""
     for members, low, high in ((20, 1 / 20, 1), (7, 0, 1 / 7)):
         assert np.full(members, 1 / members).sum() != 1
-        assert clip_to_box(np.eye(members), low, high) == pytest.approx(1 / members, rel=members * 2**-52)
+        assert clip_to_box(np.eye(members), low, high) == pytest.approx(
+            1 / members, rel=members * 2**-52
+        )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ def ladder(n, alpha, sigma):
 
 @pytest.mark.parametrize("n", [1, 10, 1000])
 @pytest.mark.parametrize("alpha", [0.001, 0.3])
-def test_every_radius_that_votes_give_is_possible_however_it_is_rounded_and_none_between_two_is(n, alpha):
+def test_every_radius_that_votes_give_is_possible_however_it_is_rounded_and_none_between_two_is(
+    n, alpha
+):
     possible = np.unique(radius(lower_bound(np.arange(n + 1), n, alpha), 0.5))
     assert not impossible(possible, 0.5, n, alpha).any()
     for digits in range(1, 13):
@@ -31,16 +33,24 @@ def test_every_radius_that_votes_give_is_possible_however_it_is_rounded_and_none
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        ({"alpha": 0.001}, r"line 2: radius must be one that n = 100000, alpha = 0\.001 and sigma = 0\.5 can give; "),
+        (
+            {"alpha": 0.001},
+            r"line 2: radius must be one that n = 100000, alpha = 0\.001 and sigma = 0\.5 can give; ",
+        ),
         ({"n": 10_000}, "line 2: radius must be one that n = 10000, "),
-        ({"sigma": 0.25}, "line 2: radius must be one that .* sigma = 0.25 can give; .*check sigma, n and alpha"),
+        (
+            {"sigma": 0.25},
+            "line 2: radius must be one that .* sigma = 0.25 can give; .*check sigma, n and alpha",
+        ),
     ],
 )
 def test_a_declared_budget_that_does_not_fit_is_refused(tmp_path, known, said):
     lines = [f"{i}\t0\t0\t{r:.3}\t1\t1.0\n" for i, r in enumerate(ladder(100_000, 0.01, 0.5)[::-1])]
     (tmp_path / "log.tsv").write_text(FIELD + "".join(lines))
     with pytest.raises(InputError, match=said):
-        certificate_rows.read_field_log(tmp_path / "log.tsv", **{"sigma": 0.5, "n": 100_000, "alpha": 0.01} | known)
+        certificate_rows.read_field_log(
+            tmp_path / "log.tsv", **{"sigma": 0.5, "n": 100_000, "alpha": 0.01} | known
+        )
 
 
 @pytest.mark.parametrize("false", ["5.0", "0.94", "3.73"])

@@ -18,14 +18,21 @@ needs_logs = pytest.mark.skipif(not LOGS.is_dir(), reason=f"needs the published 
 SUBSETS = {"all": slice(None), "first500": slice(500), "skip20": slice(None, None, 20)}
 
 images = st.lists(
-    st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0, 4), st.booleans()), min_size=2, max_size=40
+    st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0, 4), st.booleans()),
+    min_size=2,
+    max_size=40,
 )
 
 
 def frame(pairs, **columns):
     radius, correct = (np.array(values, dtype=float) for values in zip(*pairs, strict=True))
     budget = {"n0": 100, "n": 1000, "alpha": 0.001, "sigma": 0.5}
-    made = {"idx": np.arange(len(radius)), "label": 0, "radius": radius, "correct": correct} | budget
+    made = {
+        "idx": np.arange(len(radius)),
+        "label": 0,
+        "radius": radius,
+        "correct": correct,
+    } | budget
     return pd.DataFrame(made | columns)
 
 
@@ -34,7 +41,9 @@ def test_acr_is_the_integral_of_certified_accuracy(pairs):
     """Certified accuracy is a step function that falls at the radii: the integral is a finite sum."""
     rows = frame(pairs)
     steps = np.unique([0.0, *rows["radius"]])
-    assert acr(rows) == pytest.approx((np.diff(steps) * certified_accuracy(rows, steps[1:])).sum(), rel=1e-9)
+    assert acr(rows) == pytest.approx(
+        (np.diff(steps) * certified_accuracy(rows, steps[1:])).sum(), rel=1e-9
+    )
 
 
 @given(images)
@@ -77,14 +86,21 @@ def test_rows_in_any_order_and_rows_that_say_no_budget_can_be_compared():
 def test_rows_that_skipped_their_draws_agree_with_any_n_and_do_not_hide_that_others_differ():
     """The shortcut changes neither ACR nor accuracies, only n of the rows it skipped."""
     some, none, a, b = (terms_of(frame(ROWS, n=n)) for n in ([1000, 0, 0], 0, 1000, 2000))
-    assert [common_budget(terms, "n") for terms in ([some, a], [none, b], [b, none], [none])] == [1000, 2000, 2000, 0]
+    assert [common_budget(terms, "n") for terms in ([some, a], [none, b], [b, none], [none])] == [
+        1000,
+        2000,
+        2000,
+        0,
+    ]
     check_comparable([some, none, a])
     with pytest.raises(InputError, match="the same n, got 1,000 and 2,000"):
         check_comparable([none, a, b])
 
 
 @pytest.mark.parametrize("measure", [acr, lambda rows: certified_accuracy(rows, 0.0)])
-@pytest.mark.parametrize("mode", ["certify", "acr-error:0.1:1000", "at-radius:0.5:1000", "acr-error:0.1:2000"])
+@pytest.mark.parametrize(
+    "mode", ["certify", "acr-error:0.1:1000", "at-radius:0.5:1000", "acr-error:0.1:2000"]
+)
 def test_rows_of_several_modes_have_no_one_number(measure, mode):
     mixed = frame(ROWS, mode=[mode, "acr-error:0.2:1000", "acr-error:0.2:1000"])
     with pytest.raises(InputError, match="rows must all be certified alike"):
@@ -94,13 +110,17 @@ def test_rows_of_several_modes_have_no_one_number(measure, mode):
 @pytest.mark.parametrize("measure", [acr, metrics.image_scores])
 def test_rows_that_ask_one_radius_have_no_average_radius(measure):
     asked = frame([(0.5, 1), (0.5, 1), (0.0, 0)], mode="at-radius:0.5:1000")
-    with pytest.raises(InputError, match=r"must hold radii, got only .*\(at-radius:0.5:1000\); .* without --at-radius"):
+    with pytest.raises(
+        InputError,
+        match=r"must hold radii, got only .*\(at-radius:0.5:1000\); .* without --at-radius",
+    ):
         measure(asked)
     assert certified_accuracy(asked, 0.5) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
-    "measure", [acr, lambda rows: certified_accuracy(rows, 0.0), lambda rows: metrics.certified_at(rows, 0.0)]
+    "measure",
+    [acr, lambda rows: certified_accuracy(rows, 0.0), lambda rows: metrics.certified_at(rows, 0.0)],
 )
 def test_images_whose_classes_are_not_known_have_no_accuracy(measure):
     with pytest.raises(InputError, match="rows must have labels"):
@@ -121,14 +141,24 @@ def test_rows_that_say_nothing_are_refused(call, message):
 
 
 def expected_figures():
-    """The table in the README of the published logs: file, subset, then ACR, clean, abstain, accuracies."""
+    """The table in the README of the published logs: file, subset, then ACR, clean, abstain,
+    accuracies.
+    """
     readme = LOGS / "README.md"
     if not readme.is_file():
         return []
-    lines = [line for line in readme.read_text().splitlines() if line.startswith("| cifar10") and "SM" not in line]
+    lines = [
+        line
+        for line in readme.read_text().splitlines()
+        if line.startswith("| cifar10") and "SM" not in line
+    ]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert sum(len(row) == 9 for row in cells) == 27
-    return [pytest.param(*row[:2], list(map(float, row[2:])), id="-".join(row[:2])) for row in cells if len(row) == 9]
+    return [
+        pytest.param(*row[:2], list(map(float, row[2:])), id="-".join(row[:2]))
+        for row in cells
+        if len(row) == 9
+    ]
 
 
 def log(name):
@@ -140,8 +170,15 @@ def log(name):
 def test_published_logs_reproduce_every_stated_figure(name, subset, figures):
     rows = log(name)[SUBSETS[subset]]
     abstained = (rows["predict"] == -1).mean()
-    found = [acr(rows), certified_accuracy(rows, 0), abstained, *certified_accuracy(rows, [0.25, 0.5, 0.75, 1.0])]
-    assert found == pytest.approx(figures, abs=0.55e-4)  # stated to four decimals, rounded from five
+    found = [
+        acr(rows),
+        certified_accuracy(rows, 0),
+        abstained,
+        *certified_accuracy(rows, [0.25, 0.5, 0.75, 1.0]),
+    ]
+    assert found == pytest.approx(
+        figures, abs=0.55e-4
+    )  # stated to four decimals, rounded from five
 
 
 @needs_logs

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rs.statistics.certificate import MIN_ALPHA
-from rs.statistics.radius import PREDICTED_SHARE, cap, fewest_votes, lower_bound, radius, two_sided_radius, upper_bound
+from rs.statistics.radius import (
+    PREDICTED_SHARE,
+    cap,
+    fewest_votes,
+    lower_bound,
+    radius,
+    two_sided_radius,
+    upper_bound,
+)
 from rs.storage.row_checks import TOLERANCE
 
 alphas = st.sampled_from([1e-4, 1e-3, 0.01, 0.05, 0.3])
@@ -44,11 +52,15 @@ def test_bounds_at_no_success_and_nothing_but_successes_have_their_closed_forms(
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int32, np.float32])
 def test_numbers_of_any_type_have_the_bounds_and_radii_of_their_values(kind):
-    """As if they were of float64, and so no difference of small whole numbers wraps round and no radius is rounded."""
+    """As if they were of float64, and so no difference of small whole numbers wraps round and no
+    radius is rounded.
+    """
     k, n, p = np.array([0, 7, 90, 100], kind), kind(100), np.array([0.51, 0.99], np.float32)
     for bound in (lower_bound, upper_bound):
         assert bound(k, n, 0.001).tolist() == [bound(int(votes), 100, 0.001) for votes in k]
-    assert radius(p, np.float32(0.1)).tolist() == [radius(float(q), float(np.float32(0.1))) for q in p]
+    assert radius(p, np.float32(0.1)).tolist() == [
+        radius(float(q), float(np.float32(0.1))) for q in p
+    ]
 
 
 def test_radius_is_zero_up_to_one_half_and_positive_above():
@@ -73,7 +85,9 @@ counts3 = st.lists(st.integers(0, 2000), min_size=3, max_size=3).filter(lambda c
 
 
 @given(counts3, st.integers(0, 2), alphas, sigmas)
-def test_two_sided_radius_is_never_below_the_one_sided_radius_at_its_share_of_alpha(counts, predict, alpha, sigma):
+def test_two_sided_radius_is_never_below_the_one_sided_radius_at_its_share_of_alpha(
+    counts, predict, alpha, sigma
+):
     one_sided = radius(lower_bound(counts[predict], sum(counts), PREDICTED_SHARE * alpha), sigma)
     assert two_sided_radius(counts, predict, sigma, alpha) >= one_sided - 1e-9 * sigma
 
@@ -104,8 +118,14 @@ def test_a_bound_is_below_1_and_its_radius_finite_where_it_would_be_rounded_to_1
 
 @pytest.mark.parametrize("failures", [1, 10, 1000])
 def test_at_the_least_level_the_tail_of_the_bound_is_alpha(failures):
-    """Summed in 60 digits; the bound is right to the relative difference at which rows count as equal."""
-    n, alpha, p = 100_000, MIN_ALPHA * 1e-50, float(lower_bound(100_000 - failures, 100_000, MIN_ALPHA * 1e-50))
+    """Summed in 60 digits; the bound is right to the relative difference at which rows count as
+    equal.
+    """
+    n, alpha, p = (
+        100_000,
+        MIN_ALPHA * 1e-50,
+        float(lower_bound(100_000 - failures, 100_000, MIN_ALPHA * 1e-50)),
+    )
 
     def tail(p):
         choose, total, p = 1, Decimal(0), Decimal(p)
@@ -130,7 +150,10 @@ def test_there_is_a_bound_for_all_votes_at_the_smallest_alpha(draws):
     ("function", "arguments", "message"),
     [
         *((bound, (5, 10, math.nan), "alpha must lie") for bound in (lower_bound, upper_bound)),
-        *((bound, (99_990, 100_000, 1e-300), "at least 1e-250, got 1e-300") for bound in (lower_bound, upper_bound)),
+        *(
+            (bound, (99_990, 100_000, 1e-300), "at least 1e-250, got 1e-300")
+            for bound in (lower_bound, upper_bound)
+        ),
         *((bound, (5, [10, 10.5], 0.1), "trials must be") for bound in (lower_bound, upper_bound)),
         *((bound, ([1, 11], 10, 0.1), "successes must be") for bound in (lower_bound, upper_bound)),
         (radius, ([0.9, 1.1], 0.5), "p_lower must lie"),
@@ -152,13 +175,20 @@ def test_weights_share_the_rest_of_alpha_among_the_other_classes(counts, weights
     found = two_sided_radius(counts, 1, 1.0, alpha, weights=weights)
     low = lower_bound(counts[1], sum(counts), 0.9 * alpha)
     parts = [(1 - 0.9) * alpha * weights[k] / (weights[0] + weights[2]) for k in (0, 2)]
-    high = max(upper_bound(counts[k], sum(counts), part) for k, part in zip((0, 2), parts, strict=True))
+    high = max(
+        upper_bound(counts[k], sum(counts), part) for k, part in zip((0, 2), parts, strict=True)
+    )
     assert found == pytest.approx(radius(low, 1.0, min(high, 1 - low)), rel=1e-6, abs=1e-9)
     even = two_sided_radius(counts, 1, 1.0, alpha)
-    assert two_sided_radius(counts, 1, 1.0, alpha, weights=[2.0] * 3) == pytest.approx(even, rel=1e-6, abs=1e-9)
+    assert two_sided_radius(counts, 1, 1.0, alpha, weights=[2.0] * 3) == pytest.approx(
+        even, rel=1e-6, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("weights", [[1, 0, 1], [1, -1, 1], [1, np.inf, 1], [1, np.nan, 1]])
 def test_a_class_without_a_part_of_alpha_is_refused(weights):
-    with pytest.raises(ValueError, match="alpha must lie"), np.errstate(divide="ignore", invalid="ignore"):
+    with (
+        pytest.raises(ValueError, match="alpha must lie"),
+        np.errstate(divide="ignore", invalid="ignore"),
+    ):
         two_sided_radius([5, 3, 2], 0, 1.0, 0.05, weights=weights)

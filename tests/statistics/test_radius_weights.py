@@ -24,7 +24,8 @@ from rs.statistics.radius_weights import (
 
 
 def pool(seed, members=3, images=30, draws=20, skill=0.0, own=1.0):
-    """Margins (B, L, N, 2) of the classes 0: of two classes, normal, some images and draws being hard for all members.
+    """Margins (B, L, N, 2) of the classes 0: of two classes, normal, some images and draws being
+    hard for all members.
 
     Args:
         skill: Mean margin of each member, or one for all.
@@ -32,7 +33,11 @@ def pool(seed, members=3, images=30, draws=20, skill=0.0, own=1.0):
     """
     rng = np.random.default_rng(seed)
     hard = rng.normal(size=(images, 1, 1)) + 0.5 * rng.normal(size=(images, 1, draws))
-    z = np.broadcast_to(skill, members)[:, None] + hard + own * rng.normal(size=(images, members, draws))
+    z = (
+        np.broadcast_to(skill, members)[:, None]
+        + hard
+        + own * rng.normal(size=(images, members, draws))
+    )
     return np.stack([np.zeros_like(z), z], axis=-1)
 
 
@@ -64,26 +69,35 @@ def lattice(members):
     return [tuple(count / PARTS for count in one) for one in counts if sum(one) == PARTS]
 
 
-# ------------------------------------------------------------------------------------------------- votes
+# -------------------------------------------------------------------------------------------------
+# votes
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(2, 5))
 def test_votes_are_those_of_the_softmax_average(seed, members, classes):
-    """Outputs and weights in 32nds, whose sums are exact, so that there are ties: none of them is a vote."""
+    """Outputs and weights in 32nds, whose sums are exact, so that there are ties: none of them is a
+    vote.
+    """
     rng = np.random.default_rng(seed)
-    p, y = rng.multinomial(32, np.full(classes, 1 / classes), size=(3, members, 7)) / 32, rng.integers(classes, size=3)
+    p, y = (
+        rng.multinomial(32, np.full(classes, 1 / classes), size=(3, members, 7)) / 32,
+        rng.integers(classes, size=3),
+    )
     weights = (rng.multinomial(32, np.full(members, 1 / members)) / 32).tolist()
     z = p[np.arange(3), :, :, y][..., None] - p
     average = np.einsum("l,blnk->bnk", weights, p)
     expected = [
-        sum(all(draw[y[b]] > draw[i] for i in range(classes) if i != y[b]) for draw in average[b]) for b in range(3)
+        sum(all(draw[y[b]] > draw[i] for i in range(classes) if i != y[b]) for draw in average[b])
+        for b in range(3)
     ]
     assert DisputedDraws.of(z, y).votes(weights).tolist() == expected
 
 
 @given(problems, st.data())
 def test_some_of_the_members_have_the_votes_they_have_alone(problem, data):
-    numbers = data.draw(st.permutations(range(problem.members)))[: data.draw(st.integers(1, problem.members))]
+    numbers = data.draw(st.permutations(range(problem.members)))[
+        : data.draw(st.integers(1, problem.members))
+    ]
     w = np.random.default_rng(0).dirichlet(np.ones(len(numbers)))
     whole = np.zeros(problem.members)
     whole[numbers] = w
@@ -93,7 +107,10 @@ def test_some_of_the_members_have_the_votes_they_have_alone(problem, data):
 def test_parts_put_together_are_the_whole():
     z = pool(1, images=9)
     y = np.zeros(9, dtype=int)
-    whole, parts = DisputedDraws.of(z, y), [DisputedDraws.of(z[a:b], y[a:b]) for a, b in ((0, 2), (2, 3), (3, 9))]
+    whole, parts = (
+        DisputedDraws.of(z, y),
+        [DisputedDraws.of(z[a:b], y[a:b]) for a, b in ((0, 2), (2, 3), (3, 9))],
+    )
     joined = DisputedDraws.joined(parts)
     assert (joined.images, joined.draws, joined.used_share) == (9, 20, whole.used_share)
     assert (joined.places == whole.places).all()
@@ -111,14 +128,19 @@ def test_the_used_share_is_that_of_images_with_a_contest():
 def test_radii_are_those_of_the_bounds(problem):
     w = np.full(problem.members, 1 / problem.members).tolist()
     # the closed form of all votes and that of SciPy are both right to some units in the last place
-    assert np.mean(radii_of(problem)(tuple(w))) == pytest.approx(mean_radius(problem, w), rel=1e-9, abs=1e-12)
+    assert np.mean(radii_of(problem)(tuple(w))) == pytest.approx(
+        mean_radius(problem, w), rel=1e-9, abs=1e-12
+    )
 
 
-# ------------------------------------------------------------------------------------------------- the best weights
+# -------------------------------------------------------------------------------------------------
+# the best weights
 
 
 @given(problems)
-def test_no_other_weights_in_twelfths_have_a_larger_radius_unless_equally_good_ones_are_averaged(problem):
+def test_no_other_weights_in_twelfths_have_a_larger_radius_unless_equally_good_ones_are_averaged(
+    problem,
+):
     """With the radii summed exactly, as rationals would be, up to one rounding."""
     radii = radii_of(problem)
     means = {w: math.fsum(radii(w)) for w in lattice(problem.members)}
@@ -148,7 +170,9 @@ def slow_radius_weights(problem):
     for shrinkage in SHRINKAGES:
         lags = [b - a for a, b in zip(judged[shrinkage], judged[best], strict=True)]
         if statistics.fmean(lags) <= statistics.stdev(lags) / math.sqrt(size) * (1 + 1e-9):
-            return between(best_of_all(radii, problem.members, np.ones(size, dtype=bool)), shrinkage), shrinkage
+            return between(
+                best_of_all(radii, problem.members, np.ones(size, dtype=bool)), shrinkage
+            ), shrinkage
     raise AssertionError
 
 
@@ -163,7 +187,9 @@ def test_the_shrinkage_is_the_largest_within_one_error_of_the_best_on_images_lef
 
 
 def test_two_images_that_agree_are_enough_to_judge_by_and_one_is_not():
-    """The first member alone is right, on all draws: each image left out gains as much, so without an error."""
+    """The first member alone is right, on all draws: each image left out gains as much, so without
+    an error.
+    """
     z = np.zeros((2, 2, 4, 2))
     z[..., 1] = np.array([1.0, -2.0])[:, None]
     assert radius_weights(DisputedDraws.of(z, [0, 0])).shrinkage < 1
@@ -172,7 +198,11 @@ def test_two_images_that_agree_are_enough_to_judge_by_and_one_is_not():
 
 def test_the_test_of_shrinkage_sees_all_of_them():
     skills = [0.0, (0.0, 0.5, 1.0)]
-    found = {radius_weights(disputed_draws(seed, images=23, skill=s)).shrinkage for seed in range(12) for s in skills}
+    found = {
+        radius_weights(disputed_draws(seed, images=23, skill=s)).shrinkage
+        for seed in range(12)
+        for s in skills
+    }
     assert found == set(SHRINKAGES)
 
 
@@ -182,7 +212,8 @@ def test_equal_members_have_equal_weights(members):
     assert radius_weights(DisputedDraws.of(z, [0] * len(z))) == ((1 / members,) * members, 1.0)
 
 
-# ------------------------------------------------------------------------------------------------- chosen members
+# -------------------------------------------------------------------------------------------------
+# chosen members
 
 
 def slow_choice(problem, budget):
@@ -192,8 +223,16 @@ def slow_choice(problem, budget):
         means = []
         for member in range(problem.members):
             team = [*chosen, member]
-            means.append(mean_radius(problem, [team.count(one) / len(team) for one in range(problem.members)]))
-        good = [one for one, mean in enumerate(means) if mean == pytest.approx(max(means), rel=1e-12, abs=1e-12)]
+            means.append(
+                mean_radius(
+                    problem, [team.count(one) / len(team) for one in range(problem.members)]
+                )
+            )
+        good = [
+            one
+            for one, mean in enumerate(means)
+            if mean == pytest.approx(max(means), rel=1e-12, abs=1e-12)
+        ]
         chosen.append(min(good, key=lambda one: (chosen.count(one), one)))
     return [chosen.count(one) for one in range(problem.members)]
 
@@ -206,19 +245,24 @@ def test_each_member_that_is_chosen_is_the_best_one_to_add(problem, budget):
     assert shrinkage == 0
 
 
-# ------------------------------------------------------------------------------------------------- noise
+# -------------------------------------------------------------------------------------------------
+# noise
 
 POOLS = 100
 
 
 def shares_of(level):
-    """The largest number of POOLS events of this probability that happens by chance, but for one in a thousand."""
+    """The largest number of POOLS events of this probability that happens by chance, but for one in
+    a thousand.
+    """
     return stats.binom.ppf(0.999, POOLS, level)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])
 def test_weights_are_not_worse_than_equal_ones_on_images_that_did_not_choose_them(spread):
-    """Of 100 pools, those that are worse at the level of 5 % are no more than chance makes of pools that are not."""
+    """Of 100 pools, those that are worse at the level of 5 % are no more than chance makes of pools
+    that are not.
+    """
     worse, better = 0, 0
     for seed in range(POOLS):
         skill = 0.7 + spread * np.random.default_rng(seed + 10_000).normal(size=3)

@@ -22,7 +22,9 @@ SIGMA, LEVEL = 0.5, 0.3
 
 def split_radius(first, votes, sigma, alpha, split):
     """Two-sided radii of the class that the n0 draws chose, by what they say of the others."""
-    return two_sided_radius(votes, first.argmax(axis=-1), sigma, alpha, first + 1 if split == "votes" else None)
+    return two_sided_radius(
+        votes, first.argmax(axis=-1), sigma, alpha, first + 1 if split == "votes" else None
+    )
 
 
 def fewer(rows, draws):
@@ -34,9 +36,18 @@ def row(votes0, votes, label, alpha=LEVEL):
     n, chosen = sum(votes), int(np.argmax(votes0))
     p_lower = float(lower_bound(votes[chosen], n, alpha))
     predict = chosen if p_lower >= 0.5 else ABSTAIN
-    texts = {"counts0": certificate_rows.format_counts(votes0), "counts": certificate_rows.format_counts(votes)}
+    texts = {
+        "counts0": certificate_rows.format_counts(votes0),
+        "counts": certificate_rows.format_counts(votes),
+    }
     made = {"idx": 0, "label": label, "predict": predict, "radius": float(radius(p_lower, SIGMA))}
-    made |= {"correct": int(predict == label), "p_lower": p_lower, "n0": sum(votes0), "n": n, "alpha": alpha}
+    made |= {
+        "correct": int(predict == label),
+        "p_lower": p_lower,
+        "n0": sum(votes0),
+        "n": n,
+        "alpha": alpha,
+    }
     return pd.DataFrame([made | {"sigma": SIGMA, "mode": "certify", "scope": "model"} | texts])
 
 
@@ -49,7 +60,9 @@ def mean_over_subsets(draws, size):
     return np.mean(radii)
 
 
-@pytest.mark.parametrize("votes", [(6, 2, 1), (9, 0, 0), (0, 5, 4), (1, 8, 0), (4, 4, 1), (8, 1, 0)])
+@pytest.mark.parametrize(
+    "votes", [(6, 2, 1), (9, 0, 0), (0, 5, 4), (1, 8, 0), (4, 4, 1), (8, 1, 0)]
+)
 @pytest.mark.parametrize("size", range(1, 10))
 def test_fewer_draws_are_the_mean_over_every_choice_of_so_many(votes, size):
     rows = fewer(row((3, 1, 1), votes, 0), size)
@@ -60,7 +73,9 @@ def test_fewer_draws_are_the_mean_over_every_choice_of_so_many(votes, size):
 
 @pytest.mark.parametrize(("p", "n", "draws"), [(0.9, 12, 5), (0.6, 12, 11), (0.97, 40, 17)])
 def test_their_mean_over_all_votes_is_the_mean_radius_of_a_run_of_so_many_draws(p, n, draws):
-    """Unbiased: sum_v Bin(v; n, p) E[R | v] = sum_k Bin(k; draws, p) R(k), every outcome enumerated."""
+    """Unbiased: sum_v Bin(v; n, p) E[R | v] = sum_k Bin(k; draws, p) R(k), every outcome
+    enumerated.
+    """
 
     def mean(trials, values):
         chances = [comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(trials + 1)]
@@ -79,13 +94,17 @@ def test_long_tails_that_are_left_out_change_nothing():
     k = np.arange(draws + 1)
     exact = hypergeom.pmf(k, n, votes, draws) @ radius(lower_bound(k, draws, 0.001), SIGMA)
     rows = fewer(row((9, 1), (votes, n - votes), 0, alpha=0.001), draws)
-    assert rows["radius"].iloc[0] == pytest.approx(exact, rel=1e-9)  # of SciPy's logarithms of factorials
+    assert rows["radius"].iloc[0] == pytest.approx(
+        exact, rel=1e-9
+    )  # of SciPy's logarithms of factorials
 
 
 def test_a_class_chosen_wrong_stays_wrong_and_one_that_abstained_may_be_certified_by_fewer():
     wrong = fewer(row((1, 4), (9, 1), 0), 5)
     assert (wrong["correct"].tolist(), wrong["radius"].tolist()) == ([0], [0])
-    assert fewer(row((1, 4), (9, 1), 0).assign(n=0, counts="-", mode="shortcut"), 5)["correct"].tolist() == [0]
+    assert fewer(row((1, 4), (9, 1), 0).assign(n=0, counts="-", mode="shortcut"), 5)[
+        "correct"
+    ].tolist() == [0]
     abstains = row((4, 1), (5, 5), 0)
     assert abstains["radius"].tolist() == [0]
     assert fewer(abstains, 2)["radius"].iloc[0] > 0  # two of two votes: 0.3^(1/2) > 1/2
@@ -103,7 +122,9 @@ def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
 
 
 def test_label_bounds_hold_with_probability_of_at_least_1_less_alpha():
-    """Chosen by label, not by votes: whatever p_A and the class that n0 draws choose, every outcome enumerated."""
+    """Chosen by label, not by votes: whatever p_A and the class that n0 draws choose, every outcome
+    enumerated.
+    """
     n, alpha = 12, 0.2
     for votes0 in ((4, 1), (1, 4)):
         bounds = label_bounds(pd.concat([row(votes0, (v, n - v), 0, alpha) for v in range(n + 1)]))
@@ -119,12 +140,18 @@ def test_dense_votes_are_as_wide_as_they_must_be():
         dense_votes(["2:5"], 2)
 
 
-# ------------------------------------------------------------------------------------------ two-sided certificates
+# ------------------------------------------------------------------------------------------
+# two-sided certificates
 
 
 def test_two_sided_rows_are_those_of_the_class_and_the_split_of_the_n0_draws():
     frame = cell_rows("gaussian", 0.5, 0).assign(counts0="0:6,1:1,2:3")
-    votes = np.array([[certificate_rows.parse_counts(text).get(k, 0) for k in range(3)] for text in frame["counts"]])
+    votes = np.array(
+        [
+            [certificate_rows.parse_counts(text).get(k, 0) for k in range(3)]
+            for text in frame["counts"]
+        ]
+    )
     for split, rows in two_sided(frame, tiny_study.CLASSES).items():
         radii = split_radius(np.tile([6, 1, 3], (IMAGES, 1)), votes, 0.5, ALPHA, split=split)
         predict = np.where(radii > 0, 0, ABSTAIN)
@@ -149,7 +176,15 @@ def test_rows_without_all_their_votes_have_no_two_sided_radius(classes, changes,
 
 def test_an_image_whose_n_draws_were_skipped_keeps_its_class_and_has_no_radius():
     frame = cell_rows("gaussian", 0.5, 0)
-    skipped = {"mode": "shortcut", "n": 0, "counts": "-", "radius": 0.0, "p_lower": 0.0, "correct": 0, "label": 1}
+    skipped = {
+        "mode": "shortcut",
+        "n": 0,
+        "counts": "-",
+        "radius": 0.0,
+        "p_lower": 0.0,
+        "correct": 0,
+        "label": 1,
+    }
     cut = two_sided(pd.concat([frame[:1].assign(**skipped), frame[1:]]), 3)["even"]
     assert cut[["predict", "radius", "correct"]][:1].values.tolist() == [[0, 0.0, 0]]
     assert cut["radius"][1:].tolist() == two_sided(frame, 3)["even"]["radius"][1:].tolist()
@@ -163,7 +198,14 @@ def outcomes(n, classes):
 
 
 GRID = {
-    3: [(0.6, 0.3, 0.1), (0.5, 0.25, 0.25), (0.34, 0.33, 0.33), (0.4, 0.5, 0.1), (0.9, 0.1, 0.0), (0.45, 0.44, 0.11)],
+    3: [
+        (0.6, 0.3, 0.1),
+        (0.5, 0.25, 0.25),
+        (0.34, 0.33, 0.33),
+        (0.4, 0.5, 0.1),
+        (0.9, 0.1, 0.0),
+        (0.45, 0.44, 0.11),
+    ],
     4: [
         (0.5, 0.3, 0.1, 0.1),
         (0.7, 0.1, 0.1, 0.1),
@@ -180,7 +222,9 @@ GRID = {
 def test_whatever_the_n0_draws_say_the_true_radius_is_exceeded_with_probability_at_most_alpha(
     classes, n0, n, split, alpha
 ):
-    """True radius of class c: 1/2 (Phi^-1(p_c) - Phi^-1(max of others)). Every outcome of both, given each of n0's."""
+    """True radius of class c: 1/2 (Phi^-1(p_c) - Phi^-1(max of others)). Every outcome of both,
+    given each of n0's.
+    """
     firsts, lasts = outcomes(n0, classes), outcomes(n, classes)
     pairs = [np.repeat(firsts, len(lasts), axis=0), np.tile(lasts, (len(firsts), 1))]
     claimed = split_radius(*pairs, 1.0, alpha, split=split).reshape(len(firsts), len(lasts))
@@ -199,7 +243,9 @@ def test_whatever_the_n0_draws_say_the_true_radius_is_exceeded_with_probability_
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_n_draws_may_not_choose_themselves(split):
-    """Of two classes alike none has a radius: chosen by the very draws that bound it, one has it too often."""
+    """Of two classes alike none has a radius: chosen by the very draws that bound it, one has it
+    too often.
+    """
     lasts, alpha = outcomes(40, 2), 0.2
     claimed = split_radius(lasts, lasts, 1.0, alpha, split=split)
     assert stats.multinomial.pmf(lasts, 40, [0.5] * 2) @ (claimed > 0) > 1.2 * alpha

@@ -26,7 +26,9 @@ alphas = st.sampled_from([1e-3, 0.01, 0.05, 0.3])
 
 
 def crossing_probability(crossed, times, p):
-    """The exact probability that ``crossed(k, check)`` holds at some look, by following the law of the count k."""
+    """The exact probability that ``crossed(k, check)`` holds at some look, by following the law of
+    the count k.
+    """
     law, total = np.ones(1), 0.0  # law[k] = P(k successes so far, and no crossing)
     for check, new in enumerate(np.diff(times, prepend=0)):
         law = np.convolve(law, stats.binom.pmf(np.arange(new + 1), new, p))
@@ -37,7 +39,9 @@ def crossing_probability(crossed, times, p):
 
 
 def play(run, path):
-    """Feed a run with the successes of ``path``, a share of the draws for every look; until it stops."""
+    """Feed a run with the successes of ``path``, a share of the draws for every look; until it
+    stops.
+    """
     shares = iter(path)
     while draws := run.next_draws():
         run.update(round(next(shares) * draws), draws)
@@ -46,7 +50,10 @@ def play(run, path):
 
 def answers(run):
     """The answer of a run to each of its radii."""
-    return {r: "yes" if k < run.established else "no" if k >= run.open_to else None for k, r in enumerate(run.radii)}
+    return {
+        r: "yes" if k < run.established else "no" if k >= run.open_to else None
+        for k, r in enumerate(run.radii)
+    }
 
 
 LOOKS = 60  # more than any run below takes
@@ -88,7 +95,9 @@ def test_the_parts_of_alpha_sum_to_one(budget, growth):
     """To rounding: a sum of T roots is off by T 2^-53 of itself at most, and few operations follow."""
     times = look_schedule(budget, growth)
     assert math.fsum(alpha_spending(times)) == pytest.approx(1, rel=(len(times) + 8) * 2**-53)
-    assert alpha_spending(times) == pytest.approx(parts_by_definition(times), rel=(len(times) + 8) * 2**-53)
+    assert alpha_spending(times) == pytest.approx(
+        parts_by_definition(times), rel=(len(times) + 8) * 2**-53
+    )
 
 
 # The guarantee, by enumeration
@@ -97,23 +106,35 @@ def test_the_parts_of_alpha_sum_to_one(budget, growth):
 @pytest.mark.parametrize(("alpha", "budget"), [(0.001, 5000), (0.05, 3000), (0.3, 500)])
 @pytest.mark.parametrize("p0", [0.5, 0.6, 0.84, 0.9987])
 def test_looks_ever_say_yes_at_p0_with_probability_at_most_alpha(alpha, budget, p0):
-    """Even one that would go on after a "no". Likewise "no", with beta, here and where p is anything larger."""
+    """Even one that would go on after a "no". Likewise "no", with beta, here and where p is
+    anything larger.
+    """
     made = Cumulative(look_schedule(budget, Cumulative.growth), alpha, alpha)
     for p in (p0, p0 - 0.02):
-        assert crossing_probability(lambda k, check: made.lower(k, check) >= p0, made.times, p) <= alpha
+        assert (
+            crossing_probability(lambda k, check: made.lower(k, check) >= p0, made.times, p)
+            <= alpha
+        )
     for p in (p0, p0 + 0.001):
-        assert crossing_probability(lambda k, check: made.upper(k, check) < p0, made.times, p) <= alpha
+        assert (
+            crossing_probability(lambda k, check: made.upper(k, check) < p0, made.times, p) <= alpha
+        )
 
 
 @pytest.mark.parametrize("p0", [0.5, 0.6, 0.84, 0.99])
 def test_without_a_split_of_alpha_the_same_looks_would_break_the_promise(p0):
     """What the split is for, and proof that the enumeration can tell."""
     times = look_schedule(5000, 1.25)
-    assert crossing_probability(lambda k, check: lower_bound(k, times[check], 0.05) >= p0, times, p0) > 0.1
+    assert (
+        crossing_probability(lambda k, check: lower_bound(k, times[check], 0.05) >= p0, times, p0)
+        > 0.1
+    )
 
 
 def outcomes(make, p, step, budget):
-    """All runs of ``make()`` and their probabilities, by brute force over the successes of every step."""
+    """All runs of ``make()`` and their probabilities, by brute force over the successes of every
+    step.
+    """
     chances, start = stats.binom.pmf(np.arange(step + 1), step, p), make()
     for path in product(range(step + 1), repeat=budget // step):
         run, steps = copy.deepcopy(start), iter(path)
@@ -130,9 +151,13 @@ def outcomes(make, p, step, budget):
 RADII = [0.0, 0.2, 0.3, 0.6]
 
 
-@pytest.mark.parametrize("p", [0.45, 0.5, 0.55, float(ndtr(0.2)), 0.6, float(ndtr(0.3)), 0.65, 0.75])
+@pytest.mark.parametrize(
+    "p", [0.45, 0.5, 0.55, float(ndtr(0.2)), 0.6, float(ndtr(0.3)), 0.65, 0.75]
+)
 def test_runs_of_many_radii_say_yes_to_any_false_one_with_probability_at_most_alpha(p):
-    """Alpha is not split: this is the chance that some yes among all radii is false, at p just below them too."""
+    """Alpha is not split: this is the chance that some yes among all radii is false, at p just
+    below them too.
+    """
     false, total, certified = 0.0, 0.0, set()
     for run, chance in outcomes(lambda: Decider(RADII, 1, 0.3, 10, beta=0.3, step=2), p, 2, 10):
         yes = [r for r, answer in answers(run).items() if answer == "yes"]
@@ -157,11 +182,17 @@ def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_m
             assert sum(chance for run, chance in made if answers(run)[RADII[k]] == "no") <= beta
 
 
-@given(st.integers(10, 400), st.floats(0.001, 0.3), st.lists(st.floats(0.5, 0.99), min_size=1, max_size=4))
+@given(
+    st.integers(10, 400),
+    st.floats(0.001, 0.3),
+    st.lists(st.floats(0.5, 0.99), min_size=1, max_size=4),
+)
 def test_the_worth_of_a_radius_is_the_fewest_successes_that_certify_it(budget, alpha, p0):
     rule = Cumulative(look_schedule(budget, Cumulative.growth, 5), alpha, 0.1)
     k, last = np.arange(budget + 1), len(rule.times) - 1
-    expected = [next((int(count) for count in k[rule.lower(k, last) >= p]), budget + 1) / budget for p in p0]
+    expected = [
+        next((int(count) for count in k[rule.lower(k, last) >= p]), budget + 1) / budget for p in p0
+    ]
     assert required_share(rule, tuple(p0)).tolist() == expected
 
 
@@ -179,7 +210,9 @@ def test_runs_report_more_than_the_true_radius_with_probability_at_most_alpha(p)
 @example(path=np.full(LOOKS, 0.6935), r=0.5, alpha=0.01)  # neither yes nor no
 @given(path=paths(), r=st.floats(0, 2), alpha=st.floats(1e-4, 0.3))
 def test_runs_stop_at_the_first_look_that_settles_the_question(path, r, alpha):
-    """Against the definitions, for each look: so larger shares, smaller radii and larger alphas help."""
+    """Against the definitions, for each look: so larger shares, smaller radii and larger alphas
+    help.
+    """
     beta, p0, run = 0.05, ndtr(r), Decider([r], 1.0, alpha, 20_000, beta=0.05, step=500)
     for share in path:
         draws = run.next_draws()
@@ -199,21 +232,29 @@ def test_runs_stop_at_the_first_look_that_settles_the_question(path, r, alpha):
 
 @given(path=paths(), error=st.floats(0.1, 1), sigma=st.sampled_from([0.25, 1.0]))
 def test_a_run_stops_at_the_first_look_from_which_it_expects_at_most_the_error(path, error, sigma):
-    """Against the definition, with the bounds of all looks so far, and CERTIFY's from the share of successes so far."""
+    """Against the definition, with the bounds of all looks so far, and CERTIFY's from the share of
+    successes so far.
+    """
     assert FINAL_LOOK_SHARE == 0.8
     run, alpha, beta = ExpectedRadius(sigma, error, 0.01, 20_000, beta=0.05), 0.01, 0.05
     lows, highs, T = [0.0], [1.0], len(run.times)
     for share_ in path:
         draws = run.next_draws()
         run.update(round(share_ * draws), draws)
-        n, k, levels = run.draws, run.successes, [alpha * part for part in parts_by_definition(run.times)]
+        n, k, levels = (
+            run.draws,
+            run.successes,
+            [alpha * part for part in parts_by_definition(run.times)],
+        )
         lows.append(lower_bound(k, n, levels[run.looks - 1]))
         highs.append(upper_bound(k, n, beta / T))
         assert (run.p_lower, run.p_upper) == (pytest.approx(max(lows)), pytest.approx(min(highs)))
         assert run.radius == radius(run.p_lower, sigma)
         most = lower_bound(round(20_000 * k / n), 20_000, alpha)
         gap = sigma * (ndtri(most) - ndtri(max(lows))) if max(lows) else math.inf
-        stops = min(highs) < run.required_share or (max(lows) >= 0.5 and gap <= error) or n == 20_000
+        stops = (
+            min(highs) < run.required_share or (max(lows) >= 0.5 and gap <= error) or n == 20_000
+        )
         assert (run.next_draws() == 0) == stops
         if stops:
             break
@@ -225,7 +266,9 @@ def test_a_bound_of_just_one_half_certifies_the_radius_0():
 
 
 def mean_radius(make, p):
-    """The exact mean radius of runs at p, and their mean draws: by the law of the count and the bounds kept so far."""
+    """The exact mean radius of runs at p, and their mean draws: by the law of the count and the
+    bounds kept so far.
+    """
     start = make()
     law = {(0, 0.0, 1.0): 1.0}  # (successes, largest lower bound, smallest upper bound) -> chance
     mean = draws = 0.0
@@ -241,23 +284,30 @@ def mean_radius(make, p):
                     state = (run.successes, run.p_lower, run.p_upper)
                     after[state] = after.get(state, 0.0) + chance * part
                 else:
-                    mean, draws = mean + chance * part * run.radius, draws + chance * part * run.draws
+                    mean, draws = (
+                        mean + chance * part * run.radius,
+                        draws + chance * part * run.draws,
+                    )
         law = after
     return mean, draws
 
 
 @pytest.mark.parametrize("p", [0.3, 0.5, 0.55, 0.7, 0.9, 0.97, 0.995, 1.0])
 def test_the_mean_radius_falls_short_of_that_of_all_draws_by_at_most_the_error(p):
-    """By enumeration at n = 30, looks 10 draws apart; for an error that hardly stops early and for a larger one.
+    """By enumeration at n = 30, looks 10 draws apart; for an error that hardly stops early and for
+    a larger one.
 
-    Where no radius is true it can be larger: by the chance that a look before the last one errs, times the cap.
+    Where no radius is true it can be larger: by the chance that a look before the last one errs,
+    times the cap.
     """
     alpha, n, k = 0.05, 30, np.arange(31)
     bounds = lower_bound(k, n, alpha)
     whole = (stats.binom.pmf(k, n, p) * radius(bounds, 1.0)).sum()
     above = (1 - FINAL_LOOK_SHARE) * alpha * radius(bounds[-1], 1.0) if p <= 0.5 else 0
     for error in (0.05, 0.3):
-        mean, draws = mean_radius(lambda error=error: ExpectedRadius(1.0, error, alpha, n, step=10), p)
+        mean, draws = mean_radius(
+            lambda error=error: ExpectedRadius(1.0, error, alpha, n, step=10), p
+        )
         assert -above <= whole - mean <= error
         assert 10 <= draws <= n
 
@@ -266,8 +316,14 @@ def test_the_mean_radius_falls_short_of_that_of_all_draws_by_at_most_the_error(p
 def test_no_count_loses_more_by_looking_early_than_successes_alone(budget, alpha):
     """So the least error that is accepted covers them all, where an answer stays an answer."""
     run = ExpectedRadius(1.0, 10.0, alpha, budget)
-    k = np.arange(budget + 1) if budget <= 1000 else np.unique(np.linspace(budget / 2, budget, 2000).round())
-    whole, last = (lower_bound(k, budget, level) for level in (alpha, alpha * alpha_spending(run.times)[-1]))
+    k = (
+        np.arange(budget + 1)
+        if budget <= 1000
+        else np.unique(np.linspace(budget / 2, budget, 2000).round())
+    )
+    whole, last = (
+        lower_bound(k, budget, level) for level in (alpha, alpha * alpha_spending(run.times)[-1])
+    )
     losses = radius(whole, 1.0) - radius(last, 1.0)
     assert losses[last >= 0.5].max() <= losses[-1] * (1 + 1e-9)
 
@@ -302,7 +358,9 @@ def test_radii_out_of_reach_are_given_up_without_draws():
 
 
 def test_an_error_below_what_looking_costs_is_refused():
-    with pytest.raises(InputError, match=r"acr_error must be at least 0\.0.*, which looking early costs, got 0.001"):
+    with pytest.raises(
+        InputError, match=r"acr_error must be at least 0\.0.*, which looking early costs, got 0.001"
+    ):
         ExpectedRadius(1.0, 0.001, 0.001, 1000)
 
 
@@ -313,13 +371,17 @@ def test_the_mode_of_an_error_of_any_kind_of_number_is_one(number):
     assert is_mode(mode)
 
 
-@pytest.mark.parametrize(("sigma", "error"), [(0.0, 0.1), (0.5, -0.1), (0.5, math.nan), (0.5, math.inf)])
+@pytest.mark.parametrize(
+    ("sigma", "error"), [(0.0, 0.1), (0.5, -0.1), (0.5, math.nan), (0.5, math.inf)]
+)
 def test_impossible_errors_are_refused(sigma, error):
     with pytest.raises(InputError, match="must be"):
         ExpectedRadius(sigma, error, 0.001, 1000)
 
 
-@pytest.mark.parametrize(("successes", "draws"), [(50, 99), (100, 200), (101, 100), (-1, 100), (0, 0)])
+@pytest.mark.parametrize(
+    ("successes", "draws"), [(50, 99), (100, 200), (101, 100), (-1, 100), (0, 0)]
+)
 def test_counts_that_are_not_due_are_refused_and_not_counted(successes, draws):
     for run in (Decider([0.5], 1.0, 0.001, 1000), ExpectedRadius(1.0, 0.2, 0.001, 1000)):
         with pytest.raises(ValueError, match=f"of 100 draws, got {successes} of {draws}"):

@@ -58,7 +58,9 @@ def sample_of(scores, seeds, **fewest):
 
 
 def p_value_of_sub_ensembles(scores, members, effects=0.0):
-    """P-value of the mean of all sub-ensembles, each the mean of its members and of an effect of its own."""
+    """P-value of the mean of all sub-ensembles, each the mean of its members and of an effect of
+    its own.
+    """
     chosen = list(combinations(range(len(scores)), members))
     means = np.stack([scores[list(seeds)].mean(axis=0) for seeds in chosen])
     return estimate(sample_of(means + effects, chosen)).p_value
@@ -67,7 +69,9 @@ def p_value_of_sub_ensembles(scores, members, effects=0.0):
 @pytest.mark.parametrize(("seeds", "members"), [(3, 2), (4, 3)])
 def test_the_mean_of_all_sub_ensembles_keeps_the_level(monkeypatch, seeds, members):
     """With and without an effect of each ensemble."""
-    monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)  # no part of the p-value, but most of the time
+    monkeypatch.setattr(
+        two_way, "half_width", lambda *_: 0.0
+    )  # no part of the p-value, but most of the time
     rng, number = np.random.default_rng(seeds), comb(seeds, members)
     p_values = {"means": [], "with effects": []}
     for trial in range(2 * TABLES):
@@ -80,23 +84,41 @@ def test_the_mean_of_all_sub_ensembles_keeps_the_level(monkeypatch, seeds, membe
 
 
 def test_effects_far_from_normal_break_the_level(monkeypatch):
-    """Where an ensemble is as good as the best of three members: the mean of four of them varies with its error."""
+    """Where an ensemble is as good as the best of three members: the mean of four of them varies
+    with its error.
+    """
     monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
-    rng, trials, expected = np.random.default_rng(0), 400, 3 / (2 * np.sqrt(np.pi))  # of the largest of three
+    rng, trials, expected = (
+        np.random.default_rng(0),
+        400,
+        3 / (2 * np.sqrt(np.pi)),
+    )  # of the largest of three
     wrong = 0
     for _ in range(trials):
         seeds = np.sqrt(150) * rng.standard_normal(4)
-        largest = [max(seeds[list(three)]) - np.sqrt(150) * expected for three in combinations(range(4), 3)]
+        largest = [
+            max(seeds[list(three)]) - np.sqrt(150) * expected for three in combinations(range(4), 3)
+        ]
         images = np.sqrt(IMAGES) * rng.standard_normal((1, IMAGES))
-        wrong += p_value_of_sub_ensembles(np.repeat(images, 4, axis=0), 3, np.array(largest)[:, None]) <= LEVEL
+        wrong += (
+            p_value_of_sub_ensembles(np.repeat(images, 4, axis=0), 3, np.array(largest)[:, None])
+            <= LEVEL
+        )
     assert wrong > stats.binom.isf(NULL, trials, 2 * LEVEL)
 
 
-UNEQUAL = [([0, 1, 2], [0, 1]), ([0, 1, 2, 3, 4], [0, 1]), ([0, 1], [2, 3, 4]), ([0, 1, 2], [3, 4, 5])]
+UNEQUAL = [
+    ([0, 1, 2], [0, 1]),
+    ([0, 1, 2, 3, 4], [0, 1]),
+    ([0, 1], [2, 3, 4]),
+    ([0, 1, 2], [3, 4, 5]),
+]
 
 
 @pytest.mark.parametrize(("ours", "theirs"), UNEQUAL)
-def test_a_difference_keeps_the_level_where_the_seeds_of_its_sides_differ(monkeypatch, ours, theirs):
+def test_a_difference_keeps_the_level_where_the_seeds_of_its_sides_differ(
+    monkeypatch, ours, theirs
+):
     """Most of the variance is that of the seeds of one side, the one with fewer of them."""
     monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
     rng, p_values = np.random.default_rng(0), []
@@ -104,7 +126,11 @@ def test_a_difference_keeps_the_level_where_the_seeds_of_its_sides_differ(monkey
     for _ in range(TABLES):
         first = normal_scores(rng, len(few), 50.0, 0.5)
         second = normal_scores(rng, len(many), 0.0, 0.5)
-        p_values.append(estimate(sample_of(first, [[s] for s in few]), sample_of(second, [[s] for s in many])).p_value)
+        p_values.append(
+            estimate(
+                sample_of(first, [[s] for s in few]), sample_of(second, [[s] for s in many])
+            ).p_value
+        )
     assert not rejects_too_often(np.array(p_values))
 
 
@@ -118,7 +144,9 @@ def test_an_ensemble_keeps_the_level_where_its_methods_have_different_numbers_of
         many = normal_scores(rng, 5, 0.0, 0.5)
         few = normal_scores(rng, 2, 50.0, 0.5)
         scores = np.stack([(many[a] + few[b]) / 2 for a, b in pairs])
-        p_values.append(estimate(sample_of(scores, pairs, fewest_seeds=fewest_seeds_of(teams))).p_value)
+        p_values.append(
+            estimate(sample_of(scores, pairs, fewest_seeds=fewest_seeds_of(teams))).p_value
+        )
     assert not rejects_too_often(np.array(p_values))
 
 
@@ -127,16 +155,24 @@ def test_with_three_seeds_a_verdict_among_36_needs_19_to_35_standard_errors(comp
     """For a power of 80 %, as the page on tables says."""
     errors, squares = simulated(np.random.default_rng(0), 3, *components)
     standard_error = np.sqrt(1 + sum(components))
-    found = [(p_value(errors + size * standard_error, squares) <= LEVEL / 36).sum() for size in (19, 35)]
+    found = [
+        (p_value(errors + size * standard_error, squares) <= LEVEL / 36).sum() for size in (19, 35)
+    ]
     assert found[0] <= stats.binom.isf(NULL, TRIALS, 0.8)
     assert found[1] >= stats.binom.isf(1 - NULL, TRIALS, 0.8)
 
 
 @pytest.mark.parametrize(("seed_variance", "interaction"), [(8.0, 0.5), (50.0, 0.01)])
 @pytest.mark.parametrize("seeds", [2, 3, 4])
-def test_holm_finds_a_true_zero_wrong_in_as_few_studies_as_the_level_says(seeds, seed_variance, interaction):
-    """Of twelve claims, all zeros or half of them; the others are so surely none that Holm corrects for zeros alone."""
-    layout = simulated(np.random.default_rng(seeds), seeds, seed_variance, interaction, STUDIES * CLAIMS)
+def test_holm_finds_a_true_zero_wrong_in_as_few_studies_as_the_level_says(
+    seeds, seed_variance, interaction
+):
+    """Of twelve claims, all zeros or half of them; the others are so surely none that Holm corrects
+    for zeros alone.
+    """
+    layout = simulated(
+        np.random.default_rng(seeds), seeds, seed_variance, interaction, STUDIES * CLAIMS
+    )
 
     def studies_with_a_wrong_verdict(p, zeros):
         claims = p.reshape(STUDIES, CLAIMS)
@@ -144,11 +180,16 @@ def test_holm_finds_a_true_zero_wrong_in_as_few_studies_as_the_level_says(seeds,
         return sum(min(holm(study)[:zeros]) <= LEVEL for study in claims)
 
     bound = stats.binom.isf(NULL, STUDIES, LEVEL)
-    assert all(studies_with_a_wrong_verdict(p_value(*layout), zeros) <= bound for zeros in (CLAIMS, CLAIMS // 2))
+    assert all(
+        studies_with_a_wrong_verdict(p_value(*layout), zeros) <= bound
+        for zeros in (CLAIMS, CLAIMS // 2)
+    )
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
-@pytest.mark.parametrize("components", [(1.0, 0.3, 0.2), (1.0, 8.0, 0.5), (1.0, 0.1, 0.9), (1.0, 0.01, 0.01)])
+@pytest.mark.parametrize(
+    "components", [(1.0, 0.3, 0.2), (1.0, 8.0, 0.5), (1.0, 0.1, 0.9), (1.0, 0.01, 0.01)]
+)
 def test_the_p_value_is_its_expectation(seeds, components):
     """By a midpoint rule over the three chi-squares' own quantiles."""
 
@@ -163,13 +204,17 @@ def test_the_p_value_is_its_expectation(seeds, components):
     variance = image_part + np.maximum(seed_part, 0)
     for mean in (0.5, 2.0, 4.0):
         expected = (2 * stats.norm.sf(mean / np.sqrt(variance))).mean()
-        assert p_value(mean, MeanSquares(*components, IMAGES, seeds)) == pytest.approx(expected, rel=0.02, abs=1e-4)
+        assert p_value(mean, MeanSquares(*components, IMAGES, seeds)) == pytest.approx(
+            expected, rel=0.02, abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("mean", [0.3, 2.0, 3.5])
 def test_special_cases_are_students_t(mean):
     """Without a seed component by the images' degrees of freedom; with seeds alone by the seeds'."""
-    assert p_value(mean, MeanSquares(1.0, 0.0, 0.0, 359, 3)) == pytest.approx(2 * stats.t.sf(mean, 358), rel=1e-4)
+    assert p_value(mean, MeanSquares(1.0, 0.0, 0.0, 359, 3)) == pytest.approx(
+        2 * stats.t.sf(mean, 358), rel=1e-4
+    )
     for seeds in (2, 3, 5):
         alone = p_value(mean, MeanSquares(0.0, 1.0, 0.0, 359, seeds))
         assert alone == pytest.approx(2 * stats.t.sf(mean, seeds - 1), rel=1e-6)
@@ -181,7 +226,10 @@ def test_without_any_variance_only_zero_may_be_zero():
 
 
 squares = st.builds(
-    MeanSquares, *[st.floats(1e-6, 10)] * 3, image_count=st.integers(20, 2000), seed_count=st.integers(2, 6)
+    MeanSquares,
+    *[st.floats(1e-6, 10)] * 3,
+    image_count=st.integers(20, 2000),
+    seed_count=st.integers(2, 6),
 )
 
 
@@ -190,7 +238,9 @@ def test_the_p_value_falls_with_the_mean_and_has_no_unit(squares, mean, factor, 
     p = p_value(mean, squares)
     assert p_value(-mean, squares) == p
     assert p_value(factor * mean, squares) <= p
-    scaled = squares._replace(**{name: getattr(squares, name) * unit**2 for name in ("images", "seeds", "rest")})
+    scaled = squares._replace(
+        **{name: getattr(squares, name) * unit**2 for name in ("images", "seeds", "rest")}
+    )
     assert p_value(unit * mean, scaled) == pytest.approx(p, rel=1e-9)
 
 
@@ -203,7 +253,9 @@ def test_the_interval_ends_where_the_p_value_is_the_level(squares, level):
 
 def test_mean_squares_by_hand():
     """Seeds 0 and 1, images 0 and 1: everything in whole numbers."""
-    table = np.array([[0.0, 4.0], [2.0, 10.0]])  # means 2 and 6 by seed, 1 and 7 by image, 4 in all; interactions +-1
+    table = np.array(
+        [[0.0, 4.0], [2.0, 10.0]]
+    )  # means 2 and 6 by seed, 1 and 7 by image, 4 in all; interactions +-1
     assert mean_squares(table) == MeanSquares(18 / 2, 8 / 2, 4 / 4, 2, 2)
 
 

@@ -42,7 +42,15 @@ def row(idx=0, label=0, votes=900, **changes):
     return values | changes
 
 
-SHORTCUT = {"predict": 0, "correct": 0, "radius": 0.0, "p_lower": 0.0, "n": 0, "counts": [], "mode": "shortcut"}
+SHORTCUT = {
+    "predict": 0,
+    "correct": 0,
+    "radius": 0.0,
+    "p_lower": 0.0,
+    "n": 0,
+    "counts": [],
+    "mode": "shortcut",
+}
 
 
 def text_of(*records):
@@ -65,7 +73,13 @@ def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, vo
 
 @pytest.mark.parametrize(
     ("name", "damaged"),
-    [("idx", "1_2"), ("sigma", "0.2_5"), ("label", "٣"), ("counts", "0_0:900,1:100"), ("counts0", "+0:100")],
+    [
+        ("idx", "1_2"),
+        ("sigma", "0.2_5"),
+        ("label", "٣"),
+        ("counts", "0_0:900,1:100"),
+        ("counts0", "+0:100"),
+    ],
 )
 def test_what_python_alone_would_read_as_a_number_is_refused_by_its_line(tmp_path, name, damaged):
     path = tmp_path / "a.tsv"
@@ -78,7 +92,9 @@ def test_what_python_alone_would_read_as_a_number_is_refused_by_its_line(tmp_pat
 
 
 def test_evaluations_of_members_are_a_further_column_where_they_are_counted(tmp_path):
-    write_row_file([row(0, evaluations=1210), row(1, label=1, evaluations=1100)], tmp_path / "a.tsv")
+    write_row_file(
+        [row(0, evaluations=1210), row(1, label=1, evaluations=1100)], tmp_path / "a.tsv"
+    )
     header, line, _ = (tmp_path / "a.tsv").read_text().splitlines()
     assert header == f"{certificate_rows.HEADER}\tevaluations"
     assert line == f"{certificate_rows.format_row(row(0))}\t1210"
@@ -87,12 +103,16 @@ def test_evaluations_of_members_are_a_further_column_where_they_are_counted(tmp_
     write_row_file(frame, tmp_path / "b.tsv")
     assert (tmp_path / "a.tsv").read_bytes() == (tmp_path / "b.tsv").read_bytes()
     write_row_file([row(evaluations=None)], tmp_path / "none.tsv")
-    assert tuple(certificate_rows.read_rows(tmp_path / "none.tsv").columns) == certificate_rows.COLUMNS
+    assert (
+        tuple(certificate_rows.read_rows(tmp_path / "none.tsv").columns) == certificate_rows.COLUMNS
+    )
 
 
 def test_fewer_evaluations_than_draws_are_refused(tmp_path):
     write_row_file([row(evaluations=1100), row(1, evaluations=1099)], tmp_path / "a.tsv")
-    with pytest.raises(InputError, match=r"a\.tsv, line 3: every draw must take one evaluation or more"):
+    with pytest.raises(
+        InputError, match=r"a\.tsv, line 3: every draw must take one evaluation or more"
+    ):
         certificate_rows.read_rows(tmp_path / "a.tsv")
 
 
@@ -103,7 +123,8 @@ def test_counts_read_back_as_the_votes_of_the_classes_that_have_any(votes):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1", "1:2,", "a:1", "1:2,1:3", "1:0", "-1:2", "1:2:3", "1_0:2", " 1:2", "+1:2", "٠:1"]
+    "text",
+    ["", "1", "1:2,", "a:1", "1:2,1:3", "1:0", "-1:2", "1:2:3", "1_0:2", " 1:2", "+1:2", "٠:1"],
 )
 def test_damaged_counts_are_refused(text):
     with pytest.raises(ValueError, match=r"."):
@@ -128,8 +149,14 @@ def test_a_number_that_is_not_finite_is_never_written():
         (lambda t: "", "the file is empty"),
         (lambda t: t.replace("\n1\t", "\n0\t"), "line 3: idx must be unique"),
         (lambda t: t.replace("\n1\t", "\n-1\t"), "line 3: idx must be at least 0"),
-        (lambda t: t.replace("\n1\t", f"\n{10**30}\t"), "line 3: idx cannot be '1000000.*must fit into 64 bits"),
-        (lambda t: t.replace("\n1\t", "\n" + "9" * 5000 + "\t"), r"line 3: idx cannot be '9{99}\.\.\.: Exceeds"),
+        (
+            lambda t: t.replace("\n1\t", f"\n{10**30}\t"),
+            "line 3: idx cannot be '1000000.*must fit into 64 bits",
+        ),
+        (
+            lambda t: t.replace("\n1\t", "\n" + "9" * 5000 + "\t"),
+            r"line 3: idx cannot be '9{99}\.\.\.: Exceeds",
+        ),
         (lambda t: t.replace("0.001\t0.5", "nan\t0.5"), "line 2: alpha cannot be 'nan'"),
     ],
 )
@@ -143,7 +170,12 @@ def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, change, message):
 
 AVERAGE = {"mode": f"acr-error:0.1:{N}"}
 AT_RADII = {"mode": f"at-radius:0.0,0.25:{N}", "radius": 0.25, "p_lower": float(ndtr(0.25 / SIGMA))}
-HALF = {"n": 18_000, "counts": [9_000, 9_000], "p_lower": 0.99923, "radius": float(radius(0.99923, SIGMA))}
+HALF = {
+    "n": 18_000,
+    "counts": [9_000, 9_000],
+    "p_lower": 0.99923,
+    "radius": float(radius(0.99923, SIGMA)),
+}
 ONE = {"radius": 1.0, "p_lower": float(ndtr(1.0 / SIGMA))}
 NOTHING = {"predict": -1, "correct": 0, "radius": 0.0}
 SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
@@ -159,7 +191,13 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         ({"predict": -1, "correct": 0}, "radius must be 0 where"),
         *(
             ({"mode": mode}, "mode must be one of")
-            for mode in ("guess", "at-radius:0.1:0", "at-radius:0.1,:5", "acr-error:0.1", "acr-error:1,2:5")
+            for mode in (
+                "guess",
+                "at-radius:0.1:0",
+                "at-radius:0.1,:5",
+                "acr-error:0.1",
+                "acr-error:1,2:5",
+            )
         ),
         ({"scope": "local"}, "scope must be one of"),
         ({"alpha": 1.0}, "alpha must lie"),
@@ -181,7 +219,10 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
             {"counts": [1, N - 1], "predict": -1, "correct": 0, "radius": 0.0, "p_lower": 1.001e-6},
             "p_lower must be the lower bound of the votes",  # 1 - (1 - alpha)^(1/n) is 1.0005e-6
         ),
-        ({"predict": -1, "correct": 0, "radius": 0.0}, "predict must be the class iff p_lower is at least 1/2"),
+        (
+            {"predict": -1, "correct": 0, "radius": 0.0},
+            "predict must be the class iff p_lower is at least 1/2",
+        ),
         ({"radius": 5.0}, "radius must be that of p_lower and sigma"),
         ({"sigma": SIGMA * (1 + 1e-6)}, "radius must be that of p_lower and sigma"),
         (SHORTCUT | {"label": 1, "radius": 0.1}, "a shortcut must have the radius 0"),
@@ -191,17 +232,32 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         # stopped early
         (AVERAGE | {"radius": 57.0}, "radius must be that of p_lower and sigma"),
         (AVERAGE | NOTHING, "predict must be the class iff p_lower is at least 1/2"),
-        (AVERAGE | NOTHING | {"p_lower": 0.0}, "p_lower must be at least the bound of the last look"),
+        (
+            AVERAGE | NOTHING | {"p_lower": 0.0},
+            "p_lower must be at least the bound of the last look",
+        ),
         (AVERAGE | {"p_lower": 1.0, "radius": 0.0}, "radius must be that of p_lower and sigma"),
-        (AVERAGE | {"p_lower": 0.9999, "radius": float(radius(0.9999, SIGMA))}, r"p_lower must be at most alpha\^"),
+        (
+            AVERAGE | {"p_lower": 0.9999, "radius": float(radius(0.9999, SIGMA))},
+            r"p_lower must be at most alpha\^",
+        ),
         (HALF | {"mode": "acr-error:0.1:20000"}, "p_lower must be .* probable by all n votes"),
-        (HALF | {"mode": "at-radius:1.0:20000", **ONE}, "p_lower must be .* probable by all n votes"),
+        (
+            HALF | {"mode": "at-radius:1.0:20000", **ONE},
+            "p_lower must be .* probable by all n votes",
+        ),
         ({"mode": f"acr-error:0.1:{N - 1}"}, "n must be at most the number that ends the mode"),
         (AVERAGE | NOTHING | {"n": 0, "counts": [], "p_lower": 0.0}, "n must be at least 1"),
         (AT_RADII | {"radius": 0.3}, "radius must be one of those of the mode"),
         (AT_RADII | {"p_lower": 0.9}, r"p_lower must be Phi\(radius / sigma\)"),
-        (AT_RADII | {"p_lower": AT_RADII["p_lower"] * (1 + 1e-8)}, r"p_lower must be Phi\(radius / sigma\)"),
-        (AT_RADII | {"n": N + 1, "counts": [901, 100]}, "n must be at most the number that ends the mode"),
+        (
+            AT_RADII | {"p_lower": AT_RADII["p_lower"] * (1 + 1e-8)},
+            r"p_lower must be Phi\(radius / sigma\)",
+        ),
+        (
+            AT_RADII | {"n": N + 1, "counts": [901, 100]},
+            "n must be at most the number that ends the mode",
+        ),
         (AT_RADII | {"counts": [0, N]}, r"p_lower must be at most alpha\^"),
         (AT_RADII | NOTHING | {"p_lower": 0.1}, r"p_lower must be Phi\(radius / sigma\)"),
         (AT_RADII | {"sigma": 5e-324}, r"p_lower must be Phi\(radius / sigma\)"),
@@ -216,10 +272,14 @@ def test_a_row_that_contradicts_itself_is_refused_by_line(tmp_path, change, mess
 
 def test_the_largest_bound_that_votes_allow_is_that_of_draws_which_all_agree(tmp_path):
     """Ten of ten: alpha^(1/10) = 1/2 at alpha = 2^-10, which certifies the radius 0 and no other."""
-    early = row(n=10, counts=[10], alpha=2.0**-10, mode="at-radius:0.0,0.25:10", radius=0.0, p_lower=0.5)
+    early = row(
+        n=10, counts=[10], alpha=2.0**-10, mode="at-radius:0.0,0.25:10", radius=0.0, p_lower=0.5
+    )
     write_row_file([early], tmp_path / "rows.tsv")
     assert certificate_rows.read_rows(tmp_path / "rows.tsv")["predict"].tolist() == [0]
-    write_row_file([early | {"radius": 0.25, "p_lower": AT_RADII["p_lower"]}], tmp_path / "more.tsv")
+    write_row_file(
+        [early | {"radius": 0.25, "p_lower": AT_RADII["p_lower"]}], tmp_path / "more.tsv"
+    )
     with pytest.raises(InputError, match=r"at most alpha\^\(1 / k\)"):
         certificate_rows.read_rows(tmp_path / "more.tsv")
 
@@ -231,7 +291,9 @@ QUESTIONS = {
 
 
 def early_row(run, sigma, p, seed):
-    """The row of a run whose draws are for class 1 with probability ``p``, as ``certify_until`` makes it."""
+    """The row of a run whose draws are for class 1 with probability ``p``, as ``certify_until``
+    makes it.
+    """
     rng, counts = np.random.default_rng(seed), np.zeros(2, dtype=np.int64)
     while draws := run.next_draws():
         successes = int(rng.binomial(draws, p))
@@ -240,7 +302,9 @@ def early_row(run, sigma, p, seed):
     p_lower, certified = run.certified()
     predict = ABSTAIN if certified is None else 1
     n, counts0 = int(counts.sum()), np.array([10, 90])
-    made = Certificate(predict, certified or 0.0, p_lower, 100, n, run.alpha, sigma, counts0, counts, mode=run.mode)
+    made = Certificate(
+        predict, certified or 0.0, p_lower, 100, n, run.alpha, sigma, counts0, counts, mode=run.mode
+    )
     return made.row(0, 1)
 
 
@@ -255,7 +319,9 @@ def early_row(run, sigma, p, seed):
     st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])),
     st.integers(0, 2**32 - 1),
 )
-def test_rows_of_every_run_that_stops_early_are_read(tmp_path_factory, name, at, sigma, alpha, budget, step, p, seed):
+def test_rows_of_every_run_that_stops_early_are_read(
+    tmp_path_factory, name, at, sigma, alpha, budget, step, p, seed
+):
     try:
         run = QUESTIONS[name](at, sigma=sigma, alpha=alpha, budget=budget, step=step)
     except InputError:  # a question that so few draws cannot answer
@@ -293,8 +359,12 @@ def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
     path.write_text(FIELD + f"0\t{label}\t-1\t0.0\t{made['correct']}\t1.0\n")
     with pytest.raises(InputError, match=r"line 2: label must be a class, or -2 \(not known\)"):
         certificate_rows.read_field_log(path)
-    with pytest.raises(InputError, match=f"label must be a class, or -2 where it is not known, got {label}"):
-        certificate_of_votes(Tally(np.array([9, 1])), Tally(np.array([5, 5])), ALPHA, SIGMA).row(0, label)
+    with pytest.raises(
+        InputError, match=f"label must be a class, or -2 where it is not known, got {label}"
+    ):
+        certificate_of_votes(Tally(np.array([9, 1])), Tally(np.array([5, 5])), ALPHA, SIGMA).row(
+            0, label
+        )
 
 
 def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):
@@ -315,7 +385,9 @@ def test_votes_for_no_class_are_of_the_scope_set_alone(tmp_path):
         certificate_rows.read_rows(tmp_path / "global.tsv")
 
 
-@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=8), st.data())
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=8), st.data()
+)
 def test_the_class_with_the_most_votes_is_the_lowest_of_equals(counts, data):
     texts = [certificate_rows.format_counts(votes) for votes in counts]
     expected = [int(np.argmax(votes)) if any(votes) else ABSTAIN for votes in counts]
@@ -323,7 +395,9 @@ def test_the_class_with_the_most_votes_is_the_lowest_of_equals(counts, data):
     assert row_checks._most_votes(votes, len(texts)).tolist() == expected
     chosen = [data.draw(st.integers(0, 4)) for _ in counts]
     found = votes_for(votes, np.array(chosen))
-    assert found.tolist() == [dict(enumerate(votes)).get(k, 0) for votes, k in zip(counts, chosen, strict=True)]
+    assert found.tolist() == [
+        dict(enumerate(votes)).get(k, 0) for votes, k in zip(counts, chosen, strict=True)
+    ]
 
 
 FIELD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
@@ -373,7 +447,10 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
     ("changes", "warning"),
     [
         ({"scope": "set"}, None),
-        ({"scope": "per-image"}, "the weights are frozen, chosen image by image; the six columns cannot say so"),
+        (
+            {"scope": "per-image"},
+            "the weights are frozen, chosen image by image; the six columns cannot say so",
+        ),
         (AVERAGE, "draws stopped early, acr-error:0.1:1000; the six columns"),
     ],
 )

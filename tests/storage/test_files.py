@@ -29,7 +29,9 @@ def test_a_file_is_replaced_when_the_writing_succeeds(tmp_path):
 
 def fail_midway(path, is_folder):
     with files.replacing(path) as temporary:
-        (temporary / "deep").mkdir(parents=True) if is_folder else temporary.write_text("half of the n")
+        (temporary / "deep").mkdir(parents=True) if is_folder else temporary.write_text(
+            "half of the n"
+        )
         raise RuntimeError("midway")
 
 
@@ -82,7 +84,9 @@ def dead():
 @pytest.mark.parametrize("end", ["", ".old"])
 def test_what_a_process_that_was_killed_has_left_is_removed_by_the_next_one(tmp_path, dead, end):
     stale(tmp_path / "a", dead, end=end)
-    stale(tmp_path / "a", os.getpid(), end=end)  # in a container the next process often has the same number
+    stale(
+        tmp_path / "a", os.getpid(), end=end
+    )  # in a container the next process often has the same number
     files.write_text(tmp_path / "a", "new")
     assert os.listdir(tmp_path) == ["a"]
 
@@ -127,7 +131,11 @@ def test_an_old_folder_is_never_half_there(tmp_path, monkeypatch):
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -151,7 +159,9 @@ def test_json_with_a_number_that_json_has_not_is_not_written(tmp_path, number):
 TWICE = b'[{"a": 1, "b": {"c": 1, "c": 1}}]'
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"a": 1} tail', b"[" * 10**5, b"9" * 10**4, DEEP, TWICE])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b'{"a": 1} tail', b"[" * 10**5, b"9" * 10**4, DEEP, TWICE]
+)
 def test_a_file_that_is_not_json_is_the_users_mistake(tmp_path, content):
     path = tmp_path / "a.json"
     path.write_bytes(content)
@@ -159,7 +169,9 @@ def test_a_file_that_is_not_json_is_the_users_mistake(tmp_path, content):
         files.read_json(path)
 
 
-@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir()], ids=["missing", "folder"])
+@pytest.mark.parametrize(
+    "make", [lambda path: None, lambda path: path.mkdir()], ids=["missing", "folder"]
+)
 def test_json_must_be_a_file(tmp_path, make):
     make(tmp_path / "a.json")
     with pytest.raises(InputError, match=r"a\.json must be a file, but there is none"):
@@ -173,14 +185,18 @@ def test_the_hash_is_that_of_the_bytes(tmp_path):
 
 
 def test_csv_keeps_every_digit_and_leaves_none_empty(tmp_path):
-    files.write_csv(tmp_path / "a.csv", ("a", "b"), [{"b": None, "a": 0.1 + 0.2}, {"a": 3, "b": 1e-17}])
+    files.write_csv(
+        tmp_path / "a.csv", ("a", "b"), [{"b": None, "a": 0.1 + 0.2}, {"a": 3, "b": 1e-17}]
+    )
     assert (tmp_path / "a.csv").read_text() == "a,b\n0.30000000000000004,\n3,1e-17\n"
 
 
 def test_a_file_is_refused_by_its_size_before_it_is_read(tmp_path):
     with (tmp_path / "a.json").open("wb") as file:
         file.truncate(2**40)  # of zeros, which take no room
-    with pytest.raises(InputError, match=r"must have at most 2,097,152 bytes, got 1,099,511,627,776"):
+    with pytest.raises(
+        InputError, match=r"must have at most 2,097,152 bytes, got 1,099,511,627,776"
+    ):
         files.read_json(tmp_path / "a.json")
     assert files.json_values(tmp_path / "a.json") == {}
 
@@ -198,6 +214,7 @@ class Names:
 def test_a_message_does_not_list_thousands_of_faults(tmp_path):
     files.write_json(tmp_path / "a.json", {"names": ["x"] * 5000})
     with pytest.raises(
-        InputError, match=r"must be names, but: names\.0: .*; and 4,980 more values are at fault; mend it"
+        InputError,
+        match=r"must be names, but: names\.0: .*; and 4,980 more values are at fault; mend it",
     ):
         files.read_as(Names, tmp_path / "a.json", "names", "mend it")

@@ -30,7 +30,9 @@ def unpublished(out, n):
     with write_rows({out: identity}, seconds_of(out), IMAGES) as writer:
         remaining = list(writer.remaining)
         for index in remaining:
-            certified = certificate_of_votes(Tally(np.array([100, 0])), Tally(np.array([n, 0])), 0.001, 0.5)
+            certified = certificate_of_votes(
+                Tally(np.array([100, 0])), Tally(np.array([n, 0])), 0.001, 0.5
+            )
             writer.write(index, {out: certified.row(index, 0)})
         yield remaining
 
@@ -47,15 +49,21 @@ def published(out):
 def test_rows_that_one_process_refuses_are_discarded_by_all(out, work, monkeypatch):
     monkeypatch.setattr(row_writer.processes, "barrier", lambda: nullcontext(lambda: None))
     for rank, error in ((1, KeyboardInterrupt), (0, NotDeterministicError)):
-        monkeypatch.setattr(row_writer.processes, "rank_and_world_size", lambda rank=rank: (rank, 2))
+        monkeypatch.setattr(
+            row_writer.processes, "rank_and_world_size", lambda rank=rank: (rank, 2)
+        )
         with pytest.raises(error), write_rows({out: {"classifier": "a"}}, seconds_of(out), IMAGES):
             raise error
         assert len(os.listdir(work)) == rank
 
 
-def test_rows_of_other_draws_that_another_run_has_published_meanwhile_are_refused_and_left_alone(out):
+def test_rows_of_other_draws_that_another_run_has_published_meanwhile_are_refused_and_left_alone(
+    out,
+):
     publish(elsewhere := out.with_name("elsewhere") / out.name, 1000)
-    refused = pytest.raises(InputError, match=r"but n is 1000 there and 10000 here; remove it or name another --out$")
+    refused = pytest.raises(
+        InputError, match=r"but n is 1000 there and 10000 here; remove it or name another --out$"
+    )
     with refused, unpublished(out, 10_000):
         publish(out, 1000)
     assert out.read_bytes() == elsewhere.read_bytes()
@@ -86,7 +94,9 @@ def test_refused_rows_are_published_elsewhere_without_a_draw(out, work):
     assert list(work.iterdir()) == []
 
 
-def test_the_same_rows_of_a_run_with_another_scratch_folder_are_kept(out, tmp_path, monkeypatch, capsys):
+def test_the_same_rows_of_a_run_with_another_scratch_folder_are_kept(
+    out, tmp_path, monkeypatch, capsys
+):
     def elsewhere():
         with monkeypatch.context() as patch:
             patch.setenv("RS_WORK", str(tmp_path / "elsewhere"))
@@ -100,7 +110,9 @@ def test_the_same_rows_of_a_run_with_another_scratch_folder_are_kept(out, tmp_pa
 
 
 def test_a_file_of_something_else_that_has_come_meanwhile_is_refused_and_left_alone(out):
-    refused = pytest.raises(InputError, match=r"must be the sidecar of .* or new, but holds 'notes'")
+    refused = pytest.raises(
+        InputError, match=r"must be the sidecar of .* or new, but holds 'notes'"
+    )
     with refused, unpublished(out, 1000):
         out.parent.mkdir()
         sidecar_of(out).write_text("notes")

@@ -1,4 +1,6 @@
-"""Declared ensembles: how the parts of a combination fit, and which ensembles a parameter file names."""
+"""Declared ensembles: how the parts of a combination fit, and which ensembles a parameter file
+names.
+"""
 
 import itertools
 import re
@@ -23,7 +25,8 @@ def combination(**parts):
     return validate(Combination, parts, "combinations.x")
 
 
-# ------------------------------------------------------------------------------------------ parts that fit
+# ------------------------------------------------------------------------------------------ parts
+# that fit
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -35,9 +38,21 @@ def test_parts_that_fit_each_other_are_taken_as_they_are(name):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("vote", {"scope": "model"}, "x.scope: Input should be 'global', 'noisy-input', 'set' or 'per-image'"),
-        ("equal", {"weights": "best"}, "Input should be 'equal', 'optimal', 'printed' or 'radius', got 'best'"),
-        ("per-image", {"target": "all"}, "x.target: Input should be 'predicted' or 'label', got 'all'"),
+        (
+            "vote",
+            {"scope": "model"},
+            "x.scope: Input should be 'global', 'noisy-input', 'set' or 'per-image'",
+        ),
+        (
+            "equal",
+            {"weights": "best"},
+            "Input should be 'equal', 'optimal', 'printed' or 'radius', got 'best'",
+        ),
+        (
+            "per-image",
+            {"target": "all"},
+            "x.target: Input should be 'predicted' or 'label', got 'all'",
+        ),
         ("consensus", {"agree": 0}, "x.agree: Input should be greater than or equal to 1, got 0"),
         ("set", {"high": 1.1}, "x.high: Input should be less than or equal to 1, got 1.1"),
     ],
@@ -48,21 +63,40 @@ def test_a_value_out_of_range_is_named(name, change, message):
 
 
 def test_what_is_solved_for_are_weights_of_the_bound_and_of_the_radius_and_fitted_thresholds():
-    solved = {"optimal", "printed", "radius", "choice", "per-image", "per-image, printed", "per-image, clipped"}
+    solved = {
+        "optimal",
+        "printed",
+        "radius",
+        "choice",
+        "per-image",
+        "per-image, printed",
+        "per-image, clipped",
+    }
     solved |= {"cascade"}
     assert {name for name, parts in GOOD.items() if combination(**parts).solved} == solved
 
 
-# ------------------------------------------------------------------------------------------ how many members
+# ------------------------------------------------------------------------------------------ how
+# many members
 
 
 @pytest.mark.parametrize(
     ("parts", "count", "wrong", "message"),
     [
         (GOOD["printed"], 2, 3, "printed weights must be of 2 members, got 3; use optimal"),
-        (GOOD["per-image, printed"], 2, 1, "printed weights must be of 2 members, got 1; use optimal"),
+        (
+            GOOD["per-image, printed"],
+            2,
+            1,
+            "printed weights must be of 2 members, got 1; use optimal",
+        ),
         (GOOD["consensus"], 2, 1, "agree must be at most the number of members, 1, got 2"),
-        (GOOD["set"] | {"low": 0.0, "high": 0.9}, 12, 24, "a set of weights must be of at most 12 members, got 24"),
+        (
+            GOOD["set"] | {"low": 0.0, "high": 0.9},
+            12,
+            24,
+            "a set of weights must be of at most 12 members, got 24",
+        ),
     ],
 )
 def test_a_combination_says_how_many_members_it_can_have(parts, count, wrong, message):
@@ -72,7 +106,9 @@ def test_a_combination_says_how_many_members_it_can_have(parts, count, wrong, me
         combined.check_members(wrong)
 
 
-@given(st.sampled_from(["set", "per-image"]), st.integers(0, 20), st.integers(0, 20), st.integers(1, 6))
+@given(
+    st.sampled_from(["set", "per-image"]), st.integers(0, 20), st.integers(0, 20), st.integers(1, 6)
+)
 def test_bounds_leave_room_exactly_where_a_box_has_a_vertex(name, low, high, count):
     """Bounds in twentieths: exact in integers, so that no rounding decides."""
     combined = combination(**GOOD[name] | {"low": low / 20, "high": high / 20})
@@ -80,11 +116,14 @@ def test_bounds_leave_room_exactly_where_a_box_has_a_vertex(name, low, high, cou
         combined.check_members(count)
         assert len(box_vertices(low / 20, high / 20, count)) >= 1
     else:
-        with pytest.raises(ValueError, match=rf"leave room for {count} weights that sum to 1, got {low / 20} and"):
+        with pytest.raises(
+            ValueError, match=rf"leave room for {count} weights that sum to 1, got {low / 20} and"
+        ):
             combined.check_members(count)
 
 
-# ------------------------------------------------------------------------------------------ what is declared
+# ------------------------------------------------------------------------------------------ what is
+# declared
 
 KNOWN = {"average": EQUAL, "mme": GOOD["mme"], "printed": GOOD["printed"], "set": GOOD["set"]}
 
@@ -93,7 +132,11 @@ def entry(**changes):
     return {"members": {"macer": [0]}, "combinations": ["average"], **changes}
 
 
-OF_MACER = {"ensembles": {"a": entry(members={"macer": 1})}, "combinations": KNOWN, "methods": ["macer"]}
+OF_MACER = {
+    "ensembles": {"a": entry(members={"macer": 1})},
+    "combinations": KNOWN,
+    "methods": ["macer"],
+}
 
 
 def of(*entries, **grid):
@@ -101,47 +144,84 @@ def of(*entries, **grid):
 
 
 def test_an_ensemble_is_declared_once_for_each_of_its_combinations_in_their_order():
-    ensembles = {"Two": entry(members={"macer": [2, 0], "gaussian": [1]}, combinations=["mme", "average"])}
+    ensembles = {
+        "Two": entry(members={"macer": [2, 0], "gaussian": [1]}, combinations=["mme", "average"])
+    }
     one, two, three = declared({"combinations": KNOWN, "ensembles": ensembles | {"Alone": entry()}})
     assert [one.key, two.key, three.key] == ["mme", "average", "average"]
     assert one.members == two.members == (("macer", 2), ("macer", 0), ("gaussian", 1))
     assert (one.name, three.name) == ("Two", "Alone")
     assert [one.slug, two.slug] == ["macer-2-0+gaussian-1.mme", "macer-2-0+gaussian-1.average"]
-    assert three.slug == "macer-0.average"  # the name of the file says what is in it, whatever tables call it
+    assert (
+        three.slug == "macer-0.average"
+    )  # the name of the file says what is in it, whatever tables call it
     assert one.combination == combination(**KNOWN["mme"])
 
 
 BAD_ENTRIES = [
     (entry(name="b"), "ensembles.a.name is not a known key"),
     ([entry()], "ensembles.a: Input should be a valid dictionary"),
-    (entry(combinations=["magic"]), "ensembles.a.combinations must be among average, mme, printed, set; got 'magic'"),
-    (entry(combinations=["average", "mme", "average"]), "ensembles.a.combinations must be different"),
-    (entry(members={"macer": [1, 1]}), "ensembles.a.members must name each seed once, got {'macer': [1, 1]}"),
-    (entry(members={"macer": 1, "gaussian": [0]}), "ensembles.a.members.macer: Input should be a valid list, got 1"),
+    (
+        entry(combinations=["magic"]),
+        "ensembles.a.combinations must be among average, mme, printed, set; got 'magic'",
+    ),
+    (
+        entry(combinations=["average", "mme", "average"]),
+        "ensembles.a.combinations must be different",
+    ),
+    (
+        entry(members={"macer": [1, 1]}),
+        "ensembles.a.members must name each seed once, got {'macer': [1, 1]}",
+    ),
+    (
+        entry(members={"macer": 1, "gaussian": [0]}),
+        "ensembles.a.members.macer: Input should be a valid list, got 1",
+    ),
     (entry(members={"macer": 1}), "ensembles.a.members must leave each member a seed of its own"),
-    (entry(members={"macr": 1}), "ensembles.a.members must be among macer; got macr; did you mean 'macer'?"),
-    (entry(combinations=["average", "printed"]), "ensembles.a, combination printed: the printed weights must be of 2"),
-    (entry(combinations=["set"]), "ensembles.a, combination set: low and high must leave room for 1 weights"),
+    (
+        entry(members={"macr": 1}),
+        "ensembles.a.members must be among macer; got macr; did you mean 'macer'?",
+    ),
+    (
+        entry(combinations=["average", "printed"]),
+        "ensembles.a, combination printed: the printed weights must be of 2",
+    ),
+    (
+        entry(combinations=["set"]),
+        "ensembles.a, combination set: low and high must leave room for 1 weights",
+    ),
 ]
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        *((OF_MACER | {"ensembles": {"first": entry(), "a": one}}, message) for one, message in BAD_ENTRIES),
+        *(
+            (OF_MACER | {"ensembles": {"first": entry(), "a": one}}, message)
+            for one, message in BAD_ENTRIES
+        ),
         (OF_MACER | {"ensembles": "all"}, "ensembles: Input should be a valid dictionary"),
         (OF_MACER | {"ensembles": {"a/b": entry()}}, "ensembles.a/b.[key]: String should match"),
         # whose rows would be averaged with those of the method's seeds
-        (OF_MACER | {"ensembles": {"macer": entry()}}, "ensembles.macer must not have the name of a method"),
+        (
+            OF_MACER | {"ensembles": {"macer": entry()}},
+            "ensembles.macer must not have the name of a method",
+        ),
         ({"ensembles": {"a": entry()}}, "must have the key combinations"),
-        (OF_MACER | {"combinations": KNOWN | {"../a": EQUAL}}, "combinations.../a.[key]: String should"),
+        (
+            OF_MACER | {"combinations": KNOWN | {"../a": EQUAL}},
+            "combinations.../a.[key]: String should",
+        ),
         *(
             (OF_MACER | {key: wrong}, f"{place}: Input should be")
             for key in ("methods", "members", "seeds")
             for wrong, place in (([["macer"]], f"{key}.0"), (True, key))
         ),
         (
-            {"ensembles": {"a": entry(combinations=["a" * 200])}, "combinations": {"a" * 200: EQUAL}},
+            {
+                "ensembles": {"a": entry(combinations=["a" * 200])},
+                "combinations": {"a" * 200: EQUAL},
+            },
             "ensembles.a must make names of files of at most 200 characters, got ",
         ),
     ],
@@ -156,12 +236,15 @@ def test_the_combination_that_goes_without_saying_is_not_in_the_label():
     assert [one.label("average"), two.label("average")] == ["macer 0 (mme)", "macer 0"]
 
 
-@pytest.mark.parametrize("values", [{}, {"ensembles": None}, {"ensembles": []}, {"combinations": KNOWN}])
+@pytest.mark.parametrize(
+    "values", [{}, {"ensembles": None}, {"ensembles": []}, {"combinations": KNOWN}]
+)
 def test_nothing_is_declared_without_ensembles(values):
     assert declared(values) == []
 
 
-# ------------------------------------------------------------------------------------------ numbers of members
+# ------------------------------------------------------------------------------------------ numbers
+# of members
 
 
 def trained(values, method):
@@ -177,7 +260,9 @@ def enumerated(wanted, values):
     found = []
     for seeds in itertools.product(*(trained(values, method) for method in places)):
         pairs = tuple(zip(places, seeds, strict=True))
-        rising = all(a[1] < b[1] for a, b in itertools.pairwise(pairs) if a[0] == b[0])  # each set of seeds once
+        rising = all(
+            a[1] < b[1] for a, b in itertools.pairwise(pairs) if a[0] == b[0]
+        )  # each set of seeds once
         if rising and len(set(seeds)) == len(seeds):
             found.append(pairs)
     return found
@@ -186,7 +271,9 @@ def enumerated(wanted, values):
 METHODS = ("macer", "gaussian", "advmacer")
 SOME = st.lists(st.sampled_from(METHODS), unique=True)
 SEEDS = st.lists(st.integers(0, 5), unique=True, max_size=4)
-GRIDS = st.fixed_dictionaries({"methods": SOME, "members": SOME, "seeds": SEEDS, "member_seeds": SEEDS})
+GRIDS = st.fixed_dictionaries(
+    {"methods": SOME, "members": SOME, "seeds": SEEDS, "member_seeds": SEEDS}
+)
 WANTED = st.dictionaries(st.sampled_from(METHODS), st.integers(1, 3), min_size=1, max_size=3)
 
 
@@ -199,32 +286,56 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
         assert [one.members for one in found if one.key == "average"] == expected
         assert [one.members for one in found if one.key == "mme"] == expected
         assert len({one.slug for one in found}) == len(found) == 2 * len(expected)
-    elif unknown := [method for method in wanted if method not in grid["methods"] + grid["members"]]:
+    elif unknown := [
+        method for method in wanted if method not in grid["methods"] + grid["members"]
+    ]:
         with pytest.raises(InputError, match=rf"members must be among .*; got {unknown[0]}"):
             of(values, **grid)
     else:
-        with pytest.raises(InputError, match=r"members must leave each member a seed of its own, but "):
+        with pytest.raises(
+            InputError, match=r"members must leave each member a seed of its own, but "
+        ):
             of(values, **grid)
 
 
-# ------------------------------------------------------------------------------------------ params.yaml itself
+# ------------------------------------------------------------------------------------------
+# params.yaml itself
 
 
-@pytest.mark.parametrize("grid", [REAL, *(grid for grid in REAL["grids"].values() if "ensembles" in grid)])
+@pytest.mark.parametrize(
+    "grid", [REAL, *(grid for grid in REAL["grids"].values() if "ensembles" in grid)]
+)
 def test_the_names_of_params_yaml_are_those_of_their_members(grid):
     """The claims of the paper are looked up by these; "all nine" is in none."""
-    assert {name for name, entry in grid["ensembles"].items() if {name} != set(named(entry))} <= {"all nine"}
+    assert {name for name, entry in grid["ensembles"].items() if {name} != set(named(entry))} <= {
+        "all nine"
+    }
 
 
 def test_a_pool_holds_further_seeds_and_the_members_of_ensembles_and_no_other_cell():
     """Seed 3 is further but in no ensemble; gaussian 0 is in one; macer 0 is neither."""
-    grid = {"sigmas": [0.25, 0.5], "methods": ["macer", "gaussian"], "seeds": [0], "members": ["gaussian"]}
-    values = grid | {"member_seeds": [1, 3], "combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}}
-    values |= {"ensembles": {"a": {"members": {"gaussian": [1, 0]}, "combinations": ["mme"]}}, "recipes": {"tiny": {}}}
+    grid = {
+        "sigmas": [0.25, 0.5],
+        "methods": ["macer", "gaussian"],
+        "seeds": [0],
+        "members": ["gaussian"],
+    }
+    values = grid | {
+        "member_seeds": [1, 3],
+        "combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}},
+    }
+    values |= {
+        "ensembles": {"a": {"members": {"gaussian": [1, 0]}, "combinations": ["mme"]}},
+        "recipes": {"tiny": {}},
+    }
     pool = pool_cells(values, "tiny", 0.5)
-    assert [(cell.method, cell.seed, cell.sigma) for cell in pool] == [("gaussian", seed, 0.5) for seed in (0, 1, 3)]
+    assert [(cell.method, cell.seed, cell.sigma) for cell in pool] == [
+        ("gaussian", seed, 0.5) for seed in (0, 1, 3)
+    ]
     assert [cell.seed for cell in pool_cells(values | {"ensembles": {}}, "tiny", 0.5)] == [1, 3]
-    with pytest.raises(InputError, match=r"must be one of the sigmas of the parameters, 0\.25, 0\.5; got 0\.3"):
+    with pytest.raises(
+        InputError, match=r"must be one of the sigmas of the parameters, 0\.25, 0\.5; got 0\.3"
+    ):
         pool_cells(values, "tiny", 0.3)
     with pytest.raises(InputError, match=r"recipes\.huge"):
         pool_cells(values, "huge", 0.5)
@@ -232,7 +343,9 @@ def test_a_pool_holds_further_seeds_and_the_members_of_ensembles_and_no_other_ce
 
 def test_a_member_that_the_grid_does_not_train_is_named():
     values = REAL | {"ensembles": {"a": entry(members={"macer": [0, 9]})}}
-    with pytest.raises(InputError, match="ensembles need macer with seed 9, but the grid does not train it; add it"):
+    with pytest.raises(
+        InputError, match="ensembles need macer with seed 9, but the grid does not train it; add it"
+    ):
         pool_cells(values, REAL["dataset"], REAL["sigmas"][0])
     values = REAL | {"ensembles": {"a": entry(members={"mcer": [0]})}}
     with pytest.raises(InputError, match=r"ensembles need mcer with .*; did you mean 'macer'"):

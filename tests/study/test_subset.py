@@ -34,7 +34,8 @@ def test_of_a_split_of_known_size_only_its_own_images_are_the_subset(subset, sha
 
 
 @pytest.mark.parametrize(
-    "name", ["some", "first", "first-x", "first-0", "all-3", "range-3", "stride-1-2", "first-" + "9" * 50]
+    "name",
+    ["some", "first", "first-x", "first-0", "all-3", "range-3", "stride-1-2", "first-" + "9" * 50],
 )
 def test_what_is_no_name_of_a_subset_names_no_images(name):
     assert not is_subset([0, 1, 2], name)

@@ -13,13 +13,26 @@ from rs.training.run import train_model
 from tests.support.helpers import tiny_params
 
 CPU = torch.device("cpu")
-EPOCHS = {"epochs": 6, "milestones": [3], "checkpoint_every": 2, "eval_every": 2, "crop": 1, "flip": True}
+EPOCHS = {
+    "epochs": 6,
+    "milestones": [3],
+    "checkpoint_every": 2,
+    "eval_every": 2,
+    "crop": 1,
+    "flip": True,
+}
 
 
 def train_tiny(folder, out, method="advmacer", sigma=0.25, seed=1):
     own = {**tiny_params()["recipes"]["tiny"][method], "training": EPOCHS}
     recipe = training_recipe(tiny_params(**{method: own}), "tiny", method, sigma)
-    train_model(recipe, folder, RunOptions(sigma=sigma, seed=seed, device=CPU), out=out / "model", log=out / "log")
+    train_model(
+        recipe,
+        folder,
+        RunOptions(sigma=sigma, seed=seed, device=CPU),
+        out=out / "model",
+        log=out / "log",
+    )
 
 
 def certify_tiny(model, folder, out, sigma=None, **chosen):
@@ -30,4 +43,6 @@ def certify_tiny(model, folder, out, sigma=None, **chosen):
 def certify_folder(model, folder, settings, options, out):
     """Certify a model, by its path or name, on the test split of a prepared data set."""
     images = load_images(folder, "test")
-    certify_model(load(model, images.meta), images, settings, replace(options, calibration=folder), out=out)
+    certify_model(
+        load(model, images.meta), images, settings, replace(options, calibration=folder), out=out
+    )

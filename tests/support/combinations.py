@@ -14,7 +14,11 @@ def named(*entries):
 
 def _words(members):
     for method, seeds in members.items():
-        yield f"{method} x{seeds}" if isinstance(seeds, int) else f"{method} {'-'.join(map(str, seeds))}"
+        yield (
+            f"{method} x{seeds}"
+            if isinstance(seeds, int)
+            else f"{method} {'-'.join(map(str, seeds))}"
+        )
 
 
 EQUAL = {"rule": "softmax", "weights": "equal", "scope": "global"}
@@ -32,8 +36,14 @@ GOOD = {
     "cascade": {"rule": "cascade", "scope": "noisy-input", "thresholds": "fitted", "share": 0.001},
     "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
     "per-image": OPTIMAL | {"scope": "per-image", "target": "predicted"},
-    "per-image, printed": {"rule": "softmax", "scope": "per-image", "weights": "printed", "target": "label"},
-    "per-image, clipped": OPTIMAL | {"scope": "per-image", "target": "predicted", "low": 0.2, "high": 0.6},
+    "per-image, printed": {
+        "rule": "softmax",
+        "scope": "per-image",
+        "weights": "printed",
+        "target": "label",
+    },
+    "per-image, clipped": OPTIMAL
+    | {"scope": "per-image", "target": "predicted", "low": 0.2, "high": 0.6},
 }
 
 WEIGHTS = (0.5, 0.2, 0.3)
@@ -64,7 +74,9 @@ def fitting(name, rule):
     for scope, parts in rule.scopes.items():
         found = []
         for values in itertools.product(*(EXAMPLES[part] for part in parts)):
-            combination = Combination(rule=name, scope=scope, **dict(zip(parts, values, strict=True)))
+            combination = Combination(
+                rule=name, scope=scope, **dict(zip(parts, values, strict=True))
+            )
             with suppress(ValueError):
                 check_rule(combination)
                 found.append(combination)
@@ -73,7 +85,11 @@ def fitting(name, rule):
 
 
 def rule_of(combination, members, solution=None):
-    """The rule of a combination of so many members, checked as ``rs.ensemble.spec.EnsembleSpec`` checks it."""
+    """The rule of a combination of so many members, checked as ``rs.ensemble.spec.EnsembleSpec``
+    checks it.
+    """
     check_rule(combination)
     combination.check_members(members)
-    return RULES[combination.rule].build(combination, members, solution if combination.solved else None)
+    return RULES[combination.rule].build(
+        combination, members, solution if combination.solved else None
+    )

@@ -1,4 +1,6 @@
-"""Made-up ensembles and members on four images, and numbers of their theory, for the tests of tables."""
+"""Made-up ensembles and members on four images, and numbers of their theory, for the tests of
+tables.
+"""
 
 from itertools import combinations, permutations
 
@@ -16,7 +18,9 @@ MIX_NAME = "advmacer 0 + smoothadv 0"
 
 
 def ensemble(members, combination, radii, scope="global", name=None, **changes):
-    """The result of an ensemble, one by seeds unless it has a name; the combination average is the one without one."""
+    """The result of an ensemble, one by seeds unless it has a name; the combination average is the
+    one without one.
+    """
     name = name or trained_as(members)
     label = name if combination == "average" else f"{name} ({combination})"
     more = {"ensemble": name, "combination": combination, "members": members}
@@ -29,13 +33,19 @@ SINGLES = [
     result("advmacer", [0.6, 0.6, 1.0, 1.0], seed=1),
     result("smoothadv", [0.5, 0.5, 0.5, 0.5], seed=0),
 ]
-# ACR 1.2: to the members' mean (0.8, 0.8, 1, 1) +0.4, +0.4, +0.2, +0.2; to the best member always +0.2
+# ACR 1.2: to the members' mean (0.8, 0.8, 1, 1) +0.4, +0.4, +0.2, +0.2; to the best member always
+# +0.2
 AVERAGE = ensemble(PAIR, "average", [1.2, 1.2, 1.2, 1.2])
 # ACR 1.1: to the average -0.2, 0, -0.2, 0
 OPTIMAL = ensemble(PAIR, "optimal", [1.0, 1.2, 1.0, 1.2])
 PER_IMAGE = ensemble(PAIR, "per-image", [9.0, 9.0, 9.0, 9.0], scope="per-image")
 MIX = ensemble(MIXED, "average", [1.4, 1.4, 1.4, 1.3])
-SECONDS = {"advmacer-0": 1.0, "advmacer-1": 2.0, "advmacer x2": 3.0, "advmacer x2 (per-image)": 4.25}  # by kind
+SECONDS = {
+    "advmacer-0": 1.0,
+    "advmacer-1": 2.0,
+    "advmacer x2": 3.0,
+    "advmacer x2 (per-image)": 4.25,
+}  # by kind
 ALL = [*SINGLES, AVERAGE, OPTIMAL, PER_IMAGE, MIX]
 
 
@@ -57,18 +67,42 @@ FIRST = {"advmacer x2": "advmacer 0-1", "advmacer x1 + smoothadv x1": MIX_NAME}
 
 
 def spread(name, source="perturbed", within=0.02, across=float("nan"), **changes):
-    row = {"sigma": 0.5, "ensemble": name, "members": FIRST.get(name, "first"), "source": source, "images": 4}
-    return row | {"alpha": 0.08, "beta": 0.04} | {"variance": 0.06, "within": within, "across": across} | changes
+    row = {
+        "sigma": 0.5,
+        "ensemble": name,
+        "members": FIRST.get(name, "first"),
+        "source": source,
+        "images": 4,
+    }
+    return (
+        row
+        | {"alpha": 0.08, "beta": 0.04}
+        | {"variance": 0.06, "within": within, "across": across}
+        | changes
+    )
 
 
 def bound(name, value, combination="average", minimum=0.1, measured=0.95):
-    row = {"sigma": 0.5, "ensemble": name, "members": FIRST[name], "combination": combination, "images": 4}
-    return row | {"bound": value, "bound_minimum": minimum, "measured": measured, "other_class": 0.25}
+    row = {
+        "sigma": 0.5,
+        "ensemble": name,
+        "members": FIRST[name],
+        "combination": combination,
+        "images": 4,
+    }
+    return row | {
+        "bound": value,
+        "bound_minimum": minimum,
+        "measured": measured,
+        "other_class": 0.25,
+    }
 
 
 def family(members, scores, combination="average", **changes):
     """All ensembles of an entry by numbers: ``scores`` of each one's members."""
-    return [ensemble(own, combination, scores(own), name=kind_of(own), **changes) for own in members]
+    return [
+        ensemble(own, combination, scores(own), name=kind_of(own), **changes) for own in members
+    ]
 
 
 SEEDS = (0, 1, 2)
@@ -88,7 +122,9 @@ ONE_OF_EACH = [(("advmacer", a), ("smoothadv", b)) for a, b in permutations(SEED
 
 def higher(step):
     """Scores of an ensemble: those of its members' mean, and a step for its smallest seed."""
-    return lambda own: np.mean([TRIO[one] for one in own], axis=0) + step * (1 + min(seed for _, seed in own))
+    return lambda own: (
+        np.mean([TRIO[one] for one in own], axis=0) + step * (1 + min(seed for _, seed in own))
+    )
 
 
 OF_TWO = family(PAIRS, higher(0.5))

@@ -46,7 +46,9 @@ def written(made, path="ensemble.json"):
 
 
 def fitted(*weights):
-    return FittedWeights(weights=list(weights), split="train", images=20, used_share=0.75, shrinkage=0.0)
+    return FittedWeights(
+        weights=list(weights), split="train", images=20, used_share=0.75, shrinkage=0.0
+    )
 
 
 MADE = {
@@ -58,7 +60,14 @@ MADE = {
     "consensus": (GOOD["consensus"], None, KConsensus(2)),
     "cascade": (
         GOOD["cascade"] | {"share": 0.01},
-        FittedThresholds(thresholds=[0.4, 0.2], split="train", images=20, draws=100, share=0.009, evaluations=1.25),
+        FittedThresholds(
+            thresholds=[0.4, 0.2],
+            split="train",
+            images=20,
+            draws=100,
+            share=0.009,
+            evaluations=1.25,
+        ),
         Cascade([0.4, 0.2]),
     ),
     "set": (GOOD["set"], None, Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]])),

@@ -1,8 +1,10 @@
-"""Faults in the middle of stages, by injection: every change of the disk of a stage is a point where one can strike.
+"""Faults in the middle of stages, by injection: every change of the disk of a stage is a point
+where one can strike.
 
-``python -m tests.support.faults STAGE`` makes a small study in a temporary folder, and for each fault and point runs
-the stage in a process of its own, lets the fault strike, runs the same command again, and compares what lies there with
-an unbroken run. Prints a line of JSON with what was tried and what broke. Nothing in the library knows of it.
+``python -m tests.support.faults STAGE`` makes a small study in a temporary folder, and for each
+fault and point runs the stage in a process of its own, lets the fault strike, runs the same command
+again, and compares what lies there with an unbroken run. Prints a line of JSON with what was tried
+and what broke. Nothing in the library knows of it.
 """
 
 import errno
@@ -51,18 +53,28 @@ WORDS = {
     "board": "listed --out new --force",
     "export": "rows.tsv --out log.tsv --force",
     "fingerprint": f"--dataset tiny --prepared data --params params.yaml --out new --root {ROOT}",
-    "tables": ("tiny --results study/results --weights study/weights --params study/params.yaml --out new"),
+    "tables": (
+        "tiny --results study/results --weights study/weights --params study/params.yaml --out new"
+    ),
     "tune": (
-        "tiny gaussian --sigma 0.25 --data validated --params params.yaml --device cpu --work tuning --out new.csv"
+        "tiny gaussian --sigma 0.25 --data validated --params params.yaml --device cpu --work "
+        "tuning --out new.csv"
     ),
     "choose": "tiny --params params.yaml",
     "bundle": "tiny --root bundled --params bundled/params.yaml --out new.tar.xz --force",
     "quantize": "models/macer/0 --data data --count 4 --force",
 }
 """What is struck: the words after the stage or command."""
-WITH_THREADS = {"quantize": ("nncf.torch", "openvino.frontend.pytorch.fx_decoder", "torch._functorch.aot_autograd")}
-"""Commands whose libraries keep threads, which a fork has not: none runs in the process that forks. And what takes long
-to import."""
+WITH_THREADS = {
+    "quantize": (
+        "nncf.torch",
+        "openvino.frontend.pytorch.fx_decoder",
+        "torch._functorch.aot_autograd",
+    )
+}
+"""Commands whose libraries keep threads, which a fork has not: none runs in the process that forks.
+And what takes long to import.
+"""
 
 
 def command_of(stage):
@@ -87,7 +99,9 @@ class Points:
         self.number += 1
 
     def watch(self):
-        """Make every change of the disk pass a point before and one after it, and in the middle of what is written."""
+        """Make every change of the disk pass a point before and one after it, and in the middle of
+        what is written.
+        """
         for name in ("replace", "rename", "mkdir"):
             setattr(os, name, self._around(getattr(os, name), True))
         for name in ("unlink", "rmdir"):
@@ -145,8 +159,9 @@ class Appended(io.TextIOBase):
 
 
 def make_study(root, bundled=False):
-    """Make all that the commands read in ``root``: data sets, one of them with a validation split, models, ensembles
-    with their weights, a checkpoint, rows, and a study of rows alone."""
+    """Make all that the commands read in ``root``: data sets, one of them with a validation split,
+    models, ensembles with their weights, a checkpoint, rows, and a study of rows alone.
+    """
     import torch
 
     from rs.models import checkpoint
@@ -165,14 +180,26 @@ def make_study(root, bundled=False):
         values["datasets"]["digits"] = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
         Path("params.yaml").write_text(json.dumps(values))
         tiny_pool.solve()
-        torch.save({"state_dict": checkpoint.load_model(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
+        torch.save(
+            {"state_dict": checkpoint.load_model(Path("models/macer/0"))[0].network.state_dict()},
+            "c.pth",
+        )
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("rows.tsv"))
-        entry = {"name": "a", "dataset": "b", "network": "c", "source": "d", "licence": "e", "file": "rows.tsv"}
+        entry = {
+            "name": "a",
+            "dataset": "b",
+            "network": "c",
+            "source": "d",
+            "licence": "e",
+            "file": "rows.tsv",
+        }
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("listed/rows.tsv"))
         listed = [entry | {"sigma": 0.25, "n": tiny_study.N, "alpha": tiny_study.ALPHA}]
         Path("listed/board.yaml").write_text(json.dumps(listed))
         for number in (1, 2):
-            words = f"{WORDS['certify']} --share {number}/2".replace("new.tsv", f"share-{number}.tsv")
+            words = f"{WORDS['certify']} --share {number}/2".replace(
+                "new.tsv", f"share-{number}.tsv"
+            )
             with suppress(SystemExit):
                 run(COMMANDS["certify"], words.split())
         tiny_study.make_study(Path("study"))
@@ -181,7 +208,9 @@ def make_study(root, bundled=False):
 
 
 def run_unbroken(place, stage):
-    """Run a stage in this process, so that the processes made of it need import nothing; return its folder."""
+    """Run a stage in this process, so that the processes made of it need import nothing; return its
+    folder.
+    """
     if stage in WITH_THREADS:
         for name in WITH_THREADS[stage]:
             library(name)
@@ -200,12 +229,16 @@ def run_unbroken(place, stage):
 
 
 def run_apart(place, stage, prepare=lambda: None):
-    """Run a stage in a process of its own, after ``prepare``, which may return the points that it passes.
+    """Run a stage in a process of its own, after ``prepare``, which may return the points that it
+    passes.
 
     Returns:
         The exit code, or the signal less than 0; stderr; and the number of the points.
     """
-    (errors, errors_in), (passed, passed_in) = os.pipe(), os.pipe()  # which a limit of files does not reach
+    (errors, errors_in), (passed, passed_in) = (
+        os.pipe(),
+        os.pipe(),
+    )  # which a limit of files does not reach
     process = os.fork()
     if process == 0:
         try:
@@ -255,20 +288,32 @@ def copied(base, trial):
 
 
 EVERY = {"tables": 3}
-"""Of stages that take long: one of so many points is struck. Each file passes five, so all five kinds are met."""
+"""Of stages that take long: one of so many points is struck. Each file passes five, so all five
+kinds are met.
+"""
 
 
 def faults(base, trial, stage):
-    """Yield the name of each fault, the exit codes that it may end with besides 0, and what prepares the process."""
+    """Yield the name of each fault, the exit codes that it may end with besides 0, and what
+    prepares the process.
+    """
     counts = (Points(only_changes=only) for only in (False, True))
     every, changes = (run_apart(copied(base, trial), stage, points.watch)[2] for points in counts)
     apart = EVERY.get(stage, 1)
     for name, number in SIGNALS.items():
         for at in range(0, every, apart if name == "kill" else 6 * apart):
-            yield f"{name} at {at}", [-number if name != "int" else 130], _watching(at, _signal(number))
+            yield (
+                f"{name} at {at}",
+                [-number if name != "int" else 130],
+                _watching(at, _signal(number)),
+            )
     for number, error in enumerate(ERRORS):
         for at in range(number * apart, changes, len(ERRORS) * apart):
-            yield f"{errno.errorcode[error]} at {at}", [2], _watching(at, _failure(error), only_changes=True)
+            yield (
+                f"{errno.errorcode[error]} at {at}",
+                [2],
+                _watching(at, _failure(error), only_changes=True),
+            )
     for limit in LIMITS:
         yield f"files of {limit} bytes", [2], _limit(limit)
     yield "clock going backwards", [], _backwards

@@ -5,4 +5,8 @@ from pathlib import Path
 
 def contents(folder):
     """Bytes of every file in a folder, from its path in there."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in Path(folder).rglob("*")
+        if path.is_file()
+    }

@@ -1,4 +1,6 @@
-"""A tiny data set, base classifiers with known answers, and parameters, shared by several test modules."""
+"""A tiny data set, base classifiers with known answers, and parameters, shared by several test
+modules.
+"""
 
 import csv
 import json
@@ -31,7 +33,8 @@ from rs.training.trainer import Trainer
 ROOT = Path(__file__).parents[2]
 
 needs_x86 = pytest.mark.skipif(
-    platform.machine().lower() not in ("x86_64", "amd64"), reason="portable arithmetic is that of x86-64 processors"
+    platform.machine().lower() not in ("x86_64", "amd64"),
+    reason="portable arithmetic is that of x86-64 processors",
 )
 
 CLASSES = ("left", "right")
@@ -65,20 +68,31 @@ DEFAULTS = params.read_params(ROOT / "params.yaml")
 
 
 def method_parameters(name, **small):
-    """The defaults of a method, with the values of ``small`` for those that it has and that are not 0."""
+    """The defaults of a method, with the values of ``small`` for those that it has and that are not
+    0.
+    """
     merged, _ = params.merge(DEFAULTS, f"defaults.{name}", sigma=0.25)
     merged.pop("training", None)
     return {key: small[key] if value and key in small else value for key, value in merged.items()}
 
 
 METHOD_PARAMETERS = {
-    name: method_parameters(name, draws=2, steps=1, epsilon=0.2, step_size=0.2, warmup=1, lam=2.0) for name in METHODS
+    name: method_parameters(name, draws=2, steps=1, epsilon=0.2, step_size=0.2, warmup=1, lam=2.0)
+    for name in METHODS
 }
 METHOD_PARAMETERS["cat-rs"]["lam"] = 0.5  # with 2, three steps an epoch learn for twelve epochs
 METHOD_PARAMETERS["hard-drop"] |= {"defer": 1, "threshold": 0.3, "discard_draws": 10, "every": 1}
 METHOD_PARAMETERS["advmacer"]["epsilon"] = {0.25: 0.1, 0.5: 0.2}
 SECTIONS = {
-    "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "draws": 2, "images": 4, "seed": 0},
+    "weights": {
+        "noises": 2,
+        "copies": 2,
+        "share": 0.3,
+        "scale": 0.01,
+        "draws": 2,
+        "images": 4,
+        "seed": 0,
+    },
     "pool": {"timed": 0},
 }
 """Of a recipe, for the weights of ensembles and for their pool."""
@@ -95,7 +109,9 @@ CERTIFY = {
 
 
 def arrays(size, seed):
-    """Images (size, 1, 4, 4) whose left (class 0) or right (class 1) half is bright; labels alternate."""
+    """Images (size, 1, 4, 4) whose left (class 0) or right (class 1) half is bright; labels
+    alternate.
+    """
     labels = np.arange(size) % 2
     images = np.random.default_rng(seed).integers(0, 60, (size, *SHAPE), dtype=np.uint8)
     images[labels == 0, :, :, :2] += 180
@@ -104,7 +120,9 @@ def arrays(size, seed):
 
 
 def write_tiny(folder, train=24, test=10, validation=0):
-    """Write the tiny data set to ``folder`` and return it; without a validation split if that has no images."""
+    """Write the tiny data set to ``folder`` and return it; without a validation split if that has
+    no images.
+    """
     splits = {"train": arrays(train, 0), "test": arrays(test, 1)}
     splits |= {"validation": arrays(validation, 2)} if validation else {}
     prepared.save_images(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
@@ -137,13 +155,20 @@ def tiny_images(size=24, seed=0):
 
 def tiny_params(**sections):
     """Parameters of the recipe ``tiny``; ``sections`` replace its own."""
-    recipe = {"arithmetic": "native", "model": {"architecture": "smallnet"}, "training": TRAINING, "certify": CERTIFY}
+    recipe = {
+        "arithmetic": "native",
+        "model": {"architecture": "smallnet"},
+        "training": TRAINING,
+        "certify": CERTIFY,
+    }
     recipe |= METHOD_PARAMETERS
     return {"recipes": {"tiny": {**recipe, **sections}}}
 
 
 def write_params(path, **sections):
-    """Write :func:`tiny_params` to ``path`` (JSON is YAML, but for keys that are numbers) and return it."""
+    """Write :func:`tiny_params` to ``path`` (JSON is YAML, but for keys that are numbers) and
+    return it.
+    """
     sections.setdefault("advmacer", {**METHOD_PARAMETERS["advmacer"], "epsilon": 0.2})
     path.write_text(json.dumps(tiny_params(**sections)), encoding="utf-8")
     return path
@@ -156,7 +181,16 @@ def smallnet(seed=0):
     return architectures.build("smallnet", SHAPE, len(CLASSES), [0.5], [0.25], seed)
 
 
-def trainer(method="gaussian", images=None, model=None, seed=0, sigma=0.25, parameters=None, device="cpu", **changes):
+def trainer(
+    method="gaussian",
+    images=None,
+    model=None,
+    seed=0,
+    sigma=0.25,
+    parameters=None,
+    device="cpu",
+    **changes,
+):
     """A Trainer of smallnet on the tiny images."""
     own = {**METHOD_PARAMETERS[method], **(parameters or {})}
     if isinstance(own.get("epsilon"), dict):
@@ -167,7 +201,9 @@ def trainer(method="gaussian", images=None, model=None, seed=0, sigma=0.25, para
     options = RunOptions(sigma=sigma, seed=seed, device=torch.device(device))
     own_method = method_class(method)(**own)
     targets = soft_targets(images.labels) if isinstance(own_method, NeedsTargets) else None
-    return Trainer(model.to(options.device), own_method, images, tiny_images(10, 1), settings, options, targets)
+    return Trainer(
+        model.to(options.device), own_method, images, tiny_images(10, 1), settings, options, targets
+    )
 
 
 def generator(seed=0):
@@ -178,7 +214,9 @@ def generator(seed=0):
 def soft_targets(labels, classes=2):
     """Targets of images: 0.9 for the label, the rest for the others."""
     labels = torch.as_tensor(labels)
-    return torch.full((len(labels), classes), 0.1 / (classes - 1)).scatter(1, labels.unsqueeze(1), 0.9)
+    return torch.full((len(labels), classes), 0.1 / (classes - 1)).scatter(
+        1, labels.unsqueeze(1), 0.9
+    )
 
 
 class Constant(nn.Module):
@@ -210,7 +248,9 @@ def weights(model):
 
 
 def python(*arguments, timeout=600, cwd=ROOT, without=(), **environment):
-    """Run this interpreter from the root of the project or another folder, for so many seconds at most."""
+    """Run this interpreter from the root of the project or another folder, for so many seconds at
+    most.
+    """
     inherited = {key: value for key, value in os.environ.items() if key not in without}
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -251,7 +291,9 @@ def refusal(capfd, command, *words):
 
 @contextmanager
 def refuses(message=None):
-    """Expect an InputError whose message is one line, in which the pattern ``message`` is found if there is one."""
+    """Expect an InputError whose message is one line, in which the pattern ``message`` is found if
+    there is one.
+    """
     with pytest.raises(InputError, match=message) as caught:
         yield caught
     assert "\n" not in str(caught.value)

@@ -10,9 +10,9 @@ from rs.statistics.radius import lower_bound
 def label_bounds(rows):
     """Return for every image a lower bound of p_A, the probability of the label under noise.
 
-    Where the certificate is right this is its own bound. An image that is wrong or abstains has the bound of the votes
-    for its label, 1/2 at most, so that it stands below every right one; it has 0 where no votes tell: the n draws were
-    skipped or stopped early.
+    Where the certificate is right this is its own bound. An image that is wrong or abstains has the
+    bound of the votes for its label, 1/2 at most, so that it stands below every right one; it has 0
+    where no votes tell: the n draws were skipped or stopped early.
 
     Args:
         rows: As ``rs.storage.certificate_rows.read_any`` gives them.

@@ -1,8 +1,9 @@
 """Numbers that the library and the page must agree in: ``python -m tests.support.make_vectors``.
 
-``tests/reporting/vectors.json`` holds rows of arguments and values by kind. Those of bounds, radii and Student's t come
-from closed forms and the distributions of ``scipy.stats``; those without such an oracle from the library, whose own
-tests hold them against simulations: two-sided radii, two-way p-values and intervals, estimates, decimals.
+``tests/reporting/vectors.json`` holds rows of arguments and values by kind. Those of bounds, radii
+and Student's t come from closed forms and the distributions of ``scipy.stats``; those without such
+an oracle from the library, whose own tests hold them against simulations: two-sided radii, two-way
+p-values and intervals, estimates, decimals.
 """
 
 import itertools
@@ -25,7 +26,9 @@ TERMS = Terms("certify", dict.fromkeys(BUDGET, 1.0), np.arange(12), np.zeros(12)
 
 
 def bounds(votes, draws, alpha):
-    """Clopper and Pearson's one-sided bounds: quantiles of the beta distribution, in closed form at the ends."""
+    """Clopper and Pearson's one-sided bounds: quantiles of the beta distribution, in closed form at
+    the ends.
+    """
     if votes == 0:
         return [0.0, -math.expm1(math.log(alpha) / draws)]
     if votes == draws:
@@ -76,13 +79,17 @@ MAKERS = {
 
 
 def samples():
-    """Scores of 2 to 4 classifiers on 12 images, of one, two or three seeds each, and samples of differences.
+    """Scores of 2 to 4 classifiers on 12 images, of one, two or three seeds each, and samples of
+    differences.
 
-    The last ones have fewer seeds on one side, other seeds, and an ensemble whose methods have three and two.
+    The last ones have fewer seeds on one side, other seeds, and an ensemble whose methods have
+    three and two.
     """
     rng = np.random.default_rng(0)
     for seeds in ([[0]], [[]], [[0], [1]], [[0], [1], [2]], [[0, 1], [0, 2], [1, 2]]):
-        first, second = (rng.normal(level, 0.3, (len(seeds), 12)).round(3).tolist() for level in (0.6, 0.5))
+        first, second = (
+            rng.normal(level, 0.3, (len(seeds), 12)).round(3).tolist() for level in (0.6, 0.5)
+        )
         yield [{"scores": first, "seeds": seeds}]
         yield [{"scores": first, "seeds": seeds}, {"scores": second, "seeds": seeds}]
         yield [{"scores": first, "seeds": seeds}, {"scores": second[:1], "seeds": [[0]]}]
@@ -99,18 +106,36 @@ def samples():
 def arguments():
     """What each kind is asked of."""
     budgets = [(n, a) for n in (1, 2, 10, 200, 1000, 100_000) for a in (1e-6, 0.001, 0.05, 0.5)]
-    votes = [(k, n, a) for n, a in budgets for k in sorted({0, 1, n // 3, n // 2 + 1, n - n // 100, n - 1, n})]
+    votes = [
+        (k, n, a)
+        for n, a in budgets
+        for k in sorted({0, 1, n // 3, n // 2 + 1, n - n // 100, n - 1, n})
+    ]
     votes += [(n - missing, n, 0.001) for n in (1_000_000, 10_000_000) for missing in (0, 1, 5)]
     sizes, parts = itertools.product((12, 2000), (2, 3, 6)), (1e-3, 0.3, 1.0)
     yield "bounds", votes
     shares = sorted({bound for case in votes for bound in bounds(*case) if 0.5 <= bound < 1})
     yield "radius", itertools.product(shares[::2], (0.12, 1.0))
-    counts = [(700, 300), (1000, 0), (999, 1), (500, 500), (600, 200, 200), (400, 350, 250), (900, *[10] * 10)]
+    counts = [
+        (700, 300),
+        (1000, 0),
+        (999, 1),
+        (500, 500),
+        (600, 200, 200),
+        (400, 350, 250),
+        (900, *[10] * 10),
+    ]
     yield "two-sided radius", itertools.product(counts, (0.5,), (1e-5, 0.001, 0.1))
-    yield "student", [*itertools.product((1e-4, 0.001, 0.3, 2.0, 9.0), (0.5, 1.0), (1, 2.5, 11, 1999))]
+    yield (
+        "student",
+        [*itertools.product((1e-4, 0.001, 0.3, 2.0, 9.0), (0.5, 1.0), (1, 2.5, 11, 1999))],
+    )
     yield "student's quantile", [(images,) for images in (2, 3, 12, 359, 2000, 10_000)]
     squares = [(0.0, 1.0, 0.0), *itertools.product(parts, (0.0, *parts), (0.0, 0.3))]
-    yield "two-way", [(mean, *one, *size) for size in sizes for one in squares for mean in (0.2, 2.0)]
+    yield (
+        "two-way",
+        [(mean, *one, *size) for size in sizes for one in squares for mean in (0.2, 2.0)],
+    )
     yield "estimate", samples()
     some = itertools.product((-0.001952, 0.00204, 0.0), (0.000996,), (None, 0.000996), (359,))
     yield "decimals", [*some, (0.00195, 0.00095, None, 359), (0.00004, 0.00001, 0.00001, 359)]
@@ -118,7 +143,10 @@ def arguments():
 
 def main():
     rows = {kind: [[list(one), MAKERS[kind](*one)] for one in asked] for kind, asked in arguments()}
-    lines = [f"{json.dumps(kind)}: [\n" + ",\n".join(map(json.dumps, cases)) + "\n]" for kind, cases in rows.items()]
+    lines = [
+        f"{json.dumps(kind)}: [\n" + ",\n".join(map(json.dumps, cases)) + "\n]"
+        for kind, cases in rows.items()
+    ]
     VECTORS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

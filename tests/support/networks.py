@@ -72,7 +72,11 @@ class Twice(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.conv, self.one, self.two = nn.Conv2d(1, 1, 3, padding=1), nn.BatchNorm2d(1), nn.BatchNorm2d(1)
+        self.conv, self.one, self.two = (
+            nn.Conv2d(1, 1, 3, padding=1),
+            nn.BatchNorm2d(1),
+            nn.BatchNorm2d(1),
+        )
         self.fc = nn.Linear(16, 2)
 
     def forward(self, x):

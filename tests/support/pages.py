@@ -16,7 +16,9 @@ from rs.command_line.shell import add, application
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 
-BLOCK = re.compile(r"(?:^<!-- not run: ([^\n]*) -->\n)?^```(\w+) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?:^<!-- not run: ([^\n]*) -->\n)?^```(\w+) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 SEPARATORS = {"&&", "||", "|", ";", "&", "(", ")", "$", "<", ">", ">>", "{", "}"}
 BEFORE_A_COMMAND = re.compile(r"\w+=.*|do|done|while|if|then|else|!|read")
 
@@ -77,11 +79,17 @@ STANDS_FOR = {
 
 def written_out(words: list[str]) -> list[str]:
     """The words of a command with what they stand for."""
-    return [word for short in words for word in (shlex.split(STANDS_FOR[short]) if short in STANDS_FOR else [short])]
+    return [
+        word
+        for short in words
+        for word in (shlex.split(STANDS_FOR[short]) if short in STANDS_FOR else [short])
+    ]
 
 
 def check_typer(command: typer.core.TyperCommand, words: list[str]) -> None:
-    """Parse words as a command does, in an empty folder, making the files that must be there; raises what is wrong."""
+    """Parse words as a command does, in an empty folder, making the files that must be there;
+    raises what is wrong.
+    """
     for _ in words:
         try:
             command.make_context(command.name, written_out(words))
@@ -97,7 +105,9 @@ def check_typer(command: typer.core.TyperCommand, words: list[str]) -> None:
 
 
 def command_of(program: str, words: list[str]) -> tuple[typer.core.TyperCommand, list[str]]:
-    """The Typer command that ``rs WORDS`` or ``python -m PROGRAM WORDS`` runs, and the words left for it."""
+    """The Typer command that ``rs WORDS`` or ``python -m PROGRAM WORDS`` runs, and the words left
+    for it.
+    """
     if program == "rs":
         group = get_command(rs_command.app)
         if words[0].startswith("-"):

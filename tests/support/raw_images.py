@@ -25,7 +25,9 @@ def pixels(n, shape=(4, 5, 3), seed=0):
 
 def prepare(tmp_path, name="mine", **values):
     sources.settings(values, f"datasets.{name}").prepare(name, tmp_path / "set")
-    return images.load_images(tmp_path / "set", "train"), images.load_images(tmp_path / "set", "test")
+    return images.load_images(tmp_path / "set", "train"), images.load_images(
+        tmp_path / "set", "test"
+    )
 
 
 def refused(tmp_path, message, name="mine", **values):
@@ -44,6 +46,8 @@ def write_parquet(path, cells, labels, *, names=None, image="img", label="label"
     table = pa.table({image: pa.array(rows, kind), label: pa.array(labels)})
     if names:
         features = {label: {"names": names, "_type": "ClassLabel"}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        table = table.replace_schema_metadata(
+            {"huggingface": json.dumps({"info": {"features": features}})}
+        )
     path.parent.mkdir(exist_ok=True)
     pq.write_table(table, path)

@@ -1,11 +1,13 @@
 """A GPU that is not there: tensors compute on the CPU, and know on which of two devices they lie.
 
-What torch refuses on a machine with a GPU is refused here: operands on two devices, a generator of the other device,
-NumPy arrays of what lies on the GPU. Values are real, so whole commands run, with the branches that are for a GPU.
-An index on the CPU into a tensor on the GPU, which torch allows and which waits for the GPU, is refused too.
+What torch refuses on a machine with a GPU is refused here: operands on two devices, a generator of
+the other device, NumPy arrays of what lies on the GPU. Values are real, so whole commands run, with
+the branches that are for a GPU. An index on the CPU into a tensor on the GPU, which torch allows
+and which waits for the GPU, is refused too.
 
-A storage lies on a device, as with torch; a tensor lies where its storage does. Compilers change nothing here, except
-that a compiled network without gradients writes all of its outputs into the same memory, as a CUDA graph does.
+A storage lies on a device, as with torch; a tensor lies where its storage does. Compilers change
+nothing here, except that a compiled network without gradients writes all of its outputs into the
+same memory, as a CUDA graph does.
 """
 
 import sys
@@ -21,13 +23,28 @@ from rs.ensemble import outputs
 from tests.support.helpers import ROOT
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
-NEVER_MIXED = {torch.cat, torch.stack, torch.Tensor.gather, torch.Tensor.scatter, torch.Tensor.scatter_}
+NEVER_MIXED = {
+    torch.cat,
+    torch.stack,
+    torch.Tensor.gather,
+    torch.Tensor.scatter,
+    torch.Tensor.scatter_,
+}
 """Functions that take no numbers, tensors of no axes, from the CPU either."""
 
 MIXED = {torch.Tensor.copy_, torch._has_compatible_shallow_copy_type}
 """Functions that take tensors of two devices."""
 
-CREATE = {"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "new_zeros", "new_ones"}
+CREATE = {
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty_like",
+    "rand_like",
+    "randn_like",
+    "new_zeros",
+    "new_ones",
+}
 CREATE |= {"new_full", "new_empty", "new_tensor"}
 
 
@@ -60,7 +77,8 @@ class SimulatedGpu(TorchFunctionMode):
     """Within it ``cuda`` is a device.
 
     Args:
-        forgotten: A line of the library, ``file:number``, whose tensors come to lie on the CPU instead of the GPU.
+        forgotten: A line of the library, ``file:number``, whose tensors come to lie on the CPU
+            instead of the GPU.
     """
 
     def __init__(self, forgotten=None):
@@ -83,7 +101,9 @@ class SimulatedGpu(TorchFunctionMode):
             return args[0]
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if function in NUMPY and any(self.device_of(tensor) == GPU for tensor in tensors):
-            raise DeviceMismatchError("what lies on the GPU is no NumPy array; copy it to the CPU first")
+            raise DeviceMismatchError(
+                "what lies on the GPU is no NumPy array; copy it to the CPU first"
+            )
         if function in MOVES:
             return self._moved(function, args, kwargs)
         if function not in MIXED and function not in SETTERS:
@@ -91,7 +111,9 @@ class SimulatedGpu(TorchFunctionMode):
         wanted = self._wanted(function, tensors, kwargs)
         rng = kwargs.get("generator")
         if rng is not None and rng.device != wanted:
-            raise DeviceMismatchError(f"{named(function)} on {wanted} takes no generator of {rng.device}")
+            raise DeviceMismatchError(
+                f"{named(function)} on {wanted} takes no generator of {rng.device}"
+            )
         if wanted == GPU:
             self.operations += 1
         return self._result(function, args, kwargs, tensors, wanted)
@@ -144,20 +166,27 @@ class SimulatedGpu(TorchFunctionMode):
         return out
 
     def _remembered(self, device):
-        """The device, unless the line of the library that asks for it is the one that is to forget it."""
+        """The device, unless the line of the library that asks for it is the one that is to forget
+        it.
+        """
         if device == GPU and (line := line_of_library()) is not None:
             self.lines.add(line)
             return CPU if line == self.forgotten else device
         return device
 
     def _check(self, function, args, tensors):
-        if function in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and self.device_of(args[0]) == CPU:
+        if (
+            function in (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+            and self.device_of(args[0]) == CPU
+        ):
             tensors = [tensor for tensor in tensors if tensor is not args[0]] + [args[0]]
         strict = function in NEVER_MIXED
         there = {self.device_of(tensor) for tensor in tensors if tensor.ndim or strict}
         here = {self.device_of(tensor) for tensor in tensors if not tensor.ndim}
         if len(there) > 1 or (CPU in there and GPU in here):
-            raise DeviceMismatchError(f"{named(function)} expects its tensors on one device, got cpu and cuda:0")
+            raise DeviceMismatchError(
+                f"{named(function)} expects its tensors on one device, got cpu and cuda:0"
+            )
 
 
 def named(function):

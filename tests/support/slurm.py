@@ -1,4 +1,6 @@
-"""A SLURM of two nodes on this machine, with a configuration, keys and ports of its own, for one user."""
+"""A SLURM of two nodes on this machine, with a configuration, keys and ports of its own, for one
+user.
+"""
 
 import getpass
 import os
@@ -31,7 +33,9 @@ class Cluster:
         values = {"host": socket.gethostname(), "user": getpass.getuser(), "folder": self.folder}
         self.configuration.write_text(template.format(ports=free_ports(3), **values))
         files = [f"--{name}-file={self.folder}/{name}" for name in ("key", "pid", "log", "seed")]
-        self.begin("munged", "--force", "--foreground", *files, f"--socket={self.folder}/munge.socket")
+        self.begin(
+            "munged", "--force", "--foreground", *files, f"--socket={self.folder}/munge.socket"
+        )
         wait_until(lambda: (self.folder / "munge.socket").exists())
         self.begin("slurmctld", "-D")
         for node in NODES:
@@ -44,7 +48,10 @@ class Cluster:
 
     def begin(self, program, *words, name=None):
         """Start a daemon; what it starts knows by its environment of which node it is."""
-        environment = os.environ | {"SLURM_CONF": str(self.configuration), "SLURMD_NODENAME": name or program}
+        environment = os.environ | {
+            "SLURM_CONF": str(self.configuration),
+            "SLURMD_NODENAME": name or program,
+        }
         with (self.folder / f"{name or program}.out").open("w") as out:
             command = ["nice", "-n", "19", program, *words]
             self.daemons.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out))
@@ -53,10 +60,14 @@ class Cluster:
         """State of a node, empty as long as nobody answers."""
         words = ["sinfo", "--noheader", f"--nodes={node}", "--format=%T"]
         environment = os.environ | {"SLURM_CONF": str(self.configuration)}
-        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(
+            words, env=environment, capture_output=True, text=True, check=False
+        ).stdout.strip()
 
     def kill(self, node=None):
-        """Kill all processes of a node, of SLURM and of jobs, or of the cluster, as if it lost its power."""
+        """Kill all processes of a node, of SLURM and of jobs, or of the cluster, as if it lost its
+        power.
+        """
         processes = [process for process in psutil.process_iter() if self._is_of(process, node)]
         for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none tells of the end of another
             for process in processes:
@@ -70,13 +81,18 @@ class Cluster:
             if process.name() == "slurmstepd":  # which clears its own environment
                 return any(self._is_of(child, node) for child in process.children())
             known = process.environ()
-            return known.get("SLURM_CONF") == str(self.configuration) and node in (None, known.get("SLURMD_NODENAME"))
+            return known.get("SLURM_CONF") == str(self.configuration) and node in (
+                None,
+                known.get("SLURMD_NODENAME"),
+            )
         return False
 
 
 def free_ports(count):
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
         return [one.getsockname()[1] for one in sockets]
 
 

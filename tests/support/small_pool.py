@@ -31,7 +31,9 @@ ENTRIES = {
 
 
 def member(pixel, gain, shift):
-    """A linear classifier: right (class 1) where a pixel exceeds ``shift``, and the surer the larger ``gain`` is."""
+    """A linear classifier: right (class 1) where a pixel exceeds ``shift``, and the surer the
+    larger ``gain`` is.
+    """
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
     with torch.no_grad():
         model[1].weight.zero_()
@@ -41,7 +43,9 @@ def member(pixel, gain, shift):
 
 
 def members():
-    """They look at three pixels of the left half, each with a threshold of its own: on each the noise decides."""
+    """They look at three pixels of the left half, each with a threshold of its own: on each the
+    noise decides.
+    """
     return [member(0, 2.0, 0.5), member(1, 3.0, 0.7), member(4, 4.0, 0.9)]
 
 
@@ -57,7 +61,9 @@ def as_bytes(certificate):
 
 
 def noisy_pool(models, x, sigma=SIGMA, draws=DRAWS, index=0, **settings):
-    return NoisyPool(SmoothedClassifier(MemberLogits(models), 2, sigma, **settings), x, draws, index)
+    return NoisyPool(
+        SmoothedClassifier(MemberLogits(models), 2, sigma, **settings), x, draws, index
+    )
 
 
 def pool(models, entries=ENTRIES, index=0, label=None, **settings):

@@ -19,11 +19,24 @@ from rs import params
 from tests.support.helpers import exit_code
 
 ROOT = Path(__file__).parents[2]
-MADE = ("fingerprints", "data", "models", "targets", "logs", "ensembles", "weights", "results", "times", ".work")
+MADE = (
+    "fingerprints",
+    "data",
+    "models",
+    "targets",
+    "logs",
+    "ensembles",
+    "weights",
+    "results",
+    "times",
+    ".work",
+)
 
 
 def small_project(root: Path, **training: Any) -> Path:
-    """Make a repository in ``root``: the code, the pipeline, and a study of two methods, one epoch and ten images."""
+    """Make a repository in ``root``: the code, the pipeline, and a study of two methods, one epoch
+    and ten images.
+    """
     copy_project(root)
     values = params.read_params(root / "params.yaml")
     values |= {"methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
@@ -43,7 +56,9 @@ def copy_project(root: Path, *folders: str) -> None:
     """Make a repository in ``root`` of what the pipeline needs, and other ``folders``."""
     root.mkdir()
     for folder in ("rs", "stages", "benchmarks", *folders):
-        shutil.copytree(ROOT / folder, root / folder, symlinks=True)  # with what Python has compiled
+        shutil.copytree(
+            ROOT / folder, root / folder, symlinks=True
+        )  # with what Python has compiled
     shutil.copytree(ROOT / "docs" / "falsification", root / "docs" / "falsification")
     for name in ("dvc.yaml", "params.yaml", ".dvcignore", "Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, root)
@@ -58,7 +73,14 @@ def shrink(values: dict[str, Any], dataset: str, **training: Any) -> None:
     few = {
         "weights": {"noises": 2, "copies": 2, "draws": 5, "images": 20},
         "pool": {"timed": 20},
-        "training": {"epochs": 1, "milestones": [], "eval_images": 5, "eval_n0": 10, "eval_n": 20, "engine": "plain"},
+        "training": {
+            "epochs": 1,
+            "milestones": [],
+            "eval_images": 5,
+            "eval_n0": 10,
+            "eval_n": 20,
+            "engine": "plain",
+        },
         "certify": {"n": 20, "subset": {"first": 10}, "engine": "plain"},
     }
     recipe = values["recipes"][dataset]
@@ -75,12 +97,17 @@ def write_params(root: Path, values: dict[str, Any]) -> None:
 
 def environment() -> dict[str, str]:
     """In which the ``python`` and ``dvc`` of commands are those of this one."""
-    return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
 
 
 def run(root: Path, *words: str) -> str:
     """Run a command in ``root``; its output."""
-    done = subprocess.run(words, cwd=root, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=root, env=environment(), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -116,5 +143,7 @@ def contents(root: Path, *folders: str) -> dict[Path, bytes]:
     return {
         path.relative_to(root): path.read_bytes()
         for path in files
-        if not {"times"} & set(path.parts) and "seconds" not in path.name and path.name != ".gitignore"
+        if not {"times"} & set(path.parts)
+        and "seconds" not in path.name
+        and path.name != ".gitignore"
     }

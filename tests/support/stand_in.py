@@ -1,7 +1,8 @@
 """The pipeline as it is, with stages that take no time, for tests of what DVC and git make of it.
 
-``dvc.yaml``, ``params.yaml`` and the stage ``fingerprint`` are those of the project, so which cells run, and when they
-run again, is the project's. The other stages write, where their arguments say, a line that changes with what they read.
+``dvc.yaml``, ``params.yaml`` and the stage ``fingerprint`` are those of the project, so which cells
+run, and when they run again, is the project's. The other stages write, where their arguments say, a
+line that changes with what they read.
 """
 
 import hashlib
@@ -15,7 +16,9 @@ PLACES = ("--out", "--log", "--seconds", "--times")
 
 
 def stand_in_project(root: Path) -> Path:
-    """Make a repository of the project in ``root``, with a first commit, in which all stages but one are stand-ins."""
+    """Make a repository of the project in ``root``, with a first commit, in which all stages but
+    one are stand-ins.
+    """
     from tests.support.small_project import ROOT, copy_project, run
 
     copy_project(root)
@@ -33,7 +36,12 @@ def stand_in_project(root: Path) -> Path:
 
 def digest(*paths: Path) -> str:
     """A hash of the contents of files and folders."""
-    files = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
+    files = sorted(
+        file
+        for path in paths
+        for file in ([path] if path.is_file() else path.rglob("*"))
+        if file.is_file()
+    )
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 

@@ -23,12 +23,18 @@ def fingerprint(name: str) -> str:
 
 
 def undrawn(name, data, draw):
-    """In the place of pictures, which take most of the time of a report and are the same in most tests: their names."""
-    return {f"{name}.csv": report._csv(data)} | ({} if data.empty else {f"{name}.png": b"", f"{name}.svg": b""})
+    """In the place of pictures, which take most of the time of a report and are the same in most
+    tests: their names.
+    """
+    return {f"{name}.csv": report._csv(data)} | (
+        {} if data.empty else {f"{name}.png": b"", f"{name}.svg": b""}
+    )
 
 
 def make_bundled_study(root: Path) -> Path:
-    """Write the study with families into ``root``, as a project has it but without pictures; return ``root``."""
+    """Write the study with families into ``root``, as a project has it but without pictures; return
+    ``root``.
+    """
     add_family(make_study(root))
     (root / "params.yaml").write_text((root / "params.yaml").read_text() + CERTIFY)
     for name in ("results", "weights"):
@@ -47,8 +53,19 @@ def make_bundled_study(root: Path) -> Path:
 def _complete(root: Path, path: Path) -> None:
     """Give a sidecar what the stages write."""
     side = files.read_json(path)
-    budget = {"dataset": "tiny", "images": fingerprint("images"), "seed": 0, "noise": "grid", "precision": "float32"}
-    side |= budget | {"classifier": fingerprint(side["model"]), "shortcut": False, "rows": IMAGES, "classes": CLASSES}
+    budget = {
+        "dataset": "tiny",
+        "images": fingerprint("images"),
+        "seed": 0,
+        "noise": "grid",
+        "precision": "float32",
+    }
+    side |= budget | {
+        "classifier": fingerprint(side["model"]),
+        "shortcut": False,
+        "rows": IMAGES,
+        "classes": CLASSES,
+    }
     files.write_json(path, side | {"device": "cpu", "split_size": IMAGES})
 
 

@@ -1,4 +1,6 @@
-"""A tiny pool: data, models whose weights are set by hand, and the ensembles of them with their weights."""
+"""A tiny pool: data, models whose weights are set by hand, and the ensembles of them with their
+weights.
+"""
 
 import json
 from contextlib import chdir
@@ -26,16 +28,28 @@ CPU = torch.device("cpu")
 SIGMA = 0.25
 CLASSES = ("left", "right", "top")
 BLIND = {("gaussian", 0): True, ("macer", 0): True, ("macer", 1): False, ("macer", 2): False}
-"""The members, each of which looks at another pixel of every quadrant; and whether it takes the class top for left."""
+"""The members, each of which looks at another pixel of every quadrant; and whether it takes the
+class top for left.
+"""
 POOL = [("gaussian", 0), ("macer", 0), ("macer", 1)]
-NAMES = dict(zip(POOL, (2083373446, 927593077, 1078903523), strict=True))  # CRC-32 of gaussian-0 and so on
+NAMES = dict(
+    zip(POOL, (2083373446, 927593077, 1078903523), strict=True)
+)  # CRC-32 of gaussian-0 and so on
 SETTINGS = WeightSettings(noises=8, copies=2, share=0.3, scale=0.05, draws=12, images=20, seed=5)
 CERTIFICATION = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4})
 FEW = replace(CERTIFICATION, n0=3)
 BATCH = 1
 """Noisy images are evaluated one by one, as slow loops do, so that bytes can be compared."""
-GRID = {"sigmas": [SIGMA], "methods": ["gaussian", "macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1]}
-COMBINATIONS = {name: GOOD[name] for name in ("optimal", "radius", "vote", "mme", "set", "per-image")} | {
+GRID = {
+    "sigmas": [SIGMA],
+    "methods": ["gaussian", "macer"],
+    "seeds": [0],
+    "members": ["macer"],
+    "member_seeds": [1],
+}
+COMBINATIONS = {
+    name: GOOD[name] for name in ("optimal", "radius", "vote", "mme", "set", "per-image")
+} | {
     "average": GOOD["equal"],
     "turned": GOOD["printed"],
     "two": GOOD["choice"],
@@ -46,19 +60,35 @@ COMBINATIONS = {name: GOOD[name] for name in ("optimal", "radius", "vote", "mme"
 BOX = (0.3, 0.6)
 COMBINATIONS["clipped"] = COMBINATIONS["label"] | dict(zip(("low", "high"), BOX, strict=True))
 ENSEMBLES = [
-    {"members": {"macer": [0, 1]}, "combinations": ["average", "optimal", "turned", "label", "clipped", "printed"]},
+    {
+        "members": {"macer": [0, 1]},
+        "combinations": ["average", "optimal", "turned", "label", "clipped", "printed"],
+    },
     {
         "members": {"gaussian": [0], "macer": [0, 1]},
-        "combinations": ["average", "optimal", "radius", "two", "mme", "cascade", "set", "per-image", "clipped"],
+        "combinations": [
+            "average",
+            "optimal",
+            "radius",
+            "two",
+            "mme",
+            "cascade",
+            "set",
+            "per-image",
+            "clipped",
+        ],
     },
     {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["optimal", "vote"]},
 ]
 PAIR, ALL, TURNED = "macer-0-1", "gaussian-0+macer-0-1", "macer-1+gaussian-0"
-"""Names of the three, in file names; the members of the last one are not in the order of the pool."""
+"""Names of the three, in file names; the members of the last one are not in the order of the pool.
+"""
 
 
 def write_three(folder, train=24, test=10, seed=0):
-    """Write images (N, 1, 4, 4) of which the left, right or upper half is bright; labels 0, 1, 2, 0, ..."""
+    """Write images (N, 1, 4, 4) of which the left, right or upper half is bright; labels 0, 1, 2,
+    0, ...
+    """
     splits = {}
     for name, size, of in (("train", train, [0]), ("test", test, [1, seed])):
         labels = np.arange(size) % 3
@@ -71,7 +101,9 @@ def write_three(folder, train=24, test=10, seed=0):
 
 
 SEES = torch.tensor([[0.5, 0.0, 0.5, 0.0], [0.0, 0.5, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]])
-"""What each class is to a member: the mean of two of the four pixels, upper left, upper right, lower left and right."""
+"""What each class is to a member: the mean of two of the four pixels, upper left, upper right,
+lower left and right.
+"""
 
 
 def bias_of(who):
@@ -87,8 +119,9 @@ def logits_of(who, x):
 
 
 def save_member(method, seed, folder=None, gain=1.0):
-    """A small network whose weights are set by hand to :func:`logits_of`: it keeps a number and its negative, as
-    rectified numbers; looks at one pixel of each quadrant; and takes the four apart."""
+    """A small network whose weights are set by hand to :func:`logits_of`: it keeps a number and its
+    negative, as rectified numbers; looks at one pixel of each quadrant; and takes the four apart.
+    """
     card = replace(CARD, classes=list(CLASSES), method=method, sigma=SIGMA, seed=seed)
     model = card.build(0)
     row, column = divmod(list(BLIND).index((method, seed)), 2)
@@ -100,7 +133,9 @@ def save_member(method, seed, folder=None, gain=1.0):
             convolutions[0].weight[sign, 0, 1, 1] = value
             convolutions[1].weight[sign, sign, 1 + row, 1 + column] = 1.0
             for quadrant in range(4):
-                convolutions[2].weight[4 * sign + quadrant, sign, 1 + quadrant // 2, 1 + quadrant % 2] = 1.0
+                convolutions[2].weight[
+                    4 * sign + quadrant, sign, 1 + quadrant // 2, 1 + quadrant % 2
+                ] = 1.0
             model.network.fc.weight[:, 4 * sign : 4 * sign + 4] = value * gain * SEES
         model.network.fc.bias.copy_(bias_of((method, seed)))
     checkpoint.save(folder or Path("models", method, str(seed)), model, card)
@@ -108,7 +143,11 @@ def save_member(method, seed, folder=None, gain=1.0):
 
 def make_ensembles(out, ensembles=ENSEMBLES, sigmas=(SIGMA,), **grid):
     """The folder ``out`` of ensembles, in the current folder; returns the parameters."""
-    values = GRID | grid | {"sigmas": list(sigmas), "combinations": COMBINATIONS, "ensembles": named(*ensembles)}
+    values = (
+        GRID
+        | grid
+        | {"sigmas": list(sigmas), "combinations": COMBINATIONS, "ensembles": named(*ensembles)}
+    )
     sections = {"weights": vars(SETTINGS), "pool": {"timed": 0}, "certify": vars(CERTIFICATION)}
     made = json.loads(write_params(Path(f"{out}.yaml"), **sections).read_text()) | values
     Path(f"{out}.yaml").write_text(json.dumps(made))
@@ -138,8 +177,11 @@ def pool_members():
     return [checkpoint.load_model(Path("models", method, str(seed)))[0] for method, seed in POOL]
 
 
-def slow_probabilities(who, member, images, index, perturbed=True, repeat=0, noises=SETTINGS.noises):
-    """Softmax outputs, (m n, K) or (n, K), by a loop over perturbed copies and one over noisy images.
+def slow_probabilities(
+    who, member, images, index, perturbed=True, repeat=0, noises=SETTINGS.noises
+):
+    """Softmax outputs, (m n, K) or (n, K), by a loop over perturbed copies and one over noisy
+    images.
 
     Of the first copies and noisy images, or of those that follow ``repeat`` times as many.
     """
@@ -147,17 +189,27 @@ def slow_probabilities(who, member, images, index, perturbed=True, repeat=0, noi
     noise = block(0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu")
     copies = SETTINGS.copies if perturbed else 1
     for copy in range(repeat * copies, (repeat + 1) * copies):
-        changed = perturbed_parameters(member, SETTINGS.share, SETTINGS.scale, SETTINGS.seed, own, copy)
+        changed = perturbed_parameters(
+            member, SETTINGS.share, SETTINGS.scale, SETTINGS.seed, own, copy
+        )
         changed = changed if perturbed else dict(member.named_parameters())
         for draw in range(repeat * noises, (repeat + 1) * noises):
             with torch.no_grad():
-                logits = functional_call(member, changed, ((images.pixels(index) + noise[draw])[None],))
+                logits = functional_call(
+                    member, changed, ((images.pixels(index) + noise[draw])[None],)
+                )
             found.append(torch.softmax(logits[0].double(), dim=0).numpy())
     return np.array(found)
 
 
 def solve(
-    out="weights", ensembles="ensembles", folder="data", settings=SETTINGS, certification=FEW, batch=BATCH, device=CPU
+    out="weights",
+    ensembles="ensembles",
+    folder="data",
+    settings=SETTINGS,
+    certification=FEW,
+    batch=BATCH,
+    device=CPU,
 ):
     """Weights of the ensembles, in the current folder."""
     fit_weights(

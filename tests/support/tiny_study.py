@@ -44,7 +44,9 @@ recipes:
 CELLS = [("gaussian", 0), ("advmacer", 0), ("advmacer", 1)]
 ENSEMBLES = ["advmacer-0-1.average", "advmacer-0-1.per-image", "gaussian-0+advmacer-0.average"]
 FAMILY = ["advmacer-0-1.average", "advmacer-0-2.average", "advmacer-1-2.average"]
-"""What the study with families has of two of its three AdvMacers; the first is an ensemble by seeds as well."""
+"""What the study with families has of two of its three AdvMacers; the first is an ensemble by seeds
+as well.
+"""
 
 SIGMAS = (0.25, 0.5)
 SPREADS = """\
@@ -105,21 +107,34 @@ def write_rows(frame: pd.DataFrame, out: Path) -> None:
     folder = f"tiny/{sigma}"
     single = method.isalpha() and seed.isdecimal()
     model = f"models/{folder}/{method}/{seed}" if single else f"ensembles/{folder}/{out.stem}.json"
-    side = {"model": model, "scope": scope, "subset": "first-12", **BUDGET, "sigma": sigma, "classes": CLASSES}
+    side = {
+        "model": model,
+        "scope": scope,
+        "subset": "first-12",
+        **BUDGET,
+        "sigma": sigma,
+        "classes": CLASSES,
+    }
     files.write_json(out.with_suffix(".json"), side)
 
 
 def ensemble_rows(slug: str, sigma: float) -> pd.DataFrame:
     """The rows of an ensemble, of the images of the cells."""
     scope = "per-image" if slug.endswith("per-image") else "global"
-    made = make_rows(sigma, 100 + list(dict.fromkeys([*ENSEMBLES, *FAMILY])).index(slug), scope=scope)
+    made = make_rows(
+        sigma, 100 + list(dict.fromkeys([*ENSEMBLES, *FAMILY])).index(slug), scope=scope
+    )
     return labelled(made, np.arange(IMAGES) % 2)
 
 
 def add_family(root: Path) -> Path:
-    """Write a third AdvMacer to the study in ``root``, and every ensemble of two of them; return ``root``."""
+    """Write a third AdvMacer to the study in ``root``, and every ensemble of two of them; return
+    ``root``.
+    """
     entry = "  advmacer x2:\n    members: {advmacer: 2}\n    combinations: [average]\ndatasets:"
-    more = PARAMS.replace("member_seeds: [1]", "member_seeds: [1, 2]").replace("datasets:", entry, 1)
+    more = PARAMS.replace("member_seeds: [1]", "member_seeds: [1, 2]").replace(
+        "datasets:", entry, 1
+    )
     files.write_text(root / "params.yaml", more)
     for sigma in SIGMAS:
         pool, logs = root / "results" / str(sigma) / "pool", root / "logs" / str(sigma) / "advmacer"
@@ -131,13 +146,22 @@ def add_family(root: Path) -> Path:
 
 
 def add_vote(root: Path) -> Path:
-    """Write an ensemble that votes to the study in ``root``, with the largest ACR: all draws are of class 0."""
+    """Write an ensemble that votes to the study in ``root``, with the largest ACR: all draws are of
+    class 0.
+    """
     params = (root / "params.yaml").read_text(encoding="utf-8")
     params = params.replace("  per-image:", "  vote: {rule: vote, scope: global}\n  per-image:", 1)
-    files.write_text(root / "params.yaml", params.replace("[average, per-image]", "[average, per-image, vote]", 1))
+    files.write_text(
+        root / "params.yaml",
+        params.replace("[average, per-image]", "[average, per-image, vote]", 1),
+    )
     p_lower = lower_bound(N, N, ALPHA)
     for sigma in SIGMAS:
-        votes = {"p_lower": p_lower, "radius": radius(p_lower, sigma), "counts": certificate_rows.format_counts([N])}
+        votes = {
+            "p_lower": p_lower,
+            "radius": radius(p_lower, sigma),
+            "counts": certificate_rows.format_counts([N]),
+        }
         frame = ensemble_rows("advmacer-0-1.average", sigma).assign(**votes, predict=0)
         pool = root / "results" / str(sigma) / "pool"
         write_rows(labelled(frame, frame["label"]), pool / "advmacer-0-1.vote.tsv")
@@ -159,14 +183,21 @@ def study_files() -> dict[Path, bytes]:
     with TemporaryDirectory() as folder:
         root = Path(folder)
         compute_study(root)
-        return {path.relative_to(root): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+        return {
+            path.relative_to(root): path.read_bytes()
+            for path in sorted(root.rglob("*"))
+            if path.is_file()
+        }
 
 
 def compute_study(root: Path) -> None:
     """Write what :func:`make_study` copies."""
     files.write_text(root / "params.yaml", PARAMS)
     for sigma in SIGMAS:
-        results, bounds = root / "results" / str(sigma), root / "weights" / str(sigma) / "bounds.csv"
+        results, bounds = (
+            root / "results" / str(sigma),
+            root / "weights" / str(sigma) / "bounds.csv",
+        )
         for slug in ENSEMBLES:
             write_rows(ensemble_rows(slug, sigma), results / "pool" / f"{slug}.tsv")
         files.write_text(bounds.with_name("spreads.csv"), SPREADS)
@@ -177,13 +208,18 @@ def compute_study(root: Path) -> None:
             for folder in (results / "pool",) if seed else (results, results / "pool"):
                 write_rows(cell_rows(method, sigma, seed), folder / f"{method}-{seed}.tsv")
             log = times / method / str(seed)
-            files.write_text(log / "history.csv", "epoch,loss,acr\n1,0.5,\n2,0.4,0.2\n3,0.3,\n4,0.2,0.1\n")
+            files.write_text(
+                log / "history.csv", "epoch,loss,acr\n1,0.5,\n2,0.4,0.2\n3,0.3,\n4,0.2,0.1\n"
+            )
             lines = [f"{epoch},{(k + 1) * epoch * 1.5}\n" for epoch in (1, 2, 3, 4)]
             files.write_text(log / "timing.csv", "epoch,seconds\n" + "".join(lines))
             files.write_json(log / "provenance.json", {"device": "cpu", "training_seconds": 60.0})
         names = ["advmacer-0", "advmacer-1", "gaussian-0", *ENSEMBLES]
         sidecars = [files.sha256(results / "pool" / f"{name}.json") for name in names]
-        alone = [f"{name},{1 + k}.5,{sidecar}\n" for k, (name, sidecar) in enumerate(zip(names, sidecars, strict=True))]
+        alone = [
+            f"{name},{1 + k}.5,{sidecar}\n"
+            for k, (name, sidecar) in enumerate(zip(names, sidecars, strict=True))
+        ]
         files.write_text(times / "alone.csv", "classifier,seconds,sidecar\n" + "".join(alone))
 
 
@@ -192,6 +228,8 @@ def result(name, radii, correct=None, sigma=0.5, seed=0, **changes):
     size = len(radii)
     correct = [1] * size if correct is None else correct
     budget = {name: changes.pop(name, value) for name, value in BUDGET.items()}
-    frame = pd.DataFrame({"idx": range(size), "label": 0, "radius": radii, "correct": correct} | budget)
+    frame = pd.DataFrame(
+        {"idx": range(size), "label": 0, "radius": radii, "correct": correct} | budget
+    )
     made = {"subset": "all", "training_seconds": 60.0} | changes
     return Result(name=name, sigma=sigma, seed=seed, rows=frame.assign(sigma=sigma), **made)

@@ -1,8 +1,9 @@
 """``make trust``: which tests of ``make test`` belong to it too, and the table of what was tried.
 
-Tests that attack are marked ``@pytest.mark.trust_only("family")`` and run in ``make trust`` alone. Without a family
-they count under the name of their module. The tests of :data:`FAMILIES` get the marker ``trust`` and run in both. A
-test counts as one case, or as the number that it gives with ``record_property("tried", number)``.
+Tests that attack are marked ``@pytest.mark.trust_only("family")`` and run in ``make trust`` alone.
+Without a family they count under the name of their module. The tests of :data:`FAMILIES` get the
+marker ``trust`` and run in both. A test counts as one case, or as the number that it gives with
+``record_property("tried", number)``.
 """
 
 import re
@@ -78,7 +79,9 @@ HEADINGS = ("family", "tried", "held or refused clearly", "broken")
 
 
 def family_of(node, marked=()):
-    """The family of a test by its node id: that of its marker, or of :data:`FAMILIES`; else ``None``."""
+    """The family of a test by its node id: that of its marker, or of :data:`FAMILIES`; else
+    ``None``.
+    """
     name = node.removeprefix("tests/")
     listed = (family for family, tests in FAMILIES.items() if name.startswith(tests))
     return next(iter(marked), None) or next(listed, None)
@@ -100,5 +103,9 @@ def table(cases):
     return [
         f"| {' | '.join(HEADINGS)} |",
         "|---|---:|---:|---:|",
-        *(f"| {' | '.join(format(cell, ',') if isinstance(cell, int) else cell for cell in row)} |" for row in rows),
+        *(
+            f"| {' | '.join(format(cell, ',') if isinstance(cell, int) else cell for cell in row)} "
+            "|"
+            for row in rows
+        ),
     ]

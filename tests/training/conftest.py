@@ -5,7 +5,9 @@ from torch import nn
 
 
 class Unchanged(nn.Module):
-    """In the place of a compiled network: the network, and the shapes that it was given, with or without gradient."""
+    """In the place of a compiled network: the network, and the shapes that it was given, with or
+    without gradient.
+    """
 
     def __init__(self, module):
         super().__init__()
@@ -21,6 +23,7 @@ def compiler(monkeypatch):
     """What was compiled."""
     networks = []
     monkeypatch.setattr(
-        "rs.training.attack_backend.compiled", lambda module, _: (networks.append(Unchanged(module)), networks[-1])[1]
+        "rs.training.attack_backend.compiled",
+        lambda module, _: (networks.append(Unchanged(module)), networks[-1])[1],
     )
     return networks

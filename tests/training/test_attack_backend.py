@@ -22,20 +22,30 @@ def seeded(make):
 
 def built(architecture, shape):
     channels = shape[0]
-    return lived_in(architectures.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0), shape)
+    return lived_in(
+        architectures.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0), shape
+    )
 
 
 def unusual():
     """Convolutions with all they may have, and a batch norm without parameters."""
-    first = nn.Conv2d(1, 4, 3, padding="same", dilation=2), nn.BatchNorm2d(4, affine=False, eps=0.1), nn.ReLU()
+    first = (
+        nn.Conv2d(1, 4, 3, padding="same", dilation=2),
+        nn.BatchNorm2d(4, affine=False, eps=0.1),
+        nn.ReLU(),
+    )
     second = nn.Conv2d(4, 6, 2, stride=2, padding=1, groups=2), nn.BatchNorm2d(6), nn.ReLU()
-    model = nn.Sequential(*first, *lived_in(nn.Sequential(*second), SHAPE), nn.Flatten(), nn.Linear(54, 2))
+    model = nn.Sequential(
+        *first, *lived_in(nn.Sequential(*second), SHAPE), nn.Flatten(), nn.Linear(54, 2)
+    )
     model(images(16, SHAPE))  # which moves the statistics
     return model
 
 
 class Forked(nn.Module):
-    """A convolution that is needed without its batch norm too, and another that only looks as if it were."""
+    """A convolution that is needed without its batch norm too, and another that only looks as if it
+    were.
+    """
 
     def __init__(self):
         super().__init__()
@@ -57,7 +67,9 @@ def circular():
 def ran(monkeypatch):
     """One entry for each batch norm that has run."""
     calls, batch_norm = [], F.batch_norm
-    monkeypatch.setattr(F, "batch_norm", lambda *args, **rest: (calls.append(1), batch_norm(*args, **rest))[1])
+    monkeypatch.setattr(
+        F, "batch_norm", lambda *args, **rest: (calls.append(1), batch_norm(*args, **rest))[1]
+    )
     return calls
 
 
@@ -72,9 +84,15 @@ def there_and_back(module, x):
     return logits.detach(), torch.autograd.grad(logits.square().sum(), x)[0]
 
 
-@pytest.mark.parametrize(("make", "shape"), [(tiny, SHAPE), (unusual, SHAPE), ("resnet20", (3, 32, 32))])
+@pytest.mark.parametrize(
+    ("make", "shape"), [(tiny, SHAPE), (unusual, SHAPE), ("resnet20", (3, 32, 32))]
+)
 def test_the_frozen_network_is_that_of_eval_mode_and_runs_no_batch_norm(make, shape, ran, capsys):
-    model = built(make, shape).double().train() if isinstance(make, str) else seeded(make).double().train()
+    model = (
+        built(make, shape).double().train()
+        if isinstance(make, str)
+        else seeded(make).double().train()
+    )
     x, before = images(4, shape).double(), weights(model)
     made = frozen(model, shape)
     ran.clear()
@@ -122,16 +140,22 @@ def test_a_network_that_cannot_be_folded_keeps_its_function_and_says_so_once(mak
     model = lived_in(seeded(make), SHAPE).double().train()
     made = frozen(model, SHAPE)
     error = capsys.readouterr().err
-    assert error.startswith("warning: this network is attacked with its batch norms, which is slower (")
+    assert error.startswith(
+        "warning: this network is attacked with its batch norms, which is slower ("
+    )
     assert error.count("\n") == 1
     x, before = images(4, SHAPE).double(), weights(model)
-    assert all(map(torch.equal, there_and_back(made, x), there_and_back(copy.deepcopy(model).eval(), x)))
+    assert all(
+        map(torch.equal, there_and_back(made, x), there_and_back(copy.deepcopy(model).eval(), x))
+    )
     assert weights(model) == before  # its batch norms are in eval mode, and the model's are not
     assert all(module.training for module in model.modules())
 
 
 @pytest.mark.parametrize(("make", "left"), [(Twice, 2), (Forked, 1)])
-def test_a_batch_norm_whose_convolution_has_other_uses_stays_and_the_others_are_folded(make, left, ran, capsys):
+def test_a_batch_norm_whose_convolution_has_other_uses_stays_and_the_others_are_folded(
+    make, left, ran, capsys
+):
     model = lived_in(seeded(make), SHAPE).double().train()
     made, x, before = frozen(model, SHAPE), images(4, SHAPE).double(), weights(model)
     expected = evaluated(model, x)
@@ -198,7 +222,9 @@ def breaks(where):
     return fake
 
 
-@pytest.mark.parametrize("where", ["nowhere", "at once", "forward", "backward", "amid the backward pass"])
+@pytest.mark.parametrize(
+    "where", ["nowhere", "at once", "forward", "backward", "amid the backward pass"]
+)
 def test_the_trial_leaves_no_trace_and_a_compiler_that_fails_leaves_the_network_plain(
     where, compiler, monkeypatch, capsys
 ):
@@ -211,7 +237,9 @@ def test_the_trial_leaves_no_trace_and_a_compiler_that_fails_leaves_the_network_
         x, results = images(6, SHAPE, seed), []
         for each, owner in ((made, model), (plain, plain)):
             logits = each(x)
-            results.append([logits, *torch.autograd.grad(logits.square().sum(), list(owner.parameters()))])
+            results.append(
+                [logits, *torch.autograd.grad(logits.square().sum(), list(owner.parameters()))]
+            )
         assert all(map(torch.equal, *results))
         assert weights(model) == weights(plain)
         assert all(parameter.grad is None for parameter in model.parameters())

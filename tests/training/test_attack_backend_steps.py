@@ -1,4 +1,6 @@
-"""Training steps and trainings by engine: ``rs.training.attack_backend`` under ``rs.training.trainer``."""
+"""Training steps and trainings by engine: ``rs.training.attack_backend`` under
+``rs.training.trainer``.
+"""
 
 import numpy as np
 import pytest
@@ -11,7 +13,15 @@ from rs.methods.base import NeedsTargets
 from rs.models.backend import MAX_ROUNDING
 from rs.runtime.streams import stream
 from rs.training.attack_backend import training_network
-from tests.support.helpers import METHOD_PARAMETERS, SHAPE, smallnet, soft_targets, tiny_images, trainer, weights
+from tests.support.helpers import (
+    METHOD_PARAMETERS,
+    SHAPE,
+    smallnet,
+    soft_targets,
+    tiny_images,
+    trainer,
+    weights,
+)
 from tests.support.networks import close, images, tiny
 
 STEPS = [(name, {}) for name in METHODS] + [
@@ -24,13 +34,20 @@ ATTACKS = [("smoothadv", {}), *STEPS[-3:]]
 """One step of each attack; the other methods call one of these or none."""
 every_attack = pytest.mark.parametrize(
     ("name", "changes"),
-    [*ATTACKS, *(pytest.param(*one, marks=pytest.mark.trust_only) for one in STEPS if one not in ATTACKS)],
+    [
+        *ATTACKS,
+        *(pytest.param(*one, marks=pytest.mark.trust_only) for one in STEPS if one not in ATTACKS),
+    ],
 )
 
 
 def step(name, changes, made, model, seed):
     """Loss, gradients and statistics of one step, as a Trainer takes it, on 12 images in float64."""
-    own = METHOD_PARAMETERS[name] | ({"epsilon": 0.2} if "epsilon" in METHOD_PARAMETERS[name] else {}) | changes
+    own = (
+        METHOD_PARAMETERS[name]
+        | ({"epsilon": 0.2} if "epsilon" in METHOD_PARAMETERS[name] else {})
+        | changes
+    )
     x, y = images(12, SHAPE, seed).double(), torch.arange(12) % 2
     method = params.validate(method_class(name), own, name)
     targets = {"targets": soft_targets(y)} if isinstance(method, NeedsTargets) else {}
@@ -45,8 +62,12 @@ def step(name, changes, made, model, seed):
 @pytest.mark.parametrize("may", [True, False])
 def test_the_network_of_the_loss_is_compiled_if_it_may_be(may, compiler):
     model = tiny().double()
-    step("smoothadv", {}, training_network(model, "compiled", SHAPE, compile_training=may), model, 0)
-    assert [one.module is model for one in compiler] == [False, True][: 1 + may]  # the attack comes first
+    step(
+        "smoothadv", {}, training_network(model, "compiled", SHAPE, compile_training=may), model, 0
+    )
+    assert [one.module is model for one in compiler] == [False, True][
+        : 1 + may
+    ]  # the attack comes first
 
 
 @pytest.mark.parametrize(("precision", "compiled"), [("float32", 2), ("bfloat16", 1)])
@@ -59,7 +80,9 @@ def test_a_training_in_bfloat16_on_a_cpu_compiles_its_attack_alone(precision, co
 
 
 class Narrow(nn.Module):
-    """A network in float32 for a method in float64, whose random numbers and losses are then the same."""
+    """A network in float32 for a method in float64, whose random numbers and losses are then the
+    same.
+    """
 
     def __init__(self, module):
         super().__init__()
@@ -72,22 +95,32 @@ class Narrow(nn.Module):
 def is_the_plain_step(engine, name, changes):
     """In float64 but for rounding, and in float32 as far from it as the plain engine is.
 
-    Medians of 16 steps, because now and then a ReLU falls on the other side of its kink; those of 16 normal errors of
-    one size are a factor of 8 apart with a probability of 2e-6.
+    Medians of 16 steps, because now and then a ReLU falls on the other side of its kink; those of
+    16 normal errors of one size are a factor of 8 apart with a probability of 2e-6.
     """
     start, errors = tiny().state_dict(), {"plain": [], engine: []}
     exact, same = tiny().double(), tiny().double()
     wide = training_network(same, engine, SHAPE)
     narrow = {each: tiny() for each in errors}
-    networks = {each: Narrow(training_network(model, each, SHAPE)) for each, model in narrow.items()}
+    networks = {
+        each: Narrow(training_network(model, each, SHAPE)) for each, model in narrow.items()
+    }
     for seed in range(16):
         for model in (exact, same, *narrow.values()):
             model.load_state_dict(start)
         expected = step(name, changes, exact, exact, seed)
-        assert all(map(lambda a, b: close(a, b, MAX_ROUNDING), step(name, changes, wide, same, seed), expected))
+        assert all(
+            map(
+                lambda a, b: close(a, b, MAX_ROUNDING),
+                step(name, changes, wide, same, seed),
+                expected,
+            )
+        )
         for each, model in narrow.items():
             found = step(name, changes, networks[each], model, seed)
-            errors[each].append([float((a - b).norm()) for a, b in zip(found, expected, strict=True)])
+            errors[each].append(
+                [float((a - b).norm()) for a, b in zip(found, expected, strict=True)]
+            )
     ours, plain = (np.median(errors[each], axis=0) for each in (engine, "plain"))
     assert (plain > 0).all()
     assert (ours <= 8 * plain).all()
@@ -114,8 +147,13 @@ def history(model=None, method="smoothadv", parameters=None, epochs=3, **changes
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_byte_changes_by_folding_without_attacks_or_by_a_compiler_that_changes_nothing(method, compiler):
-    made = {engine: history(method=method, engine=engine, epochs=2)[0] for engine in ("plain", "folded", "compiled")}
+def test_no_byte_changes_by_folding_without_attacks_or_by_a_compiler_that_changes_nothing(
+    method, compiler
+):
+    made = {
+        engine: history(method=method, engine=engine, epochs=2)[0]
+        for engine in ("plain", "folded", "compiled")
+    }
     attacks = method in ("smoothadv", "smoothmix", "advmacer", "hard-drop", "cat-rs")
     assert len(compiler) == 1 + attacks
     for same in ("compiled",) if attacks else ("compiled", "plain"):
@@ -125,7 +163,9 @@ def test_no_byte_changes_by_folding_without_attacks_or_by_a_compiler_that_change
 
 @pytest.mark.trust_only
 def test_a_compiled_training_is_near_the_plain_one_and_is_compiled_once(capsys):
-    """As near as a plain training whose first weights are rounded otherwise, in each of its updates."""
+    """As near as a plain training whose first weights are rounded otherwise, in each of its
+    updates.
+    """
     torch._dynamo.reset()
     before, more = torch._dynamo.utils.counters["frames"]["ok"], {"parameters": {"steps": 2}}
     plain, expected = history(**more)
@@ -134,7 +174,11 @@ def test_a_compiled_training_is_near_the_plain_one_and_is_compiled_once(capsys):
         nudged, rng = smallnet(), torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for parameter in nudged.parameters():
-                parameter *= 1 + (torch.rand(parameter.shape, generator=rng) - 0.5) * torch.finfo(torch.float32).eps
+                parameter *= (
+                    1
+                    + (torch.rand(parameter.shape, generator=rng) - 0.5)
+                    * torch.finfo(torch.float32).eps
+                )
         spread = np.maximum(spread, abs(history(nudged, **more)[1] - expected))
     found = history(engine="compiled", **more)[1]
     assert (abs(found - expected) <= plain.progress.updates * spread).all()

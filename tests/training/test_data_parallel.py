@@ -20,9 +20,15 @@ from rs.training.trainer import Trainer
 from tests.support.forked import run_forked
 from tests.support.helpers import python, tiny_images, tiny_params, trainer, write_tiny
 
-ROUNDING = 3e-12  # in the middle between a rounding in float64 and one in float32, which anything forgotten exceeds
+# in the middle between a rounding in float64 and one in float32, which anything forgotten exceeds
+ROUNDING = 3e-12
 WHOLE = {"batch": 16, "epochs": 2, "clip_norm": 0.5}  # 40 images: batches of 16, 16 and 8
-DRAWLESS = ("gaussian", "smoothadv", "macer", "advmacer")  # without noise they draw nothing that matters
+DRAWLESS = (
+    "gaussian",
+    "smoothadv",
+    "macer",
+    "advmacer",
+)  # without noise they draw nothing that matters
 RESUMED = {"epochs": 3, "crop": 1, "flip": True}
 EPSILON = {"advmacer": {"epsilon": 0.2}}  # which the tests have for their noise levels alone
 
@@ -60,7 +66,9 @@ def bare():
 def exact(method, **changes):
     """A training in float64 of a network without batch norm."""
     images = tiny_images(40)
-    return trainer(method, ExactImages(images.meta, images.images, images.labels), bare(), **changes)
+    return trainer(
+        method, ExactImages(images.meta, images.images, images.labels), bare(), **changes
+    )
 
 
 def recorded(training):
@@ -73,7 +81,9 @@ def recorded(training):
 
 
 def resumed(method, folder, rank):
-    """Weights of an unbroken training, and of one that continues from a checkpoint that the first process alone has."""
+    """Weights of an unbroken training, and of one that continues from a checkpoint that the first
+    process alone has.
+    """
     unbroken, checkpoint = exact(method, **RESUMED), folder / f"{method}{rank}.pt"
     unbroken.run()
     exact(method, **{**RESUMED, "epochs": 2}).run(checkpoint)
@@ -97,7 +107,9 @@ def process(folder):
         for method in METHODS:
             found["step", method] = recorded(exact(method, epochs=1, batch=16))
             found["norm", method] = recorded(trainer(method, epochs=1, engine="folded"))
-        found["resumed"] = {method: resumed(method, folder, rank) for method in ("advmacer", "hard-drop")}
+        found["resumed"] = {
+            method: resumed(method, folder, rank) for method in ("advmacer", "hard-drop")
+        }
     torch.save(found, folder / f"found{rank}.pt")
 
 
@@ -108,7 +120,9 @@ def found(request, tmp_path_factory):
     done = python(__file__, request.param, folder)
     assert done.returncode == 0, done.stderr
     assert "UserWarning" not in done.stderr
-    return [torch.load(folder / f"found{rank}.pt", weights_only=False) for rank in range(request.param)]
+    return [
+        torch.load(folder / f"found{rank}.pt", weights_only=False) for rank in range(request.param)
+    ]
 
 
 def numbers(row):
@@ -129,21 +143,27 @@ def test_without_noise_and_batch_norm_a_training_by_several_processes_is_that_of
     for one in found:
         rows, state = one["whole", method]
         assert all(near(state[key], value) for key, value in alone.model.state_dict().items())
-        for row, expected in zip(rows, history, strict=True):  # numbers of a step are reported in float32
+        for row, expected in zip(
+            rows, history, strict=True
+        ):  # numbers of a step are reported in float32
             assert numbers(row) == pytest.approx(numbers(expected), rel=4 * 2.0**-24)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_the_gradient_of_a_step_is_that_of_the_images_of_all_processes(found, method):
-    """The loss is a mean over images, of which all processes have equally many, each with the noise it drew."""
+    """The loss is a mean over images, of which all processes have equally many, each with the noise
+    it drew.
+    """
     model, losses = bare(), []
     objective = exact(method).method
     model.load_state_dict(found[0]["step", method]["state"])
     for one in found:
         x, y, state, epoch, targets = one["step", method]["given"]
         rng = torch.Generator().set_state(state)
-        losses.append(objective.loss(model.train(), x, y, sigma=0.25, rng=rng, epoch=epoch, **targets).loss)
+        losses.append(
+            objective.loss(model.train(), x, y, sigma=0.25, rng=rng, epoch=epoch, **targets).loss
+        )
     torch.stack(losses).mean().backward()
     for one in found:
         gradients = one["step", method]["gradients"]
@@ -153,9 +173,15 @@ def test_the_gradient_of_a_step_is_that_of_the_images_of_all_processes(found, me
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("network", ["step", "norm"])
-def test_processes_have_images_and_noise_of_their_own_and_weights_and_statistics_of_the_first(found, method, network):
+def test_processes_have_images_and_noise_of_their_own_and_weights_and_statistics_of_the_first(
+    found, method, network
+):
     first, *others = (one[network, method] for one in found)
-    shown = [tuple(image.flatten().tolist()) for one in found for image in one[network, method]["given"][0]]
+    shown = [
+        tuple(image.flatten().tolist())
+        for one in found
+        for image in one[network, method]["given"][0]
+    ]
     assert len(set(shown)) == len(shown)
     assert len({one[network, method]["given"][2].numpy().tobytes() for one in found}) == len(found)
     for other in others:
@@ -166,7 +192,9 @@ def test_processes_have_images_and_noise_of_their_own_and_weights_and_statistics
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["advmacer", "hard-drop"])
 def test_all_processes_continue_from_the_checkpoint_of_the_first(found, method):
-    """More than two add gradients up in another order in the first step, so the weights are those but for rounding."""
+    """More than two add gradients up in another order in the first step, so the weights are those
+    but for rounding.
+    """
     (expected, _, image_weights), (first, *_) = found[0]["resumed"][method]
     assert (image_weights is None) == (method == "advmacer")
     for one in found:
@@ -178,8 +206,12 @@ def test_all_processes_continue_from_the_checkpoint_of_the_first(found, method):
         assert len(progress.timing) == 3
 
 
-def test_attacks_of_several_processes_are_folded_and_the_trained_network_is_not_compiled(monkeypatch):
-    """The network of the loss runs inside DistributedDataParallel, which a compiler's trial would set off."""
+def test_attacks_of_several_processes_are_folded_and_the_trained_network_is_not_compiled(
+    monkeypatch,
+):
+    """The network of the loss runs inside DistributedDataParallel, which a compiler's trial would
+    set off.
+    """
     monkeypatch.setattr(processes, "rank_and_world_size", lambda: (1, 2))
     monkeypatch.setattr("rs.training.trainer.DistributedDataParallel", lambda module: module)
     attacked, trained = trainer("advmacer", engine="compiled").network._networks
@@ -191,11 +223,23 @@ def test_attacks_of_several_processes_are_folded_and_the_trained_network_is_not_
     ("world_size", "images", "changes", "message"),
     [
         (3, 24, {}, "training.batch must be divisible by the number of processes, got 8 and 3"),
-        (4, 24, {"parameters": {"draws": 3}}, "at least the number of draws, 3, .* got 8 and 24 for 4 processes"),
-        (4, 11, {"parameters": {"draws": 3}, "batch": 12}, "at least .* got 12 and 11 for 4 processes"),
+        (
+            4,
+            24,
+            {"parameters": {"draws": 3}},
+            "at least the number of draws, 3, .* got 8 and 24 for 4 processes",
+        ),
+        (
+            4,
+            11,
+            {"parameters": {"draws": 3}, "batch": 12},
+            "at least .* got 12 and 11 for 4 processes",
+        ),
     ],
 )
-def test_a_step_that_processes_cannot_share_is_refused(monkeypatch, world_size, images, changes, message):
+def test_a_step_that_processes_cannot_share_is_refused(
+    monkeypatch, world_size, images, changes, message
+):
     monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, world_size))
     with pytest.raises(InputError, match=message):
         trainer("smoothadv", tiny_images(images), **changes)
@@ -205,7 +249,9 @@ def test_a_limit_of_seconds_is_refused_because_clocks_differ(monkeypatch):
     alone = trainer()
     monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, 2))
     options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"), seconds=1.0)
-    with pytest.raises(InputError, match="seconds must not be limited where several processes train together"):
+    with pytest.raises(
+        InputError, match="seconds must not be limited where several processes train together"
+    ):
         Trainer(alone.model, alone.method, alone.images, alone.evaluation, alone.settings, options)
 
 
@@ -216,7 +262,10 @@ def test_a_checkpoint_is_not_continued_by_another_number_of_processes(tmp_path, 
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Trainer, "run", stop)
-    folder, recipe = write_tiny(tmp_path / "data"), training_recipe(tiny_params(), "tiny", "macer", 0.25)
+    folder, recipe = (
+        write_tiny(tmp_path / "data"),
+        training_recipe(tiny_params(), "tiny", "macer", 0.25),
+    )
     options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"))
     with pytest.raises(KeyboardInterrupt):
         train_model(recipe, folder, options, out=tmp_path / "out", log=tmp_path / "log")

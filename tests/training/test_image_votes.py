@@ -41,17 +41,26 @@ def test_targets_are_made_from_a_model_and_trained_on(tmp_path, tiny, monkeypatc
     images, path = load_images(tiny, "train"), tmp_path / "targets.safetensors"
     train(tmp_path, tiny, "gaussian")
     for _ in range(2):  # the second replaces the first
-        write_targets(tmp_path / "gaussian", images, TargetSettings(draws=7, seed=0), OPTIONS.device, path)
+        write_targets(
+            tmp_path / "gaussian", images, TargetSettings(draws=7, seed=0), OPTIONS.device, path
+        )
     targets = read_targets(path, images)
     assert targets.shape == (len(images), 2)
     assert torch.allclose(targets.sum(dim=1), torch.ones(len(images)))
     train(tmp_path, tiny, "cat-rs", targets=path)
     assert '"targets": "sha256 ' in (tmp_path / "cat-rs" / "model.json").read_text()
-    with pytest.raises(InputError, match="--targets is for methods that need targets, which gaussian does not"):
+    with pytest.raises(
+        InputError, match="--targets is for methods that need targets, which gaussian does not"
+    ):
         train(tmp_path, tiny, "gaussian", targets=path)
-    with pytest.raises(InputError, match=r"cat-rs must have targets of its images; make a file of them by `rs targets"):
+    with pytest.raises(
+        InputError,
+        match=r"cat-rs must have targets of its images; make a file of them by `rs targets",
+    ):
         train(tmp_path, tiny, "cat-rs")
-    with pytest.raises(InputError, match="must hold the targets of the images of this training, but it has others"):
+    with pytest.raises(
+        InputError, match="must hold the targets of the images of this training, but it has others"
+    ):
         read_targets(path, tiny_images(10, 1))
     path.write_text("nothing")
     for other in (path, tmp_path / "none"):
@@ -63,13 +72,25 @@ def test_the_command_writes_the_shares_of_as_many_draws_as_it_is_given(tmp_path,
     monkeypatch.chdir(tmp_path)
     train(tmp_path, tiny, "gaussian")
     write_params(tmp_path / "params.yaml", targets={"draws": 40, "seed": 3})
-    words = ["gaussian", "--dataset", "tiny", "--data", tiny, "--params", "params.yaml", "--device", "cpu"]
+    words = [
+        "gaussian",
+        "--dataset",
+        "tiny",
+        "--data",
+        tiny,
+        "--params",
+        "params.yaml",
+        "--device",
+        "cpu",
+    ]
     images = load_images(tiny, "train")
     for draws, more in ((40, []), (7, ["--draws", 7])):
         assert exit_code(targets_command, *words, *more, "--out", "targets.safetensors") == 0
         shares = read_targets(tmp_path / "targets.safetensors", images)
         settings = TargetSettings(draws=draws, seed=3)
-        write_targets(tmp_path / "gaussian", images, settings, OPTIONS.device, tmp_path / "again.safetensors")
+        write_targets(
+            tmp_path / "gaussian", images, settings, OPTIONS.device, tmp_path / "again.safetensors"
+        )
         assert torch.equal(shares, read_targets(tmp_path / "again.safetensors", images))
         assert torch.allclose(shares * draws, (shares * draws).round(), atol=1e-4)
 

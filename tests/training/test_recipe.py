@@ -18,21 +18,35 @@ def without(mapping, key):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_gets_its_own_section(method):
     made = recipe(method)
-    assert (made.name, made.architecture, type(made.method)) == (method, "smallnet", method_class(method))
+    assert (made.name, made.architecture, type(made.method)) == (
+        method,
+        "smallnet",
+        method_class(method),
+    )
     assert made.hyperparameters == params.for_sigma(METHOD_PARAMETERS[method], 0.25, method)
-    assert {name: getattr(made.method, name) for name in made.hyperparameters} == made.hyperparameters
+    assert {
+        name: getattr(made.method, name) for name in made.hyperparameters
+    } == made.hyperparameters
     assert {name: getattr(made.training, name) for name in TRAINING} == TRAINING
 
 
 def test_no_images_of_a_users_network_are_left_out_of_those_that_have_targets():
-    theirs = {"architecture": "smallnet", "network": register_network("tests.support.helpers:Linear")}
+    theirs = {
+        "architecture": "smallnet",
+        "network": register_network("tests.support.helpers:Linear"),
+    }
     training = {**TRAINING, "eval_every": 1}
     every = {
         (method, bool(model)): recipe(method, training=training, **model).training.eval_every
         for method in ("gaussian", "cat-rs")
         for model in ({}, {"model": theirs})
     }
-    assert every == {("gaussian", False): 1, ("gaussian", True): 1, ("cat-rs", False): 1, ("cat-rs", True): 0}
+    assert every == {
+        ("gaussian", False): 1,
+        ("gaussian", True): 1,
+        ("cat-rs", False): 1,
+        ("cat-rs", True): 0,
+    }
 
 
 def test_a_method_without_hyperparameters_may_have_an_empty_section():
@@ -44,12 +58,24 @@ def test_a_method_without_hyperparameters_may_have_an_empty_section():
     [
         ({"method": "magic"}, r"the method must be one of gaussian, stability, .*; got 'magic'"),
         ({"sigma": 0.0}, "sigma must be positive"),
-        ({"method": "advmacer", "sigma": 1.0}, r"recipes\.tiny\.advmacer\.epsilon must have a value for sigma 1\.0"),
+        (
+            {"method": "advmacer", "sigma": 1.0},
+            r"recipes\.tiny\.advmacer\.epsilon must have a value for sigma 1\.0",
+        ),
         ({"gaussian": {"lam": 1.0}}, r"recipes\.tiny\.gaussian\.lam is not a known key"),
         ({"method": "stability", "stability": {}}, r"recipes\.tiny\.stability\.lam is missing"),
-        ({"method": "stability", "stability": {"lam": -1.0}}, r"recipes\.tiny\.stability\.lam: .*got -1\.0"),
-        ({"training": {**TRAINING, "epoch": 1}}, r"recipes\.tiny\.training\.epoch is not a known key"),
-        ({"training": without(TRAINING, "momentum")}, r"recipes\.tiny\.training\.momentum is missing"),
+        (
+            {"method": "stability", "stability": {"lam": -1.0}},
+            r"recipes\.tiny\.stability\.lam: .*got -1\.0",
+        ),
+        (
+            {"training": {**TRAINING, "epoch": 1}},
+            r"recipes\.tiny\.training\.epoch is not a known key",
+        ),
+        (
+            {"training": without(TRAINING, "momentum")},
+            r"recipes\.tiny\.training\.momentum is missing",
+        ),
         ({"model": {}}, r"recipes\.tiny\.model: one of architecture, network must be given"),
     ],
 )

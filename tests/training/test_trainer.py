@@ -71,13 +71,17 @@ def test_every_method_trains_and_writes_the_documented_history(method):
     assert [tuple(row) for row in progress.timing] == [TIMING] * 2
     numbers = [row[name] for row in progress.history for name in HISTORY if name != "hinge_share"]
     assert all(math.isfinite(number) for number in numbers)
-    assert [isinstance(row["hinge_share"], float) for row in progress.history] == [method in HINGED] * 2
+    assert [isinstance(row["hinge_share"], float) for row in progress.history] == [
+        method in HINGED
+    ] * 2
     for row in progress.history:
         assert row["loss"] == pytest.approx(row["cross_entropy"] + row["robustness"], rel=1e-5)
         assert 0 <= row["accuracy"] <= 1
         assert row["gradient_norm"] > 0
     assert not made.model.training
-    assert all(value != before[key] for key, value in weights(made.model).items())  # layers learn, statistics move
+    assert all(
+        value != before[key] for key, value in weights(made.model).items()
+    )  # layers learn, statistics move
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -86,12 +90,16 @@ def test_every_method_learns_what_it_was_not_shown(method):
     made = trainer(method, epochs=6, milestones=[])
     made.run()
     fresh = tiny_images(200, seed=7)
-    right = (made.model(torch.from_numpy(fresh.images) / 255).argmax(dim=1).numpy() == fresh.labels).sum()
+    right = (
+        made.model(torch.from_numpy(fresh.images) / 255).argmax(dim=1).numpy() == fresh.labels
+    ).sum()
     assert right > stats.binom.isf(1e-6, 200, 0.5)
 
 
 def test_equal_seeds_make_equal_bytes_and_other_seeds_do_not():
-    made = [trainer("smoothadv", model=smallnet(0), seed=seed, crop=1, flip=True) for seed in (0, 0, 1)]
+    made = [
+        trainer("smoothadv", model=smallnet(0), seed=seed, crop=1, flip=True) for seed in (0, 0, 1)
+    ]
     for one in made:
         one.run()
     first, same, other = (weights(one.model) for one in made)
@@ -129,15 +137,30 @@ BEFORE_ANY, AFTER_ONE, AFTER_TWO = 4, 8, 14
         ),
     ],
 )
-def test_an_interrupted_training_ends_with_the_bytes_of_an_unbroken_one(tmp_path, method, momentum, at):
-    """Interrupted at step ``at`` of at least 15, with a checkpoint after every second epoch; of velocities if any."""
-    settings = {"epochs": 5, "milestones": [2, 4], "checkpoint_every": 2, "eval_every": 2, "crop": 1, "flip": True}
+def test_an_interrupted_training_ends_with_the_bytes_of_an_unbroken_one(
+    tmp_path, method, momentum, at
+):
+    """Interrupted at step ``at`` of at least 15, with a checkpoint after every second epoch; of
+    velocities if any.
+    """
+    settings = {
+        "epochs": 5,
+        "milestones": [2, 4],
+        "checkpoint_every": 2,
+        "eval_every": 2,
+        "crop": 1,
+        "flip": True,
+    }
     settings |= {"ema_decay": 0.9, "momentum": momentum}
     unbroken = trainer(method, model=dropping(), **settings)
     unbroken.run()
     with pytest.raises(KeyboardInterrupt):
-        spied(trainer(method, model=dropping(), **settings), at, interrupt).run(tmp_path / "checkpoint.pt")
-    resumed = trainer(method, model=dropping(99), **settings)  # whose weights come from the checkpoint
+        spied(trainer(method, model=dropping(), **settings), at, interrupt).run(
+            tmp_path / "checkpoint.pt"
+        )
+    resumed = trainer(
+        method, model=dropping(99), **settings
+    )  # whose weights come from the checkpoint
     if not (tmp_path / "checkpoint.pt").exists():
         resumed = trainer(method, model=dropping(), **settings)
     resumed.run(tmp_path / "checkpoint.pt")
@@ -164,7 +187,9 @@ def used(monkeypatch):
     """The learning rate of every optimiser step from here on."""
     rates = []
     monkeypatch.setattr(
-        rs.training.trainer, "sgd", lambda *tensors, lr, **rest: (rates.append(lr), sgd(*tensors, lr=lr, **rest))
+        rs.training.trainer,
+        "sgd",
+        lambda *tensors, lr, **rest: (rates.append(lr), sgd(*tensors, lr=lr, **rest)),
     )
     return rates
 
@@ -185,7 +210,14 @@ def test_the_learning_rate_is_that_of_torchs_own_schedule(used):
 
 
 def test_a_linear_schedule_rises_and_falls_step_by_step(used):
-    made = trainer(images=tiny_images(20), epochs=5, schedule="linear", ramp=0.3, learning_rate=0.08, milestones=[1])
+    made = trainer(
+        images=tiny_images(20),
+        epochs=5,
+        schedule="linear",
+        ramp=0.3,
+        learning_rate=0.08,
+        milestones=[1],
+    )
     made.run()
     middles = (np.arange(15) + 0.5) / 15  # 3 steps an epoch, the last of them ragged
     assert used == pytest.approx(np.interp(middles, [0, 0.3, 1], [0, 0.08, 0]), rel=1e-12)
@@ -217,7 +249,9 @@ def test_the_average_of_weights_is_the_exponential_one_of_every_step(monkeypatch
     floats = [key for key in kept if kept[key].is_floating_point()]
     assert len(floats) == len(kept) - 3  # all but the counts of batches of three batch norms
     for key in floats:  # each step rounds twice
-        torch.testing.assert_close(kept[key], average[key], rtol=2 * len(states) * 2**-23, atol=1e-7)
+        torch.testing.assert_close(
+            kept[key], average[key], rtol=2 * len(states) * 2**-23, atol=1e-7
+        )
     assert not made.trained.training
 
 
@@ -231,7 +265,9 @@ def test_averaging_does_not_change_the_training():
 
 
 def clocked(monkeypatch, rates):
-    """Let each update take a second of the training's clock, and note its learning rate in ``rates``."""
+    """Let each update take a second of the training's clock, and note its learning rate in
+    ``rates``.
+    """
     clock = itertools.count()
     now = [next(clock)]
 
@@ -243,8 +279,12 @@ def clocked(monkeypatch, rates):
     monkeypatch.setattr("rs.training.trainer.sgd", update)
 
 
-def test_a_training_of_so_many_seconds_ends_after_them_with_a_learning_rate_of_nearly_0(monkeypatch):
-    """Three batches an epoch, a second each: ten seconds end in the fourth epoch, whatever ``epochs`` says."""
+def test_a_training_of_so_many_seconds_ends_after_them_with_a_learning_rate_of_nearly_0(
+    monkeypatch,
+):
+    """Three batches an epoch, a second each: ten seconds end in the fourth epoch, whatever
+    ``epochs`` says.
+    """
     rates = []
     clocked(monkeypatch, rates)
     made = trainer(images=tiny_images(24), epochs=2, schedule="linear", learning_rate=0.5, ramp=0.2)
@@ -276,9 +316,18 @@ def test_a_training_of_so_many_seconds_continues_for_the_rest_of_them(tmp_path, 
 
 
 def test_nesterov_looks_ahead_along_the_velocity():
-    """theta <- theta - rate (g + momentum v), v <- momentum v + g (Sutskever et al. 2013, as torch writes it)."""
+    """theta <- theta - rate (g + momentum v), v <- momentum v + g (Sutskever et al. 2013, as torch
+    writes it).
+    """
     rate, momentum = 0.1, 0.9
-    ahead = trainer(epochs=1, milestones=[], learning_rate=rate, momentum=momentum, weight_decay=0.0, nesterov=True)
+    ahead = trainer(
+        epochs=1,
+        milestones=[],
+        learning_rate=rate,
+        momentum=momentum,
+        weight_decay=0.0,
+        nesterov=True,
+    )
     start = [parameter.detach().clone() for parameter in ahead.parameters]
     gradients = []
     take = ahead._sgd_step
@@ -336,7 +385,8 @@ def test_the_steps_of_a_training_draw_noise_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("every", "epochs", "evaluated"), [(0, 3, []), (1, 3, [1, 2, 3]), (2, 5, [2, 4, 5]), (2, 4, [2, 4]), (9, 3, [3])]
+    ("every", "epochs", "evaluated"),
+    [(0, 3, []), (1, 3, [1, 2, 3]), (2, 5, [2, 4, 5]), (2, 4, [2, 4]), (9, 3, [3])],
 )
 def test_the_quick_acr_comes_every_so_many_epochs_and_at_the_last(every, epochs, evaluated):
     made = trainer(epochs=epochs, eval_every=every)
@@ -353,18 +403,30 @@ def test_evaluation_changes_nothing_in_the_training():
 
 
 @pytest.mark.parametrize("decay", [None, 0.9])
-def test_the_quick_acr_is_the_acr_of_full_certificates_of_images_all_over_the_split(monkeypatch, decay):
+def test_the_quick_acr_is_the_acr_of_full_certificates_of_images_all_over_the_split(
+    monkeypatch, decay
+):
     """Of the averaged network, where weights are averaged."""
     budget = {"eval_images": 6, "eval_n0": 20, "eval_n": 150, "eval_alpha": 0.01}
     made = trainer(eval_every=4, epochs=4, milestones=[], ema_decay=decay, **budget)
     seen, pixels = [], PackedImages.pixels
-    monkeypatch.setattr(PackedImages, "pixels", lambda images, i: (seen.append(i), pixels(images, i))[1])
+    monkeypatch.setattr(
+        PackedImages, "pixels", lambda images, i: (seen.append(i), pixels(images, i))[1]
+    )
     made.run()
     assert seen == [0, 1, 3, 5, 7, 9]
-    classifier, images = SmoothedClassifier(made.trained, 2, 0.25, noise="gaussian"), made.evaluation
-    seed = int(np.random.SeedSequence(0, spawn_key=(Stream.EVALUATE,)).generate_state(1, np.uint32)[0])
+    classifier, images = (
+        SmoothedClassifier(made.trained, 2, 0.25, noise="gaussian"),
+        made.evaluation,
+    )
+    seed = int(
+        np.random.SeedSequence(0, spawn_key=(Stream.EVALUATE,)).generate_state(1, np.uint32)[0]
+    )
     budget = {"n0": 20, "n": 150, "alpha": 0.01, "seed": seed}
-    rows = [classifier.certify(images.pixels(i), **budget, index=i).row(i, int(images.labels[i])) for i in [*seen]]
+    rows = [
+        classifier.certify(images.pixels(i), **budget, index=i).row(i, int(images.labels[i]))
+        for i in [*seen]
+    ]
     assert column(made, "acr")[-1] == metrics.acr(pd.DataFrame(rows)) > 0
 
 
@@ -421,17 +483,29 @@ def test_a_gradient_that_is_not_finite_in_the_last_step_is_refused_although_no_l
 
 def test_one_step_moves_the_weights_by_the_learning_rate_times_the_clipped_norm():
     limit, rate = 1e-3, 0.5
-    settings = {"batch": 24, "epochs": 1, "learning_rate": rate, "momentum": 0.0, "weight_decay": 0.0}
+    settings = {
+        "batch": 24,
+        "epochs": 1,
+        "learning_rate": rate,
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+    }
     made = trainer(clip_norm=limit, **settings)
     before = [p.detach().clone() for p in made.model.parameters()]
     made.run()
-    moved = torch.cat([(p.detach() - q).flatten() for p, q in zip(made.model.parameters(), before, strict=True)])
+    moved = torch.cat(
+        [(p.detach() - q).flatten() for p, q in zip(made.model.parameters(), before, strict=True)]
+    )
     assert column(made, "gradient_norm")[0] > 100 * limit  # reported as it was before clipping
-    assert moved.double().norm().item() == pytest.approx(rate * limit, rel=1e-3)  # float32 weights, moved by 1e-5
+    assert moved.double().norm().item() == pytest.approx(
+        rate * limit, rel=1e-3
+    )  # float32 weights, moved by 1e-5
 
 
 def test_momentum_and_weight_decay_follow_the_recursion_of_sgd():
-    """v <- m v + (g + w theta), theta <- theta - rate v, on a loss whose gradient is the constant 1."""
+    """v <- m v + (g + w theta), theta <- theta - rate v, on a loss whose gradient is the constant
+    1.
+    """
     rate, momentum, decay = 0.1, 0.9, 0.01
 
     class Slope:
@@ -443,7 +517,14 @@ def test_momentum_and_weight_decay_follow_the_recursion_of_sgd():
 
     model = nn.Module()
     model.theta = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
-    made = trainer(model=model, epochs=2, milestones=[], learning_rate=rate, momentum=momentum, weight_decay=decay)
+    made = trainer(
+        model=model,
+        epochs=2,
+        milestones=[],
+        learning_rate=rate,
+        momentum=momentum,
+        weight_decay=decay,
+    )
     made.method = Slope()
     made.run()
     theta, v = 2.0, 0.0
@@ -466,7 +547,9 @@ def test_bfloat16_trains_float32_weights_to_something_else(method):
 
 @pytest.mark.parametrize(("batch", "images"), [(3, 24), (8, 3)])
 def test_a_step_of_less_than_one_image_is_refused_beforehand(batch, images):
-    with pytest.raises(InputError, match=rf"at least the number of draws, 4.* got {batch} and {images}"):
+    with pytest.raises(
+        InputError, match=rf"at least the number of draws, 4.* got {batch} and {images}"
+    ):
         trainer("smoothadv", images=tiny_images(images), parameters={"draws": 4}, batch=batch)
 
 
@@ -496,7 +579,10 @@ def test_initial_weights_have_a_seed_of_their_own_for_every_seed():
 def test_a_last_step_of_one_image_that_batch_norm_cannot_train_on_is_refused_in_words(engine):
     model = nn.Sequential(nn.Conv2d(1, 4, 4), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
     made = trainer(images=tiny_images(9), model=model, batch=4, engine=engine)
-    with pytest.raises(InputError, match=r"training\.batch must leave no step of one image .* got 4 of 9 images; take"):
+    with pytest.raises(
+        InputError,
+        match=r"training\.batch must leave no step of one image .* got 4 of 9 images; take",
+    ):
         made.run()
 
 

@@ -1,6 +1,8 @@
-"""The tables of ensembles: against their members, by weights (the paper's Table 3), by number of members.
+"""The tables of ensembles: against their members, by weights (the paper's Table 3), by number of
+members.
 
-Every function takes groups of ``rs.reporting.results.grouped``: of ensembles and of all their members.
+Every function takes groups of ``rs.reporting.results.grouped``: of ensembles and of all their
+members.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ import pandas as pd
 from rs.errors import InputError
 from rs.reporting.results import Group, Groups, Result, best, results_of
 from rs.reporting.tables import notes
-from rs.reporting.tables.formatting import Row, Table, acr_cell, build_table, difference, marked, plain
+from rs.reporting.tables.formatting import (
+    Row,
+    Table,
+    acr_cell,
+    build_table,
+    difference,
+    marked,
+    plain,
+)
 from rs.statistics import metrics
 from rs.statistics.comparison import Estimate, Sample, estimate, fewest_seeds_of, sample
 from rs.statistics.resampling import with_fewer_draws
@@ -32,13 +42,15 @@ GAIN = ("gain", "gain_error_images", "gain_error")
 """Columns of a difference and its errors over images, and over images and training seeds."""
 
 TIMES = (
-    "Time: of one certificate, on our machine, with that of weights by the image; of a cascade, over some images, but "
+    "Time: of one certificate, on our machine, with that of weights by the image; of a cascade, "
+    "over some images, but "
     "its members per draw over all."
 )
 
 
 def ensembles_table(groups: Groups, sigma: float, reference: str = "average") -> Table:
-    """Return every ensemble at ``sigma`` against its members, and against their combination ``reference``.
+    """Return every ensemble at ``sigma`` against its members, and against their combination
+    ``reference``.
 
     Raises:
         InputError: If a member has no result.
@@ -60,7 +72,8 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
         f"to {reference}": difference("reference"),
     }
     caption = (
-        f"Ensembles at σ = {sigma}: ACR, and its difference to the mean of the members' ACRs, to the best member's and "
+        f"Ensembles at σ = {sigma}: ACR, and its difference to the mean of the members' ACRs, to "
+        "the best member's and "
         f"to that of the same members combined by {reference}. {notes.about({sigma: ensembles})}"
     )
     text = [notes.ERRORS, *notes.of_results(results_of({sigma: groups[sigma]}))]
@@ -97,8 +110,17 @@ def _rows(ensembles: Mapping[str, Group]) -> list[Row]:
     """Return what names and marks each ensemble, and its ACR."""
     bests = best(ensembles)
     return [
-        {"sigma": group.first.sigma, "ensemble": group.first.ensemble, "combination": group.first.combination}
-        | {"scope": group.first.scope, "sound": group.sound, "best": label in bests, "estimate": group.acr}
+        {
+            "sigma": group.first.sigma,
+            "ensemble": group.first.ensemble,
+            "combination": group.first.combination,
+        }
+        | {
+            "scope": group.first.scope,
+            "sound": group.sound,
+            "best": label in bests,
+            "estimate": group.acr,
+        }
         | {"members_per_draw": fmean(result.members_per_draw for result in group.results)}
         | group.numbers
         for label, group in ensembles.items()
@@ -109,28 +131,45 @@ def sizes(groups: Groups, combination: str) -> pd.DataFrame:
     """Return ACR by number of members, of ensembles combined by ``combination``.
 
     Returns:
-        Columns ``sigma kind ensemble members acr error_images error``, and image by image the differences to the
-        members' mean ACR, with the prefix ``gain``, and to the best member's, with ``to_best``. ``kind`` names the
-        training methods. One member: the mean over training seeds, for each method that is in an ensemble; it has no
-        differences. ``error``: over images and training seeds, missing where one training is all there is.
+        Columns ``sigma kind ensemble members acr error_images error``, and image by image the
+        differences to the members' mean ACR, with the prefix ``gain``, and to the best member's,
+        with ``to_best``. ``kind`` names the training methods. One member: the mean over training
+        seeds, for each method that is in an ensemble; it has no differences. ``error``: over images
+        and training seeds, missing where one training is all there is.
     """
     points: list[tuple[Any, ...]] = []
     for sigma, methods in groups.items():
         chosen = families(methods, combination)
-        for method in sorted({method for group in chosen for method in group.first.training_methods}):
+        for method in sorted(
+            {method for group in chosen for method in group.first.training_methods}
+        ):
             points.append((sigma, method, f"{method} x1", 1, methods[method].acr, None, None))
         for group in chosen:
             first = group.first
             members = samples_of_members([result.members for result in group.results], methods)
             keys = (sigma, " + ".join(first.training_methods), first.ensemble, len(first.members))
-            points.append((*keys, group.acr, *(estimate(group.sample, scores) for scores in members)))
-    data = [(*keys, *_three(acr), *_three(gain), *_three(to_best)) for *keys, acr, gain, to_best in points]
-    names = ["acr", "error_images", "error", *GAIN, "to_best", "to_best_error_images", "to_best_error"]
+            points.append(
+                (*keys, group.acr, *(estimate(group.sample, scores) for scores in members))
+            )
+    data = [
+        (*keys, *_three(acr), *_three(gain), *_three(to_best))
+        for *keys, acr, gain, to_best in points
+    ]
+    names = [
+        "acr",
+        "error_images",
+        "error",
+        *GAIN,
+        "to_best",
+        "to_best_error_images",
+        "to_best_error",
+    ]
     return pd.DataFrame(data, columns=["sigma", "kind", "ensemble", "members", *names])
 
 
 def gains(groups: Groups, radii: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
-    """Return what the best of the largest ensembles, of one method and of several, add to the best single model.
+    """Return what the best of the largest ensembles, of one method and of several, add to the best
+    single model.
 
     Args:
         groups: Of single models and ensembles; every noise level has a single model.
@@ -149,8 +188,12 @@ def gains(groups: Groups, radii: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
         ensembles = [best[kind] for kind in ((size, False), (size, True)) if size and kind in best]
         for group, radius in product(ensembles, radii[sigma]):
             compared = [side.sample_of(side.rows, radius) for side in (group, single)]
-            points.append((sigma, group.first.name, single.first.name, radius, *_three(estimate(*compared))))
-    return pd.DataFrame(points, columns=["sigma", "method", "single", "radius", "gain", "error_images", "error"])
+            points.append(
+                (sigma, group.first.name, single.first.name, radius, *_three(estimate(*compared)))
+            )
+    return pd.DataFrame(
+        points, columns=["sigma", "method", "single", "radius", "gain", "error_images", "error"]
+    )
 
 
 def _three(acr: Estimate | None) -> tuple[float | None, float | None, float | None]:
@@ -159,18 +202,20 @@ def _three(acr: Estimate | None) -> tuple[float | None, float | None, float | No
 
 
 def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
-    """Return ACR by cost of a certificate, of ensembles combined by ``combination``, of cascades and of their members.
+    """Return ACR by cost of a certificate, of ensembles combined by ``combination``, of cascades
+    and of their members.
 
-    The cost is the number of evaluations of members for an image, e (n0 + draws) at e evaluations a draw
-    (``rs.reporting.results.Result.members_per_draw``); the n0 draws that select the class cost as much as others.
-    Costs are those of one model at all its draws and half octaves up and down, and of each classifier at all its draws;
-    there are as many draws as the cost pays for, rounded down, and never fewer than n0.
+    The cost is the number of evaluations of members for an image, e (n0 + draws) at e evaluations a
+    draw (``rs.reporting.results.Result.members_per_draw``); the n0 draws that select the class cost
+    as much as others. Costs are those of one model at all its draws and half octaves up and down,
+    and of each classifier at all its draws; there are as many draws as the cost pays for, rounded
+    down, and never fewer than n0.
 
     Returns:
-        Columns ``sigma kind method members evaluations draws acr error_images error gain gain_error_images
-        gain_error``; ``kind`` names the training methods, and ``acr`` is that of
-        :func:`rs.statistics.resampling.with_fewer_draws`. The best ensemble of a kind at a cost has a gain: the
-        difference to the best single model of its methods at that cost, image by image.
+        Columns ``sigma kind method members evaluations draws acr error_images error gain
+        gain_error_images gain_error``; ``kind`` names the training methods, and ``acr`` is that of
+        :func:`rs.statistics.resampling.with_fewer_draws`. The best ensemble of a kind at a cost has
+        a gain: the difference to the best single model of its methods at that cost, image by image.
     Raises:
         InputError: If rows lack their votes.
     """
@@ -180,23 +225,39 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
     for sigma, methods in groups.items():
         chosen = families(methods, combination)
         counted = dict.fromkeys(
-            group.first.combination for group in methods.values() if "evaluations" in group.first.rows
+            group.first.combination
+            for group in methods.values()
+            if "evaluations" in group.first.rows
         )
-        chosen += [group for name in counted if name and name != combination for group in families(methods, name)]
+        chosen += [
+            group
+            for name in counted
+            if name and name != combination
+            for group in families(methods, name)
+        ]
         trained = sorted({method for group in chosen for method in group.first.training_methods})
         most = max((len(group.first.members) for group in chosen), default=1)
         for group in [*(methods[method] for method in trained), *chosen]:
             first = group.first
-            keys = (sigma, " + ".join(first.training_methods) or first.name, first.name, max(1, len(first.members)))
+            keys = (
+                sigma,
+                " + ".join(first.training_methods) or first.name,
+                first.name,
+                max(1, len(first.members)),
+            )
             by_cost = _by_cost(group, n0, n, most)
-            points += [(*keys, *cost, *_three(estimate(scores)), scores) for cost, scores in by_cost]
+            points += [
+                (*keys, *cost, *_three(estimate(scores)), scores) for cost, scores in by_cost
+            ]
     names = ("evaluations", "draws", "acr", "error_images", "error", "scores")
     frame = pd.DataFrame(points, columns=["sigma", "kind", "method", "members", *names])
     return frame.drop(columns="scores").join(_gains_at_cost(frame))
 
 
 def _gains_at_cost(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return at each cost what the best ensemble of a kind adds to the best single model of its methods."""
+    """Return at each cost what the best ensemble of a kind adds to the best single model of its
+    methods.
+    """
     gains: dict[Any, tuple[float | None, ...]] = {}
     for _, points in frame.groupby(["sigma", "evaluations"]):
         singles = points[points["members"] == 1]
@@ -209,13 +270,19 @@ def _gains_at_cost(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[tuple[int, int], Sample]]:
-    """Return evaluations and draws with the scores of a group, up to the cost of ``most`` members at all n draws."""
+    """Return evaluations and draws with the scores of a group, up to the cost of ``most`` members
+    at all n draws.
+    """
     each = fmean(result.members_per_draw for result in group.results)
     halves = range(-2 * int(log2(n0 + n)), 2 * int(log2(most)) + 2)
     costs = sorted({round((n0 + n) * 2 ** (half / 2)) for half in halves})
     draws = {cost: int(cost / each) - n0 for cost in costs}
-    affordable = {cost: number for cost, number in draws.items() if n0 <= number < n} | {round(each * (n0 + n)): n}
-    fewer = zip(*(with_fewer_draws(frame, affordable.values()) for frame in group.rows), strict=True)
+    affordable = {cost: number for cost, number in draws.items() if n0 <= number < n} | {
+        round(each * (n0 + n)): n
+    }
+    fewer = zip(
+        *(with_fewer_draws(frame, affordable.values()) for frame in group.rows), strict=True
+    )
     # what is compared has the same cost, not the same number of draws
     samples = [replace(group.sample_of(rows), terms=group.sample.terms) for rows in fewer]
     return list(zip(affordable.items(), samples, strict=True))
@@ -232,8 +299,11 @@ def families(methods: Mapping[str, Group], combination: str) -> list[Group]:
     return list(largest.values())
 
 
-def samples_of_members(teams: Sequence[Members], methods: Mapping[str, Group]) -> tuple[Sample, Sample]:
-    """Return the members' mean and the best member of each ensemble, with the seeds of that ensemble.
+def samples_of_members(
+    teams: Sequence[Members], methods: Mapping[str, Group]
+) -> tuple[Sample, Sample]:
+    """Return the members' mean and the best member of each ensemble, with the seeds of that
+    ensemble.
 
     Args:
         teams: The members of each ensemble.
@@ -244,7 +314,9 @@ def samples_of_members(teams: Sequence[Members], methods: Mapping[str, Group]) -
     singles, members = models_by_member(methods), sorted(set().union(*teams))
     missing = [model_name(*member) for member in members if member not in singles]
     if missing:
-        raise InputError(f"ensembles must come with the results of all members, missing: {', '.join(missing)}")
+        raise InputError(
+            f"ensembles must come with the results of all members, missing: {', '.join(missing)}"
+        )
     every = sample([singles[member].rows for member in members], [[seed] for _, seed in members])
     scores = dict(zip(members, every.scores, strict=True))
     seeds = tuple(frozenset(seed for _, seed in team) for team in teams)
@@ -261,7 +333,9 @@ def _ensembles(methods: Mapping[str, Group]) -> dict[str, Group]:
 
 
 def with_combination(group: Group, methods: Mapping[str, Group], combination: str) -> Group | None:
-    """Return the same members with another combination; ``None`` if it is the same, or some have no result."""
+    """Return the same members with another combination; ``None`` if it is the same, or some have no
+    result.
+    """
     if group.first.combination == combination:
         return None
     teams = tuple(result.members for result in group.results)
@@ -270,7 +344,11 @@ def with_combination(group: Group, methods: Mapping[str, Group], combination: st
         if tuple(result.members for result in other.results) == teams:
             return other
     by_members = {result.members: result for other in others for result in other.results}
-    return Group(tuple(by_members[members] for members in teams)) if by_members.keys() >= set(teams) else None
+    return (
+        Group(tuple(by_members[members] for members in teams))
+        if by_members.keys() >= set(teams)
+        else None
+    )
 
 
 def models_by_member(methods: Mapping[str, Group]) -> dict[tuple[str, int | None], Result]:
@@ -280,9 +358,14 @@ def models_by_member(methods: Mapping[str, Group]) -> dict[tuple[str, int | None
 
 
 def _differences(
-    group: Group, reference: Group | None, of_members: Callable[[tuple[Members, ...]], tuple[Sample, Sample]]
+    group: Group,
+    reference: Group | None,
+    of_members: Callable[[tuple[Members, ...]], tuple[Sample, Sample]],
 ) -> Row:
     """Return the differences to the reference, if there is one, and to the members."""
     to_reference: Row = {} if reference is None else {"reference": group.difference_to(reference)}
     mean, largest = of_members(tuple(result.members for result in group.results))
-    return to_reference | {"members": estimate(group.sample, mean), "best_member": estimate(group.sample, largest)}
+    return to_reference | {
+        "members": estimate(group.sample, mean),
+        "best_member": estimate(group.sample, largest),
+    }

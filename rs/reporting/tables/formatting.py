@@ -1,6 +1,8 @@
-"""What tables are made of and how they look: formats of numbers, columns, and Markdown, LaTeX and CSV.
+"""What tables are made of and how they look: formats of numbers, columns, and Markdown, LaTeX and
+CSV.
 
-A column prints one cell of a row of data. A rendered table is Markdown, a ``tabular`` of LaTeX, and unrounded CSV.
+A column prints one cell of a row of data. A rendered table is Markdown, a ``tabular`` of LaTeX, and
+unrounded CSV.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def build_table(
 
 
 def _flat(row: Row) -> Row:
-    """Return a row with numbers in place of estimates; those of its ``estimate`` are among its values already."""
+    """Return a row with numbers in place of estimates; those of its ``estimate`` are among its
+    values already.
+    """
     estimates = {name: value for name, value in row.items() if isinstance(value, Estimate)}
     flat = {name: value for name, value in row.items() if name not in estimates}
     for name, estimate in estimates.items():
@@ -76,7 +80,8 @@ def numbers(difference: Estimate, prefix: str = "") -> Row:
     return {prefix + name: value for name, value in values.items()}
 
 
-# ------------------------------------------------------------------------------------------------- columns
+# -------------------------------------------------------------------------------------------------
+# columns
 
 
 def plain(name: Any, form: str = "", unit: str = "") -> Column:
@@ -104,7 +109,8 @@ def difference(name: Any) -> Column:
     return lambda row: with_verdict(row[name]) if name in row else EMPTY
 
 
-# ------------------------------------------------------------------------------------------------- texts
+# -------------------------------------------------------------------------------------------------
+# texts
 
 
 def with_errors(acr: Estimate) -> str:
@@ -113,13 +119,17 @@ def with_errors(acr: Estimate) -> str:
 
 
 def signed_with_errors(difference: Estimate) -> str:
-    """Return a difference of ACRs as :func:`with_errors` returns an ACR, with its sign and :func:`decimals_needed`."""
+    """Return a difference of ACRs as :func:`with_errors` returns an ACR, with its sign and
+    :func:`decimals_needed`.
+    """
     places = decimals_needed(difference)
     return f"{signed(difference.value, places)} {_errors(difference, places)}"
 
 
 def _errors(value: Estimate, places: int) -> str:
-    return f"± {value.error_images:.{places}f}" + ("" if value.error is None else f" [{value.error:.{places}f}]")
+    return f"± {value.error_images:.{places}f}" + (
+        "" if value.error is None else f" [{value.error:.{places}f}]"
+    )
 
 
 def with_verdict(difference: Estimate) -> str:
@@ -129,7 +139,8 @@ def with_verdict(difference: Estimate) -> str:
 
 
 def decimals_needed(difference: Estimate) -> int:
-    """Return how many decimals a difference needs so that what is printed is a tie where it is one: at least four.
+    """Return how many decimals a difference needs so that what is printed is a tie where it is one:
+    at least four.
 
     >>> decimals_needed(Estimate(-0.001952, 0.000996, None, 0.0507, 359, 1))  # no tie if it were 0.0020 ± 0.0010
     5
@@ -138,7 +149,9 @@ def decimals_needed(difference: Estimate) -> int:
     def printed(places: int) -> Estimate:
         names = ("value", "error_images", "error")
         rounded = {
-            name: number and round(number, places) for name, number in asdict(difference).items() if name in names
+            name: number and round(number, places)
+            for name, number in asdict(difference).items()
+            if name in names
         }
         return replace(difference, **rounded)
 
@@ -154,9 +167,12 @@ def signed(value: float, places: int = 4) -> str:
     return f"{value:+.{places}f}" if round(value, places) else f"{0:.{places}f}"
 
 
-# ------------------------------------------------------------------------------------------------- rendering
+# -------------------------------------------------------------------------------------------------
+# rendering
 
-SYMBOLS = str.maketrans({"±": r"$\pm$", "σ": r"$\sigma$", "†": r"$^\dagger$", "–": "--", "₀": r"$_0$"})
+SYMBOLS = str.maketrans(
+    {"±": r"$\pm$", "σ": r"$\sigma$", "†": r"$^\dagger$", "–": "--", "₀": r"$_0$"}
+)
 """Symbols of tables in LaTeX."""
 
 
@@ -165,7 +181,9 @@ def grid(table: Table, form: str) -> str:
     from tabulate import tabulate  # no part of a small installation
 
     align = ["left"] + ["right"] * (len(table.header) - 1)
-    return tabulate(table.body, headers=table.header, tablefmt=form, disable_numparse=True, colalign=align)
+    return tabulate(
+        table.body, headers=table.header, tablefmt=form, disable_numparse=True, colalign=align
+    )
 
 
 def markdown(table: Table) -> str:
@@ -180,7 +198,9 @@ def latex(table: Table) -> str:
 
 
 def render(name: str, table: Table) -> dict[str, bytes]:
-    """Return a table as Markdown, LaTeX and CSV (unrounded, and empty where not known), by file name."""
+    """Return a table as Markdown, LaTeX and CSV (unrounded, and empty where not known), by file
+    name.
+    """
     numbers = table.data.to_csv(index=False, lineterminator="\n")
     forms = {".md": markdown(table), ".tex": latex(table), ".csv": numbers}
     return {name + suffix: text.encode() for suffix, text in forms.items()}

@@ -1,4 +1,6 @@
-"""What captions and notes of tables say: images and budget, signs, ties, and differences of provenance."""
+"""What captions and notes of tables say: images and budget, signs, ties, and differences of
+provenance.
+"""
 
 from __future__ import annotations
 
@@ -11,39 +13,48 @@ from rs.statistics import metrics
 
 WALL = "wall time, mean over seeds, evaluation excluded"
 SIDE_BY_SIDE = "epochs times seconds of an epoch that were measured for all methods side by side"
-"""What training times are: as the trainings took; or, where these ran on different or busy machines, side by side."""
+"""What training times are: as the trainings took; or, where these ran on different or busy
+machines, side by side.
+"""
 
 ERRORS = (
-    "± is over images, [ ] over images and training seeds; without it there was one training. Bold: the largest ACR of "
+    "± is over images, [ ] over images and training seeds; without it there was one training. "
+    "Bold: the largest ACR of "
     "a sound certificate, and every one that ties with it. More: docs/tables.md."
 )
 """What a table of ACRs says of errors and ties."""
 
 PAPER = (
-    "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "
+    "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget "
+    "may differ from "
     "ours, and then the figures cannot be compared."
 )
 UNSOUND_NOTE = "† The certificate holds with the weights frozen, not for a pipeline that recomputes them. Never bold."
-SET_NOTE = (
-    "Scope set: a draw counts for a class that wins it for all weights of the set, so for any rule that chooses in it."
-)
+SET_NOTE = "Scope set: a draw counts for a class that wins it for all weights of the set, so for any rule that chooses in it."
 
 
 def about(groups: Groups) -> str:
     """Return which images the numbers are of, and their budget."""
     results = results_of(groups)
-    n0, n, alpha = (metrics.common_budget([result.terms for result in results], name) for name in ("n0", "n", "alpha"))
+    n0, n, alpha = (
+        metrics.common_budget([result.terms for result in results], name)
+        for name in ("n0", "n", "alpha")
+    )
     return f"{len(results[0].rows):,} images (subset {results[0].subset}), n₀ = {n0:,.0f}, n = {n:,.0f}, α = {alpha:g}."
 
 
 def of_results(results: Sequence[Result]) -> list[str]:
     """Return what the scopes of results mean, and how their provenance differs."""
-    unsound, over_set = any(not result.sound for result in results), any(result.scope == "set" for result in results)
+    unsound, over_set = (
+        any(not result.sound for result in results),
+        any(result.scope == "set" for result in results),
+    )
     return [UNSOUND_NOTE] * unsound + [SET_NOTE] * over_set + provenance_notes(results)
 
 
 def provenance_notes(results: Sequence[Result]) -> list[str]:
-    """Return which results were computed differently from the others, and in what; empty if none was.
+    """Return which results were computed differently from the others, and in what; empty if none
+    was.
 
     >>> import pandas as pd
     >>> from rs.reporting.results import Provenance
@@ -71,12 +82,23 @@ def _computed_by(result: Result) -> dict[str, str]:
 
 
 def _named(pairs: Sequence[tuple[Result, str]], value: str) -> list[str]:
-    """Name the results that have the value: by the method alone, or its seed, where all of that have it."""
-    lack = {key for result, other in pairs if other != value for key in (result.name, (result.name, result.seed))}
+    """Name the results that have the value: by the method alone, or its seed, where all of that
+    have it.
+    """
+    lack = {
+        key
+        for result, other in pairs
+        if other != value
+        for key in (result.name, (result.name, result.seed))
+    }
 
     def name(result: Result) -> str:
         if result.name not in lack:
             return result.name
-        return result.full_name if (result.name, result.seed) in lack else f"seed {result.seed} of {result.name}"
+        return (
+            result.full_name
+            if (result.name, result.seed) in lack
+            else f"seed {result.seed} of {result.name}"
+        )
 
     return list(dict.fromkeys(name(result) for result, other in pairs if other == value))

@@ -1,12 +1,14 @@
 """The theory of ensembles in tables: variances, and bounds beside what was measured.
 
-``spreads`` and ``bounds`` hold the numbers of ``rs.statistics.ensemble_variance``, means over images; may be empty:
+``spreads`` and ``bounds`` hold the numbers of ``rs.statistics.ensemble_variance``, means over
+images; may be empty:
 
-- ``spreads``: ``sigma ensemble members source images alpha beta variance within across``, means over the wrong classes
-  too. ``members`` are those that were measured, of all ensembles of that kind. ``source`` says whose margins these are:
-  ``perturbed`` copies of the members, or members ``trained`` independently; ``within`` and ``across`` are NaN where
-  there is no such pair.
-- ``bounds``: ``sigma ensemble members combination images bound bound_minimum measured other_class``.
+- ``spreads``: ``sigma ensemble members source images alpha beta variance within across``, means
+  over the wrong classes too. ``members`` are those that were measured, of all ensembles of that
+  kind. ``source`` says whose margins these are: ``perturbed`` copies of the members, or members
+  ``trained`` independently; ``within`` and ``across`` are NaN where there is no such pair.
+- ``bounds``: ``sigma ensemble members combination images bound bound_minimum measured
+  other_class``.
 """
 
 from __future__ import annotations
@@ -27,32 +29,47 @@ FIRST = "Variances, covariances and bounds are of the first of all ensembles of 
 
 
 def theory_table(spreads: pd.DataFrame) -> Table:
-    """Return how the members of each ensemble vary, alone and together, and the paper's bound for their average."""
+    """Return how the members of each ensemble vary, alone and together, and the paper's bound for
+    their average.
+    """
     rows = [row | _average(row) for row in spreads.to_dict("records")]
     columns = {
         "Ensemble": plain("members"),
         "σ": plain("sigma"),
         "Source": plain("source"),
         "Images": plain("images"),
-        **{name.capitalize(): plain(name, ".4f") for name in ("alpha", "beta", "variance", "within", "across")},
+        **{
+            name.capitalize(): plain(name, ".4f")
+            for name in ("alpha", "beta", "variance", "within", "across")
+        },
         "Average": plain("average", ".4f"),
         "Bound": plain("average_bound", ".4f"),
     }
     caption = (
-        "How the margins of members (probability of the label less that of a wrong class) vary with the noise; means "
-        "over images and wrong classes. Source: perturbed copies of the members, or members trained independently. "
-        "Alpha: largest variance of a member. Beta: largest covariance of two. Variance: mean over members. Within, "
-        "Across: mean covariance of two members of one method, and of two methods. Average: variance of the mean "
+        "How the margins of members (probability of the label less that of a wrong class) vary "
+        "with the noise; means "
+        "over images and wrong classes. Source: perturbed copies of the members, or members "
+        "trained independently. "
+        "Alpha: largest variance of a member. Beta: largest covariance of two. Variance: mean over "
+        "members. Within, "
+        "Across: mean covariance of two members of one method, and of two methods. Average: "
+        "variance of the mean "
         "margin of all L members. Bound: the paper's on it, beta + (alpha - beta) / L."
     )
     return build_table(caption, columns, rows, [FIRST])
 
 
 def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
-    """Return Chebyshev's lower bounds on the probability of the label beside measured shares of draws and of votes."""
-    by_members = {(r.sigma, trained_as(r.members), r.combination): r for r in results_of(groups) if r.members}
+    """Return Chebyshev's lower bounds on the probability of the label beside measured shares of
+    draws and of votes.
+    """
+    by_members = {
+        (r.sigma, trained_as(r.members), r.combination): r for r in results_of(groups) if r.members
+    }
     records = bounds.to_dict("records")
-    results = [by_members.get((row["sigma"], row["members"], row["combination"])) for row in records]
+    results = [
+        by_members.get((row["sigma"], row["members"], row["combination"])) for row in records
+    ]
     rows = [row | _votes(result) for row, result in zip(records, results, strict=True)]
     columns = {
         "Ensemble": plain("members"),
@@ -67,11 +84,16 @@ def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
         "Other class": plain("other_class", ".1%"),
     }
     caption = (
-        "Probability that the ensemble gives a noisy image its label; means over images. Lower bound: Chebyshev's, "
-        "with the mean margin of the ensemble; in the paper's form, with the smallest mean margin of a member. Share "
-        "of draws: how often the label wins in the very draws of the bound, so never below it; they are others than "
-        "those that chose the weights. Share of votes: the label's part of the n votes in certification, over the "
-        "images with such votes: those that the first n₀ get wrong may skip them (shortcut). Other class: share of the "
+        "Probability that the ensemble gives a noisy image its label; means over images. Lower "
+        "bound: Chebyshev's, "
+        "with the mean margin of the ensemble; in the paper's form, with the smallest mean margin "
+        "of a member. Share "
+        "of draws: how often the label wins in the very draws of the bound, so never below it; "
+        "they are others than "
+        "those that chose the weights. Share of votes: the label's part of the n votes in "
+        "certification, over the "
+        "images with such votes: those that the first n₀ get wrong may skip them (shortcut). Other "
+        "class: share of the "
         "images whose weights come from the margins of another class than the label."
     )
     text = [FIRST, *notes.provenance_notes([result for result in results if result is not None])]
@@ -88,14 +110,18 @@ def _average(spread: Row) -> Row:
     counts = [int(count) for count in re.findall(r" x(\d+)", spread["ensemble"])]
     members, pairs_within = sum(counts), sum(comb(count, 2) for count in counts)
     pairs = {"within": pairs_within, "across": comb(members, 2) - pairs_within}
-    covariance = sum(spread[name] * count for name, count in pairs.items() if count) / max(1, sum(pairs.values()))
+    covariance = sum(spread[name] * count for name, count in pairs.items() if count) / max(
+        1, sum(pairs.values())
+    )
     average = (spread["variance"] + (members - 1) * covariance) / members
     bound = average_variance_bound(spread["alpha"], spread["beta"], members)
     return {"average": average, "average_bound": float(bound)}
 
 
 def _votes(result: Result | None) -> Row:
-    """Return the label's mean share of the n votes, and of how many images; ``None`` where nothing is certified."""
+    """Return the label's mean share of the n votes, and of how many images; ``None`` where nothing
+    is certified.
+    """
     if result is None:
         return {"votes": None, "voted": None}
     voted = result.rows[result.rows["mode"] != "shortcut"]

@@ -50,24 +50,35 @@ def sizes(results, combination):
 
 class TestEnsembles:
     def test_an_ensemble_is_compared_with_the_mean_of_its_members_the_best_and_the_default(self):
-        """To the mean: 0.3, deviations 0.1 each, error 0.1 sqrt(4 / 3 / 4) = 0.058. To the default: twice -0.2."""
+        """To the mean: 0.3, deviations 0.1 each, error 0.1 sqrt(4 / 3 / 4) = 0.058. To the default:
+        twice -0.2.
+        """
         table = ensembles(ALL, 0.5)
         default = {"ensemble": "advmacer 0-1", "combination": "average"}
         assert cell(table, "ACR", **default).strip("*") == "1.2000 ± 0.0000"
-        assert cell(table, "to members' mean", **default).strip("*") == "+0.3000 ± 0.0577 images only"
+        assert (
+            cell(table, "to members' mean", **default).strip("*") == "+0.3000 ± 0.0577 images only"
+        )
         assert cell(table, "to best member", **default).strip("*") == "+0.2000 ± 0.0000 images only"
         assert cell(table, "to average", **default).strip("*") == "–"
-        assert cell(table, "to average", combination="optimal").strip("*") == "-0.1000 ± 0.0577 tie, images only"
+        assert (
+            cell(table, "to average", combination="optimal").strip("*")
+            == "-0.1000 ± 0.0577 tie, images only"
+        )
         assert notes.ERRORS in table.notes
 
     def test_best_and_ties_are_bold_and_the_unsound_never_is(self):
-        """MIX (1.375) beats the average by 0.2, 0.2, 0.2, 0.1: 0.175 with error 0.05 / 2, t = 7 of 3: no tie."""
+        """MIX (1.375) beats the average by 0.2, 0.2, 0.2, 0.1: 0.175 with error 0.05 / 2, t = 7 of
+        3: no tie.
+        """
         table = ensembles(ALL, 0.5)
         assert table.data["best"].tolist() == [False, False, False, True]
         assert [row[4].startswith("**") for row in table.body] == [False, False, False, True]
         assert cell(table, "Combination", combination="per-image").strip("*") == "per-image †"
         assert notes.UNSOUND_NOTE in table.notes
-        close = ensemble(MIXED, "average", [1.3, 1.3, 1.2, 1.1])  # beats by 0.1, 0.1, 0, -0.1: a tie
+        close = ensemble(
+            MIXED, "average", [1.3, 1.3, 1.2, 1.1]
+        )  # beats by 0.1, 0.1, 0, -0.1: a tie
         assert ensembles([*SINGLES, AVERAGE, close], 0.5).data["best"].tolist() == [True, True]
 
     def test_a_set_of_weights_is_explained_only_where_there_is_one(self):
@@ -77,23 +88,32 @@ class TestEnsembles:
         assert notes.SET_NOTE in weighting([*ALL, over_set], 0.5, {}).notes
 
     def test_an_ensemble_without_its_members_is_refused_by_name(self):
-        with pytest.raises(InputError, match="must come with the results of all members, missing: advmacer-1"):
+        with pytest.raises(
+            InputError, match="must come with the results of all members, missing: advmacer-1"
+        ):
             ensembles([SINGLES[0], AVERAGE], 0.5)
 
 
 class TestWeighting:
     def test_every_combination_has_its_time_where_it_is_known(self):
         table = weighting(ALL, 0.5, SECONDS)
-        times = [cell(table, "Time", ensemble="advmacer 0-1", combination=c).strip("*") for c in ("average", "optimal")]
+        times = [
+            cell(table, "Time", ensemble="advmacer 0-1", combination=c).strip("*")
+            for c in ("average", "optimal")
+        ]
         assert times == ["3 s", "–"]
         assert cell(table, "Time", combination="per-image").strip("*") == "4.25 s"
         assert any("with that of weights by the image" in note for note in table.notes)
 
     def test_members_evaluated_on_a_draw_are_counted_of_a_cascade_and_all_of_any_other(self):
-        """Two cascades of four images: one evaluation a draw; one, but two on one of the images: 1, 1.25, mean 1.12."""
+        """Two cascades of four images: one evaluation a draw; one, but two on one of the images: 1,
+        1.25, mean 1.12.
+        """
         cascades = family(PAIRS[:2], higher(0.5), "cascade", scope="noisy-input")
         counted = [
-            replace(one, rows=one.rows.assign(evaluations=(one.rows["n0"] + one.rows["n"]) * members))
+            replace(
+                one, rows=one.rows.assign(evaluations=(one.rows["n0"] + one.rows["n"]) * members)
+            )
             for one, members in zip(cascades, ([1, 1, 1, 1], [1, 1, 1, 2]), strict=True)
         ]
         table = weighting([*MODELS, *family(PAIRS[:2], higher(0.5)), *counted], 0.5, {})
@@ -108,19 +128,28 @@ class TestWeighting:
 
 class TestFamilies:
     def test_seeds_that_one_method_alone_has_leave_with_the_members_of_their_sub_ensembles(self):
-        """SmoothAdv has a fourth seed: without it, what is left is the same study of three seeds on both sides."""
+        """SmoothAdv has a fourth seed: without it, what is left is the same study of three seeds on
+        both sides.
+        """
         more = [*MODELS, result("smoothadv", [0.9, 0.9, 0.7, 0.9], seed=3)]
         scores = TRIO | {("smoothadv", 3): [0.9, 0.9, 0.7, 0.9]}
         members = [*ONE_OF_EACH, *((("advmacer", a), ("smoothadv", 3)) for a in SEEDS)]
         own = [np.mean([scores[one] for one in pair], axis=0) + 0.5 for pair in members]
-        results = [ensemble(pair, "average", s, name=kind_of(pair)) for pair, s in zip(members, own, strict=True)]
+        results = [
+            ensemble(pair, "average", s, name=kind_of(pair))
+            for pair, s in zip(members, own, strict=True)
+        ]
         row = ensembles([*more, *results], 0.5).data.iloc[0]
         # every ensemble is half better than its members, whatever seed is left out
         assert row["members_difference"] == pytest.approx(0.5)
-        assert (row["members_error_images"], row["members_error"]) == pytest.approx((0, 0), abs=1e-9)
+        assert (row["members_error_images"], row["members_error"]) == pytest.approx(
+            (0, 0), abs=1e-9
+        )
 
     def test_the_reference_is_of_the_same_members_under_whatever_name(self):
-        """By seeds (1, 2) only MME is declared: its reference is that sub-ensemble of the family, 4.075."""
+        """By seeds (1, 2) only MME is declared: its reference is that sub-ensemble of the family,
+        4.075.
+        """
         table = ensembles([*MODELS, *OF_TWO, ensemble(PAIRS[2], "mme", [4.1, 4.0, 4.1, 4.2])], 0.5)
         row = table.data[table.data["combination"] == "mme"].iloc[0]
         assert row["reference_difference"] == pytest.approx(4.1 - 4.075)
@@ -128,7 +157,9 @@ class TestFamilies:
 
     def test_a_family_is_compared_with_the_reference_only_where_all_its_members_have_it(self):
         more = family(PAIRS, higher(0.7), "optimal")
-        shown = cell(ensembles([*MODELS, *OF_TWO, *more], 0.5), "to average", combination="optimal").strip("*")
+        shown = cell(
+            ensembles([*MODELS, *OF_TWO, *more], 0.5), "to average", combination="optimal"
+        ).strip("*")
         assert shown.startswith("+0.2667 ± 0.0000 [")  # .2, .2 and .4
         lacking = ensembles([*MODELS, *OF_TWO[:2], *more], 0.5)
         assert "to average" not in lacking.header
@@ -139,8 +170,13 @@ class TestFamilies:
         one = ensemble(PAIRS[0], "average", [9.0] * 4)
         for results in ([*MODELS, one, *OF_TWO], [*MODELS, *OF_TWO, one]):
             frame = sizes(results, "average")
-            assert frame[["ensemble", "members"]].to_numpy().tolist() == [["advmacer x1", 1], ["advmacer x2", 2]]
-            alone = estimate(of([[("advmacer", s)] for s in SEEDS], [TRIO["advmacer", s] for s in SEEDS]))
+            assert frame[["ensemble", "members"]].to_numpy().tolist() == [
+                ["advmacer x1", 1],
+                ["advmacer x2", 2],
+            ]
+            alone = estimate(
+                of([[("advmacer", s)] for s in SEEDS], [TRIO["advmacer", s] for s in SEEDS])
+            )
             pairs = estimate(of(PAIRS, [higher(0.5)(own) for own in PAIRS]))
             assert frame["error"].tolist() == [alone.error, pairs.error]
             assert frame["error_images"].tolist() == [alone.error_images, pairs.error_images]
@@ -168,10 +204,14 @@ class TestSizes:
         assert frame["gain_error_images"][2] == pytest.approx(0.1 / 3**0.5)
         # over the best member of 1.0 by 0.2 on every image
         assert frame["to_best"][:2].isna().all()
-        assert frame[["to_best", "to_best_error_images"]].to_numpy()[2].tolist() == pytest.approx([0.2, 0.0])
+        assert frame[["to_best", "to_best_error_images"]].to_numpy()[2].tolist() == pytest.approx(
+            [0.2, 0.0]
+        )
 
     def test_members_of_two_compositions_in_another_order_are_of_one_kind(self):
-        swapped = result("b", [1.0] * 4, seed=None, ensemble="b", combination="average", members=MIXED[::-1])
+        swapped = result(
+            "b", [1.0] * 4, seed=None, ensemble="b", combination="average", members=MIXED[::-1]
+        )
         kinds = sizes([*SINGLES, MIX, swapped], "average").query("members == 2")["kind"]
         assert kinds.tolist() == ["advmacer + smoothadv"] * 2
 
@@ -182,18 +222,24 @@ def result_of(method, seed, rows, **changes):
 
 @pytest.fixture
 def voted():
-    """Two models and their ensemble by average and by a cascade that evaluates 1.5 of its members a draw."""
+    """Two models and their ensemble by average and by a cascade that evaluates 1.5 of its members a
+    draw.
+    """
     teams = {"ensemble": "advmacer 0-1", "members": PAIR, "scope": "global"}
     frames = {name: ensemble_rows("advmacer-0-1.average", 0.5) for name in ("average", "cascade")}
     frames["cascade"] = frames["cascade"].assign(evaluations=3 * (N0 + N) // 2)
     singles = [result_of("advmacer", seed, cell_rows("advmacer", 0.5, seed)) for seed in (0, 1)]
     average = result_of("advmacer 0-1", None, frames["average"], combination="average", **teams)
-    cascade = result_of("advmacer 0-1 (cascade)", None, frames["cascade"], combination="cascade", **teams)
+    cascade = result_of(
+        "advmacer 0-1 (cascade)", None, frames["cascade"], combination="cascade", **teams
+    )
     return grouped([*singles, average, cascade])
 
 
 def test_a_cost_pays_for_all_draws_of_the_members_and_no_more(voted):
-    """n0 + draws of 1, 2 or 1.5 evaluations, with one draw more beyond the cost, and n0 draws at least."""
+    """n0 + draws of 1, 2 or 1.5 evaluations, with one draw more beyond the cost, and n0 draws at
+    least.
+    """
     frame = ensemble_tables.equal_cost(voted, "average")
     each = {"advmacer": 1, "advmacer 0-1": 2, "advmacer 0-1 (cascade)": 1.5}
     assert list(dict.fromkeys(frame["method"])) == list(each)
@@ -212,13 +258,18 @@ def test_at_all_its_draws_a_classifier_has_its_acr_and_errors(voted):
     for name, line in frame[frame["draws"] == N].groupby("method"):
         acr = voted[0.5][name].acr
         numbers = [acr.value, acr.error_images, np.nan if acr.error is None else acr.error]
-        assert line[["acr", "error_images", "error"]].to_numpy()[0].tolist() == pytest.approx(numbers, nan_ok=True)
+        assert line[["acr", "error_images", "error"]].to_numpy()[0].tolist() == pytest.approx(
+            numbers, nan_ok=True
+        )
 
 
 def test_at_fewer_draws_the_acr_is_that_of_fewer_draws_over_the_seeds(voted):
     frame = ensemble_tables.equal_cost(voted, "average")
     line = frame[(frame["method"] == "advmacer") & (frame["draws"] < N)].iloc[0]
-    means = [metrics.acr(next(with_fewer_draws(cell_rows("advmacer", 0.5, seed), [line["draws"]]))) for seed in (0, 1)]
+    means = [
+        metrics.acr(next(with_fewer_draws(cell_rows("advmacer", 0.5, seed), [line["draws"]])))
+        for seed in (0, 1)
+    ]
     assert line["acr"] == pytest.approx(np.mean(means), rel=1e-12)
 
 
@@ -227,32 +278,47 @@ def test_mixtures_are_of_the_kind_of_their_methods_and_other_combinations_do_not
     assert set(frame["kind"]) == {"advmacer"}
     assert frame.groupby("method")["members"].first().tolist() == [1, 2, 2]
     uncounted = {name: group for name, group in voted[0.5].items() if "cascade" not in name}
-    assert set(ensemble_tables.equal_cost({0.5: uncounted}, "average")["method"]) == {"advmacer", "advmacer 0-1"}
+    assert set(ensemble_tables.equal_cost({0.5: uncounted}, "average")["method"]) == {
+        "advmacer",
+        "advmacer 0-1",
+    }
 
 
-def test_the_best_ensemble_of_a_kind_has_its_difference_to_the_best_single_model_of_that_cost(voted):
-    """One model and a cascade share the cost of a model's draws; there the cascade is ahead of two that both vote."""
+def test_the_best_ensemble_of_a_kind_has_its_difference_to_the_best_single_model_of_that_cost(
+    voted,
+):
+    """One model and a cascade share the cost of a model's draws; there the cascade is ahead of two
+    that both vote.
+    """
     frame = ensemble_tables.equal_cost(voted, "average")
     shared = frame[frame["evaluations"] == N0 + N].set_index("method")
     assert shared["gain"].notna().tolist() == [False, False, True]
     assert shared["gain"].iloc[2] == pytest.approx(shared["acr"].iloc[2] - shared["acr"].iloc[0])
     draws = shared["draws"].iloc[2]
     cascade = next(with_fewer_draws(ensemble_rows("advmacer-0-1.average", 0.5), [draws]))
-    singles = np.mean([metrics.image_scores(cell_rows("advmacer", 0.5, seed)) for seed in (0, 1)], axis=0)
+    singles = np.mean(
+        [metrics.image_scores(cell_rows("advmacer", 0.5, seed)) for seed in (0, 1)], axis=0
+    )
     differences = metrics.image_scores(cascade) - singles
-    assert shared["gain_error_images"].iloc[2] == pytest.approx(differences.std(ddof=1) / len(differences) ** 0.5)
+    assert shared["gain_error_images"].iloc[2] == pytest.approx(
+        differences.std(ddof=1) / len(differences) ** 0.5
+    )
     alone = frame[frame["evaluations"] > N0 + N]
     assert len(alone) > 0
     assert alone["gain"].isna().all()
 
 
 def test_of_ensembles_the_method_with_the_fewest_seeds_counts_on_every_side():
-    """Of three seeds of one method and two of the other: for the ensembles, and for what they are compared with."""
+    """Of three seeds of one method and two of the other: for the ensembles, and for what they are
+    compared with.
+    """
     members = [own for own in ONE_OF_EACH if own[1] != ("smoothadv", 2)]
     ensembles = family(members, higher(0.5))
     ((_, methods),) = grouped([*MODELS, *ensembles]).items()
     group = methods["advmacer x1 + smoothadv x1"]
-    compared = ensemble_tables.samples_of_members([result.members for result in group.results], methods)
+    compared = ensemble_tables.samples_of_members(
+        [result.members for result in group.results], methods
+    )
     at_radius = group.sample_of(group.rows, 0.5)
     assert {one.counted_seeds for one in (group.sample, at_radius, *compared)} == {2}
     assert methods["advmacer"].sample.counted_seeds == 3

@@ -12,7 +12,9 @@ from rs.reporting.tables import formatting
 from rs.reporting.tables.formatting import build_table, plain, with_verdict
 from rs.statistics.comparison import Estimate
 
-PRINTED = re.compile(r"([+-]?\d+\.\d+) ± (\d+\.\d+)(?: \[(\d+\.\d+)\])?((?: tie)?,?(?: images only)?)$")
+PRINTED = re.compile(
+    r"([+-]?\d+\.\d+) ± (\d+\.\d+)(?: \[(\d+\.\d+)\])?((?: tie)?,?(?: images only)?)$"
+)
 
 errors = st.floats(1e-7, 0.5)
 estimates = st.builds(
@@ -29,7 +31,11 @@ estimates = st.builds(
 def read_back(text, one):
     """An estimate with the numbers that are printed, and the word beside them."""
     value, images, error, words = PRINTED.fullmatch(text).groups()
-    numbers = {"value": float(value), "error_images": float(images), "error": error and float(error)}
+    numbers = {
+        "value": float(value),
+        "error_images": float(images),
+        "error": error and float(error),
+    }
     return replace(one, **numbers), words
 
 
@@ -50,12 +56,17 @@ def test_a_difference_has_the_fewest_decimals_that_do_not_mislead_and_at_least_f
     (places,) = {len(number) for number in re.findall(r"\.(\d+)", with_verdict(one))}
     assert places >= 4
     for fewer in range(4, places):
-        value, images, error = (x and float(f"{x:.{fewer}f}") for x in (one.value, one.error_images, one.error))
+        value, images, error = (
+            x and float(f"{x:.{fewer}f}") for x in (one.value, one.error_images, one.error)
+        )
         assert replace(one, value=value, error_images=images, error=error).tie != one.tie
 
 
 def test_a_value_is_within_half_a_unit_of_its_last_place():
-    assert formatting.with_errors(Estimate(0.50744, 0.00814, 0.00826, 0.0, 359, 4)) == "0.5074 ± 0.0081 [0.0083]"
+    assert (
+        formatting.with_errors(Estimate(0.50744, 0.00814, 0.00826, 0.0, 359, 4))
+        == "0.5074 ± 0.0081 [0.0083]"
+    )
 
 
 def test_a_column_in_which_nothing_stands_is_left_out_and_its_data_are_kept():
@@ -68,7 +79,9 @@ def test_a_column_in_which_nothing_stands_is_left_out_and_its_data_are_kept():
     assert build_table("", columns, [], []).header == ["A", "B", "C"]
 
 
-UGLY = formatting.Table("50% of a_b", ["#", "σ"], [["**m_1^2**", "1 ± 2 & {~\\} † –"]], pd.DataFrame(), ["A note."])
+UGLY = formatting.Table(
+    "50% of a_b", ["#", "σ"], [["**m_1^2**", "1 ± 2 & {~\\} † –"]], pd.DataFrame(), ["A note."]
+)
 
 
 def test_latex_escapes_what_it_must_and_prints_the_best_in_bold():
@@ -85,7 +98,8 @@ def test_markdown_keeps_the_columns_and_marks_the_best():
 
 
 @pytest.mark.skipif(
-    shutil.which("pdflatex") is None, reason="no pdflatex here: apt-get install texlive-latex-recommended"
+    shutil.which("pdflatex") is None,
+    reason="no pdflatex here: apt-get install texlive-latex-recommended",
 )
 def test_latex_compiles(tmp_path):
     head = r"\documentclass{article}\usepackage{booktabs}\begin{document}"

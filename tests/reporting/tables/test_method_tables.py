@@ -20,7 +20,8 @@ def cell(table, method, column):
 def test_several_seeds_give_their_mean_and_both_errors():
     """ACRs 1 and 2: mean 1.5; the mean of the seeds is 1.5 on every image, so no error over images.
 
-    Over seeds it is 1/2, of one degree of freedom: the interval is 1/2 times Student's quantile, and 1.96 errors wide.
+    Over seeds it is 1/2, of one degree of freedom: the interval is 1/2 times Student's quantile,
+    and 1.96 errors wide.
     """
     seeds = [result("gaussian", [1.0, 1.0], seed=0), result("gaussian", [2.0, 2.0], seed=1)]
     table = method_tables.main_table(grouped(seeds))
@@ -35,7 +36,11 @@ def test_one_seed_has_no_second_error():
     assert "standard_error_with_seeds" not in table.data
 
 
-CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), result("c", [0.1] * 4)]
+CLOSE = [
+    result("a", [1.0, 1.1, 0.8, 1.0]),
+    result("b", [0.9, 1.2, 0.8, 0.9]),
+    result("c", [0.1] * 4),
+]
 
 
 def test_the_best_and_whatever_ties_with_it_are_bold():
@@ -47,7 +52,9 @@ def test_the_best_and_whatever_ties_with_it_are_bold():
 def test_published_figures_stand_beside_ours_of_the_same_kind_where_there_are_any():
     """The paper prints "advmacer x3", of whatever seeds."""
     name, members = "advmacer 0-1-2", tuple(("advmacer", seed) for seed in (0, 1, 2))
-    ensemble = result(name, [1.0, 0.5], seed=None, ensemble=name, combination="average", members=members)
+    ensemble = result(
+        name, [1.0, 0.5], seed=None, ensemble=name, combination="average", members=members
+    )
     groups = grouped([result("advmacer", [1.0, 0.5]), result("gaussian", [0.1, 0.2]), ensemble])
     table = method_tables.published_table(groups, published("cifar10"))
     assert any("Subset and budget may differ" in note for note in table.notes)
@@ -55,12 +62,17 @@ def test_published_figures_stand_beside_ours_of_the_same_kind_where_there_are_an
     assert set(data["method"]) == {"advmacer", "advmacer x3"}
     known = data[(data["method"] == "advmacer") & (data["radius"] == 0.75)].iloc[0]
     assert (known["ours"], known["paper"]) == (0.5, 0.442)
-    assert data[(data["method"] == "advmacer x3") & (data["metric"] == "acr")]["paper"].iloc[0] == 0.772
+    assert (
+        data[(data["method"] == "advmacer x3") & (data["metric"] == "acr")]["paper"].iloc[0]
+        == 0.772
+    )
     assert method_tables.published_table(groups, NOTHING) is None
 
 
 def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
-    groups = grouped([result("a", [0.2, 0.6, 0.9, 2.0], [1, 1, 1, 0]), result("b", [0.5, 0.5, 0.1, 0.0])])
+    groups = grouped(
+        [result("a", [0.2, 0.6, 0.9, 2.0], [1, 1, 1, 0]), result("b", [0.5, 0.5, 0.1, 0.0])]
+    )
     table = method_tables.certified_table(groups, 0.5, [0.0, 0.5, 1.0])
     assert table.body[0] == ["a", "0.750", "0.500", "0.000", "0.4250"]
     assert table.body[1] == ["b", "1.000", "0.500", "0.000", "0.2750"]
@@ -71,7 +83,10 @@ def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
 def test_a_radius_of_more_than_two_decimals_stands_in_full_above_its_own_column():
     table = method_tables.certified_table(grouped([result("a", [0.124, 0.3])]), 0.5, [0.12, 0.125])
     assert table.header == ["Method (σ = 0.5)", "0.12", "0.125", "ACR"]
-    assert [cell(table, "a", column).strip("*") for column in ("0.12", "0.125")] == ["1.000", "0.500"]
+    assert [cell(table, "a", column).strip("*") for column in ("0.12", "0.125")] == [
+        "1.000",
+        "0.500",
+    ]
 
 
 def test_differences_are_paired_and_ties_are_called_ties():
@@ -80,7 +95,11 @@ def test_differences_are_paired_and_ties_are_called_ties():
     assert cell(table, "a", "to a, σ = 0.5").strip("*") == "–"
     assert cell(table, "b", "to a, σ = 0.5").strip("*") == "-0.0250 ± 0.0479 tie, images only"
     shown = cell(table, "c", "to a, σ = 0.5").strip("*")
-    assert (shown.startswith("-0.8750"), shown.endswith(" images only"), "tie" in shown) == (True, True, False)
+    assert (shown.startswith("-0.8750"), shown.endswith(" images only"), "tie" in shown) == (
+        True,
+        True,
+        False,
+    )
     assert table.notes == ["missing is not among the methods: no differences to it.", notes.ERRORS]
 
 
@@ -93,9 +112,11 @@ def seeds_of(method, scores):
 
 
 def test_a_difference_that_images_alone_would_call_sure_is_a_tie_by_its_seeds():
-    """To 1 on every image: gaps .05 and 2.05 a seed, .05 apart over images; error over images .029, over seeds 1.
+    """To 1 on every image: gaps .05 and 2.05 a seed, .05 apart over images; error over images .029,
+    over seeds 1.
 
-    The images' part of the variance, 1/1200, leaves 6.483 of Student's 12.706 / 1.96 errors for the seeds.
+    The images' part of the variance, 1/1200, leaves 6.483 of Student's 12.706 / 1.96 errors for the
+    seeds.
     """
     flat = seeds_of("flat", [[1.0] * 4] * 2)
     table = method_tables.differences_table(grouped([*seeds_of("a", SURE), *flat]), ["flat"])
@@ -104,14 +125,20 @@ def test_a_difference_that_images_alone_would_call_sure_is_a_tie_by_its_seeds():
     assert (row["tie"], row["seeds"], row["images"]) == (True, 2, 4)
     assert row["p_value"] > LEVEL > 2 * stats.t.sf(row["difference"] / row["error_images"], 3)
     # with one seed each, images are all there is, and the same difference of 1.05 is no tie
-    alone = method_tables.differences_table(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), flat[0]]), ["flat"])
+    alone = method_tables.differences_table(
+        grouped([result("a", [2.0, 2.1, 2.0, 2.1]), flat[0]]), ["flat"]
+    )
     assert cell(alone, "a", "to flat, σ = 0.5").strip("*") == "+1.0500 ± 0.0289 images only"
 
 
 def test_the_cost_table_shows_hyper_parameters_and_the_mean_time():
-    seeds = [result("a", [1.0, 1.0], seed=s, training_seconds=t) for s, t in ((0, 3600.0), (1, 7200.0))]
+    seeds = [
+        result("a", [1.0, 1.0], seed=s, training_seconds=t) for s, t in ((0, 3600.0), (1, 7200.0))
+    ]
     log = result("log", [1.0, 1.0], seed=None, training_seconds=None)
-    table = method_tables.cost_table(grouped([*seeds, log]), lambda *_: {"draws": 4, "epsilon": 1.0})
+    table = method_tables.cost_table(
+        grouped([*seeds, log]), lambda *_: {"draws": 4, "epsilon": 1.0}
+    )
     assert table.header == ["Method", "σ", "ACR", "Time", "m", "epsilon"]
     assert table.body == [["a", "0.5", "1.0000", "1.5 h", "4", "1.0"]]
 

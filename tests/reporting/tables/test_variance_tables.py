@@ -11,7 +11,17 @@ from rs.reporting.tables import formatting, variance_tables
 from rs.reporting.tables.variance_tables import theory_table
 from rs.statistics import ensemble_variance
 from rs.statistics.ensemble_weights import moments
-from tests.support.ensemble_results import ALL, AVERAGE, EMPTY, MIXED, PAIR, SINGLES, bound, spread, texts
+from tests.support.ensemble_results import (
+    ALL,
+    AVERAGE,
+    EMPTY,
+    MIXED,
+    PAIR,
+    SINGLES,
+    bound,
+    spread,
+    texts,
+)
 from tests.support.tiny_study import result
 
 
@@ -43,13 +53,17 @@ class TestTheory:
         margins[..., 0] = 0
         members = (*MIXED, ("smoothadv", 1))
         covariances = moments(margins).covariances
-        means = ensemble_variance.mean_covariances(covariances, 0, [method for method, _ in members])
+        means = ensemble_variance.mean_covariances(
+            covariances, 0, [method for method, _ in members]
+        )
         constants = ensemble_variance.spread(covariances)
         kind = {"ensemble": "advmacer x1 + smoothadv x2", "members": "advmacer 0 + smoothadv 0-1"}
         row = {"sigma": 0.5, **kind, "source": "trained", "images": 1, **means._asdict()}
         row |= {"alpha": constants.alpha[1:].mean(), "beta": constants.beta[1:].mean()}
         data = theory_table(pd.DataFrame([row])).data
-        assert data["average"][0] == pytest.approx(margins.mean(axis=0).var(axis=0)[1:].mean(), rel=1e-12)
+        assert data["average"][0] == pytest.approx(
+            margins.mean(axis=0).var(axis=0)[1:].mean(), rel=1e-12
+        )
         assert data["average"][0] <= data["average_bound"][0]
 
     def test_no_numbers_give_empty_tables_that_can_be_written(self):
@@ -62,8 +76,12 @@ class TestBounds:
     def test_the_share_of_votes_is_the_mean_over_images_with_votes(self):
         """n = 200: 150 / 200, 0, 200 / 200 and a shortcut: 0.583 over three images."""
         counts = ["0:150,1:50", "1:200", "0:200", "-"]
-        voted = AVERAGE.rows.assign(counts=counts, mode=["certify"] * 3 + ["shortcut"], n=[200, 200, 200, 0])
-        one = result("advmacer x2", [1.0], ensemble="advmacer x2", combination="average", members=PAIR)
+        voted = AVERAGE.rows.assign(
+            counts=counts, mode=["certify"] * 3 + ["shortcut"], n=[200, 200, 200, 0]
+        )
+        one = result(
+            "advmacer x2", [1.0], ensemble="advmacer x2", combination="average", members=PAIR
+        )
         one = dataclasses.replace(one, rows=voted)
         table = bounds_table(pd.DataFrame([bound("advmacer x2", 0.4)]), [*SINGLES, one])
         assert texts(table)[0][4:] == ["0.400", "0.100", "0.950", "0.583", "3", "25.0%"]
