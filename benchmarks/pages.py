@@ -1,4 +1,4 @@
-"""Fill the tables of the pages from committed reports and rows: ``make pages``.
+"""Fill the tables and draw the chart of the pages from committed reports and rows: ``make pages``.
 
 A table stands between ``<!-- generated: NAME ARGUMENTS -->`` and ``<!-- end -->``, which readers of
 a page do not see. NAME is a function of :mod:`benchmarks.page_tables`.
@@ -10,13 +10,15 @@ import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import page_tables
+from benchmarks import page_tables, results_chart
 from benchmarks.common import unpack_rows
 from benchmarks.page_tables import Committed, Lines
 from rs.errors import InputError
+from rs.reporting.report import svg
 from rs.storage import files
 
 ROOT = Path(__file__).parents[1]
+CHART = ROOT / "docs/results.svg"
 BLOCK = re.compile(r"<!-- generated: ([^\n]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -65,7 +67,7 @@ def markdown(lines: Lines) -> str:
 
 
 def main() -> None:
-    """Fill every page."""
+    """Fill every page, and draw the chart of README."""
     with TemporaryDirectory() as folder:
         unpack_rows(ROOT / "reports/rows", Path(folder))
         committed = Committed(ROOT, Path(folder))
@@ -74,6 +76,7 @@ def main() -> None:
             for block in blocks(page):
                 text = text.replace(block[0], fill(block, committed))
             files.write_text(page, text)
+        files.write_bytes(CHART, svg(results_chart.draw(committed)))
 
 
 if __name__ == "__main__":
