@@ -441,6 +441,23 @@ def paper_scale(committed: Committed) -> Lines:
     return lines
 
 
+def accuracy_by_sigma(committed: Committed, *radii: str) -> Lines:
+    """Return certified accuracies of the networks of paper scale on the images they all have."""
+    folder = committed.root / "benchmarks/results/paper-scale"
+    frames = [pd.read_csv(folder / f"advmacer-{level}.tsv", sep="\t") for level in LEVELS]
+    images = min(len(frame) for frame in frames)
+    lines = [["radius", *NOISE]]
+    for radius in radii:
+        cells = []
+        for frame in frames:
+            first = frame.iloc[:images]
+            certified = (first["correct"] == 1) & (first["radius"] >= float(radius))
+            cells.append(f"{certified.mean():.0%}")
+        best = max(cells, key=lambda cell: int(cell[:-1]))
+        lines.append([radius, *(bold(cell, cell == best) for cell in cells)])
+    return lines
+
+
 def zoo(committed: Committed) -> Lines:
     """Return what the rows of the zoo say of its networks."""
     lines = [["network", "test images", "ACR", "certified at 0.25", "at 0.5", "at 1.0", "at 1.5"]]
