@@ -19,6 +19,7 @@ html_show_copyright = False
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib.mermaid"]
 exclude_patterns = ["tuning"]
 
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 myst_fence_as_directive = ["mermaid"]
 suppress_warnings = ["myst.header"]  # of pages that continue after the title with a list of others
