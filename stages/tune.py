@@ -107,12 +107,13 @@ def is_of_this_code(rows: Path) -> bool:
     """Return whether rows were made by the code that is here."""
     from rs.certification.certify_model import MODULE
     from rs.runtime import code_fingerprint
-    from rs.storage import certificate_rows, files
+    from rs.storage import certificate_rows
+    from rs.storage.provenance import Provenance
 
-    sidecar = certificate_rows.sidecar_of(rows)
-    return sidecar.is_file() and files.read_json(sidecar).get("code") == code_fingerprint.code_hash(
-        MODULE
-    )
+    if not certificate_rows.sidecar_of(rows).is_file():
+        return False
+    code = Provenance.read(rows, f"remove {rows}").code
+    return code == code_fingerprint.code_hash(MODULE)
 
 
 def changed(

@@ -35,7 +35,8 @@ from rs.smoothing.inputs import warn_if_n_too_small
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions, Stop
 from rs.statistics.certificate import UNLABELLED
 from rs.storage import certificate_rows
-from rs.storage.row_writer import SHARE, write_rows
+from rs.storage.provenance import Provenance
+from rs.storage.row_writer import write_rows
 from rs.study.subset import select, share_of, subset_name
 
 LONG = 60.0
@@ -121,17 +122,18 @@ def certify_model(
         say_how_long(
             classifier, images.pixels(int(indices[0])).to(device), len(indices), settings.draws
         )
-    identity: dict[str, Any] = {"model": base.name, "classifier": model_fingerprint(base.module)}
-    identity |= {"sources": base.sources} if base.sources else {}
-    identity |= {"scope": base.scope}
     modules = [MODULE] if base.scope == "model" else [MODULE, code_fingerprint.RULES.as_posix()]
-    identity |= row_identity(
-        images, settings, classifier.sigma, device, classifier.engine, *modules
+    provenance = replace(
+        run_provenance(images, settings, classifier.sigma, device, classifier.engine, *modules),
+        model=base.name,
+        classifier=model_fingerprint(base.module),
+        sources=base.sources,
+        scope=base.scope,
+        share=share,
+        rows=len(indices),
+        **quantized_identity([classifier.base]),
     )
-    identity |= quantized_identity([classifier.base])
-    if share is not None:
-        identity |= {SHARE: share, "rows": len(indices)}
-    certify_images(classifier, images, indices, settings, device, identity, out, seconds)
+    certify_images(classifier, images, indices, settings, device, provenance, out, seconds)
 
 
 def smooth(
@@ -180,7 +182,7 @@ def certify_images(
     indices: NDArray[np.int64],
     settings: CertificationSettings,
     device: torch.device,
-    identity: dict[str, Any],
+    provenance: Provenance,
     out: Path,
     seconds: Path | None = None,
 ) -> None:
@@ -193,8 +195,8 @@ def certify_images(
         indices: The images to certify.
         settings: How to certify.
         device: Where the classifier runs.
-        identity: Everything that the rows depend on: the content of the sidecar. Its ``scope`` goes
-            into the rows.
+        provenance: Everything that the rows depend on, for the sidecar. Its ``scope`` goes into
+            the rows.
         out: The row file, ``*.tsv``.
         seconds: As for :func:`certify_model`.
     Raises:
@@ -205,7 +207,7 @@ def certify_images(
         warn_if_n_too_small(settings.n, settings.alpha)
     cascades = [out] if getattr(classifier.base, "lazy", False) else []
     with write_rows(
-        {out: identity}, seconds or certificate_rows.seconds_of(out), indices, cascades
+        {out: provenance}, seconds or certificate_rows.seconds_of(out), indices, cascades
     ) as writer:
         for index in watched(writer.remaining, members_of(classifier.base), classifier.precision):
             x, label = images.pixels(index).to(device), int(images.labels[index])
@@ -216,18 +218,18 @@ def certify_images(
             else:
                 run = settings.stop.run(classifier.sigma, settings.alpha, settings.n)
                 certificate = classifier.certify_until(x, settings.n0, run, **keys)
-            writer.write(index, {out: certificate.row(index, label, identity["scope"])})
+            writer.write(index, {out: certificate.row(index, label, str(provenance.scope))})
 
 
-def row_identity(
+def run_provenance(
     images: Images,
     settings: CertificationSettings,
     sigma: float,
     device: torch.device,
     engine: str,
     *modules: str,
-) -> dict[str, Any]:
-    """Return what rows depend on apart from the classifier, for their sidecar.
+) -> Provenance:
+    """Return what rows depend on apart from the classifier.
 
     Args:
         images: The split.
@@ -237,19 +239,21 @@ def row_identity(
         engine: The engine that runs, which may differ from ``settings.engine``.
         modules: Paths of the modules that make the rows, whose code is fingerprinted.
     """
-    return {
-        "dataset": images.meta.name,
-        "classes": len(images.meta.classes),
-        "images": images.fingerprint,
-        "sigma": sigma,
-        **asdict(settings),
+    changed = {
         "precision": precision_on(device, settings.precision),
         "engine": engine,
         "subset": subset_name(settings.subset),
-        "split_size": len(images),
-        "device": device.type,
-        "arithmetic": arithmetic.current(),
-        "rows": len(select(len(images), settings.subset)),
-        "code": code_fingerprint.code_hash(*modules),
-        "versions": checkpoint.library_versions(),
     }
+    return Provenance(
+        dataset=images.meta.name,
+        classes=len(images.meta.classes),
+        images=images.fingerprint,
+        sigma=sigma,
+        split_size=len(images),
+        device=device.type,
+        arithmetic=arithmetic.current(),
+        rows=len(select(len(images), settings.subset)),
+        code=code_fingerprint.code_hash(*modules),
+        versions=checkpoint.library_versions(),
+        **asdict(settings) | changed,
+    )

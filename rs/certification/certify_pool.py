@@ -6,14 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rs.certification.certify_model import row_identity, smooth
+from rs.certification.certify_model import run_provenance, smooth
 from rs.certification.inference import members_of
 from rs.certification.load import Classifier
 from rs.certification.quantize import quantized_identity
@@ -36,6 +35,7 @@ from rs.smoothing.inputs import warn_if_n_too_small
 from rs.smoothing.noise import BLOCK
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import files
+from rs.storage.provenance import MemberIdentity, Provenance
 from rs.storage.row_writer import write_rows
 from rs.study.layout import ALONE_FILE, model_name
 from rs.study.subset import select
@@ -106,16 +106,14 @@ def certify_pool(
     )
     together = smooth(whole, certification, replace(options, device=device, calibration=folder))
     networks = members_of(together.base)
-    shared = row_identity(
+    run = run_provenance(
         images, certification, pool.sigma, device, together.engine, MODULE, RULES.as_posix()
     )
-    shared |= {"sources": whole.sources} if whole.sources else {}
-    outs = {
-        out / f"{name}.tsv": entry.provenance
-        | shared
-        | quantized_identity([networks[k] for k in entry.member_ids])
-        for name, entry in entries.items()
-    }
+    run = replace(run, sources=whole.sources)
+    outs = {}
+    for name, entry in entries.items():
+        quantized = quantized_identity([networks[k] for k in entry.member_ids])
+        outs[out / f"{name}.tsv"] = replace(entry.provenance.joined(run), **quantized)
     warn_if_n_too_small(certification.n, certification.alpha)
     cascades = [
         out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)
@@ -127,7 +125,7 @@ def certify_pool(
             noisy = NoisyPool(members, x, certification.draws, index)
             certificates = noisy.certify(entries, label if certification.shortcut else None)
             rows = (
-                certificates[name].row(index, label, entry.provenance["scope"])
+                certificates[name].row(index, label, str(entry.provenance.scope))
                 for name, entry in entries.items()
             )
             writer.write(index, dict(zip(outs, rows, strict=True)))
@@ -213,18 +211,18 @@ def pool_entries(
         InputError: If weights that were solved image by image are missing, for one of the images
             too, or damaged.
     """
-    identities: list[dict[str, Any]] = [
+    identities: list[MemberIdentity] = [
         {"method": member.method, "seed": member.seed, "classifier": model_fingerprint(model)}
         for member, model in zip(pool.members, models, strict=True)
     ]
     entries = {
         model_name(member.method, member.seed): PoolEntry(
             (number,),
-            provenance={
-                "model": member.path,
-                "classifier": identities[number]["classifier"],
-                "scope": "model",
-            },
+            provenance=Provenance(
+                model=member.path,
+                classifier=identities[number]["classifier"],
+                scope="model",
+            ),
         )
         for number, member in enumerate(pool.members)
     }
@@ -233,17 +231,19 @@ def pool_entries(
             tuple(pool.members.index(member) for member in spec.voting),
             spec.combination.scope,
         )
-        source: dict[str, Any] = {
-            "model": str((weights if spec.fitted else ensembles) / f"{slug}.json")
-        }
         weights_by_image = None
+        weights_hash = None
         if scope == "per-image":
             path = weights / f"{slug}.tsv"
             weights_by_image = read_weights(path, len(numbers), indices)
-            source["weights"] = files.sha256(path)
+            weights_hash = files.sha256(path)
         rule = SoftmaxAverage() if weights_by_image else spec.rule
-        classifier = model_fingerprint(Ensemble([models[number] for number in numbers], rule))
-        members = [identities[number] for number in numbers]
-        source |= {"classifier": classifier, "members": members, "scope": scope}
-        entries[slug] = PoolEntry(numbers, rule, source, weights_by_image)
+        provenance = Provenance(
+            model=str((weights if spec.fitted else ensembles) / f"{slug}.json"),
+            weights=weights_hash,
+            classifier=model_fingerprint(Ensemble([models[number] for number in numbers], rule)),
+            members=[identities[number] for number in numbers],
+            scope=scope,
+        )
+        entries[slug] = PoolEntry(numbers, rule, provenance, weights_by_image)
     return entries

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from rs.smoothing.inputs import check_draws, logits_of
 from rs.smoothing.settings import Draws
 from rs.smoothing.vote_counting import Tally, VoteCounter, certificate_of_votes, winner
 from rs.statistics.certificate import Certificate
+from rs.storage.provenance import Provenance
 
 SCORES_AT_ONCE = 2**18
 """Scores of softmax averages that are held at once."""
@@ -36,9 +37,7 @@ class PoolEntry:
 
     member_ids: tuple[int, ...]
     rule: Rule = field(default_factory=LogitAverage)
-    provenance: dict[str, Any] = field(
-        default_factory=dict
-    )  # what it is, for the sidecar of its rows
+    provenance: Provenance = field(default_factory=Provenance)  # of its rows, without the run
     weights_by_image: Mapping[int, Sequence[float]] | None = (
         None  # scope per-image: of softmax averages, frozen
     )

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rs.reporting.load import StudyFiles
-from rs.reporting.results import UNROUNDED, Group, Groups, results_of
+from rs.reporting.results import Group, Groups, results_of
 from rs.reporting.tables import notes
 from rs.reporting.tables.ensemble_tables import samples_of_members
 from rs.reporting.tables.formatting import signed_with_errors
 from rs.statistics.certificate import UNSOUND
 from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sample
 from rs.storage import certificate_rows
+from rs.storage.provenance import UNROUNDED
 from rs.study.ensembles import EnsembleDeclaration
 
 VERDICTS = ("held", "not held", "tie", "not tested")
@@ -213,9 +214,7 @@ def claims_text(evidence: Evidence, network: str | None, remarks: Sequence[str])
     study = evidence.study
     about = notes.about(evidence.groups) + (f" Network: {network}." if network else "")
     everything = results_of(evidence.groups)
-    rounded = {result.provenance.outputs for result in everything if result.provenance} - {
-        UNROUNDED
-    }
+    rounded = {result.provenance.outputs for result in everything} - {None, UNROUNDED}
     head = HEAD + ATTACKED * (
         evidence.chooses_by_image and any(map(evidence.attacked, study.sigmas))
     )

@@ -7,7 +7,7 @@ numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +18,12 @@ import pandas as pd
 from rs.errors import InputError
 from rs.params import load_section, section
 from rs.reporting.logs import check_sidecar, subset_of
-from rs.reporting.results import CODES, MUST_AGREE, Provenance, Result
+from rs.reporting.results import CODES, MUST_AGREE, Result
 from rs.reporting.settings import ReportSettings, report_settings
 from rs.statistics import metrics
 from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
+from rs.storage.provenance import MemberIdentity, Provenance
 from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
 from rs.study.grid import WarmStart, cells, with_starts
 from rs.study.layout import ALONE_FILE, GridCell, pool_file, pool_rows, pool_target
@@ -96,26 +97,25 @@ class StudyFiles:
         """Read the rows of a cell, their sidecar, and the seconds its training took, if they are
         known.
         """
-        rows, sidecar = read_study_rows(
+        rows, provenance = read_study_rows(
             cell.rows(self.results), cell.sigma, cell.command("certify")
         )
         self._check_name(
-            cell.rows(self.results), sidecar, f"{cell.sigma}/{cell.method}/{cell.seed}"
+            cell.rows(self.results), provenance, f"{cell.sigma}/{cell.method}/{cell.seed}"
         )
-        self._check_classifier(cell.rows(self.results), cell, sidecar.get("classifier"))
+        self._check_classifier(cell.rows(self.results), cell, provenance.classifier)
         timing = self._timing(cell)
         return Result(
             name=cell.method,
             sigma=float(cell.sigma),
             seed=cell.seed,
             rows=rows,
-            subset=subset_of(sidecar),
+            subset=subset_of(provenance),
             training_seconds=None if timing is None else float(timing["total"].iloc[-1]),
-            classes=sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
+            classes=provenance.classes if metrics.mode_of(rows) == "certify" else None,
             scope=rows["scope"].iloc[0],
-            provenance=Provenance.of(sidecar),
-            sidecar=sidecar,
-            source=_source(sidecar, pool=cell.is_member_seed),
+            provenance=provenance,
+            source=_source(provenance, pool=cell.is_member_seed),
         )
 
     def read_ensemble(self, ensemble: EnsembleDeclaration, sigma: Any) -> Result:
@@ -124,10 +124,10 @@ class StudyFiles:
             self.ensemble_rows(ensemble, sigma),
             self._command("certify_ensembles", sigma),
         )
-        rows, sidecar = read_study_rows(path, sigma, command)
-        self._check_name(path, sidecar, f"{sigma}/{ensemble.slug}.json")
-        self._check_members(path, sigma, sidecar.get("members"))
-        self._check_weights(ensemble, sigma, sidecar.get("weights"))
+        rows, provenance = read_study_rows(path, sigma, command)
+        self._check_name(path, provenance, f"{sigma}/{ensemble.slug}.json")
+        self._check_members(path, sigma, provenance.members)
+        self._check_weights(ensemble, sigma, provenance.weights)
         scope = rows["scope"].iloc[0]
         if scope != ensemble.combination.scope:
             raise InputError(
@@ -140,21 +140,20 @@ class StudyFiles:
             sigma=float(sigma),
             seed=None,
             rows=rows,
-            subset=subset_of(sidecar),
-            classes=None if scope == "set" else sidecar.get("classes"),
+            subset=subset_of(provenance),
+            classes=None if scope == "set" else provenance.classes,
             scope=scope,
             ensemble=ensemble.name,
             combination=ensemble.key,
             members=ensemble.members,
-            provenance=Provenance.of(sidecar),
-            sidecar=sidecar,
-            source=_source(sidecar, pool=True),
+            provenance=provenance,
+            source=_source(provenance, pool=True),
             chosen=self._chosen(ensemble, sigma),
         )
 
-    def _check_name(self, path: Path, sidecar: dict[str, Any], name: str) -> None:
+    def _check_name(self, path: Path, provenance: Provenance, name: str) -> None:
         """Check that rows are of the classifier, of this data set, that their file is named for."""
-        stated, wanted = str(sidecar.get("model")), f"{self.dataset}/{name}"
+        stated, wanted = str(provenance.model), f"{self.dataset}/{name}"
         if not f"/{stated}".endswith(f"/{wanted}"):
             raise InputError(
                 f"{path} must hold rows of {wanted}, but its sidecar says {stated}; put back the "
@@ -176,7 +175,7 @@ class StudyFiles:
                 )
 
     def _check_members(
-        self, path: Path, sigma: Any, members: Iterable[Mapping[str, Any]] | None
+        self, path: Path, sigma: Any, members: Iterable[MemberIdentity] | None
     ) -> None:
         """Check that a file is of the models whose rows there are, if it names any."""
         for member in members or ():
@@ -376,26 +375,27 @@ class StudyFiles:
         return f"dvc repro {pool_target(stage, self.dataset, sigma)}"
 
 
-def read_study_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+def read_study_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, Provenance]:
     """Read rows and their sidecar, after checking that they are of each other and of this noise
     level.
 
     Raises:
         InputError: If not; ``command`` makes them.
     """
-    sidecar = files.read_json(_existing(sidecar_of(_existing(path, command)), command))
+    _existing(path, command)
+    _existing(sidecar_of(path), command)
+    provenance = Provenance.read(path, f"run {command}")
     rows = certificate_rows.read_rows(path)
-    check_sidecar(path, rows, sidecar, f"run {command}")
+    check_sidecar(path, rows, provenance, f"run {command}")
     if metrics.budget(rows, "sigma") != float(sigma):
         raise InputError(f"{path} must be of sigma {sigma}, but is not; run {command}")
-    return rows, sidecar
+    return rows, provenance
 
 
-def _source(sidecar: dict[str, Any], pool: bool) -> dict[str, Any]:
-    """Return what a sidecar says of what its rows share with those of the study; code by the stage
-    that made them.
-    """
-    stated = {CODES[pool]: sidecar.get("code")} | {key: sidecar.get(key) for key in MUST_AGREE}
+def _source(provenance: Provenance, pool: bool) -> dict[str, Any]:
+    """Return what rows share with those of the study; code by the stage that made them."""
+    stated = {CODES[pool]: provenance.code}
+    stated |= {key: getattr(provenance, key) for key in MUST_AGREE}
     return {key: value for key, value in stated.items() if value is not None}
 
 

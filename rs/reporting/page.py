@@ -117,7 +117,7 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
                 f"{path} must have labels and all votes of one classifier to be reported, but it "
                 f"{got}"
             )
-        classes = None if result.scope == SET_SCOPE else result.sidecar.get("classes")
+        classes = None if result.scope == SET_SCOPE else result.provenance.classes
         groups.setdefault(result.sigma, {})[result.name] = Group(
             (replace(result, classes=classes),)
         )
@@ -126,7 +126,7 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     metrics.check_comparable(
         [each._replace(budget=each.budget | {"sigma": 0.0}) for each in terms]
     )  # of any sigma
-    dataset = results_of(groups)[0].sidecar.get("dataset", "images")
+    dataset = results_of(groups)[0].provenance.dataset or "images"
     about = {"dataset": dataset, "combination": "", "remarks": [], "claims": []}
     return _page(groups, about, "", origins, pictures)
 
@@ -194,7 +194,8 @@ def _data(
 
 
 def _provenance(result: Result) -> Record:
-    return {name: result.sidecar[name] for name in SIDECAR if name in result.sidecar}
+    stated = result.provenance.to_json()
+    return {name: stated[name] for name in SIDECAR if name in stated}
 
 
 def _check_images(provenances: Sequence[Record], pictures: Pictures) -> None:
@@ -247,9 +248,7 @@ def _result(result: Result, origins: Origins) -> Record:
         "evaluations": result.members_per_draw,
     }
     # votes for no class have the number after those of the classes
-    return (
-        record | {"undecided": result.sidecar.get("classes")} if result.scope == "set" else record
-    )
+    return record | {"undecided": result.provenance.classes} if result.scope == "set" else record
 
 
 def _group(

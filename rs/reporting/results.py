@@ -5,7 +5,7 @@ the paper's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -19,6 +19,7 @@ from rs.statistics.certificate import UNSOUND
 from rs.statistics.comparison import Estimate, Sample, estimate, fewest_seeds_of, sample
 from rs.statistics.metrics import Terms
 from rs.statistics.resampling import SPLITS, Split, two_sided
+from rs.storage.provenance import Provenance
 from rs.study.ensembles import kind_of, trained_as
 
 MUST_AGREE = {"images": "images", "seed": "noise seed"}
@@ -29,41 +30,8 @@ CODES = ("code of models", "code of pools")
 ensembles.
 """
 
-UNROUNDED = "as computed"
-"""Outputs of members that were not kept, as rows say by saying nothing of them."""
-
 PUBLISHED = Path(__file__).with_name("published.csv")
 """The figures that the paper prints."""
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """How rows were computed, as their sidecar says; ``None`` where it does not say."""
-
-    device: str | None = None
-    precision: str | None = None
-    engine: str | None = None
-    arithmetic: str | None = None
-    torch: str | None = None  # the minor series, like 2.9
-    numpy: str | None = None
-    noise: str | None = "gaussian"  # rows from before there was another one do not say it
-    outputs: str | None = (
-        UNROUNDED  # of the members of a pool; old rows may say what these were rounded to
-    )
-
-    @classmethod
-    def of(cls, sidecar: Mapping[str, Any]) -> Provenance:
-        """Take from the sidecar of rows what may change them."""
-        series = {
-            name: ".".join(version.split(".")[:2])
-            for name, version in sidecar.get("versions", {}).items()
-        }
-        return cls(
-            **{
-                field.name: sidecar.get(field.name, series.get(field.name, field.default))
-                for field in fields(cls)
-            }
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +55,10 @@ class Result:
         None  # how they are combined: a key of `combinations` in the parameters
     )
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
-    provenance: Provenance | None = None  # None: not known, as for rows without a sidecar
+    provenance: Provenance = field(default_factory=Provenance)  # empty without a sidecar
     source: Mapping[str, Any] = field(
         default_factory=dict
     )  # MUST_AGREE and one of CODES, as far as they are stated
-    sidecar: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # what lies beside the rows; empty if nothing does
     chosen: dict[str, int] | None = (
         None  # which of the members vote, and how often, where weights have chosen them
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import pandas as pd
 
 from rs.errors import InputError, printable
 from rs.reporting.logs import read_alone
-from rs.reporting.results import UNROUNDED, Result
+from rs.reporting.results import Result
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import numbers, signed
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, radii_asked, radius_text
 from rs.statistics.comparison import estimate, sample
+from rs.storage.provenance import UNROUNDED
 
 STEP = 0.25
 """Between the radii that are shown, in pixels of [0, 1]; the paper's."""
@@ -50,7 +51,7 @@ def summarize_rows(
         InputError: If the rows are damaged, or say only whether other radii are certified.
     """
     result = read_alone(path, **known)
-    rows, sidecar = result.rows, result.sidecar
+    rows, provenance = result.rows, result.provenance
     mode, at = metrics.mode_of(rows), radii_shown([rows], radii)
     labelled = metrics.has_labels(rows)
     scored = labelled and radii_asked(mode) is None
@@ -58,15 +59,15 @@ def summarize_rows(
     taken = rows[rows["mode"] != "shortcut"]  # the others skipped their n draws
     return {
         "file": str(path),
-        "model": sidecar.get("model"),
-        "dataset": sidecar.get("dataset"),
+        "model": provenance.model,
+        "dataset": provenance.dataset,
         "subset": result.subset,
         "images": len(rows),
         **_budget_of([rows]),
         "mode": mode,
         "scope": result.scope,
         "sound": result.sound,
-        **({} if result.provenance is None else asdict(result.provenance)),
+        **provenance.computation(),
         "acr": metrics.acr(rows) if scored else None,
         "standard_error": estimate(sample([rows], [()])).error_images
         if scored and len(rows) > 1
@@ -120,13 +121,13 @@ def compare_rows(
     return {
         "a": {
             "file": str(first),
-            "model": a.sidecar.get("model"),
+            "model": a.provenance.model,
             "images": len(a.rows),
             "sound": a.sound,
         },
         "b": {
             "file": str(second),
-            "model": b.sidecar.get("model"),
+            "model": b.provenance.model,
             "images": len(b.rows),
             "sound": b.sound,
         },
@@ -309,14 +310,10 @@ def _check_same_data(*results: Result) -> None:
     """Refuse rows of different data sets: their images decide, or their names where the images are
     not stated.
     """
-    has_images = all("images" in result.sidecar for result in results)
+    has_images = all(result.provenance.images is not None for result in results)
     for name in ("images" if has_images else "dataset", "classes"):
-        if (
-            len(
-                {result.sidecar[name] for result in results if result.sidecar.get(name) is not None}
-            )
-            > 1
-        ):
+        stated = {getattr(result.provenance, name) for result in results} - {None}
+        if len(stated) > 1:
             names = " and ".join(result.name for result in results)
             raise InputError(
                 f"{names} must be of the same data set, but their sidecars have different {name}"

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,9 +23,7 @@ from rs.runtime import processes, scratch
 from rs.runtime.progress import progress
 from rs.storage import certificate_rows, files
 from rs.storage.certificate_rows import CASCADE_HEADER, HEADER, seconds_of, sidecar_of
-
-SHARE = "share"
-"""Key of a sidecar that says which share of the images a row file has."""
+from rs.storage.provenance import Provenance
 
 SECONDS = "seconds.csv"
 SECONDS_HEADER = "idx,seconds\n"
@@ -33,7 +31,7 @@ SECONDS_HEADER = "idx,seconds\n"
 
 @contextmanager
 def write_rows(
-    outs: Mapping[Path, dict[str, Any]],
+    outs: Mapping[Path, Provenance],
     seconds: Path,
     indices: NDArray[np.int64],
     cascades: Collection[Path] = (),
@@ -43,7 +41,7 @@ def write_rows(
     The body writes the rows of every image in ``writer.remaining``; nothing remains if all files
     are complete::
 
-        with write_rows({out: identity}, seconds, indices) as writer:
+        with write_rows({out: provenance}, seconds, indices) as writer:
             for index in writer.remaining:
                 writer.write(index, {out: row})
 
@@ -67,9 +65,8 @@ def write_rows(
         ValueError: If the body leaves out an image.
     """
     rank, world_size = processes.rank_and_world_size()
-    shares = [
-        {"rows": list(outs.values()), "rank": k, "world": world_size} for k in range(world_size)
-    ]
+    contents = [provenance.to_json() for provenance in outs.values()]
+    shares = [{"rows": contents, "rank": k, "world": world_size} for k in range(world_size)]
     if _all_complete(outs, len(indices)):
         scratch.discard(shares[rank])
         yield RowWriter({}, None, indices[:0], was_complete=True)
@@ -150,11 +147,11 @@ def check_row_file_name(out: Path) -> None:
         )
 
 
-def _all_complete(outs: Mapping[Path, dict[str, Any]], images: int) -> bool:
+def _all_complete(outs: Mapping[Path, Provenance], images: int) -> bool:
     for out in outs:
         check_row_file_name(out)
     complete = [
-        _is_complete(out, identity, images) for out, identity in outs.items()
+        _is_complete(out, provenance, images) for out, provenance in outs.items()
     ]  # checks every file
     if not all(complete):
         return False
@@ -164,8 +161,8 @@ def _all_complete(outs: Mapping[Path, dict[str, Any]], images: int) -> bool:
     return True
 
 
-def _is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
-    """Return whether ``out`` already holds the rows of ``identity``.
+def _is_complete(out: Path, provenance: Provenance, images: int) -> bool:
+    """Return whether ``out`` already holds the rows of ``provenance``.
 
     Raises:
         InputError: If ``out`` exists but holds something else.
@@ -177,13 +174,8 @@ def _is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
         raise InputError(
             f"{out} must have {sidecar} beside it, but there is none; remove {out} or name another"
         )
-    stated = files.read_json(sidecar)
-    if not isinstance(stated, dict):
-        raise InputError(
-            f"{sidecar} must hold a mapping, got {type(stated).__name__}; remove {out} and run "
-            "again"
-        )
-    if difference := _difference(stated, identity):
+    stated = Provenance.read(out, f"remove {out} and run again")
+    if difference := stated.difference(provenance):
         raise InputError(
             f"{out} must hold rows of this run, but {difference}; remove it or name another --out"
         )
@@ -193,15 +185,7 @@ def _is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
     return True
 
 
-def _difference(stated: dict[str, Any], identity: dict[str, Any]) -> str:
-    """Return what distinguishes rows with a sidecar from those of this run; empty if nothing does."""
-    for key in sorted(stated.keys() | identity.keys()):
-        if stated.get(key) != identity.get(key):
-            return f"{key} is {stated.get(key)} there and {identity.get(key)} here"
-    return ""
-
-
-def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:
+def _check_outputs(outs: Mapping[Path, Provenance], seconds: Path) -> None:
     for out in outs:
         files.check_output(out, "rows", replaceable=True)  # their content is checked already
         sidecar = sidecar_of(out)
@@ -214,7 +198,7 @@ def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:
 
 @contextmanager
 def _open_parts(
-    outs: Mapping[Path, dict[str, Any]],
+    outs: Mapping[Path, Provenance],
     folder: Path,
     indices: NDArray[np.int64],
     cascades: Collection[Path],
@@ -243,7 +227,7 @@ def _open_parts(
             os.fsync(file.fileno())
 
 
-def _description(outs: Mapping[Path, dict[str, Any]]) -> str:
+def _description(outs: Mapping[Path, Provenance]) -> str:
     rank, world_size = processes.rank_and_world_size()
     what = (
         f"certify {next(iter(outs)).stem}" if len(outs) == 1 else f"certify {len(outs)} classifiers"
@@ -270,7 +254,7 @@ def _resume(headers: Mapping[Path, str]) -> int:
 
 
 def _publish(
-    outs: Mapping[Path, dict[str, Any]],
+    outs: Mapping[Path, Provenance],
     seconds: Path,
     parts: Mapping[Path, Sequence[Path]],
     images: int,
@@ -288,8 +272,8 @@ def _publish(
             return
         _check_outputs(outs, seconds)
         files.write_text(seconds, _merge(parts[seconds], images))
-        for out, identity in outs.items():
-            files.write_json(sidecar_of(out), identity)
+        for out, provenance in outs.items():
+            provenance.write(out)
             files.write_text(
                 out, _merge(parts[out], images)
             )  # last: rows without a sidecar are refused
@@ -314,15 +298,16 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
         InputError: If a share is missing, incomplete, given twice or of another certification, or
             as :func:`write_rows`.
     """
-    sidecars = [_sidecar_of_share(path) for path in shares]
-    first, *others = ({**sidecar, SHARE: None, "rows": None} for sidecar in sidecars)
-    for path, other in zip(shares[1:], others, strict=True):
-        if difference := _difference(first, other):
+    provenances = [_provenance_of_share(path) for path in shares]
+    wholes = [replace(provenance, share=None, rows=None) for provenance in provenances]
+    for path, whole in zip(shares, wholes, strict=True):
+        if difference := wholes[0].difference(whole):
             raise InputError(
                 f"{path} must be of the same certification as {shares[0]}, but {difference}"
             )
-    path_of_share = {sidecar[SHARE]: path for path, sidecar in zip(shares, sidecars, strict=True)}
-    count = int(sidecars[0][SHARE].partition("/")[2])
+    numbers = [str(provenance.share) for provenance in provenances]
+    path_of_share = dict(zip(numbers, shares, strict=True))
+    count = int(numbers[0].partition("/")[2])
     names = [f"{number}/{count}" for number in range(1, count + 1)]
     if path_of_share.keys() != set(names) or len(shares) != count:
         missing = ", ".join(name for name in names if name not in path_of_share) or "none"
@@ -330,8 +315,7 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
             f"each of {count} shares must be given once, got {len(shares)} files; missing: "
             f"{missing}"
         )
-    images = sum(sidecar["rows"] for sidecar in sidecars)
-    identity = {key: value for key, value in sidecars[0].items() if key != SHARE} | {"rows": images}
+    images = sum(provenance.rows or 0 for provenance in provenances)
     parts = [path_of_share[name] for name in names]
     for path in map(seconds_of, parts):
         if not path.is_file():
@@ -341,7 +325,7 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
             )
     check_row_file_name(out)
     _publish(
-        {out: identity},
+        {out: replace(wholes[0], rows=images)},
         seconds_of(out),
         {out: parts, seconds_of(out): [*map(seconds_of, parts)]},
         images,
@@ -349,18 +333,17 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
     return images
 
 
-def _sidecar_of_share(path: Path) -> dict[str, Any]:
-    """Return the sidecar of a share whose rows are complete."""
-    sidecar = files.read_json(sidecar_of(path)) if sidecar_of(path).exists() else None
-    share = r"[1-9]\d{0,5}/[1-9]\d{0,5}"
-    if (
-        not isinstance(sidecar, dict)
-        or "rows" not in sidecar
-        or not re.fullmatch(share, str(sidecar.get(SHARE)))
-    ):
-        raise InputError(
-            f"{path} must be written by rs certify --share, with {sidecar_of(path)} beside it, but "
-            "is not"
-        )
-    _is_complete(path, sidecar, sidecar["rows"])
-    return sidecar
+def _provenance_of_share(path: Path) -> Provenance:
+    """Return the provenance of a share whose rows are complete."""
+    refused = (
+        f"{path} must be written by rs certify --share, with {sidecar_of(path)} next to it, but "
+        "is not"
+    )
+    if not sidecar_of(path).exists():
+        raise InputError(refused)
+    provenance = Provenance.read(path, "give files that rs certify --share wrote")
+    is_share = re.fullmatch(r"[1-9]\d{0,5}/[1-9]\d{0,5}", str(provenance.share)) is not None
+    if not is_share or provenance.rows is None:
+        raise InputError(refused)
+    _is_complete(path, provenance, provenance.rows)
+    return provenance

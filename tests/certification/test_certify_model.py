@@ -17,6 +17,7 @@ from rs.smoothing.settings import CertificationSettings
 from rs.statistics.radius import fewest_votes
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
+from rs.storage.provenance import Provenance
 from tests.support.helpers import CERTIFY, SHAPE, Constant, refuses, smallnet, tiny_images
 
 SETTINGS = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4})
@@ -41,7 +42,13 @@ def smoothed(base=None):
 
 def certify_tiny(out, base=None, identity=IDENTITY, indices=INDICES, settings=SETTINGS):
     certify_images(
-        smoothed(base), tiny_images(10, 1), indices, settings, torch.device("cpu"), identity, out
+        smoothed(base),
+        tiny_images(10, 1),
+        indices,
+        settings,
+        torch.device("cpu"),
+        Provenance.from_json(identity, "", ""),
+        out,
     )
 
 
@@ -103,7 +110,9 @@ def test_the_rows_are_those_of_a_slow_loop(unbroken):
 def test_the_sidecar_says_what_made_the_rows_and_nothing_but_the_three_files_is_left(
     tmp_path, unbroken, work
 ):
-    assert json.loads((tmp_path / "unbroken" / "rows.json").read_text()) == IDENTITY
+    assert json.loads((tmp_path / "unbroken" / "rows.json").read_text()) == IDENTITY | {
+        "stop": None
+    }
     assert sorted(os.listdir(tmp_path / "unbroken")) == [
         "rows.json",
         "rows.seconds.csv",
@@ -164,7 +173,7 @@ def keep_rows(count):
             r"must have .*rows\.json beside it, but there is none",
         ),
         (IDENTITY, lambda out: sidecar_of(out).write_text("{"), "must hold JSON"),
-        (IDENTITY, lambda out: sidecar_of(out).write_text("[]"), "must hold a mapping, got list"),
+        (IDENTITY, lambda out: sidecar_of(out).write_text("[]"), "but it is a list"),
         (IDENTITY, keep_rows(SIZE - 1), "must hold 5 rows, but has 4"),
         (IDENTITY, keep_rows(0), "must hold at least one row"),
         (IDENTITY, lambda out: out.write_text(out.read_text()[:-1]), "must end with a newline"),
@@ -192,7 +201,9 @@ def test_the_row_file_must_be_a_tsv_lest_two_share_a_sidecar(tmp_path, name):
 def write_until(out, images, end=lambda: None):
     """Write rows by a loop that ends after so many images; the images that remained before it."""
     certificate = smoothed().certify(torch.zeros(SHAPE), 10, 60, 0.01)
-    with row_writer.write_rows({out: IDENTITY}, seconds_of(out), INDICES) as writer:
+    with row_writer.write_rows(
+        {out: Provenance.from_json(IDENTITY, "", "")}, seconds_of(out), INDICES
+    ) as writer:
         remaining = list(writer.remaining)
         for index in remaining[:images]:
             writer.write(index, {out: certificate.row(index, 0)})

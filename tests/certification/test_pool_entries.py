@@ -40,7 +40,7 @@ def test_a_member_that_was_not_chosen_is_not_evaluated():
     entry = found[CHOICE]
     assert entry.member_ids == (list(models).index("macer-0"),)
     alone = Ensemble([models["macer-0"]], SoftmaxAverage([1.0]))
-    assert entry.provenance["classifier"] == model_fingerprint(alone)
+    assert entry.provenance.classifier == model_fingerprint(alone)
 
 
 def test_weights_of_images_are_part_of_what_their_rows_are_of():
@@ -48,9 +48,9 @@ def test_weights_of_images_are_part_of_what_their_rows_are_of():
     for text in (TSV, TSV.replace("0.7\t0.3", "0.6\t0.4")):
         path.write_text(text)
         provenances.append(models_and_entries()[1][PER_IMAGE].provenance)
-        assert provenances[-1]["weights"] == files.sha256(path)
+        assert provenances[-1].weights == files.sha256(path)
     model = str(ENSEMBLES / f"{PER_IMAGE}.json")
-    assert [(one["model"], one["scope"]) for one in provenances] == [(model, "per-image")] * 2
+    assert [(one.model, one.scope) for one in provenances] == [(model, "per-image")] * 2
 
 
 def test_an_image_without_weights_is_named():

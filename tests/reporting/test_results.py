@@ -3,10 +3,11 @@ from dataclasses import replace
 import pytest
 
 from rs.errors import InputError
-from rs.reporting.results import Provenance, Result, best, filter_groups, grouped, published
+from rs.reporting.results import Result, best, filter_groups, grouped, published
 from rs.reporting.tables import notes
 from rs.statistics.metrics import acr
 from rs.statistics.resampling import two_sided
+from rs.storage.provenance import Provenance
 from tests.support.tiny_study import CLASSES, N0, N, cell_rows, result
 
 CLOSE = [
@@ -56,11 +57,12 @@ def test_a_model_and_an_ensemble_of_one_name_are_refused():
 
 
 def ran(method="a", seed=0, **provenance):
+    provenance = {"classifier": method} | provenance
     return result(method, [0.1, 0.2], seed=seed, provenance=Provenance(**provenance))
 
 
 @pytest.mark.parametrize(
-    "name", ["device", "precision", "engine", "arithmetic", "torch", "numpy", "noise", "outputs"]
+    "name", ["device", "precision", "engine", "arithmetic", "noise", "outputs"]
 )
 def test_one_that_was_computed_differently_is_named_with_what_differs(name):
     results = [ran("a", **{name: "x"}), ran("b", **{name: "y"}), ran("c", **{name: "x"})]
@@ -91,14 +93,6 @@ def test_of_a_method_whose_seeds_differ_the_seed_is_named_and_the_sigma_where_th
     assert notes.provenance_notes(results) == [said.format("seed 1 of a")]
     assert notes.provenance_notes([*results, elsewhere]) == [said.format("seed 1 of a")]
     assert notes.provenance_notes([*results, other]) == [said.format("a at sigma 0.5, seed 1")]
-
-
-def test_provenance_is_those_of_the_sidecar_with_the_minor_series_of_what_computes():
-    sidecar = {"device": "cpu", "precision": "bfloat16", "engine": "folded", "n": 5}
-    sidecar["versions"] = {"python": "3.12", "torch": "2.14.1+cu130", "numpy": "2.3.5"}
-    assert Provenance.of(sidecar) == Provenance("cpu", "bfloat16", "folded", None, "2.14", "2.3")
-    assert Provenance.of(sidecar | {"arithmetic": "native"}).arithmetic == "native"
-    assert Provenance.of({}) == Provenance()
 
 
 def test_only_some_groups_keep_their_order_and_leave_no_noise_level_empty():

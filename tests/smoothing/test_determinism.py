@@ -22,6 +22,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic, watched
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.settings import CertificationSettings
+from rs.storage.provenance import Provenance
 from tests.support.helpers import CERTIFY, SHAPE, smallnet, tiny_images
 from tests.support.networks import Layer, counted, lived_in
 
@@ -188,9 +189,11 @@ def certify(model, images, out, **changes):
     image.
     """
     settings = CertificationSettings(**CERTIFY | {"n0": 100, "n": 1000, "subset": "all"} | changes)
-    identity = {"classifier": "a", "scope": "model", "sigma": 0.5, "subset": "all"}
+    provenance = Provenance(classifier="a", scope="model", sigma=0.5, subset="all")
     classifier = SmoothedClassifier(model, 5, 0.5, precision=settings.precision)
-    certify_images(classifier, tiny_images(images), np.arange(images), settings, CPU, identity, out)
+    certify_images(
+        classifier, tiny_images(images), np.arange(images), settings, CPU, provenance, out
+    )
 
 
 @pytest.mark.parametrize("name", LATE)

@@ -17,6 +17,7 @@ from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.sequential import Decider, ExpectedRadius
 from rs.storage import certificate_rows
+from rs.storage.provenance import Provenance
 from tests.support.helpers import CERTIFY, Linear, exit_code, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
@@ -156,11 +157,14 @@ def rows_of(tmp_path, name, shortcut=False, **stop):
         "stop": Stop(**STOP | stop) if stop else None,
     }
     settings = CertificationSettings(**CERTIFY | chosen)
-    budget = {"n0": 100, "n": BUDGET, "alpha": ALPHA, "sigma": SIGMA}
-    identity, images = {"name": name, "scope": "model"} | budget, tiny_images(10, 1)
+    provenance = Provenance(
+        classifier=name, scope="model", n0=100, n=BUDGET, alpha=ALPHA, sigma=SIGMA
+    )
+    images = tiny_images(10, 1)
     images = replace(images, labels=np.where(np.arange(10) < 8, 1 - images.labels, images.labels))
     out = tmp_path / f"{name}.tsv"
-    certify_images(CLASSIFIER, images, np.arange(10), settings, torch.device("cpu"), identity, out)
+    device = torch.device("cpu")
+    certify_images(CLASSIFIER, images, np.arange(10), settings, device, provenance, out)
     return certificate_rows.read_rows(out)
 
 

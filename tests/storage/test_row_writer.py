@@ -11,6 +11,7 @@ from rs.runtime import scratch
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
+from rs.storage.provenance import Provenance
 from rs.storage.row_writer import write_rows
 
 IMAGES = np.arange(2)
@@ -26,8 +27,8 @@ def out(tmp_path):
 @contextmanager
 def unpublished(out, n):
     """The rows of a run of ``n`` draws are made, and published when the body ends."""
-    identity = {"classifier": "a", "scope": "model", "sigma": 0.5, "subset": "all", "n": n}
-    with write_rows({out: identity}, seconds_of(out), IMAGES) as writer:
+    provenance = Provenance(classifier="a", scope="model", sigma=0.5, subset="all", n=n)
+    with write_rows({out: provenance}, seconds_of(out), IMAGES) as writer:
         remaining = list(writer.remaining)
         for index in remaining:
             certified = certificate_of_votes(
@@ -52,7 +53,8 @@ def test_rows_that_one_process_refuses_are_discarded_by_all(out, work, monkeypat
         monkeypatch.setattr(
             row_writer.processes, "rank_and_world_size", lambda rank=rank: (rank, 2)
         )
-        with pytest.raises(error), write_rows({out: {"classifier": "a"}}, seconds_of(out), IMAGES):
+        provenance = Provenance(classifier="a")
+        with pytest.raises(error), write_rows({out: provenance}, seconds_of(out), IMAGES):
             raise error
         assert len(os.listdir(work)) == rank
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from rs.reporting.results import CODES, Groups, Result, results_of
 from rs.statistics import metrics
@@ -57,7 +56,7 @@ def provenance_notes(results: Sequence[Result]) -> list[str]:
     was.
 
     >>> import pandas as pd
-    >>> from rs.reporting.results import Provenance
+    >>> from rs.storage.provenance import Provenance
     >>> precisions = ("bfloat16", "float32", "float32")
     >>> made = [{"name": f"macer x{k}", "provenance": Provenance(precision=one)} for k, one in enumerate(precisions)]
     >>> provenance_notes([Result(sigma=0.5, seed=0, rows=pd.DataFrame(), subset="all", **each) for each in made])
@@ -76,9 +75,9 @@ def provenance_notes(results: Sequence[Result]) -> list[str]:
 
 def _computed_by(result: Result) -> dict[str, str]:
     """Return how rows were computed, by name."""
-    provenance = asdict(result.provenance) if result.provenance else {}
+    computation = result.provenance.computation()
     codes = {name: result.source[name][:8] for name in CODES if name in result.source}
-    return {name: value or "not stated" for name, value in provenance.items()} | codes
+    return {name: value or "not stated" for name, value in computation.items()} | codes
 
 
 def _named(pairs: Sequence[tuple[Result, str]], value: str) -> list[str]:
