@@ -1,9 +1,9 @@
-"""What the members of an ensemble say of noisy images, shared by all the rules that ask for it."""
+"""Member outputs on noisy images, computed once for all rules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -11,22 +11,22 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 ROUNDING = 1e-6
-"""How far each weight may be off: what writing it with six digits does to it."""
+"""Largest rounding error of a weight, which files give with six digits."""
+
+
+Weights = tuple[float, ...] | tuple[tuple[float, ...], ...]
+"""Weights of one ensemble (L,), or of several with the same members (V, L)."""
 
 
 def on_simplex(weights: ArrayLike) -> tuple[float, ...]:
-    """Return weights (L,) that are at least 0 and sum to 1, free of errors up to :data:`ROUNDING`
-    in each.
+    """Return weights (L,) that are at least 0 and sum to 1, without rounding errors.
 
     Raises:
-        ValueError: If they are further off.
+        ValueError: If a weight is off by more than :data:`ROUNDING`.
     """
     w = np.asarray(weights, dtype=np.float64)
-    if (
-        w.ndim != 1
-        or not w.size
-        or not (w.min() >= -ROUNDING and abs(w.sum() - 1) <= ROUNDING * w.size)
-    ):
+    is_vector = w.ndim == 1 and w.size > 0
+    if not (is_vector and w.min() >= -ROUNDING and abs(w.sum() - 1) <= ROUNDING * w.size):
         raise ValueError(
             f"weights must be at least 0 and sum to 1, one for each member, got {w.tolist()}"
         )
@@ -34,12 +34,12 @@ def on_simplex(weights: ArrayLike) -> tuple[float, ...]:
     return tuple((w / w.sum()).tolist())
 
 
-def weighted(weights: tuple[float, ...] | tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
-    """Return sum_l w_l v_l in float64: weights (L,) or (V, L), values (L, N, K) -> (N, K) or (V, N,
-    K).
+def weighted(weights: Weights, values: Tensor) -> Tensor:
+    """Return sum_l w_l v_l in float64: weights (L,) or (V, L), values (L, N, K).
 
-    It adds member after member: the order of other sums, and of matrix products, depends on where
-    in a batch an image stands, on how many sums are asked for together, and on the processor.
+    The shape is (N, K) or (V, N, K). Members are added one after the other. The order of other
+    sums, and of matrix products, depends on the position of an image in its batch, on how many
+    sums are computed together, and on the processor.
     """
     w = _tensor(weights, values.device)
     if w.shape[-1] != len(values):
@@ -51,19 +51,17 @@ def weighted(weights: tuple[float, ...] | tuple[tuple[float, ...], ...], values:
 
 def summed(weights: Tensor, terms: Iterable[Tensor]) -> Tensor:
     """Return sum_l w_l t_l for weights (..., L) and L terms that are (N, K), or (..., N, K)."""
-    first, *others = (
-        w[..., None, None] * term for w, term in zip(weights.unbind(-1), terms, strict=True)
-    )
-    return reduce(torch.add, others, first)
+    total: Tensor | None = None
+    for weight, term in zip(weights.unbind(-1), terms, strict=True):
+        product = weight[..., None, None] * term
+        total = product if total is None else total + product
+    assert total is not None  # there is at least one member
+    return total
 
 
 @lru_cache(maxsize=1024)
-def _tensor(
-    weights: tuple[float, ...] | tuple[tuple[float, ...], ...], device: torch.device
-) -> Tensor:
-    """Return weights where they are used; they stay there, because a copy to a GPU would wait for
-    all its work.
-    """
+def _tensor(weights: Weights, device: torch.device) -> Tensor:
+    """Return weights on a device, cached: a copy to a GPU would wait for all of its work."""
     with torch.inference_mode(False):
         return torch.tensor(weights, dtype=torch.float64, device=device)
 
@@ -75,8 +73,7 @@ def one_hot(classes: Tensor, width: int) -> Tensor:
 
 
 class Outputs:
-    """What L members say of N images, and what rules make of each member's logits, computed at most
-    once.
+    """Logits of L members on N images, and what rules derive from them, computed at most once.
 
     Args:
         member_logits: Logits of the members, (N, K) each, or all of them, (L, N, K).
@@ -100,9 +97,7 @@ class Outputs:
             )
 
     def of(self, member_ids: Sequence[int]) -> Outputs:
-        """Return the outputs of some of the members, by number: the same object for the same
-        members.
-        """
+        """Return the outputs of some members, by number: the same object for the same members."""
         numbers = tuple(member_ids)
         if numbers not in self._views:
             self._views[numbers] = _View(self, numbers)
@@ -120,9 +115,7 @@ class Outputs:
 
     @cached_property
     def probabilities_by_draw(self) -> Tensor:
-        """The same numbers with draws next to each other in memory, along which a processor
-        compares at once.
-        """
+        """The same numbers with samples adjacent in memory, which makes comparisons faster."""
         return self.probabilities.mT.contiguous().mT
 
     @cached_property
@@ -138,10 +131,10 @@ class Outputs:
     @cached_property
     def gaps(self) -> Tensor:
         """The largest probability minus the second, (L, N), float64."""
-        first, at = self.probabilities.max(dim=-1, keepdim=True)
-        return (
-            first - self.probabilities.scatter(-1, at, -1.0).amax(dim=-1, keepdim=True)
-        ).squeeze(-1)
+        first, classes = self.probabilities.max(dim=-1, keepdim=True)
+        others = self.probabilities.scatter(-1, classes, -1.0)
+        second = others.amax(dim=-1, keepdim=True)
+        return (first - second).squeeze(-1)
 
     @cached_property
     def broken(self) -> Tensor:
@@ -150,9 +143,7 @@ class Outputs:
 
 
 class _View(Outputs):
-    """Some members of ``whole``, with its softmax; their logits are stacked anew, in the dtype that
-    they have alone.
-    """
+    """Some members of ``whole``, with its softmax; their logits keep the dtype they have alone."""
 
     def __init__(self, whole: Outputs, numbers: Sequence[int]) -> None:
         super().__init__([whole.member_logits[number] for number in numbers])

@@ -1,15 +1,16 @@
 """One noise pass certifies every member and every ensemble of a pool.
 
-Members are evaluated once on each noisy image and all rules vote on the same outputs. Every
-certificate is the one that its classifier would get alone, and holds with its own probability 1 -
-alpha. The best of them, picked for each image afterwards, holds with a smaller probability.
+Each member is evaluated once per noisy image, and all rules vote on the same outputs. Every
+certificate is the one that its classifier would get alone, and holds with probability 1 - alpha.
+If the best certificate is picked for each image afterwards, this probability is smaller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from itertools import chain
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,35 +32,32 @@ SCORES_AT_ONCE = 2**18
 
 @dataclass(frozen=True)
 class PoolEntry:
-    """A classifier of a pool: some of its members, by number, and a rule. One member alone is an
-    entry of one.
-    """
+    """A classifier of a pool: members and their rule; a single model has one member."""
 
-    member_ids: tuple[int, ...]
+    member_ids: tuple[int, ...]  # positions in the pool
     rule: Rule = field(default_factory=LogitAverage)
     provenance: Provenance = field(default_factory=Provenance)  # of its rows, without the run
-    weights_by_image: Mapping[int, Sequence[float]] | None = (
-        None  # scope per-image: of softmax averages, frozen
-    )
+    # scope per-image: the weights of a softmax average for each image
+    weights_by_image: Mapping[int, Sequence[float]] | None = None
 
     def __post_init__(self) -> None:
         self.rule.check_members(len(self.member_ids))
 
     def for_image(self, index: int) -> PoolEntry:
-        """Return the entry with the rule of an image; itself, unless the rule depends on the image."""
+        """Return the entry with the rule of one image."""
         if self.weights_by_image is None:
             return self
-        return replace(
-            self, rule=SoftmaxAverage(self.weights_by_image[index]), weights_by_image=None
-        )
+        rule = SoftmaxAverage(self.weights_by_image[index])
+        return replace(self, rule=rule, weights_by_image=None)
 
 
 class MemberLogits(nn.Module):
-    """The members that are needed, each evaluated once: images -> logits (N, K) of each, in order."""
+    """Members of a pool as one network: images -> logits (N, K) of each needed member, in order."""
 
     def __init__(self, networks: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.networks, self.needed = nn.ModuleList(networks), tuple(range(len(networks)))
+        self.networks = nn.ModuleList(networks)
+        self.needed = tuple(range(len(networks)))
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Return the logits of images."""
@@ -68,7 +66,7 @@ class MemberLogits(nn.Module):
 
 @dataclass(frozen=True)
 class NoisyPool:
-    """The members of a pool on noisy copies of one image; each is evaluated once on each of them."""
+    """The members of a pool on noisy copies of one image."""
 
     classifier: SmoothedClassifier  # of :class:`MemberLogits`
     x: Tensor  # (C, H, W)
@@ -85,124 +83,132 @@ class NoisyPool:
     def certify(
         self, entries: Mapping[str, PoolEntry], label: int | None = None
     ) -> dict[str, Certificate]:
-        """Certify every entry with two passes.
+        """Certify every entry with two noise passes.
 
         A certificate is that of ``SmoothedClassifier(Ensemble(its members, its rule),
-        ...).certify(...)`` with the same arguments, byte for byte on a CPU. Where a rule has an
-        extra class "undecided" and ``n0`` draws choose it, the entry abstains; its counts have K +
-        1 entries.
+        ...).certify(...)`` with the same arguments, byte for byte on a CPU. If a rule has the
+        extra class "undecided" and ``n0`` samples select it, the entry abstains; its counts have
+        K + 1 entries.
 
         Args:
             entries: The classifiers to certify, by name.
-            label: The evaluation shortcut, if given: the second pass is made for the entries whose
-                selected class it is, and evaluates the members that these need.
+            label: If given, the second pass is skipped for entries that select another class.
         """
-        entries = {name: entry.for_image(self.index) for name, entry in entries.items()}
+        entries = self._entries_here(entries)
         first = self.count_votes(entries, self.draws.n0, Stream.SELECT)
-        remaining = {
-            name: entry
-            for name, entry in entries.items()
-            if label is None or winner(first[name].votes, entry.rule.undecided) == label
-        }
-        second = self.count_votes(remaining, self.draws.n, Stream.ESTIMATE) if remaining else {}
-        sigma, noise = self.classifier.sigma, self.classifier.noise_of(self.x)
-        return {
-            name: certificate_of_votes(
+        remaining = {}
+        for name, entry in entries.items():
+            if label is None or winner(first[name].votes, entry.rule.undecided) == label:
+                remaining[name] = entry
+        second = {}
+        if remaining:
+            second = self.count_votes(remaining, self.draws.n, Stream.ESTIMATE)
+        noise = self.classifier.noise_of(self.x)
+        certificates = {}
+        for name, entry in entries.items():
+            certificates[name] = certificate_of_votes(
                 first[name],
                 second.get(name),
                 self.draws.alpha,
-                sigma,
+                self.classifier.sigma,
                 noise,
                 undecided=entry.rule.undecided,
             )
-            for name, entry in entries.items()
-        }
+        return certificates
 
     def select(self, entries: Mapping[str, PoolEntry]) -> dict[str, int]:
-        """Return the class that the n0 draws select for each entry, ABSTAIN for "undecided"."""
-        entries = {name: entry.for_image(self.index) for name, entry in entries.items()}
+        """Return, by entry, the class with most votes of the n0 samples.
+
+        It is ABSTAIN if most samples voted for no class.
+        """
+        entries = self._entries_here(entries)
         tallies = self.count_votes(entries, self.draws.n0, Stream.SELECT)
         return {
             name: winner(tallies[name].votes, entry.rule.undecided)
             for name, entry in entries.items()
         }
 
+    def _entries_here(self, entries: Mapping[str, PoolEntry]) -> dict[str, PoolEntry]:
+        return {name: entry.for_image(self.index) for name, entry in entries.items()}
+
     def count_votes(
         self, entries: Mapping[str, PoolEntry], draws: int, phase: Stream
     ) -> dict[str, Tally]:
-        """Count the votes of each entry on the draws of a phase, from one evaluation of the members
-        they need.
-        """
-        needed = tuple(
-            sorted({number for entry in entries.values() for number in entry.member_ids})
-        )
-        voters = [
-            (entry.rule, tuple(map(needed.index, entry.member_ids))) for entry in entries.values()
-        ]
-        num_classes, device = cast(int, self.classifier.num_classes), self.x.device
-        widths = [num_classes + entry.rule.undecided for entry in entries.values()]
-        counter = VoteCounter(widths, device)
+        """Return the votes of each entry in one noise pass, which evaluates only needed members."""
+        needed = sorted({*chain.from_iterable(entry.member_ids for entry in entries.values())})
+        position_of = {number: position for position, number in enumerate(needed)}
+        num_classes = cast(int, self.classifier.num_classes)
+        voters = []
+        for row, entry in enumerate(entries.values()):
+            positions = [position_of[number] for number in entry.member_ids]
+            width = num_classes + entry.rule.undecided
+            voters.append(_Voter(row, entry.rule, positions, width))
+        device = self.x.device
+        counter = VoteCounter([voter.width for voter in voters], device)
         evaluations = torch.zeros(len(voters), dtype=torch.int64, device=device)
         averages = list(_Averages.all_of(voters, device))
-        others = [
-            (torch.tensor([row], device=device), widths[row], rule, positions)
-            for row, (rule, positions) in enumerate(voters)
-            if type(rule) is not SoftmaxAverage
-        ]
+        other_voters = [voter for voter in voters if type(voter.rule) is not SoftmaxAverage]
 
         def vote(member_logits: Sequence[Tensor], count: int) -> None:
             outputs = Outputs(member_logits)
-            for rows, width, rule, positions in others:
-                if isinstance(rule, Cascade):
-                    scores, asked = rule.decide(outputs.of(positions))
-                    evaluations[rows] += asked.sum()
+            for voter in other_voters:
+                rows = slice(voter.row, voter.row + 1)
+                own_outputs = outputs.of(voter.positions)
+                if isinstance(voter.rule, Cascade):
+                    scores, evaluated = voter.rule.decide(own_outputs)
+                    evaluations[rows] += evaluated.sum()
                 else:
-                    scores = scores_of(rule, outputs.of(positions))
-                counter.add(scores[None], (count, width), rows)
+                    scores = scores_of(voter.rule, own_outputs)
+                counter.add(scores[None], (count, voter.width), rows)
             for group in averages:
-                for rows, scores in group.scores(outputs):
-                    counter.add(scores, (count, num_classes), rows)
+                for group_rows, scores in group.scores(outputs):
+                    counter.add(scores, (count, num_classes), group_rows)
 
-        cast(MemberLogits, self.classifier.base).needed = needed
+        cast(MemberLogits, self.classifier.base).needed = tuple(needed)
         self.classifier.visit(vote, self.x, draws, self.draws.seed, phase, self.index)
-        return {
-            name: Tally(votes, asked if isinstance(entry.rule, Cascade) else None)
-            for (name, entry), votes, asked in zip(
-                entries.items(), counter.fetch(), evaluations.tolist(), strict=True
-            )
-        }
+        votes = counter.fetch()
+        evaluated = evaluations.tolist()
+        tallies = {}
+        for row, (name, entry) in enumerate(entries.items()):
+            is_cascade = isinstance(entry.rule, Cascade)
+            tallies[name] = Tally(votes[row], evaluated[row] if is_cascade else None)
+        return tallies
+
+
+class _Voter(NamedTuple):
+    """A classifier of a pool in one noise pass."""
+
+    row: int  # in the vote counter
+    rule: Rule
+    positions: list[int]  # of its members among the needed ones
+    width: int  # number of its scores
 
 
 @dataclass(frozen=True)
 class _Averages:
-    """The softmax averages of a pool with equally many members, evaluated together."""
+    """Softmax averages with the same number of members, evaluated together."""
 
-    rows: Tensor  # of the classifiers in the counter, (E,)
-    positions: Tensor  # of their members among those needed, (E, L)
+    rows: Tensor  # in the vote counter, (E,)
+    positions: Tensor  # of their members among the needed ones, (E, L)
     weights: Tensor  # (E, L), float64
 
     @classmethod
-    def all_of(
-        cls, voters: Sequence[tuple[Rule, tuple[int, ...]]], device: torch.device
-    ) -> Iterator[_Averages]:
-        """Group the classifiers that are averages by their number of members."""
-        by_count: dict[int, list[tuple[int, tuple[int, ...], tuple[float, ...]]]] = {}
-        for row, (rule, positions) in enumerate(voters):
-            if type(rule) is SoftmaxAverage:
-                count = len(positions)
-                by_count.setdefault(count, []).append((row, positions, rule.for_members(count)))
-        for group in by_count.values():
-            rows, positions, weights = zip(*group, strict=True)
+    def all_of(cls, voters: Sequence[_Voter], device: torch.device) -> Iterator[_Averages]:
+        """Yield the softmax averages among voters, grouped by their number of members."""
+        groups: dict[int, list[_Voter]] = {}
+        for voter in voters:
+            if type(voter.rule) is SoftmaxAverage:
+                groups.setdefault(len(voter.positions), []).append(voter)
+        for count, group in groups.items():
+            weights = [cast(SoftmaxAverage, voter.rule).for_members(count) for voter in group]
             yield cls(
-                torch.tensor(rows, device=device),
-                torch.tensor(positions, device=device),
+                torch.tensor([voter.row for voter in group], device=device),
+                torch.tensor([voter.positions for voter in group], device=device),
                 torch.tensor(weights, dtype=torch.float64, device=device),
             )
 
     def scores(self, outputs: Outputs) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the scores (E, N, K) of as many classifiers as stay near the processor, with their
-        rows.
-        """
+        """Yield counter rows (E,) and scores (E, N, K), of few enough classifiers for the cache."""
         probabilities = outputs.probabilities_by_draw
         at_once = max(1, SCORES_AT_ONCE // probabilities[0].numel())
         for start in range(0, len(self.rows), at_once):

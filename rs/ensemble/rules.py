@@ -1,7 +1,6 @@
-"""The table of rules of ensembles, and those rules whose weights nothing solves for.
+"""The table of ensemble rules, and the rules without fitted weights.
 
-Adding a rule takes a class and its line in :data:`RULES`. Then ensembles are certified again, and
-nothing else is run.
+To add a rule, write a class and add a line to :data:`RULES`. Then only ensembles run again.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rs.ensemble.outputs import Outputs, one_hot, weighted
 from rs.study.ensembles import BOUND_WEIGHTS, Combination
 
 PARTS = tuple(part.name for part in fields(Combination) if part.name not in ("rule", "scope"))
-"""Parts of a combination that some rules need."""
+"""Settings of a combination that only some rules need."""
 
 
 @dataclass(frozen=True)
@@ -31,33 +30,33 @@ class HardVote(Rule):
     def scores(self, outputs: Outputs) -> Tensor:
         """Return votes plus half the average softmax, which never outweighs a vote; (N, K)."""
         member_count = len(outputs.member_logits)
-        return outputs.votes.sum(dim=0) + weighted(
-            (0.5 / member_count,) * member_count, outputs.probabilities
-        )
+        half_average = weighted((0.5 / member_count,) * member_count, outputs.probabilities)
+        return outputs.votes.sum(dim=0) + half_average
 
 
 @dataclass(frozen=True)
 class MaxMargin(Rule):
-    """The member with the largest gap between its two largest softmax values decides (Yang et al.
-    2022, MME).
+    """The member with the largest gap of its two largest softmax values (MME, Yang et al. 2022).
 
-    The member is chosen on each noisy image; of equal gaps the first member's counts.
+    The member is chosen for each noisy image; the first one wins ties.
     """
 
     scopes: ClassVar = {"noisy-input": ()}
 
     def scores(self, outputs: Outputs) -> Tensor:
         """Return the logits of the chosen member, (N, K)."""
-        chosen, logits = outputs.gaps.max(dim=0).indices, outputs.logits
-        return logits[chosen, torch.arange(logits.shape[1], device=logits.device)]
+        logits = outputs.logits
+        members = outputs.gaps.max(dim=0).indices
+        samples = torch.arange(logits.shape[1], device=logits.device)
+        return logits[members, samples]
 
 
 @dataclass(frozen=True)
 class KConsensus(Rule):
-    """What the first k members agree on, or else the class of the largest sum of logits of all
-    (Horvath et al. 2022).
+    """The class on which the first k members agree, else the class of the largest sum of logits.
 
-    It is a classifier of its own: k members that agree can be outvoted in the average.
+    The sum is over all members (Horvath et al. 2022). The result is not that of an average: k
+    members that agree can be outvoted there.
     """
 
     scopes: ClassVar = {"noisy-input": ("agree",)}
@@ -78,13 +77,11 @@ class KConsensus(Rule):
             raise ValueError(
                 f"k must be at most the number of members, {member_count}, got {self.k}"
             )
-        first = outputs.classes[: self.k]
-        agreed = (first == first[0]).all(dim=0)
-        return torch.where(
-            agreed[:, None],
-            one_hot(first[0], outputs.logits.shape[-1]),
-            weighted((1.0,) * member_count, outputs.logits),
-        )
+        classes = outputs.classes[: self.k]
+        agrees = (classes == classes[0]).all(dim=0)
+        agreed = one_hot(classes[0], outputs.logits.shape[-1])
+        total = weighted((1.0,) * member_count, outputs.logits)
+        return torch.where(agrees[:, None], agreed, total)
 
 
 RULES: dict[str, type[Rule]] = {
@@ -99,13 +96,13 @@ RULES: dict[str, type[Rule]] = {
 
 
 def check_rule(combination: Combination) -> None:
-    """Check that a combination names a rule, a scope of it, and the parts that the two need and no
-    others.
+    """Check that rule and scope of a combination fit, and that it has exactly their settings.
 
     Raises:
         ValueError: If not; says what must hold.
     """
-    rule, scope = RULES.get(combination.rule), combination.scope
+    rule = RULES.get(combination.rule)
+    scope = combination.scope
     if rule is None:
         raise ValueError(f"rule must be one of {', '.join(RULES)}; got {combination.rule!r}")
     if scope not in rule.scopes:
@@ -113,11 +110,13 @@ def check_rule(combination: Combination) -> None:
             f"the scope of the rule {combination.rule} must be {' or '.join(rule.scopes)}, got "
             f"{scope!r}"
         )
-    clipped = scope == "per-image" and (combination.low, combination.high) != (None, None)
-    needed = {*rule.scopes[scope], *(("low", "high") if clipped else ())}
+    needed = {*rule.scopes[scope]}
+    if scope == "per-image" and (combination.low, combination.high) != (None, None):
+        needed |= {"low", "high"}
     for part in PARTS:
-        if (getattr(combination, part) is not None) != (part in needed):
-            must = "be given" if part in needed else "be left out"
+        is_given = getattr(combination, part) is not None
+        if is_given != (part in needed):
+            must = "be left out" if is_given else "be given"
             raise ValueError(f"{part} must {must} for the rule {combination.rule} of scope {scope}")
     if scope == "per-image" and combination.weights not in BOUND_WEIGHTS:
         raise ValueError(
