@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from pydantic import with_config
 from torch import Generator, Tensor, nn
+from typing_extensions import TypedDict
 
-from rs.params import Count, validated
+from rs.params import STRICT, Count, NonNegativeCount, Positive, validated
 
 Accuracies = Callable[[Tensor, int], Tensor]
-"""From numbers of training images and a number of draws to the share of noisy copies of each that
-are right.
-"""
+"""From numbers of training images and of samples to the share of correct noisy copies of each."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,23 @@ class SeveralDraws:
         return self.draws
 
 
+@with_config(STRICT)
+class TargetSettings(TypedDict):
+    """How targets are made: a Gaussian network votes on noisy copies of the training images."""
+
+    sigma: Positive  # noise of the network's training and of the copies, in pixels of [0, 1]
+    epochs: Count  # of the network's training
+    draws: Count  # noisy copies of an image
+    seed: NonNegativeCount  # of the network and of the votes
+
+
 @runtime_checkable
 class NeedsTargets(Protocol):
     """A method whose loss has the argument ``targets``: class probabilities (B, K)."""
 
-    needs_targets: bool
+    @property
+    def targets(self) -> TargetSettings:
+        """How a training makes them, unless it is given a file."""
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from rs.errors import InputError
-from rs.methods.base import SeveralDraws, Step, accuracy
+from rs.methods.base import SeveralDraws, Step, TargetSettings, accuracy
 from rs.params import NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import evaluating, forward, noise_gradient, norms, project
 from rs.smoothing.noise import draw
@@ -26,18 +26,16 @@ class CatRs(SeveralDraws):
 
     with K_i ~ Binomial(M, p_i), 1 at least, and p_i the share of the copies that are classified
     correctly (``confidence: votes``), or pi_i[y_i] (``targets``, the authors' ImageNet). The
-    targets pi_i are the votes of a Gaussian model at sigma 0.25, whatever the noise level of this
-    training; in a study, at its first noise level. The authors take them from one random crop of
-    each image, here they are those of the image itself. Each step is two passes in train mode, and
-    the attack is between them.
+    targets pi_i are the votes of a Gaussian network at sigma 0.25, whatever the noise level of this
+    training. The authors take them from one random crop of each image, here they are those of the
+    image itself. Each step is two passes in train mode, and the attack is between them.
     """
 
     steps: NonNegativeCount
     epsilon: NonNegative
     lam: NonNegative
     confidence: Literal["votes", "targets"]
-
-    needs_targets = True
+    targets: TargetSettings
 
     def loss(
         self,
@@ -96,7 +94,8 @@ def kl_attack(
 ) -> Tensor:
     """Move each draw away from the targets, keeping its mean and its root mean square.
 
-        d <- d + 2 epsilon / T g / (||g|| + 1e-8),   g = grad KL(pi || softmax f(x + d)),   into the ball around d_0,
+        g = grad KL(pi || softmax f(x + d)),
+        d <- d + 2 epsilon / T g / (||g|| + 1e-8),   into the ball around d_0,
         d <- mean(d_0) + (d - mean(d)) ||d_0|| / ||d||
 
     The last line restores the mean and the root mean square; its result may leave the ball by a

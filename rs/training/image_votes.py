@@ -1,9 +1,8 @@
-"""Votes of a model on noisy copies of its training images, and files of the targets that are made
-of them.
-"""
+"""Votes of a network on noisy copies of training images, and the targets that are made of them."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import safetensors.torch
@@ -13,9 +12,9 @@ from torch import Generator, Tensor, nn
 
 from rs.data.prepared import Epoch, Images
 from rs.errors import InputError
+from rs.methods.base import TargetSettings
 from rs.models.checkpoint import load_model, read_card
-from rs.params import Count, NonNegativeCount, validated
-from rs.runtime.streams import Stream, stream
+from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.attack import evaluating
 from rs.smoothing.noise import draw, noisy
 from rs.storage import files
@@ -24,13 +23,8 @@ from rs.training.attack_backend import frozen
 BATCH = 500
 """Images in a batch, one noisy copy of each."""
 
-
-@validated
-class TargetSettings:
-    """How targets are made; section ``recipes.DATASET.targets`` of params.yaml."""
-
-    draws: Count  # noisy copies of an image
-    seed: NonNegativeCount
+BLOCK = 10_000
+"""Images of a file of votes, which a stopped training does not count again."""
 
 
 def vote_shares(
@@ -42,13 +36,13 @@ def vote_shares(
     rng: Generator,
     workers: int = 0,
 ) -> Tensor:
-    """Return the share of noisy copies of each image that a network gives each class.
+    """Return the share of noisy copies of each image that a network assigns to each class.
 
     Args:
-        network: In eval mode here; images in [0, 1] (B, C, H, W) -> logits (B, K), on the device of
-            ``rng``.
+        network: Images in [0, 1] (B, C, H, W) -> logits (B, K), on the device of ``rng``; runs in
+            eval mode.
         images: The split; without crop or flip.
-        numbers: Of its images, shape (N,).
+        numbers: Indices of its images, shape (N,).
         draws: Noisy copies of each image.
         sigma: Noise standard deviation, in pixels of [0, 1].
         rng: Stream of the noise.
@@ -56,15 +50,12 @@ def vote_shares(
     Returns:
         float64 (N, K), on the CPU.
     """
-    epoch = Epoch(
-        seed=0, number=0, size=BATCH
-    )  # whose seed counts for nothing without crop and flip
+    epoch = Epoch(seed=0, number=0, size=BATCH)  # without crop and flip its seed is not used
     votes = []
     with torch.no_grad(), evaluating(network):
         for x, y in images.batches(numbers, epoch, rng.device, workers):
-            counts = torch.zeros(
-                len(y), images.meta.num_classes, dtype=torch.int64, device=x.device
-            )
+            shape = (len(y), images.meta.num_classes)
+            counts = torch.zeros(shape, dtype=torch.int64, device=x.device)
             for _ in range(draws):
                 classes = network(noisy(x, draw(x, 1, sigma, rng))).argmax(dim=-1, keepdim=True)
                 counts.scatter_add_(1, classes, torch.ones_like(classes))
@@ -72,14 +63,51 @@ def vote_shares(
     return torch.cat(votes).double() / draws
 
 
+def image_targets(
+    network: nn.Module,
+    images: Images,
+    settings: TargetSettings,
+    device: torch.device,
+    folder: Path | None = None,
+) -> tuple[Tensor, float]:
+    """Return the targets of images, which are the vote shares of a network, and the seconds taken.
+
+    Args:
+        network: Images in [0, 1] (B, C, H, W) -> logits (B, K).
+        images: The split.
+        settings: Noise level, draws and seed.
+        device: Where the network runs.
+        folder: Keeps the votes that are counted, for a run after a stop; ``None`` keeps none.
+    Returns:
+        float32 (N, K) on the CPU, and seconds.
+    """
+    network = frozen(network, images.meta.shape).to(device)
+    shares = []
+    seconds = 0.0
+    for number, indices in enumerate(torch.arange(len(images)).split(BLOCK)):
+        file = None if folder is None else folder / f"votes-{number}.safetensors"
+        if file is not None and file.is_file():
+            block = safetensors.torch.load_file(file)
+        else:
+            began = time.perf_counter()
+            rng = stream(settings["seed"], Stream.VOTES, *process_key(number), device=device)
+            votes = vote_shares(network, images, indices, settings["draws"], settings["sigma"], rng)
+            taken = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
+            block = {"shares": votes.float(), "seconds": taken}
+            if file is not None:
+                files.write_bytes(file, safetensors.torch.save(block))
+        shares.append(block["shares"])
+        seconds += block["seconds"].item()
+    return torch.cat(shares), seconds
+
+
 def write_targets(
     model: Path, images: Images, settings: TargetSettings, device: torch.device, out: Path
 ) -> None:
-    """Write the targets of images: the vote shares of a model under the noise that it was trained
-    with.
+    """Write the targets of images: the vote shares of a model.
 
     Args:
-        model: Model folder.
+        model: Model folder; its noise level takes the place of that of ``settings``.
         images: The split.
         settings: How to draw.
         device: Where the model runs.
@@ -93,14 +121,11 @@ def write_targets(
         raise InputError(
             f"{model} must classify the images of {images.meta.name}, got a model of {card.dataset}"
         )
-    network = frozen(load_model(model)[0], card.shape).to(device)
-    rng = stream(settings.seed, Stream.VOTES, device=device)
-    shares = vote_shares(
-        network, images, torch.arange(len(images)), settings.draws, card.sigma, rng
-    )
-    files.write_bytes(
-        out, safetensors.torch.save({"targets": shares.float()}, {"images": images.fingerprint})
-    )
+    network, _ = load_model(model)
+    settings = {**settings, "sigma": card.sigma}
+    targets, _ = image_targets(network, images, settings, device)
+    content = safetensors.torch.save({"targets": targets}, {"images": images.fingerprint})
+    files.write_bytes(out, content)
 
 
 def read_targets(path: Path, images: Images) -> Tensor:
@@ -109,22 +134,20 @@ def read_targets(path: Path, images: Images) -> Tensor:
     Raises:
         InputError: If there is no such file, or it holds those of other images.
     """
-    metadata, remedy = (
-        _metadata(path),
-        "make it by `rs targets MODEL` of a Gaussian model at sigma 0.25",
-    )
+    metadata = _metadata(path)
+    remedy = "make it with `rs targets`, or leave --targets out"
     if metadata is None:
-        raise InputError(f"{path} must be a file of targets, but it is none; {remedy}")
+        raise InputError(f"{path} must be a file of targets, but it is not one; {remedy}")
     if metadata["images"] != images.fingerprint:
         raise InputError(
-            f"{path} must hold the targets of the images of this training, but it has others; "
-            f"{remedy}"
+            f"{path} must have the targets of the images of this training, but has those of other "
+            f"images; {remedy}"
         )
     return safetensors.torch.load_file(path)["targets"]
 
 
 def _metadata(path: Path) -> dict[str, str] | None:
-    """Return what a file of targets says of them; ``None`` if it is no such file."""
+    """Return the metadata of a file of targets; ``None`` if it is not one."""
     try:
         with safe_open(path, "pt") as content:
             metadata: dict[str, str] = content.metadata() or {}

@@ -1,23 +1,22 @@
-"""From ``params.yaml`` to what trains one classifier: a data set, a method, a noise level; and
-options of one run.
-"""
+"""From ``params.yaml`` to the recipe of one classifier, and the options of one training run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from rs import params
 from rs.errors import InputError
-from rs.methods import method_class
-from rs.methods.base import Method
+from rs.methods import PRETRAINING, method_class
+from rs.methods.base import Method, NeedsTargets, TargetSettings
 from rs.models import Engine, PrecisionChoice, architectures
-from rs.params import MAX_SIDE, Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.params import MAX_SIDE, STRICT, Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.statistics.certificate import MIN_ALPHA
 
 
@@ -26,11 +25,10 @@ class Model:
     """The network; section ``recipes.DATASET.model`` of params.yaml."""
 
     architecture: str | None = None
-    network: str | None = (
-        None  # package.module:function of the user's own, in place of an architecture
-    )
-    # file or model folder that training starts from, {seed} for its own; null: those it is built
-    # with
+    # package.module:function of the user's own, in place of an architecture
+    network: str | None = None
+    # file or model folder that training starts from; {seed} stands for the seed of the training;
+    # null: the weights that the network is built with
     weights: str | None = None
 
     def __post_init__(self) -> None:
@@ -38,30 +36,35 @@ class Model:
             raise ValueError("one of architecture, network must be given")
 
 
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+@with_config(STRICT)
+class WarmStart(TypedDict):
+    """A short training by ``gaussian``, almost without noise, that a training starts from."""
+
+    sigma: Positive  # in pixels of [0, 1]; 0.001 is a quarter of a gray level
+    epochs: Count
+
+
 @validated
 class Training:
     """Settings of a training by any method; section ``recipes.DATASET.training`` of params.yaml."""
 
     epochs: Count
-    batch: (
-        Count  # noisy copies in an optimiser step of a chunked method, images in one of the others
-    )
+    # noisy copies in an optimizer step of a chunked method, images in one of the others
+    batch: Count
     learning_rate: Positive  # the first one of schedule step, the largest one of schedule linear
     schedule: Literal["step", "linear"]
-    milestones: list[
-        Count
-    ]  # schedule step: epochs after which the learning rate is multiplied by `decay`
+    # schedule step: epochs after which the learning rate is multiplied by `decay`
+    milestones: list[Count]
     decay: Positive
-    ramp: Annotated[
-        float, Field(gt=0, lt=1)
-    ]  # schedule linear: share of the training in which the rate rises from 0
+    ramp: Share  # schedule linear: share of the training in which the rate rises from 0
     momentum: NonNegative
     nesterov: bool
     weight_decay: NonNegative
     clip_norm: Positive | None  # largest norm of the gradient; null for none
-    ema_decay: (
-        Annotated[float, Field(gt=0, lt=1)] | None
-    )  # of the average of weights over steps; null: the last ones
+    ema_decay: Share | None  # of the average of weights over steps; null: the last weights
     crop: Annotated[int, Field(ge=0, le=MAX_SIDE)]  # zero padding of the random crop, pixels
     flip: bool  # random horizontal flip
     precision: PrecisionChoice  # of forward and backward passes; losses are float32 either way
@@ -73,6 +76,34 @@ class Training:
     eval_n0: Count  # draws of a quick certificate
     eval_n: Count
     eval_alpha: Annotated[float, Field(ge=MIN_ALPHA, lt=1)]
+    warm_start: WarmStart | None = None  # null: from the weights that the network is built with
+
+    def card(self) -> dict[str, Any]:
+        """Return the settings for a card; a warm start has more to say, in an entry of its own."""
+        settings = asdict(self)
+        del settings["warm_start"]
+        return settings
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """A short training by ``gaussian`` that comes before another one, in the same cell."""
+
+    method: Method
+    sigma: float  # in pixels of [0, 1]
+    training: Training
+
+    def card(self) -> dict[str, Any]:
+        """Return what a card says of it."""
+        return {"sigma": self.sigma, **self.training.card()}
+
+
+@dataclass(frozen=True)
+class Targets:
+    """How a training makes the targets of its images."""
+
+    settings: TargetSettings
+    network: Pretraining  # whose votes they are
 
 
 @dataclass(frozen=True)
@@ -85,13 +116,15 @@ class Recipe:
     hyperparameters: dict[str, Any]  # of the method, as the parameters hold them
     training: Training
     weights: str | None = None  # safetensors file or model folder that the training starts from
+    warm_start: Pretraining | None = None  # whose weights the training starts from
+    targets: Targets | None = None  # for methods that need them
 
 
 def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: float) -> Recipe:
     """Return the recipe of a method at a noise level: ``model``, ``training`` and ``METHOD`` of
     ``recipes.DATASET``.
 
-    ``rs.params.merge_recipe`` merges each with the defaults, as for what DVC sees of a training.
+    ``rs.params.merge_recipe`` merges each with the defaults, as for the fingerprints of a training.
 
     Args:
         values: The parameters, as ``rs.params.read_params`` returns them.
@@ -102,32 +135,56 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
         InputError: If a section, a key, the architecture or the method is unknown, missing or out
             of range.
     """
-    kind = method_class(method)
-    where, sections = f"recipes.{dataset}", params.merge_recipe(values, dataset, method, sigma)
-    (network, network_origins), (hyperparameters, origins), (training, training_origins) = (
-        sections.values()
+    recipe = _recipe_without_pretraining(values, dataset, method, sigma)
+    warm_start = recipe.training.warm_start
+    if warm_start is not None:
+        pretraining = _pretraining(values, dataset, warm_start["sigma"], warm_start["epochs"])
+        recipe = replace(recipe, warm_start=pretraining)
+    if isinstance(recipe.method, NeedsTargets):
+        settings = recipe.method.targets
+        pretraining = _pretraining(values, dataset, settings["sigma"], settings["epochs"])
+        recipe = replace(recipe, targets=Targets(settings, pretraining))
+    return recipe
+
+
+def _pretraining(values: dict[str, Any], dataset: str, sigma: float, epochs: int) -> Pretraining:
+    """Return a short training by the recipe's ``gaussian``, which a stop in any epoch continues."""
+    recipe = _recipe_without_pretraining(values, dataset, PRETRAINING, sigma)
+    training = replace(
+        recipe.training,
+        epochs=epochs,
+        eval_every=0,
+        checkpoint_every=1,
+        warm_start=None,
     )
+    return Pretraining(recipe.method, sigma, training)
+
+
+def _recipe_without_pretraining(
+    values: dict[str, Any], dataset: str, method: str, sigma: float
+) -> Recipe:
+    where = f"recipes.{dataset}"
+    sections = params.merge_recipe(values, dataset, method, sigma)
+    network, network_origins = sections["model"]
+    hyperparameters, origins = sections[method]
+    training, training_origins = sections["training"]
     model = params.validate(Model, network, f"{where}.model", network_origins)
     architecture = model.network or model.architecture or ""  # one is given
     architectures.check_architecture(architecture)
-    # of a user's images all have targets, so none can be held out
-    unmeasured = model.network is not None and hasattr(kind, "needs_targets")
-    not_measured = {"eval_every": 0} if unmeasured else {}
+    kind = method_class(method)
     return Recipe(
         architecture=architecture,
         name=method,
         method=params.validate(kind, hyperparameters, f"{where}.{method}", origins),
         hyperparameters=hyperparameters,
-        training=params.validate(
-            Training, training | not_measured, f"{where}.training", training_origins
-        ),
+        training=params.validate(Training, training, f"{where}.training", training_origins),
         weights=model.weights,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """One run of a recipe: what stands on the command line, not in params.yaml."""
+    """Options of one training run that are on the command line, not in params.yaml."""
 
     sigma: float  # noise standard deviation, in pixels of [0, 1]
     seed: int  # of every random number
@@ -136,12 +193,9 @@ class RunOptions:
     seconds: float | None = None  # train for this long instead of epochs, evaluation excluded
     from_scratch: bool = False  # draw the weights of a user's network anew
     on_epoch: Callable[[dict[str, Any]], None] | None = None  # called with the row of the history
-    targets: Path | None = (
-        None  # file of the targets, for methods that need them (rs.training.image_votes)
-    )
-    trainable: str = (
-        "all"  # "all", "head" (the last linear layer), or a regular expression of parameters' names
-    )
+    targets: Path | None = None  # file of targets that `rs targets` wrote; null: the training's own
+    # "all", "head" (the last linear layer), or a regular expression of parameters' names
+    trainable: str = "all"
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:  # a card holds no other

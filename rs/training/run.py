@@ -1,11 +1,11 @@
-"""The stage ``train`` from files to files: train a model into its folder."""
+"""The stage ``train``, from files to files: train a model into its folder."""
 
 from __future__ import annotations
 
 import inspect
 import shutil
 import subprocess
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from rs.data import images
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.methods import EVERY_METHOD
-from rs.methods.base import NeedsTargets
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.models.fingerprint import model_fingerprint
@@ -27,6 +26,7 @@ from rs.storage import files
 from rs.training import start, warnings
 from rs.training.history import HISTORY, TIMING, Progress
 from rs.training.image_votes import read_targets
+from rs.training.pretraining import make_targets, pretrained
 from rs.training.recipe import Recipe, RunOptions
 from rs.training.trainer import Trainer
 
@@ -38,9 +38,10 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
 
     Writes the model into ``out`` (a function of the parameters and the number of processes, on one
     kind of device), and into ``log`` its ``history.csv``, its ``timing.csv`` (training seconds so
-    far) and ``provenance.json`` (model, git commit, seconds). A training that was killed continues
-    from its last checkpoint. Under torchrun the processes train one model together; the first one
-    reads the checkpoint and writes.
+    far; the line of epoch 0 is of what comes before the first epoch) and ``provenance.json``
+    (model, git commit, seconds). A training that was killed continues from its last checkpoint.
+    Under torchrun the processes train one model together; the first one reads the checkpoint and
+    writes.
 
     Args:
         recipe: What to train, and how.
@@ -51,7 +52,8 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
             seed.
         log: A folder, new or of such an earlier training.
     Raises:
-        InputError: If something else would be overwritten, or as what is called says.
+        InputError: If something else would be overwritten, or for any reason of the functions
+            that this one calls.
     """
     train_on(recipe, *_splits(recipe, folder), options, out=out, log=log)
 
@@ -59,14 +61,16 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
 def train_on(
     recipe: Recipe, train: Images, evaluation: Images, options: RunOptions, *, out: Path, log: Path
 ) -> None:
-    """Train a recipe on the images ``train`` as :func:`train_model` does, with quick ACRs of
-    ``evaluation``.
+    """Train a recipe on the images ``train``; quick ACRs are of ``evaluation``.
+
+    Everything else is as for :func:`train_model`.
     """
     limit_threads(train.meta.shape)
-    if recipe.architecture in architectures.USER_NETWORKS:
+    is_own = recipe.architecture in architectures.USER_NETWORKS
+    if is_own:
         warnings.warn_of_imbalance(train)
         warnings.warn_of_copies(train, evaluation)
-    targets = _targets(recipe, train, options)
+    targets = _given_targets(recipe, train, options)
     card = _card(recipe, train, options)
     checkpoint.check_model_folder(out, card)
     if recipe.weights is not None:
@@ -77,30 +81,41 @@ def train_on(
             f"--log must be another folder than --out, got {log} for both; name another --log"
         )
     _check_logs(log, card)
-    first = processes.rank_and_world_size()[0] == 0
     model = start.initial(card, recipe.weights, options)
-    work = (
-        scratch.scratch_folder(_identity(card, train, options, model)) if first else nullcontext()
-    )
-    with (
-        work as unfinished,
-        processes.process_group("nccl" if options.device.type == "cuda" else "gloo"),
-    ):
+    is_first_process = processes.rank_and_world_size()[0] == 0
+    work: AbstractContextManager[Path | None] = nullcontext()
+    if is_first_process:
+        work = scratch.scratch_folder(_identity(card, train, options, model))
+    backend = "nccl" if options.device.type == "cuda" else "gloo"
+    with work as unfinished, processes.process_group(backend):
         model = model.to(options.device)
-        if recipe.architecture in architectures.USER_NETWORKS:
-            start.check_trainable(model, recipe, train.meta.shape, options, targets)
+        if is_own:
+            start.check_trainable(model, recipe, train.meta, options)
+        seconds_before = 0.0
+        if recipe.warm_start is not None:
+            file = None if unfinished is None else unfinished / "warm-start.pt"
+            warm, seconds = pretrained(model, recipe.warm_start, train, options, file)
+            model.load_state_dict(warm.state_dict())
+            seconds_before += seconds
+        if recipe.targets is not None and targets is None:
+            targets, seconds = make_targets(
+                recipe.targets, recipe.weights, card, train, options, unfinished
+            )
+            seconds_before += seconds
+        if options.seconds is not None:
+            options = replace(options, seconds=max(options.seconds - seconds_before, 0.0))
         trainer = Trainer(
             model, recipe.method, train, evaluation, recipe.training, options, targets
         )
         progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
-        if first:
+        if is_first_process:
             checkpoint.save(out, trainer.trained, replace(card, epochs=progress.epoch))
-            _write_logs(log, card, model_fingerprint(trainer.trained), progress, options.device)
+            classifier = model_fingerprint(trainer.trained)
+            _write_logs(log, card, classifier, progress, seconds_before, options.device)
 
 
 def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path) -> bool:
-    """Return whether :func:`train_model` with these arguments would make the model in ``out``
-    again.
+    """Return whether :func:`train_model` with these arguments has made the model in ``out``.
 
     The device, the arithmetic and the versions of libraries do not count.
 
@@ -110,75 +125,70 @@ def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path)
     train, _ = _splits(recipe, folder)
     card = _card(recipe, train, options)
     checkpoint.check_model_folder(out, card)
-    saved = files.json_values(out / checkpoint.CARD) if (out / checkpoint.WEIGHTS).is_file() else {}
-    counted = {
-        name: value
-        for name, value in asdict(card).items()
-        if name not in ("device", "arithmetic", "versions")
-    }
-    if any(saved.get(name, {}) != value for name, value in counted.items()):
-        return False
+    saved: dict[str, Any] = {}
+    if (out / checkpoint.WEIGHTS).is_file():
+        saved = files.json_values(out / checkpoint.CARD)
+    for name, value in asdict(card).items():
+        is_counted = name not in ("device", "arithmetic", "versions")
+        if is_counted and saved.get(name, {}) != value:
+            return False
     model = start.initial(card, recipe.weights, options)
     return not scratch.has_scratch_folder(_identity(card, train, options, model))
 
 
-def _targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | None:
-    """Return the targets of the images of a method that needs them; ``None`` for others."""
-    if isinstance(recipe.method, NeedsTargets) == (options.targets is not None):
-        return None if options.targets is None else read_targets(options.targets, train)
-    if options.targets is not None:
+def _given_targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | None:
+    """Return the targets of the file that is given; ``None`` without a file."""
+    if options.targets is None:
+        return None
+    if recipe.targets is None:
         raise InputError(
             f"--targets is for methods that need targets, which {recipe.name} does not; leave it "
             "out"
         )
-    raise InputError(
-        f"{recipe.name} must have targets of its images; make a file of them by `rs targets MODEL "
-        "--dataset ... "
-        "--data ... --out FILE` of a Gaussian model at sigma 0.25, and give --targets FILE"
-    )
+    return read_targets(options.targets, train)
 
 
 def _splits(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
-    """Return the images to train on and those of the quick ACR: of a user's network never test
-    images.
-    """
+    """Return the images to train on and those of the quick ACR, never test images of a user."""
     train = images.load_images(folder, "train")
     if "validation" in train.meta.sizes:
         return train, images.load_images(folder, "validation")
     if recipe.architecture in architectures.USER_NETWORKS and recipe.training.eval_every:
         return train.split(images.VALIDATION_SHARE)
-    return train, images.load_images(
-        folder, "test"
-    )  # curves of a study, by which nothing is chosen
+    # the ACRs of a study's curves are of test images, because nothing is chosen by them
+    return train, images.load_images(folder, "test")
 
 
 def _identity(
     card: ModelCard, train: Images, options: RunOptions, model: nn.Module
 ) -> dict[str, Any]:
-    """Return what names unfinished work: another start, images, settings, code or processes do not
-    continue it.
+    """Return what names unfinished work.
+
+    Another start, images, settings, code or number of processes do not continue it.
     """
-    code = code_fingerprint.code_hash("rs/training/run.py", method=EVERY_METHOD[card.method])
-    limit = {} if options.seconds is None else {"seconds": options.seconds}
-    _, world_size = processes.rank_and_world_size()
-    several = {"processes": world_size} if world_size > 1 else {}
-    network: dict[str, Any] = {}
-    if card.architecture in architectures.USER_NETWORKS:
-        network = {"start": model_fingerprint(model)} | _sources_in_main(model)
-    return {
+    code = code_fingerprint.code_hash(
+        "rs/training/run.py",
+        "rs/methods/gaussian.py",  # of what may come before a training
+        method=EVERY_METHOD[card.method],
+    )
+    identity: dict[str, Any] = {
         "train": asdict(card),
         "images": train.fingerprint,
         "code": code,
-        **limit,
-        **several,
-        **network,
     }
+    if options.seconds is not None:
+        identity["seconds"] = options.seconds
+    _, world_size = processes.rank_and_world_size()
+    if world_size > 1:
+        identity["processes"] = world_size
+    if card.architecture in architectures.USER_NETWORKS:
+        identity["start"] = model_fingerprint(model)
+        identity |= _sources_in_main(model)
+    return identity
 
 
 def _sources_in_main(model: nn.Module) -> dict[str, str]:
-    """Return the sources of the layers that a script or a notebook defines itself, of which a card
-    has none.
-    """
+    """Return the sources of the layers that a script or notebook defines, which no card has."""
     layers = {type(layer) for layer in model.modules() if type(layer).__module__ == "__main__"}
     sources = {}
     for layer in layers:
@@ -188,22 +198,33 @@ def _sources_in_main(model: nn.Module) -> dict[str, str]:
 
 
 def _write_logs(
-    log: Path, card: ModelCard, classifier: str, progress: Progress, device: torch.device
+    log: Path,
+    card: ModelCard,
+    classifier: str,
+    progress: Progress,
+    seconds_before: float,
+    device: torch.device,
 ) -> None:
-    """Write the logs of a training; the first file says whose they are, if a process is killed
-    before the others.
+    """Write the logs of a training.
+
+    The first file says whose they are, in case a process is killed before it writes the others.
     """
     identity = {"model": checkpoint.origin(asdict(card)), "classifier": classifier}
-    files.write_json(log / PROVENANCE, identity | _provenance(progress.seconds, device))
+    seconds = progress.seconds + seconds_before
+    files.write_json(log / PROVENANCE, identity | _provenance(seconds, device))
     files.write_csv(log / "history.csv", HISTORY, progress.history)
-    files.write_csv(log / "timing.csv", TIMING, progress.timing)
+    timing = []
+    if seconds_before:
+        timing.append({"epoch": 0, "seconds": seconds_before})
+    for row in progress.timing:
+        timing.append(row | {"seconds": row["seconds"] + seconds_before})
+    files.write_csv(log / "timing.csv", TIMING, timing)
 
 
 def _check_logs(log: Path, card: ModelCard) -> None:
-    """Check that the logs of a training may be written into the folder ``log``: it has none of
-    another model.
-    """
-    new, old = checkpoint.origin(asdict(card)), files.json_values(log / PROVENANCE).get("model")
+    """Check that the folder ``log`` has no logs of another model."""
+    new = checkpoint.origin(asdict(card))
+    old = files.json_values(log / PROVENANCE).get("model")
     there = None if old is None else f"that of {old}"
     files.check_output(
         log, f"the log of {new}", old == new or files.is_empty(log), there=there, option="--log"
@@ -213,7 +234,12 @@ def _check_logs(log: Path, card: ModelCard) -> None:
 def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
     meta = train.meta
     sources = architectures.USER_NETWORKS.get(recipe.architecture)
-    is_own = sources is not None  # a user's network has its own normalisation
+    is_own = sources is not None  # a user's network has its own normalization
+    training = recipe.training.card()
+    training["precision"] = precision_on(options.device, recipe.training.precision)
+    training |= start.run_details(recipe, options)
+    if is_own:
+        training["kept"] = "last epoch"
     return ModelCard(
         architecture=recipe.architecture,
         shape=list(meta.shape),
@@ -223,10 +249,7 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
         dataset=meta.name,
         method=recipe.name,
         hyperparameters=recipe.hyperparameters,
-        training=asdict(recipe.training)
-        | {"precision": precision_on(options.device, recipe.training.precision)}
-        | start.run_details(recipe.weights, options)
-        | ({"kept": "last epoch"} if is_own else {}),
+        training=training,
         sigma=options.sigma,
         seed=options.seed,
         epochs=recipe.training.epochs,
@@ -250,9 +273,7 @@ def _provenance(seconds: float, device: torch.device) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Return the git commit of the current folder; ``None`` outside a repository or where there is
-    no git.
-    """
+    """Return the git commit of the current folder; ``None`` without a repository or git."""
     if shutil.which("git") is None:
         return None
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)

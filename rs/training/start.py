@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from rs.data.prepared import Meta
 from rs.errors import InputError
+from rs.methods.base import NeedsTargets
 from rs.methods.loss import Loss
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
@@ -24,33 +25,38 @@ from rs.storage import files
 from rs.training.recipe import Recipe, RunOptions
 
 
-def run_details(weights: str | None, options: RunOptions) -> dict[str, Any]:
-    """Return what a card says of a run beyond its recipe, by name: another start, the targets and
-    what is trained.
+def run_details(recipe: Recipe, options: RunOptions) -> dict[str, Any]:
+    """Return what a card says of a run besides the settings of its recipe, by name.
+
+    These are the start, the targets, and the parameters that are trained.
     """
-    start = (
-        {}
-        if weights is None
-        else {"start": f"sha256 {files.sha256(weights_file(weights, options.seed))}"}
-    )
+    details: dict[str, Any] = {}
+    if recipe.weights is not None:
+        start = files.sha256(weights_file(recipe.weights, options.seed))
+        details["start"] = f"sha256 {start}"
     if options.from_scratch:
-        start = {"start": "random"}
+        details["start"] = "random"
+    if recipe.warm_start is not None:
+        details["warm_start"] = recipe.warm_start.card()
     if options.targets is not None:
-        start |= {"targets": f"sha256 {files.sha256(options.targets)}"}
-    return start | ({} if options.trainable == "all" else {"trainable": options.trainable})
+        details["targets"] = f"sha256 {files.sha256(options.targets)}"
+    elif recipe.targets is not None:
+        details["targets"] = recipe.targets.network.card()
+    if options.trainable != "all":
+        details["trainable"] = options.trainable
+    return details
 
 
 def weights_file(weights: str, seed: int) -> Path:
-    """Return the file of weights: itself, or that of a model folder; ``{seed}`` in its name stands
-    for ``seed``.
-    """
+    """Return the file of weights, or that of a model folder; ``{seed}`` stands for ``seed``."""
     path = Path(weights.replace("{seed}", str(seed)))
     return path / checkpoint.WEIGHTS if path.is_dir() else path
 
 
 def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Sequential:
-    """Build the network of a card with the weights that its training starts from; others than
-    trainable are constant.
+    """Build the network of a card with the weights that its training starts from.
+
+    All parameters that are not trainable are frozen.
 
     Args:
         card: Of the model to train.
@@ -59,11 +65,11 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
             built with.
         options: ``seed`` of random weights, ``from_scratch`` and ``trainable``.
     Raises:
-        InputError: If the file does not fit, weights cannot be drawn anew, nothing is left to
-            train, or a network of the user's is not one function of each image.
+        InputError: If the file does not fit, weights cannot be drawn again, nothing is left to
+            train, or a user's network is not one function of each image.
     """
     if options.from_scratch and weights is not None:
-        raise InputError(f"give --from-scratch or --weights, got both, with {weights}")
+        raise InputError(f"give --from-scratch or --weights, got both, with {weights}; omit one")
     if options.from_scratch and card.method in DENOISER_METHODS:
         raise InputError(
             f"--from-scratch would train {card.method} for a classifier of random weights; leave "
@@ -72,14 +78,8 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
     model = card.build(derived_seed(options.seed, Stream.INITIAL))
     if weights is not None:
         path = weights_file(weights, options.seed)
-        network: Any = model
-        if not (
-            path.name == checkpoint.WEIGHTS and (path.parent / checkpoint.CARD).is_file()
-        ):  # else all of a model
-            network = (
-                network.network.network if card.method in DENOISER_METHODS else network.network
-            )
-            network = network.network if isinstance(network, LogitsOnly) else network
+        is_model = path.name == checkpoint.WEIGHTS and (path.parent / checkpoint.CARD).is_file()
+        network = model if is_model else _own_network(model, card)
         checkpoint.fill(network, checkpoint.read_state(path), str(path), card.architecture)
     if options.from_scratch:
         _draw_anew(model, derived_seed(options.seed, Stream.INITIAL))
@@ -87,45 +87,49 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameter.requires_grad and name in trainable)
     if not any(parameter.requires_grad for parameter in model.parameters()):
+        count = len(list(model.parameters()))
         raise InputError(
-            f"{card.architecture} must have parameters to train, but none of its "
-            f"{len([*model.parameters()])} is "
-            f"trainable with --trainable {options.trainable}"
+            f"{card.architecture} must have parameters to train, but none of its {count} is "
+            f"trainable with --trainable {options.trainable}; choose another"
         )
     if card.architecture in architectures.USER_NETWORKS:
-        check_deterministic(
-            model.get_submodule("network"), noisy_pair(tuple(card.shape), torch.device("cpu"))
-        )
+        images = noisy_pair(tuple(card.shape), torch.device("cpu"))
+        check_deterministic(model.get_submodule("network"), images)
     return model
 
 
-def check_trainable(
-    model: nn.Module,
-    recipe: Recipe,
-    shape: Sequence[int],
-    options: RunOptions,
-    targets: Tensor | None,
-) -> None:
-    """Check that a copy of a user's network takes a step of the last epoch, which may need
-    gradients in images.
+def _own_network(model: nn.Sequential, card: ModelCard) -> nn.Module:
+    """Return the network inside a model, as its builder returned it."""
+    network: Any = model.network
+    if card.method in DENOISER_METHODS:
+        network = network.network
+    return network.network if isinstance(network, LogitsOnly) else network
+
+
+def check_trainable(model: nn.Module, recipe: Recipe, meta: Meta, options: RunOptions) -> None:
+    """Check that a copy of a user's network can take a step of the last epoch.
+
+    That step may need gradients in images.
 
     Args:
         model: On ``options.device``.
         recipe: How it is trained.
-        shape: (C, H, W) of an image.
+        meta: Of the images.
         options: Of the training.
-        targets: As for :class:`rs.training.trainer.Trainer`.
     Raises:
-        InputError: From what the network raises.
+        InputError: From the error that the network raises.
     """
-    images, device = noisy_pair(tuple(shape), options.device).clone(), options.device
+    device = options.device
+    images = noisy_pair(meta.shape, device).clone()
     labels = torch.zeros(len(images), dtype=torch.long, device=device)
-    pair = None if targets is None else targets[: len(images)].to(device)
+    targets = None
+    if isinstance(recipe.method, NeedsTargets):
+        targets = torch.full((len(images), meta.num_classes), 1 / meta.num_classes, device=device)
+    loss = Loss(recipe.method, options.sigma)
+    epoch = recipe.training.epochs - 1
     with user_code(f"{recipe.architecture} must be trainable by {recipe.name}"), seeded(0):
-        loss, epoch = Loss(recipe.method, options.sigma), recipe.training.epochs - 1
-        loss(
-            copy.deepcopy(model).train(), images, labels, epoch=epoch, targets=pair
-        ).loss.backward()
+        trained = copy.deepcopy(model).train()
+        loss(trained, images, labels, epoch=epoch, targets=targets).loss.backward()
 
 
 def _draw_anew(model: nn.Module, seed: int) -> None:
@@ -137,10 +141,9 @@ def _draw_anew(model: nn.Module, seed: int) -> None:
                 reset()
             elif next(module.parameters(recurse=False), None) is not None:
                 raise InputError(
-                    f"--from-scratch must find a way to draw all weights, but {name}, a "
-                    f"{type(module).__name__}, has "
-                    "no method reset_parameters; leave it out, and return a network of random "
-                    "weights"
+                    f"--from-scratch must be able to draw all weights, but {name}, a "
+                    f"{type(module).__name__}, has no method reset_parameters; leave it out, and "
+                    "return a network of random weights"
                 )
 
 
@@ -157,6 +160,5 @@ def _trainable(model: nn.Module, pattern: str) -> set[str]:
     except re.error as error:
         raise InputError(
             "--trainable must be all, head, or a regular expression of parameters' names, got "
-            f"{pattern!r}: {error}; "
-            f"names here are like {names[0]}"
+            f"{pattern!r}: {error}; the first name is {names[0]}"
         ) from error
