@@ -10,7 +10,7 @@ slows all of them alike; seconds are scaled to the whole train split. ``python -
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,13 +59,13 @@ def main(
     device_named("cpu")  # keeps memory, as the stages do
     torch.set_num_threads(threads)
     values, train = read_params(params), images.load_images(data, "train")
-    more = ("needs_targets", "image_weights")  # such a training has more than its epochs
-    alike = [
-        name
-        for name in METHODS
-        if not any(hasattr(method_class(name), attribute) for attribute in more)
-    ]
-    names = methods.split(",") if methods else alike
+    names = methods.split(",") if methods else []
+    for name in METHODS:
+        kind = method_class(name)
+        needs_targets = "targets" in {field.name for field in fields(kind)}
+        has_more_than_epochs = needs_targets or hasattr(kind, "image_weights")
+        if not methods and not has_more_than_epochs:
+            names.append(name)
     turns, scales = {}, {}
     for name in names:
         turns[name], scales[name] = turn(values, dataset, name, sigma, train, batches)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from benchmarks.warm_starts import START_EPOCHS
 from rs import params
 from rs.command_line.zoo import ROWS
 from rs.methods import METHODS
@@ -19,7 +20,6 @@ from rs.reporting.tables.formatting import EMPTY, bold, signed
 from rs.statistics.comparison import Estimate, Sample, estimate, holm, sample
 from rs.statistics.metrics import certified_accuracy
 from rs.storage import certificate_rows
-from rs.study.grid import WarmStart
 
 LEVELS = ("0.25", "0.5", "1.0")
 NOISE = [f"σ = {level}" for level in LEVELS]
@@ -64,7 +64,7 @@ class Committed(NamedTuple):
     def methods(self) -> list[str]:
         """Return the methods of the study on CIFAR-10."""
         values = params.read_params(self.root / "reports/rows/cifar10-cpu/params.yaml")
-        return values["methods"] + values["methods_with_targets"]
+        return values["methods"]
 
     def seconds(self) -> pd.Series:
         """Return the seconds of an epoch of each method."""
@@ -360,7 +360,7 @@ def warm_ensembles(committed: Committed) -> Lines:
     """
     seconds_per_epoch = committed.seconds()
     epoch = seconds_per_epoch["advmacer"]
-    start = WarmStart().epochs * seconds_per_epoch["gaussian"]
+    start = START_EPOCHS * seconds_per_epoch["gaussian"]
     trained = {
         "random weights": ("cifar10-cpu", 18 * epoch),
         "three starts": ("cifar10-cpu-warm/three-starts", 15 * epoch + 3 * start),

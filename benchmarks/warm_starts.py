@@ -20,11 +20,11 @@ from rs.reporting.figures import COLOURS
 from rs.reporting.report import svg
 from rs.statistics.comparison import Estimate, estimate, sample
 from rs.storage import certificate_rows, files
-from rs.study.grid import WarmStart
 
 ROWS, PICTURE = Path("reports/rows"), Path("docs/warm-starts.svg")
 LEVELS = ("0.25", "0.5", "1.0")
-START_EPOCHS = WarmStart().epochs
+START_EPOCHS = 5
+"""Epochs of the warm starts of the committed rows."""
 
 
 class Training(NamedTuple):

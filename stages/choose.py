@@ -9,15 +9,7 @@ import typer
 from rs.command_line.shell import ParamsFile, run
 from rs.errors import InputError
 
-GRID = (
-    "sigmas",
-    "methods",
-    "methods_with_targets",
-    "seeds",
-    "members",
-    "member_seeds",
-    "ensembles",
-)
+GRID = ("sigmas", "methods", "seeds", "members", "member_seeds", "ensembles")
 
 
 def main(

@@ -63,7 +63,8 @@ def main(
     targets: Annotated[
         Path | None,
         typer.Option(
-            dir_okay=False, help="Targets of the training images, for cat-rs: see rs targets."
+            dir_okay=False,
+            help="Targets of the training images for cat-rs, of rs targets; default: its own.",
         ),
     ] = None,
     epochs: Annotated[
@@ -137,9 +138,14 @@ def main(
         )
     if base.weights is not None:
         values = replace_in_recipe(values, recipe_name, "model", {"weights": str(base.weights)})
-    length = {"epochs": epochs, "batch": batch}
-    length = {name: value for name, value in length.items() if value is not None}
-    values = replace_in_recipe(values, recipe_name, f"{method}.training", length)
+    overrides = {}
+    if epochs is not None:
+        overrides["epochs"] = epochs
+    if batch is not None:
+        overrides["batch"] = batch
+    if targets is not None and base.network is not None:
+        overrides["eval_every"] = 0  # every image has targets, so none is held out
+    values = replace_in_recipe(values, recipe_name, f"{method}.training", overrides)
     recipe = training_recipe(values, recipe_name, method, sigma)
     shell.launch(values)
     is_first = rank_and_world_size()[0] == 0

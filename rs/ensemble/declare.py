@@ -19,7 +19,7 @@ from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.params import MAX_NAME, validated
 from rs.storage import files, tsv
-from rs.study.ensembles import declared, declared_combinations, trained_as
+from rs.study.ensembles import declared_combinations, declared_ensembles, members_text
 from rs.study.grid import pool_cells
 from rs.study.layout import GridCell, model_folder
 
@@ -55,13 +55,13 @@ def write_ensembles(
     """
     files.check_output(out, "a folder of ensembles", files.is_made(out, POOL), inputs=[models])
     cells = pool_cells(values, dataset, sigma)
-    declarations = declared(values)
+    declarations = declared_ensembles(values)
     check_rules(values)
     members, name = _members(cells, models, sigma)
     specs = {
         declaration.slug: EnsembleSpec(
             declaration=replace(
-                declaration, name=trained_as(declaration.members)
+                declaration, name=members_text(declaration.members)
             ),  # one file, whatever tables call it
             dataset=cast(str, name),  # an ensemble has members
             sigma=sigma,

@@ -75,7 +75,7 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     """Return the part of the parameters that the checker needs, as values of JSON."""
     # These modules load NumPy, which must not happen before the arithmetic is chosen.
     from rs.study import layout
-    from rs.study.ensembles import declared
+    from rs.study.ensembles import declared_ensembles
     from rs.study.grid import cells
     from rs.study.subset import subset_name
 
@@ -95,7 +95,7 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
             "rows": rows.with_suffix("").as_posix(),
         }
         classifiers.append(classifier)
-    for ensemble in declared(values):
+    for ensemble in declared_ensembles(values):
         rows = layout.pool_rows(Path(), "", ensemble.slug)
         classifier = {
             "name": ensemble.name,

@@ -27,6 +27,7 @@ from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sa
 from rs.storage import certificate_rows
 from rs.storage.provenance import UNROUNDED
 from rs.study.ensembles import EnsembleDeclaration
+from rs.study.grid import has_warm_start
 
 VERDICTS = ("held", "not held", "tie", "not tested")
 
@@ -224,7 +225,8 @@ def claims_text(evidence: Evidence, network: str | None, remarks: Sequence[str])
         for sigma in study.sigmas
         for seed in evidence.added_seeds(sigma)
     )
-    started = ", ".join(dict.fromkeys(cell.method for cell in study.cells if cell.start))
+    warm = [cell.method for cell in study.cells if has_warm_start(study.values, cell)]
+    started = ", ".join(dict.fromkeys(warm))
     said = [
         *remarks,
         *notes.provenance_notes(everything),

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from rs.errors import InputError
-from rs.params import load_section, section
+from rs.params import section
 from rs.reporting.logs import check_sidecar, subset_of
 from rs.reporting.results import CODES, MUST_AGREE, Result
 from rs.reporting.settings import ReportSettings, report_settings
@@ -24,8 +24,8 @@ from rs.statistics import metrics
 from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import MemberIdentity, Provenance
-from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
-from rs.study.grid import WarmStart, cells, with_starts
+from rs.study.ensembles import EnsembleDeclaration, composition, declared_ensembles
+from rs.study.grid import cells
 from rs.study.layout import ALONE_FILE, GridCell, pool_file, pool_rows, pool_target
 
 
@@ -71,7 +71,7 @@ class StudyFiles:
     @cached_property
     def ensembles(self) -> list[EnsembleDeclaration]:
         """The ensembles that the parameters declare."""
-        return declared(self.values)
+        return declared_ensembles(self.values)
 
     def label(self, ensemble: EnsembleDeclaration) -> str:
         """Return the name of an ensemble in tables."""
@@ -259,7 +259,7 @@ class StudyFiles:
                     if ensemble.combination.scope == "per-image"
                     else 0.0
                 )
-                kind = self.label(ensemble).replace(ensemble.name, kind_of(ensemble.members), 1)
+                kind = self.label(ensemble).replace(ensemble.name, composition(ensemble.members), 1)
                 seconds[kind] = seconds.pop(ensemble.slug) + extra
         return {kind: value for kind, value in seconds.items() if not math.isnan(value)}
 
@@ -297,61 +297,47 @@ class StudyFiles:
         return epochs.agg(seconds=("seconds", "mean"), acr=("acr", "mean"), error=("acr", "sem"))
 
     def read_epoch_seconds(self, cell: GridCell) -> pd.Series | None:
-        """Read the training seconds of every epoch of a cell, if they are known; those of its start
-        do not count.
+        """Read the training seconds of every epoch of a cell, if they are known.
+
+        Seconds before the first epoch do not count.
         """
         timing = self._timing(cell)
-        return (
-            None if timing is None else timing["seconds"].diff().fillna(timing["seconds"].iloc[0])
-        )
+        if timing is None:
+            return None
+        return timing["seconds"].diff().fillna(timing["seconds"].iloc[0])
 
     def _timing(self, cell: GridCell) -> pd.DataFrame | None:
         """Return the training seconds up to the end of each epoch, if they are of the model whose
         rows there are.
 
         Returns:
-            Columns ``epoch seconds total``; the last one includes the seconds of the start, if the
-            cell has one.
+            Columns ``epoch seconds total``; the last one includes the seconds before the first
+            epoch, which a warm start or the targets of the images take.
         """
         path = self.logs and cell.log(self.logs, "provenance.json")
         if self.logs is None or path is None or not path.is_file():
             return None
-        trained, certified = (
-            files.json_values(path),
-            files.json_values(sidecar_of(cell.rows(self.results))),
-        )
+        trained = files.json_values(path)
+        certified = files.json_values(sidecar_of(cell.rows(self.results)))
         if trained.get("classifier") != certified.get("classifier"):
             return None
-        command = cell.command("train")
-        timing = self._read_timing(cell, self.logs, command)
-        if cell.start is None:
-            return timing.assign(total=timing["seconds"])
-        if not cell.start.log(
-            self.logs, "timing.csv"
-        ).is_file():  # DVC took the start from its cache
-            return None
-        start = self._read_timing(cell.start, self.logs, command)
-        if (
-            len(start) != load_section(self.values, "warm_start", WarmStart).epochs
-        ):  # times of another start
-            return None
-        return timing.assign(total=timing["seconds"] + start["seconds"].iloc[-1])
-
-    def _read_timing(self, cell: GridCell, logs: Path, command: str) -> pd.DataFrame:
-        """Read the training seconds of a model up to the end of each epoch."""
-        timing = tsv.read_csv(cell.log(logs, "timing.csv"), ["epoch", "seconds"], f"run {command}")
+        log = cell.log(self.logs, "timing.csv")
+        timing = tsv.read_csv(log, ["epoch", "seconds"], f"run {cell.command('train')}")
+        before = float(timing.loc[timing["epoch"] == 0, "seconds"].sum())
+        timing = timing[timing["epoch"] > 0].reset_index(drop=True)
         if self.epoch_seconds is None:
-            return timing
-        return timing.assign(
-            seconds=timing["epoch"] * self._measured_seconds(self.epoch_seconds)[cell.method]
-        )
+            seconds = timing["seconds"] - before
+        else:
+            measured = self._measured_seconds(self.epoch_seconds)
+            seconds = timing["epoch"] * measured[cell.method]
+        return timing.assign(seconds=seconds, total=seconds + before)
 
     def _measured_seconds(self, path: Path) -> dict[str, float]:
         """Read the seconds of an epoch of every method of the grid."""
         command = "python -m benchmarks.epochs"
         table = tsv.read_csv(path, ["method", "seconds"], f"run {command}")
         seconds = dict(zip(table["method"], table["seconds"].astype(float), strict=True))
-        methods = {cell.method for cell in with_starts(self.cells)}
+        methods = {cell.method for cell in self.cells}
         if not methods <= seconds.keys() or not all(
             0 < value < math.inf for value in seconds.values()
         ):

@@ -20,7 +20,7 @@ from rs.statistics.comparison import Estimate, Sample, estimate, fewest_seeds_of
 from rs.statistics.metrics import Terms
 from rs.statistics.resampling import SPLITS, Split, two_sided
 from rs.storage.provenance import Provenance
-from rs.study.ensembles import kind_of, trained_as
+from rs.study.ensembles import composition, members_text
 
 MUST_AGREE = {"images": "images", "seed": "noise seed"}
 """What all rows of a study share: keys of sidecars, and their names."""
@@ -67,7 +67,7 @@ class Result:
     def full_name(self) -> str:
         """Method, members, noise level and seed, in words: no other result has the same."""
         seed = "" if self.seed is None else f", seed {self.seed}"
-        trained = trained_as(self.members)
+        trained = members_text(self.members)
         members = f" of {trained}" if self.members and self.ensemble != trained else ""
         return f"{self.name}{members} at sigma {self.sigma}{seed}"
 
@@ -85,7 +85,7 @@ class Result:
         return (
             self.name
             if self.ensemble is None
-            else self.name.replace(self.ensemble, kind_of(self.members), 1)
+            else self.name.replace(self.ensemble, composition(self.members), 1)
         )
 
     @property

@@ -11,7 +11,7 @@ from pydantic import Field
 from rs.errors import InputError
 from rs.params import NonNegative, load_section, validated
 from rs.statistics.certificate import UNSOUND
-from rs.study.ensembles import declared
+from rs.study.ensembles import declared_ensembles
 from rs.study.grid import cells, pool_cells
 
 
@@ -37,7 +37,7 @@ def report_settings(values: dict[str, Any]) -> ReportSettings:
         InputError: If not; names the key.
     """
     settings = load_section(values, "tables", ReportSettings)
-    combinations = {ensemble.key: ensemble.combination for ensemble in declared(values)}
+    combinations = {ensemble.key: ensemble.combination for ensemble in declared_ensembles(values)}
     if combinations and settings.combination not in combinations:
         raise InputError(
             "params.yaml: tables.combination must be one that ensembles have, "

@@ -1,11 +1,23 @@
 """The ensembles that the parameters declare: their members, and how members are combined.
 
-combinations: {average: {rule: softmax, weights: equal, scope: global}, ...}
-ensembles: {advmacer x3: {members: {advmacer: 3}, combinations: [average, ...]},
-            advmacer 0 + smoothadv 1-2: {members: {advmacer: [0], smoothadv: [1, 2]}, combinations: [mme, ...]}, ...}
+combinations:
+  average: {rule: softmax, weights: equal, scope: global}
+ensembles:
+  advmacer x3: {members: {advmacer: 3}, combinations: [average]}
+  advmacer 0 + smoothadv 1-2: {members: {advmacer: [0], smoothadv: [1, 2]}, combinations: [mme]}
 
-The key of an ensemble is its name in tables. Numbers ask for every ensemble of so many trained
-members, with a seed of its own each; seeds ask for one ensemble.
+The key of an ensemble is its name in tables. A number asks for every ensemble of that many trained
+members, whose seeds all differ; a list of seeds asks for one ensemble.
+
+From the declaration to a table, with seeds 0 to 2 and two noise levels:
+
+1. Here, ``declared_ensembles`` turns the entry ``advmacer x3`` into one
+   :class:`EnsembleDeclaration` with the slug ``advmacer-0-1-2.average``.
+2. The slug is the name of its files (``rs.study.layout``). The stage ``ensemble`` writes
+   ``ensembles/DATASET/0.25/advmacer-0-1-2.average.json``, ``weights`` its weights if they are
+   fitted, and ``certify_ensembles`` its rows, ``results/DATASET/0.25/pool/advmacer-0-1-2.average.tsv``.
+3. ``StudyFiles.read_ensemble`` (``rs.reporting.load``) reads these rows as a result whose name is
+   :meth:`EnsembleDeclaration.label`. Tables group results by name: one line ``advmacer x3``.
 """
 
 from __future__ import annotations
@@ -13,32 +25,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations as combinations_of
-from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
 from rs.errors import InputError, did_you_mean
-from rs.params import MAX_NAME, Count, NonNegativeCount, load_section, merge, validate, validated
+from rs.params import MAX_NAME, Count, NonNegativeCount, load_section, validate, validated
 
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-"""A name that is part of names of files."""
+"""A name that is part of file names."""
 
 BoundWeights = Literal["optimal", "printed"]
-"""Weights of the paper's bound: of least variance, or by the printed form, for two members."""
+"""Weights of the paper's bound: of least variance, or, for two members, by the printed formula."""
 
 NamedWeights = Literal["equal", BoundWeights, "radius"]
-"""Equal weights, and those that are solved for: of the paper's bound, or of the largest average
-certified radius.
-"""
+"""Equal weights, weights of the paper's bound, or weights of the largest average radius."""
 
 BOUND_WEIGHTS = get_args(BoundWeights)
 
 Choice = Annotated[dict[Literal["choose"], Count], Field(min_length=1)]
-"""``{"choose": n}``: weights that choose n members, with replacement, by the largest average
-certified radius.
-"""
+"""``{"choose": n}``: choose n members, with replacement, by the largest average radius."""
 
+Share = Annotated[float, Field(ge=0, lt=1)]
+Weight = Annotated[float, Field(ge=0, le=1)]
+
+Members = tuple[tuple[str, int], ...]
+"""Training method and seed of each member."""
 
 MAX_SET_MEMBERS = 12
 """Largest number of members of a set of weights.
@@ -49,40 +61,32 @@ The box of L weights that sum to 1 has up to L choose L / 2 times L / 2 vertices
 
 @validated
 class Combination:
-    """How members are combined: an entry of ``combinations`` in params.yaml, and part of an
-    ensemble's file.
+    """How members are combined: an entry of ``combinations``, and part of an ensemble's file.
 
-    Which rules there are, and which parts each needs, ``rs.ensemble.rules`` says.
+    ``rs.ensemble.rules`` says which rules there are, and which settings each of them needs.
     """
 
     rule: str  # key of ``rs.ensemble.rules.RULES``
     scope: Literal["global", "noisy-input", "set", "per-image"]  # what the weights depend on
     weights: NamedWeights | Choice | None = None  # of averages
-    target: Literal["predicted", "label"] | None = (
-        None  # scope per-image: the class whose margins choose the weights
-    )
-    agree: Count | None = None  # consensus: so many of the first members must agree
-    low: Annotated[float, Field(ge=0, le=1)] | None = (
-        None  # scope set: every weight is at least this; scope per-image:
-    )
-    high: Annotated[float, Field(ge=0, le=1)] | None = (
-        None  # and at most this; so clipped, if they are given
-    )
+    # scope per-image: the class whose margins choose the weights
+    target: Literal["predicted", "label"] | None = None
+    agree: Count | None = None  # consensus: how many of the first members must agree
+    # scope set: bounds of every weight; scope per-image: bounds to clip weights to, if given
+    low: Weight | None = None
+    high: Weight | None = None
     thresholds: Literal["fitted"] | None = None  # cascade: leads at which 1, 2, ... members decide
-    share: Annotated[float, Field(ge=0, lt=1)] | None = (
-        None  # fitted: of draws decided otherwise than by all members
-    )
+    # fitted: share of the draws that may be decided differently than by all members
+    share: Share | None = None
 
     @property
     def solved(self) -> bool:
-        """Whether weights, or thresholds, are solved for: once for all images, or weights image by
-        image.
-        """
+        """Whether the stage ``weights`` must fit something: weights or thresholds."""
         return self.weights_solved or self.thresholds is not None
 
     @property
     def weights_solved(self) -> bool:
-        """Whether weights are solved for."""
+        """Whether the stage ``weights`` must fit weights."""
         return self.weights not in (None, "equal")
 
     @property
@@ -91,7 +95,7 @@ class Combination:
         return self.weights["choose"] if isinstance(self.weights, dict) else None
 
     def check_members(self, count: int) -> None:
-        """Check that there can be an ensemble of ``count`` members.
+        """Check that an ensemble can have ``count`` members.
 
         Raises:
             ValueError: If not.
@@ -107,37 +111,32 @@ class Combination:
                 f"a cascade must have at least 2 members to fit thresholds of, got {count}"
             )
         if self.scope == "set" and count > MAX_SET_MEMBERS:
-            raise ValueError(
-                f"a set of weights must be of at most {MAX_SET_MEMBERS} members, got {count}; use "
-                "fewer"
-            )
+            most = MAX_SET_MEMBERS
+            raise ValueError(f"a set of weights must be of at most {most} members, got {count}")
         low, high = self.low, self.high
         if low is not None and high is not None and not count * low <= 1 <= count * high:
             raise ValueError(
-                f"low and high must leave room for {count} weights that sum to 1, got {low} and "
-                f"{high}"
+                f"low and high must allow {count} weights that sum to 1, got {low} and {high}"
             )
 
 
 @validated
 class EnsembleDeclaration:
-    """One ensemble with one combination: a classifier that the parameters declare, at every noise
-    level.
-    """
+    """One ensemble with one combination, at every noise level: a classifier of the study."""
 
-    name: str  # in tables; ensembles that differ in their seeds alone can share one
-    members: tuple[tuple[str, int], ...]  # training method and seed of each
+    name: str  # in tables; ensembles that differ only in their seeds can share one
+    members: Members
     key: str  # of the combination
     combination: Combination
 
     def label(self, default: str) -> str:
-        """Return its name in tables, in which the combination ``default`` goes without saying."""
+        """Return the name in tables, which mentions all combinations except ``default``."""
         return self.name if self.key == default else f"{self.name} ({self.key})"
 
     @property
     def kind(self) -> str:
-        """What it has in common with ensembles of other seeds: :func:`kind_of` its members."""
-        return kind_of(self.members)
+        """What it shares with ensembles of other seeds: the :func:`composition` of its members."""
+        return composition(self.members)
 
     @property
     def slug(self) -> str:
@@ -145,28 +144,29 @@ class EnsembleDeclaration:
 
         >>> mme = Combination(rule="mme", scope="noisy-input")
         >>> members = (("advmacer", 0), ("macer", 0), ("macer", 1))
-        >>> EnsembleDeclaration(name="advmacer x1 + macer x2", members=members, key="mme", combination=mme).slug
+        >>> name = "advmacer x1 + macer x2"
+        >>> EnsembleDeclaration(name=name, members=members, key="mme", combination=mme).slug
         'advmacer-0+macer-0-1.mme'
         """
-        return f"{trained_as(self.members).replace(' + ', '+').replace(' ', '-')}.{self.key}"
+        name = members_text(self.members)
+        name = name.replace(" + ", "+").replace(" ", "-")
+        return f"{name}.{self.key}"
 
 
-def kind_of(members: Sequence[tuple[str, int]]) -> str:
-    """Return which methods members are of, and how many of each: what ensembles of other seeds have
-    in common.
+def composition(members: Sequence[tuple[str, int]]) -> str:
+    """Return the methods of members, and how many members are of each.
 
-    >>> kind_of([("advmacer", 0), ("macer", 0), ("macer", 2)])
+    >>> composition([("advmacer", 0), ("macer", 0), ("macer", 2)])
     'advmacer x1 + macer x2'
     """
-    return " + ".join(
-        f"{method} x{count}" for method, count in Counter(method for method, _ in members).items()
-    )
+    counts = Counter(method for method, _ in members)
+    return " + ".join(f"{method} x{count}" for method, count in counts.items())
 
 
-def trained_as(members: Sequence[tuple[str, int]]) -> str:
-    """Return which trained models members are: their methods and seeds.
+def members_text(members: Sequence[tuple[str, int]]) -> str:
+    """Return the methods of members, and the seeds of each.
 
-    >>> trained_as([("advmacer", 0), ("macer", 0), ("macer", 2)])
+    >>> members_text([("advmacer", 0), ("macer", 0), ("macer", 2)])
     'advmacer 0 + macer 0-2'
     """
     seeds: dict[str, list[str]] = {}
@@ -175,11 +175,8 @@ def trained_as(members: Sequence[tuple[str, int]]) -> str:
     return " + ".join(f"{method} {'-'.join(numbers)}" for method, numbers in seeds.items())
 
 
-_TRAINED = (
-    ("methods", "seeds"), ("methods_with_targets", "seeds"), ("members", "member_seeds"),
-    ("warm_start.methods", "warm_start.seeds"),
-)  # fmt: skip
-"""Sections of the grid that list methods, and those with their seeds."""
+_TRAINED = {"methods": "seeds", "members": "member_seeds"}
+"""Lists of methods of the grid, and the list of the seeds of each."""
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+ -]+$")]
 _Seeds = dict[Key, Annotated[list[NonNegativeCount], Field(min_length=1)]]
@@ -188,17 +185,16 @@ _Numbers = dict[Key, Count]
 
 @validated
 class _Entry:
-    members: Annotated[
-        dict[str, Any], Field(min_length=1)
-    ]  # seeds of each method, or a number for each
+    # of each method: a list of seeds, or a number of members
+    members: Annotated[dict[str, Any], Field(min_length=1)]
     combinations: Annotated[list[str], Field(min_length=1)]
 
 
 def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
-    """Return ``combinations`` by key.
+    """Return the section ``combinations`` by key.
 
     Raises:
-        InputError: If there is no such key, or an entry is not one; names it.
+        InputError: If it is missing, or an entry is invalid; names the entry.
     """
     sections = load_section(dict(values), "combinations", dict[Key, Any])
     return {
@@ -207,54 +203,62 @@ def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
     }
 
 
-def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
-    """Return each of ``ensembles`` with each of its ``combinations``; none if there is no such key.
+def declared_ensembles(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
+    """Return each of ``ensembles`` with each of its ``combinations``; none without this section.
 
     Raises:
-        InputError: If an entry is not one, names a combination that there is none of, or one twice,
-            asks for a method or for more seeds than the grid trains, makes too long a name of a
-            file, or shares its name with a method; or if what the grid lists is no list of names or
-            seeds.
+        InputError: If an entry is invalid, names an unknown combination or one twice, asks for a
+            method or for more seeds than the grid trains, makes too long a file name, or has the
+            name of a method; or if a list of the grid is invalid.
 
-    >>> values = {"combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}, "methods": ["macer"],
-    ...           "seeds": [0, 1, 2], "ensembles": {"macer x2": {"members": {"macer": 2}, "combinations": ["mme"]}}}
-    >>> [(ensemble.name, ensemble.members) for ensemble in declared(values)][::2]
-    [('macer x2', (('macer', 0), ('macer', 1))), ('macer x2', (('macer', 1), ('macer', 2)))]
+    >>> macers = {"members": {"macer": 2}, "combinations": ["mme"]}
+    >>> values = {"methods": ["macer"], "seeds": [0, 1, 2], "ensembles": {"macer x2": macers},
+    ...           "combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}}
+    >>> for ensemble in declared_ensembles(values): print(ensemble.name, ensemble.members)
+    macer x2 (('macer', 0), ('macer', 1))
+    macer x2 (('macer', 0), ('macer', 2))
+    macer x2 (('macer', 1), ('macer', 2))
     """
     entries = validate(dict[_Name, dict[str, Any]], values.get("ensembles") or {}, "ensembles")
     combinations = declared_combinations(values) if entries else {}
-    methods = list(dict.fromkeys(name for key, _ in _TRAINED for name in _names(values, key)))
+    seeds_of = _trained_seeds(values)
     declarations = []
     for name, fields in entries.items():
         where = f"ensembles.{name}"
         entry = validate(_Entry, fields, where)
-        if name in methods:
+        if name in seeds_of:
             raise InputError(f"params.yaml: {where} must not have the name of a method")
-        if len({*entry.combinations}) < len(entry.combinations):
+        if len(set(entry.combinations)) < len(entry.combinations):
             raise InputError(
                 f"params.yaml: {where}.combinations must be different, got {entry.combinations}"
             )
-        choices = _choices(entry, values, methods, where)
+        choices = _member_choices(entry, seeds_of, where)
         for key in entry.combinations:
-            _check_fits(combinations, key, len(choices[0]), where)
-        for key, members in product(entry.combinations, choices):
-            declaration = EnsembleDeclaration(
-                name=name, members=members, key=key, combination=combinations[key]
-            )
-            if len(declaration.slug) > MAX_NAME:
-                raise InputError(
-                    f"params.yaml: {where} must make names of files of at most {MAX_NAME} "
-                    "characters, got "
-                    f"{declaration.slug}; declare fewer members, or a shorter combination"
+            combination = _checked_combination(combinations, key, len(choices[0]), where)
+            for members in choices:
+                declaration = EnsembleDeclaration(
+                    name=name, members=members, key=key, combination=combination
                 )
-            declarations.append(declaration)
+                if len(declaration.slug) > MAX_NAME:
+                    raise InputError(
+                        f"params.yaml: {where} must make file names of at most {MAX_NAME} "
+                        f"characters, got {declaration.slug}; declare fewer members, or a shorter "
+                        "combination"
+                    )
+                declarations.append(declaration)
     return declarations
 
 
-def _choices(
-    entry: _Entry, values: Mapping[str, Any], methods: Sequence[str], where: str
-) -> list[tuple[tuple[str, int], ...]]:
-    """Return the members of each ensemble of an entry, of the methods that the grid trains."""
+def _member_choices(
+    entry: _Entry, seeds_of: Mapping[str, Sequence[int]], where: str
+) -> list[Members]:
+    """Return the members of each ensemble of an entry.
+
+    Args:
+        entry: The entry of ``ensembles``.
+        seeds_of: The seeds that the grid trains, by method.
+        where: Key of the entry, for messages.
+    """
     if any(isinstance(seeds, list) for seeds in entry.members.values()):
         listed = validate(_Seeds, entry.members, f"{where}.members")
         members = tuple((method, seed) for method, seeds in listed.items() for seed in seeds)
@@ -263,72 +267,60 @@ def _choices(
         return [members]
     counts = validate(_Numbers, entry.members, f"{where}.members")
     for method in counts:
-        if method not in methods:
+        if method not in seeds_of:
             raise InputError(
-                f"params.yaml: {where}.members must be among {', '.join(methods)}; got {method}"
-                f"{did_you_mean(method, methods) or '; add it to members'}"
+                f"params.yaml: {where}.members must be among {', '.join(seeds_of)}; got {method}"
+                f"{did_you_mean(method, seeds_of) or '; add it to members'}"
             )
-    choices = [
-        *_apart({method: (count, _seeds(values, method)) for method, count in counts.items()})
-    ]
+    choices = list(_disjoint_choices(counts, seeds_of))
     if not choices:
         raise InputError(
-            f"params.yaml: {where}.members must leave each member a seed of its own, but the grid "
-            "has too few for "
-            f"{counts}; add the methods to members, and further member_seeds"
+            f"params.yaml: {where}.members must leave each member its own seed, but the grid has "
+            f"too few for {counts}; add the methods to members, and further member_seeds"
         )
     return choices
 
 
-def _check_fits(combinations: Mapping[str, Combination], key: str, count: int, where: str) -> None:
-    """Check that there is such a combination, and that it can be one of ``count`` members."""
+def _checked_combination(
+    combinations: Mapping[str, Combination], key: str, count: int, where: str
+) -> Combination:
+    """Return the combination of a key, which must exist and suit ``count`` members."""
     if key not in combinations:
-        raise InputError(
-            f"params.yaml: {where}.combinations must be among {', '.join(combinations)}; got "
-            f"{key!r}"
-        )
+        known = ", ".join(combinations)
+        raise InputError(f"params.yaml: {where}.combinations must be among {known}; got {key!r}")
     try:
         combinations[key].check_members(count)
     except ValueError as error:
         raise InputError(f"params.yaml: {where}, combination {key}: {error}") from error
+    return combinations[key]
 
 
-def _apart(
-    wanted: Mapping[str, tuple[int, Sequence[int]]], taken: tuple[int, ...] = ()
-) -> Iterator[tuple[tuple[str, int], ...]]:
-    """Yield every choice of that many seeds for each method, no seed taken twice: models of one
-    seed begin alike.
+def _disjoint_choices(
+    counts: Mapping[str, int],
+    seeds_of: Mapping[str, Sequence[int]],
+    taken: tuple[int, ...] = (),
+) -> Iterator[Members]:
+    """Yield every choice of that many seeds for each method, with all seeds different.
+
+    Models of one seed start from the same weights.
     """
-    if not wanted:
+    if not counts:
         yield ()
         return
-    (method, (count, seeds)), *rest = wanted.items()
-    for choice in combinations_of([seed for seed in seeds if seed not in taken], count):
-        for others in _apart(dict(rest), taken + choice):
-            yield tuple((method, seed) for seed in choice) + others
+    (method, count), *rest = counts.items()
+    free = [seed for seed in seeds_of[method] if seed not in taken]
+    for choice in combinations_of(free, count):
+        members = tuple((method, seed) for seed in choice)
+        for others in _disjoint_choices(dict(rest), seeds_of, taken + choice):
+            yield members + others
 
 
-def _seeds(values: Mapping[str, Any], method: str) -> list[int]:
-    """Return the seeds that the grid trains a method with."""
-    keys = [seeds for methods, seeds in _TRAINED if method in _names(values, methods)]
-    return sorted(
-        {
-            seed
-            for key in keys
-            for seed in validate(list[NonNegativeCount], _listed(values, key), key)
-        }
-    )
-
-
-def _names(values: Mapping[str, Any], key: str) -> list[str]:
-    """Return the methods that the grid lists under a key; none if it has no such key."""
-    return validate(list[str], _listed(values, key), key)
-
-
-def _listed(values: Mapping[str, Any], key: str) -> Any:
-    """Return the list under a key, as ``seeds`` or ``warm_start.seeds``; an empty one if there is
-    none.
-    """
-    where, _, name = key.rpartition(".")
-    section = merge(dict(values), where, optional=True)[0] if where else values
-    return section.get(name) or []
+def _trained_seeds(values: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the seeds that the grid trains, by method, in ascending order."""
+    trained: dict[str, set[int]] = {}
+    for methods_key, seeds_key in _TRAINED.items():
+        methods = validate(list[str], values.get(methods_key) or [], methods_key)
+        seeds = validate(list[NonNegativeCount], values.get(seeds_key) or [], seeds_key)
+        for method in methods:
+            trained.setdefault(method, set()).update(seeds)
+    return {method: sorted(seeds) for method, seeds in trained.items()}

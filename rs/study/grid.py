@@ -1,17 +1,17 @@
-"""The cells of a study, and what their stages depend on: the parameters say it, never what lies in
-a folder.
+"""The cells of a study and the parameters of their stages.
+
+Only params.yaml decides which cells there are, never the content of a folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import field
 from itertools import product
 from typing import Any
 
 from rs.errors import InputError, did_you_mean
+from rs.methods import PRETRAINING
 from rs.params import (
-    Count,
     NonNegativeCount,
     Positive,
     layers,
@@ -20,25 +20,35 @@ from rs.params import (
     merge_recipe,
     section,
     validate,
-    validated,
 )
-from rs.study.ensembles import declared
+from rs.study.ensembles import declared_ensembles
 from rs.study.layout import GridCell
 
 TABLE_PARAMETERS = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "batch")
 """Hyper-parameters that the cost table shows, where a method has them."""
 
-KEYS = (
-    "dataset", "sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "warm_start", "grids",
-    "launcher", "combinations", "ensembles", "datasets", "defaults", "recipes", "tables",
-)  # fmt: skip
-"""Sections of the parameters."""
-
 GRID_SECTIONS = (
-    "sigmas", "methods", "methods_with_targets", "seeds", "members", "member_seeds", "warm_start", "combinations",
+    "sigmas",
+    "methods",
+    "seeds",
+    "members",
+    "member_seeds",
+    "combinations",
     "ensembles",
-)  # fmt: skip
-"""Sections that say which models and ensembles there are."""
+)
+"""Sections that say which models and ensembles a study has."""
+
+KEYS = (
+    "dataset",
+    *GRID_SECTIONS,
+    "grids",
+    "launcher",
+    "datasets",
+    "defaults",
+    "recipes",
+    "tables",
+)
+"""Sections of the parameters."""
 
 RECIPE_SECTIONS = (
     "arithmetic",
@@ -48,223 +58,146 @@ RECIPE_SECTIONS = (
     "weights",
     "pool",
     "tuning",
-    "targets",
 )
-"""Sections of a recipe that are no methods."""
-
-TARGETS_FROM = "gaussian"
-"""Method of the model, at the first noise level and seed, whose votes are the targets of training
-images.
-"""
-
-START = "gaussian"
-"""Method of the models that trainings with a warm start go on from."""
+"""Sections of a recipe that are not methods."""
 
 CERTIFY_IN_WEIGHTS = ("n0", "seed", "subset", "noise", "precision")
-"""What the weights of ensembles depend on in the section ``certify``: the test images, and their
-selected classes.
+"""Part of the section ``certify`` that the weights of ensembles depend on.
+
+It decides the test images and their selected classes.
 """
-
-
-@validated
-class WarmStart:
-    """Methods whose trainings start from a model that was trained almost without noise; each seed
-    has one.
-    """
-
-    methods: list[str] = field(default_factory=list)
-    seeds: list[NonNegativeCount] = field(default_factory=list)
-    sigma: Positive = 0.001
-    epochs: Count = 5
 
 
 def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     """Return the models of the grid, each once.
 
-    They are ``sigmas`` x (``methods`` and ``methods_with_targets`` x ``seeds``, ``members`` x
-    ``member_seeds``, ``warm_start.methods`` x ``warm_start.seeds``).
+    They are ``sigmas`` x (``methods`` x ``seeds`` and ``members`` x ``member_seeds``).
 
     Raises:
-        InputError: If there is none, a key is missing, a list has an entry twice, or targets have
-            no model; if a method would be trained twice with a seed; or if ``warm_start`` has a
-            method that the grid trains otherwise, methods without seeds, or seeds without methods.
+        InputError: If the grid is empty, a key is missing, a list has an entry twice, or a method
+            would be trained twice with a seed.
     """
-    optional: dict[str, Any] = {
-        "members": [],
-        "member_seeds": [],
-        "methods_with_targets": [],
-        "warm_start": {},
-    }
-    stated = optional | {key: value for key, value in values.items() if value is not None}
-    keys = ("methods", "methods_with_targets", "members")
-    trained_alone, with_targets, members = (load_section(stated, key, list[str]) for key in keys)
-    methods, warm = trained_alone + with_targets, load_section(stated, "warm_start", WarmStart)
-    first_seeds, seeds = (
-        load_section(stated, key, list[NonNegativeCount]) for key in ("seeds", "member_seeds")
-    )
+    stated: dict[str, Any] = {"members": [], "member_seeds": []}
+    for key, value in values.items():
+        if value is not None:
+            stated[key] = value
     load_section(values, "sigmas", list[Positive])
-    sigmas = section(values, "sigmas")  # as they stand there, since they are part of file names
-    lists = {
-        "sigmas": sigmas,
-        "methods": methods,
-        "seeds": first_seeds,
-        "members": members,
-        "member_seeds": seeds,
+    lists: dict[str, list[Any]] = {
+        "sigmas": section(values, "sigmas"),  # as written there: they are part of file names
+        "methods": load_section(stated, "methods", list[str]),
+        "seeds": load_section(stated, "seeds", list[NonNegativeCount]),
+        "members": load_section(stated, "members", list[str]),
+        "member_seeds": load_section(stated, "member_seeds", list[NonNegativeCount]),
     }
-    lists |= {
-        "warm_start.methods, methods and members": [
-            *warm.methods,
-            *dict.fromkeys(methods + members),
-        ]
-    }
-    lists |= {"warm_start.seeds": warm.seeds}
     for key, entries in lists.items():
-        if len({*entries}) < len(entries):
+        if len(set(entries)) < len(entries):
+            listed = ", ".join(map(str, entries))
+            raise InputError(f"params.yaml: {key} must be different, got {listed}; remove one")
+    seed_pairs = list(product(lists["methods"], lists["seeds"]))
+    member_pairs = list(product(lists["members"], lists["member_seeds"]))
+    for method, seed in member_pairs:
+        if (method, seed) in seed_pairs:
             raise InputError(
-                f"params.yaml: {key} must be different, got {', '.join(map(str, entries))}; remove "
-                "one"
+                "params.yaml: member_seeds must not have seeds of methods that are in members "
+                f"too, got {method} with seed {seed} twice; remove the seed from one of the two"
             )
-    if bool(warm.methods) != bool(warm.seeds):
-        raise InputError(
-            f"params.yaml: warm_start must have methods and seeds, or neither, got {warm.methods} "
-            f"and {warm.seeds}; "
-            "add what is missing, or empty both"
-        )
-    first = [*product(methods, first_seeds)]
-    further = [*product(members, seeds)]
-    if twice := [
-        f"{method} with seed {seed}" for method, seed in further if (method, seed) in first
-    ]:
-        raise InputError(
-            "params.yaml: member_seeds must be none of seeds for methods that are in members too, "
-            "got "
-            f"{', '.join(twice)} twice; remove the seed from one of the two"
-        )
-    start_sigma = stated["warm_start"].get("sigma", warm.sigma)  # likewise
-    starts = {seed: GridCell(dataset, START, start_sigma, seed) for seed in warm.seeds}
-    grid = [
-        GridCell(
-            dataset,
-            method,
-            sigma,
-            seed,
-            is_member_seed=(method, seed) in further,
-            needs_targets=method in with_targets,
-        )
-        for sigma in sigmas
-        for method, seed in first + further
-    ]
-    grid += [
-        GridCell(dataset, method, sigma, seed, start=starts[seed])
-        for sigma, method, seed in product(sigmas, warm.methods, warm.seeds)
-    ]
-    if {(START, start_sigma, seed) for seed in starts} & {
-        (cell.method, cell.sigma, cell.seed) for cell in grid
-    }:
-        raise InputError(
-            f"params.yaml: warm_start.sigma must be none at which the grid trains {START} with the "
-            "same seeds, got "
-            f"{start_sigma}; choose other seeds"
-        )
+    grid = []
+    for sigma in lists["sigmas"]:
+        for method, seed in seed_pairs:
+            grid.append(GridCell(dataset, method, sigma, seed))
+        for method, seed in member_pairs:
+            grid.append(GridCell(dataset, method, sigma, seed, is_member_seed=True))
     if not grid:
-        raise InputError(
-            "params.yaml must list a method, a seed and a sigma at least; there is nothing to do"
-        )
-    if with_targets:
-        _check_targets(grid)
+        raise InputError("params.yaml must list at least one method, one seed and one sigma")
     return grid
 
 
-def with_starts(grid: Iterable[GridCell]) -> list[GridCell]:
-    """Return all models that are trained, each once: those of cells, and those that their trainings
-    start from.
-    """
-    return [*dict.fromkeys(model for cell in grid for model in (cell, cell.start) if model)]
-
-
-def _check_targets(grid: Iterable[GridCell]) -> None:
-    """Check that the method of the targets is in the grid, and that no further seeds need targets."""
-    if TARGETS_FROM not in {
-        cell.method for cell in grid if not (cell.is_member_seed or cell.start)
-    }:
-        raise InputError(
-            f"params.yaml: methods_with_targets must have {TARGETS_FROM} among methods, whose "
-            "votes are their targets; "
-            "add it, or remove them"
-        )
-    if further := {cell.method for cell in grid if cell.is_member_seed and cell.needs_targets}:
-        raise InputError(
-            f"params.yaml: members must need no targets, got {', '.join(further)}; add seeds "
-            "instead"
-        )
-
-
 def check_names(values: dict[str, Any], dataset: str, methods: Collection[str]) -> None:
-    """Check that every section is a known one, because one whose name is misspelt would count for
-    nothing.
+    """Check that every section is a known one: a misspelled section would have no effect.
 
     Args:
         values: The parameters.
         dataset: Name of the recipe.
         methods: The keys of ``rs.methods.METHODS``.
     Raises:
-        InputError: If one is not; names it, and those that are.
+        InputError: If one is unknown; names it, and the known ones.
     """
     recipe = f"recipes.{dataset}"
     sections = {recipe: section(values, recipe) or {}, "defaults": values.get("defaults") or {}}
     _refuse_unknown("sections of the parameters", values, KEYS)
     for where, entries in sections.items():
-        _refuse_unknown(
-            f"sections of {where}",
-            validate(dict[str, Any], entries, where),
-            [*RECIPE_SECTIONS, *methods],
-        )
-    _refuse_unknown(
-        "methods and members", {cell.method for cell in cells(values, dataset)}, methods
-    )
+        names = validate(dict[str, Any], entries, where)
+        _refuse_unknown(f"sections of {where}", names, [*RECIPE_SECTIONS, *methods])
+    trained = {cell.method for cell in cells(values, dataset)}
+    _refuse_unknown("methods and members", trained, methods)
     if "tables" in values:
-        _refuse_unknown(
-            "tables.reference", [load_section(values, "tables.reference", str)], methods
-        )
+        reference = load_section(values, "tables.reference", str)
+        _refuse_unknown("tables.reference", [reference], methods)
 
 
 def _refuse_unknown(what: str, names: Iterable[str], allowed: Collection[str]) -> None:
-    unknown = [name for name in names if name not in allowed]
+    unknown = [str(name) for name in names if name not in allowed]
     if unknown:
         raise InputError(
-            f"params.yaml: {what} must be among {', '.join(allowed)}; got "
-            f"{', '.join(map(str, unknown))}"
+            f"params.yaml: {what} must be among {', '.join(allowed)}; got {', '.join(unknown)}"
         )
 
 
 def configuration(
     values: dict[str, Any], dataset: str, method: str, sigma: float
 ) -> dict[str, Any]:
-    """Return the hyper-parameters :data:`TABLE_PARAMETERS` of a method at ``sigma``, where there
-    are any.
-    """
+    """Return the hyper-parameters :data:`TABLE_PARAMETERS` that a method has at ``sigma``."""
     sections = merge_recipe(values, dataset, method, sigma, optional=True)
     merged = sections["training"][0] | sections[method][0]
     return {name: merged[name] for name in TABLE_PARAMETERS if name in merged}
 
 
+def has_warm_start(values: dict[str, Any], cell: GridCell) -> bool:
+    """Return whether the training of a cell starts from a model trained almost without noise."""
+    sections = merge_recipe(values, cell.dataset, cell.method, cell.sigma, optional=True)
+    return sections["training"][0].get("warm_start") is not None
+
+
+def training_parameters(
+    values: dict[str, Any], dataset: str, method: str, sigma: float
+) -> dict[str, Any]:
+    """Return the sections that a training depends on, merged with the defaults.
+
+    ``pretraining`` is there if a short training comes before it, for a warm start or for targets:
+    the settings of that one.
+    """
+    merged = {}
+    for name, (values_of_section, _) in merge_recipe(values, dataset, method, sigma).items():
+        merged[name] = values_of_section
+    pretraining = {}
+    for name in ("warm_start", "targets"):
+        settings = merged["training" if name == "warm_start" else method].get(name)
+        if isinstance(settings, dict) and "sigma" in settings:
+            where = f"recipes.{dataset}.{method}: {name}.sigma"
+            noise = validate(Positive, settings["sigma"], where)
+            sections = merge_recipe(values, dataset, PRETRAINING, noise)
+            pretraining[name] = sections["training"][0]
+    if pretraining:
+        merged["pretraining"] = pretraining
+    return merged
+
+
 def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str, Any]]:
-    """Return the parameters that each stage depends on, for a data set; recipes merged with the
-    defaults.
+    """Return the parameters that each stage depends on, with recipes merged with the defaults.
 
     Returns:
-        From the name of a stage, and from ``train/METHOD-SIGMA``, to its sections; those of a
-        report are not merged.
+        From the name of a stage, and from ``train/METHOD-SIGMA``, to its sections; the sections of
+        a report are not merged.
     Raises:
-        InputError: If there is no such recipe, or a section or a value for a noise level of the
+        InputError: If the recipe does not exist, or a section or a value for a noise level of the
             grid is missing.
     """
     recipe = f"recipes.{dataset}"
     arithmetic = load_section(values, f"{recipe}.arithmetic", str)
-    certify, weights, pool = (
-        merge(values, *layers(f"{recipe}.{name}"))[0] for name in ("certify", "weights", "pool")
-    )
-    stages = {
+    certify, _ = merge(values, *layers(f"{recipe}.certify"))
+    weights, _ = merge(values, *layers(f"{recipe}.weights"))
+    pool, _ = merge(values, *layers(f"{recipe}.pool"))
+    stages: dict[str, dict[str, Any]] = {
         "certify": {"certify": certify},
         "weights": {
             "weights": weights,
@@ -272,24 +205,25 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
         },
         "certify_ensembles": {"certify": certify, "pool": pool},
     }
-    for method, sigma in dict.fromkeys(
-        (cell.method, cell.sigma) for cell in with_starts(cells(values, dataset))
-    ):
-        sections = merge_recipe(values, dataset, method, sigma)
-        stages[f"train/{method}-{sigma}"] = {name: merged for name, (merged, _) in sections.items()}
-    if any(cell.needs_targets for cell in cells(values, dataset)):
-        stages["targets"] = {"targets": merge(values, *layers(f"{recipe}.targets"))[0]}
-    computing = {name: {"arithmetic": arithmetic, **sections} for name, sections in stages.items()}
+    for cell in cells(values, dataset):
+        name = f"train/{cell.method}-{cell.sigma}"
+        if name not in stages:
+            stages[name] = training_parameters(values, dataset, cell.method, cell.sigma)
+    for name, sections in stages.items():
+        stages[name] = {"arithmetic": arithmetic, **sections}
     grid = {key: values.get(key) for key in GRID_SECTIONS}
-    report = {key: values.get(key) for key in ("defaults", "tables")} | {
-        recipe: section(values, recipe)
+    report = {
+        "defaults": values.get("defaults"),
+        "tables": values.get("tables"),
+        recipe: section(values, recipe),
     }
-    return computing | {"ensemble": grid, "tables": grid | report}
+    return stages | {"ensemble": grid, "tables": grid | report}
 
 
 def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridCell]:
-    """Return the cells at ``sigma`` that are certified together: further seeds, and the members of
-    all ensembles.
+    """Return the cells at ``sigma`` that are certified together.
+
+    They are the cells of ``member_seeds``, and the members of all ensembles.
 
     Raises:
         InputError: If the parameters do not declare this data set or sigma, or lack a member of an
@@ -301,21 +235,25 @@ def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridC
     ['train_members@digits-macer-0.5-1', 'train_members@digits-macer-0.5-2']
     """
     section(values, f"recipes.{dataset}")
-    here = {
-        (cell.method, cell.seed): cell for cell in cells(values, dataset) if cell.sigma == sigma
-    }
-    if not here:
+    trained = {}
+    for cell in cells(values, dataset):
+        if cell.sigma == sigma:
+            trained[cell.method, cell.seed] = cell
+    if not trained:
+        sigmas = ", ".join(map(str, values["sigmas"]))
         raise InputError(
-            "sigma must be one of the sigmas of the parameters, "
-            f"{', '.join(map(str, values['sigmas']))}; got {sigma}"
+            f"sigma must be one of the sigmas of the parameters, {sigmas}; got {sigma}"
         )
-    wanted = {pair for ensemble in declared(values) for pair in ensemble.members}
-    for method, seed in sorted(wanted - set(here)):
-        trained = {method for method, _ in here}
-        add = "; add it to members and member_seeds, or remove the ensembles (ensembles: null)"
-        advice = add if method in trained else did_you_mean(method, trained) or add
+    wanted: set[tuple[str, int]] = set()
+    for ensemble in declared_ensembles(values):
+        wanted.update(ensemble.members)
+    methods = {method for method, _ in trained}
+    for method, seed in sorted(wanted - set(trained)):
+        advice = "; add it to members and member_seeds, or remove the ensembles (ensembles: null)"
+        if method not in methods:
+            advice = did_you_mean(method, methods) or advice
         raise InputError(
             f"params.yaml: ensembles need {method} with seed {seed}, but the grid does not train "
             f"it{advice}"
         )
-    return [cell for pair, cell in here.items() if cell.is_member_seed or pair in wanted]
+    return [cell for pair, cell in trained.items() if cell.is_member_seed or pair in wanted]

@@ -64,7 +64,7 @@ def train(
         images: Shape (N, C, H, W); or a data set of torch whose items are (image, label).
         labels: Shape (N,), numbers from 0 to K - 1; ``None`` for a data set.
         sigma: Noise standard deviation, in pixels of [0, 1].
-        method: Key of ``rs.methods.METHODS``, but not ``cat-rs``, whose targets ``rs train`` takes.
+        method: Key of ``rs.methods.METHODS``.
         validation: Images and labels of the quick ACR of each epoch, or the share of each class to
             leave out for it.
         classes: Names of the K classes; ``None`` for their numbers.

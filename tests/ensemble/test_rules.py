@@ -21,7 +21,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.vote_counting import Tally
 from rs.statistics.certificate import ABSTAIN, SCOPES, UNSOUND
 from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
-from rs.study.ensembles import BOUND_WEIGHTS, Combination, declared
+from rs.study.ensembles import BOUND_WEIGHTS, Combination, declared_ensembles
 from tests.support.combinations import GOOD, THRESHOLDS, WEIGHTS, fitting, rule_of, solution
 from tests.support.helpers import ROOT, Constant, generator, smallnet, tiny_images
 from tests.support.networks import WithLogits
@@ -320,7 +320,7 @@ def test_weights_of_logits_that_are_solved_for_are_refused(weights):
 
 
 def test_every_combination_of_every_declared_ensemble_is_a_classifier():
-    for one in declared(REAL):
+    for one in declared_ensembles(REAL):
         count = len(one.members)
         rule = rule_of(one.combination, count, solution(one.combination, count))
         assert rule(torch.zeros(count, 5, 10)).shape == (

@@ -25,7 +25,7 @@ from rs.reporting.settings import check_study
 from rs.reporting.summaries import compare_rows, comparison_text, summarize_rows, summary_text
 from rs.runtime import arithmetic
 from rs.storage import certificate_rows, tsv
-from rs.study.ensembles import declared
+from rs.study.ensembles import declared_ensembles
 from rs.study.grid import stage_parameters
 from tests.support import tiny_study
 from tests.support.faults import make_study
@@ -41,7 +41,7 @@ def read_parameters(path):
     values = params.read_params(path)
     certification_settings(values, "tiny")
     arithmetic.recipe_arithmetic(values, "tiny")
-    declared(values)
+    declared_ensembles(values)
     check_study(values, "tiny")
     stage_parameters(values, "tiny")
     check_recipe(values, "tiny")

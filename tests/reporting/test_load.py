@@ -11,7 +11,7 @@ import pytest
 from rs import params
 from rs.reporting.load import StudyFiles
 from rs.storage import certificate_rows
-from rs.study.ensembles import declared
+from rs.study.ensembles import declared_ensembles
 from rs.study.layout import GridCell
 from tests.support.helpers import refuses, update_json
 from tests.support.tiny_study import (
@@ -40,7 +40,7 @@ def values(tiny):
 
 
 def ensemble(values, slug):
-    return {one.slug: one for one in declared(values)}[slug]
+    return {one.slug: one for one in declared_ensembles(values)}[slug]
 
 
 def study(tiny, values, epoch_seconds=None):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rs.errors import InputError
 from rs.params import read_params, validate
 from rs.statistics.ensemble_weights import box_vertices
-from rs.study.ensembles import Combination, declared
+from rs.study.ensembles import Combination, declared_ensembles
 from rs.study.grid import pool_cells
 from tests.support.combinations import EQUAL, GOOD, named
 from tests.support.helpers import ROOT
@@ -140,14 +140,16 @@ OF_MACER = {
 
 
 def of(*entries, **grid):
-    return declared({"combinations": KNOWN, "ensembles": named(*entries), **grid})
+    return declared_ensembles({"combinations": KNOWN, "ensembles": named(*entries), **grid})
 
 
 def test_an_ensemble_is_declared_once_for_each_of_its_combinations_in_their_order():
     ensembles = {
         "Two": entry(members={"macer": [2, 0], "gaussian": [1]}, combinations=["mme", "average"])
     }
-    one, two, three = declared({"combinations": KNOWN, "ensembles": ensembles | {"Alone": entry()}})
+    one, two, three = declared_ensembles(
+        {"combinations": KNOWN, "ensembles": ensembles | {"Alone": entry()}}
+    )
     assert [one.key, two.key, three.key] == ["mme", "average", "average"]
     assert one.members == two.members == (("macer", 2), ("macer", 0), ("gaussian", 1))
     assert (one.name, three.name) == ("Two", "Alone")
@@ -228,7 +230,7 @@ BAD_ENTRIES = [
 )
 def test_what_declares_no_ensembles_is_named(values, message):
     with pytest.raises(InputError, match=rf"^params\.yaml:? {re.escape(message)}"):
-        declared(values)
+        declared_ensembles(values)
 
 
 def test_the_combination_that_goes_without_saying_is_not_in_the_label():
@@ -240,7 +242,7 @@ def test_the_combination_that_goes_without_saying_is_not_in_the_label():
     "values", [{}, {"ensembles": None}, {"ensembles": []}, {"combinations": KNOWN}]
 )
 def test_nothing_is_declared_without_ensembles(values):
-    assert declared(values) == []
+    assert declared_ensembles(values) == []
 
 
 # ------------------------------------------------------------------------------------------ numbers

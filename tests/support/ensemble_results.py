@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rs.statistics.comparison import sample
-from rs.study.ensembles import kind_of, trained_as
+from rs.study.ensembles import composition, members_text
 from tests.support.tiny_study import result
 
 EMPTY = pd.DataFrame()
@@ -21,7 +21,7 @@ def ensemble(members, combination, radii, scope="global", name=None, **changes):
     """The result of an ensemble, one by seeds unless it has a name; the combination average is the
     one without one.
     """
-    name = name or trained_as(members)
+    name = name or members_text(members)
     label = name if combination == "average" else f"{name} ({combination})"
     more = {"ensemble": name, "combination": combination, "members": members}
     return result(label, radii, seed=None, scope=scope, **more, **changes)
@@ -101,7 +101,7 @@ def bound(name, value, combination="average", minimum=0.1, measured=0.95):
 def family(members, scores, combination="average", **changes):
     """All ensembles of an entry by numbers: ``scores`` of each one's members."""
     return [
-        ensemble(own, combination, scores(own), name=kind_of(own), **changes) for own in members
+        ensemble(own, combination, scores(own), name=composition(own), **changes) for own in members
     ]
 
 

@@ -81,6 +81,7 @@ METHOD_PARAMETERS = {
     for name in METHODS
 }
 METHOD_PARAMETERS["cat-rs"]["lam"] = 0.5  # with 2, three steps an epoch learn for twelve epochs
+METHOD_PARAMETERS["cat-rs"]["targets"] = {"sigma": 0.25, "epochs": 1, "draws": 5, "seed": 0}
 METHOD_PARAMETERS["hard-drop"] |= {"defer": 1, "threshold": 0.3, "discard_draws": 10, "every": 1}
 METHOD_PARAMETERS["advmacer"]["epsilon"] = {0.25: 0.1, 0.5: 0.2}
 SECTIONS = {

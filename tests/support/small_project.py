@@ -23,7 +23,6 @@ MADE = (
     "fingerprints",
     "data",
     "models",
-    "targets",
     "logs",
     "ensembles",
     "weights",
@@ -40,7 +39,6 @@ def small_project(root: Path, **training: Any) -> Path:
     copy_project(root)
     values = params.read_params(root / "params.yaml")
     values |= {"methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
-    values["methods_with_targets"] = []
     values["ensembles"] = {
         "macer x2": {"members": {"macer": 2}, "combinations": ["average", "optimal"]},
         "macer 0-1": {"members": {"macer": [0, 1]}, "combinations": ["per-image"]},

@@ -23,7 +23,7 @@ from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import Row, Table, build_table, plain
 from rs.statistics.certificate import parse_counts
 from rs.statistics.ensemble_variance import average_variance_bound
-from rs.study.ensembles import trained_as
+from rs.study.ensembles import members_text
 
 FIRST = "Variances, covariances and bounds are of the first of all ensembles of as many members of the same methods."
 
@@ -64,7 +64,9 @@ def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
     draws and of votes.
     """
     by_members = {
-        (r.sigma, trained_as(r.members), r.combination): r for r in results_of(groups) if r.members
+        (r.sigma, members_text(r.members), r.combination): r
+        for r in results_of(groups)
+        if r.members
     }
     records = bounds.to_dict("records")
     results = [

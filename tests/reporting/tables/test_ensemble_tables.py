@@ -11,7 +11,7 @@ from rs.reporting.tables import ensemble_tables, notes
 from rs.statistics import metrics
 from rs.statistics.comparison import estimate
 from rs.statistics.resampling import with_fewer_draws
-from rs.study.ensembles import kind_of
+from rs.study.ensembles import composition
 from tests.support.ensemble_results import (
     ALL,
     AVERAGE,
@@ -136,7 +136,7 @@ class TestFamilies:
         members = [*ONE_OF_EACH, *((("advmacer", a), ("smoothadv", 3)) for a in SEEDS)]
         own = [np.mean([scores[one] for one in pair], axis=0) + 0.5 for pair in members]
         results = [
-            ensemble(pair, "average", s, name=kind_of(pair))
+            ensemble(pair, "average", s, name=composition(pair))
             for pair, s in zip(members, own, strict=True)
         ]
         row = ensembles([*more, *results], 0.5).data.iloc[0]
