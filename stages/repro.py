@@ -1,8 +1,7 @@
-"""Run the pipeline, several cells at once, and say how far it is: what `make repro` does.
+"""Run the pipeline, several cells at once, and report its progress: what `make repro` does.
 
-DVC says which cells have changed and restores the ones that are in its run cache. The others run,
-and their outputs are committed to DVC. Cells run in waves: a cell needs only cells of earlier
-waves.
+DVC says which cells have changed, and restores those that are in its run cache. The others run, and
+their outputs are committed to DVC. Cells run in waves: a cell needs only cells of earlier waves.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ if TYPE_CHECKING:  # half a second to import
     from dvc.stage import Stage
 
 Runner = Callable[[list[str], IO[bytes]], int]
-"""Runs the words of a command, writes what it prints to a file, and returns its exit code."""
+"""Runs the words of a command, writes its output to a file, and returns its exit code."""
 
 INTERRUPTED = 130
 """Exit code of a command after Ctrl-C."""
 
 
 class Progress:
-    """How many cells are done, printed as a line per cell."""
+    """The number of cells that are done, printed as a line per cell."""
 
     def __init__(self, cells: int) -> None:
         self.cells = cells
@@ -46,7 +45,7 @@ class Progress:
         self.start = time.monotonic()
 
     def finish(self, cell: str, how: str = "") -> None:
-        """Print that a cell is done, and how long the cells that are left may take."""
+        """Print that a cell is done, and how long the remaining cells may take."""
         self.done += 1
         line = f"cell {self.done} of {self.cells}: {cell}{how}"
         if self.cells / 10 <= self.done < self.cells:
@@ -56,7 +55,7 @@ class Progress:
 
 
 def time_left(seconds: float) -> str:
-    """Describe the time that is left.
+    """Describe the remaining time.
 
     >>> time_left(250)
     'about 4 minutes left'
@@ -64,15 +63,21 @@ def time_left(seconds: float) -> str:
     minutes = round(seconds / 60)
     if minutes < 1:
         return "less than a minute left"
-    return f"about {minutes} minute{'s' if minutes > 1 else ''} left"
+    if minutes == 1:
+        return "about 1 minute left"
+    return f"about {minutes} minutes left"
 
 
 def main(
-    jobs: Annotated[int, typer.Option(min=1, help="Cells that run at once.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, help="Cells that run at the same time.")] = 2,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="List the cells that would run, and run none.")
+    ] = False,
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
-    """Run all cells of the pipeline that have changed; `dvc repro` does the same, one cell after
-    the other.
+    """Run all cells of the pipeline that have changed; `dvc repro` does the same, one by one.
+
+    With --dry only the stage fingerprint_first runs, which notes the present parameters and code.
     """
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
@@ -84,57 +89,80 @@ def main(
     values = read_params(params)
     dataset = load_section(values, "dataset", str)
     cells(values, dataset)  # reports a wrong grid more clearly than DVC does
-    may_fork = not values.get(
-        "launcher"
-    )  # a launcher replaces the process of a command, which a fork must not be
-    os.environ["PATH"] = os.pathsep.join(
-        [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-    )
+    path = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    os.environ["PATH"] = os.pathsep.join(path)
+    first = ["fingerprint_first"] if dry else ["fingerprint_first", "prepare"]
     with Repo() as repo:
         try:
-            repo.reproduce(["fingerprint_first", "prepare"])
+            repo.reproduce(first)
         except DvcException as error:
             raise InputError(f"{error}; see above, and run the same command again") from error
+        if dry:
+            list_cells(repo)
+            return
         waves = waves_of_changed_cells(repo)
         progress = Progress(sum(map(len, waves)))
         if waves:
+            # a launcher replaces the process of a command, which must not happen to a fork
+            may_fork = not values.get("launcher")
             with runner(arithmetic.environment_of(values, dataset), may_fork) as run_command:
                 for wave in waves:
                     run_wave(repo, wave, jobs, run_command, progress)
     print(f"Everything is up to date. Open reports/{dataset}/index.html in a browser.")
 
 
+def list_cells(repo: Repo) -> None:
+    """Print the cells that have changed, and the cells that depend on them."""
+    changed = changed_cells(repo)
+    later = []
+    for wave in waves_of_changed_cells(repo):
+        later += [cell for cell in wave if cell not in changed]
+    if not changed:
+        print("Everything is up to date: no cell would run.")
+        return
+    print(f"{len(changed)} cells have changed:")
+    for cell in sorted(changed):
+        print(f"  {cell}")
+    print(f"{len(later)} cells follow, and run if their inputs change:")
+    for cell in later:
+        print(f"  {cell}")
+
+
 def waves_of_changed_cells(repo: Repo) -> list[list[str]]:
-    """Return the names of the cells that have changed, or depend on those, in waves."""
+    """Return the names of the cells that have changed or depend on changed cells, in waves."""
     from networkx import descendants, topological_generations
 
     changed = changed_cells(repo)
     needed_by = repo.index.graph.reverse()
-    waves = [list(wave) for wave in topological_generations(needed_by)]
     to_run = set()
-    for stage in itertools.chain(*waves):
+    for stage in needed_by:
         if stage.addressing in changed:
             to_run |= {stage, *descendants(needed_by, stage)}
-    names = [sorted(stage.addressing for stage in wave if stage in to_run) for wave in waves]
-    return [wave for wave in names if wave]
+    waves = []
+    for generation in topological_generations(needed_by):
+        names = [stage.addressing for stage in generation if stage in to_run]
+        if names:
+            waves.append(sorted(names))
+    return waves
 
 
 def changed_cells(repo: Repo) -> set[str]:
     """Return the names of the cells whose dependencies or outputs have changed since they ran."""
-    return repo.status().keys() - {"fingerprint_first"}  # which is always said to have changed
+    always_changed = {"fingerprint_first"}
+    return repo.status().keys() - always_changed
 
 
 @contextmanager
 def runner(environment: dict[str, str], may_fork: bool) -> Iterator[Runner]:
-    """Yield a function that runs commands, in forks of a process that has imported torch if the
-    system forks safely.
+    """Yield a function that runs commands.
+
+    They run in forks of a process that has imported torch, if the system forks safely.
     """
     environment = {**os.environ, **environment}
 
     def run_as_usual(words: list[str], output: IO[bytes]) -> int:
-        return subprocess.run(
-            words, env=environment, stdout=output, stderr=output, check=False
-        ).returncode
+        done = subprocess.run(words, env=environment, stdout=output, stderr=output, check=False)
+        return done.returncode
 
     if sys.platform != "linux" or not may_fork:
         yield run_as_usual
@@ -197,13 +225,15 @@ def run_wave(
             raise KeyboardInterrupt
         sys.stderr.write(printed)
         raise InputError(
-            f"the cell {name} failed: see above; the same command continues from what is finished"
+            f"the cell {name} failed: see above; run the same command again to continue"
         )
 
 
 def restored(repo: Repo, stage: Stage) -> bool:
-    """Delete the outputs that are there, and restore those of an earlier run from the same inputs
-    if there was one.
+    """Delete the outputs of a cell, and restore those of an earlier run from the same inputs.
+
+    Returns:
+        Whether there was such a run.
     """
     from dvc.stage.cache import RunCacheNotFoundError
 
@@ -217,7 +247,7 @@ def restored(repo: Repo, stage: Stage) -> bool:
 
 
 def run_cell(stage: Stage, run_command: Runner) -> tuple[int, str]:
-    """Run the command of a cell; return its exit code and what it has printed."""
+    """Run the command of a cell; return its exit code and its output."""
     with tempfile.TemporaryFile() as output:
         code = run_command(shlex.split(stage.cmd), output)
         output.seek(0)
@@ -227,18 +257,25 @@ def run_cell(stage: Stage, run_command: Runner) -> tuple[int, str]:
 def commit(repo: Repo, cells: Sequence[str]) -> None:
     """Commit the outputs of finished cells to DVC.
 
-    A commit writes all of dvc.lock, so the cells of a stage are committed together where all of
-    them are finished.
+    A commit writes all of dvc.lock, so the cells of a stage are committed together if all of them
+    are finished.
     """
-    for stage, group in itertools.groupby(sorted(cells), key=lambda cell: cell.partition("@")[0]):
-        names = [*group]
-        all_of_stage = {
-            other.addressing
-            for other in repo.index.stages
-            if other.addressing.startswith(f"{stage}@")
-        }
-        for target in [stage] if {*names} == all_of_stage else names:
+    for stage, group in itertools.groupby(sorted(cells), key=stage_of):
+        finished = set(group)
+        of_stage = {other.addressing for other in repo.index.stages}
+        of_stage = {name for name in of_stage if stage_of(name) == stage}
+        targets = [stage] if finished == of_stage else sorted(finished)
+        for target in targets:
             repo.commit(target, force=True)
+
+
+def stage_of(cell: str) -> str:
+    """Return the stage of a cell.
+
+    >>> stage_of("certify@digits-macer-0.5-0")
+    'certify'
+    """
+    return cell.partition("@")[0]
 
 
 if __name__ == "__main__":

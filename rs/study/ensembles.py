@@ -14,8 +14,8 @@ From the declaration to a table, with seeds 0 to 2 and two noise levels:
 1. Here, ``declared_ensembles`` turns the entry ``advmacer x3`` into one
    :class:`EnsembleDeclaration` with the slug ``advmacer-0-1-2.average``.
 2. The slug is the name of its files (``rs.study.layout``). The stage ``ensemble`` writes
-   ``ensembles/DATASET/0.25/advmacer-0-1-2.average.json``, ``weights`` its weights if they are
-   fitted, and ``certify_ensembles`` its rows, ``results/DATASET/0.25/pool/advmacer-0-1-2.average.tsv``.
+   ``ensembles/DATASET/0.25/SLUG.json``, ``weights`` its weights if they are fitted, and
+   ``certify_ensembles`` its rows, ``results/DATASET/0.25/pool/SLUG.tsv``.
 3. ``StudyFiles.read_ensemble`` (``rs.reporting.load``) reads these rows as a result whose name is
    :meth:`EnsembleDeclaration.label`. Tables group results by name: one line ``advmacer x3``.
 """
@@ -116,7 +116,8 @@ class Combination:
         low, high = self.low, self.high
         if low is not None and high is not None and not count * low <= 1 <= count * high:
             raise ValueError(
-                f"low and high must allow {count} weights that sum to 1, got {low} and {high}"
+                f"low and high must leave room for {count} weights that sum to 1, got {low} and "
+                f"{high}"
             )
 
 

@@ -229,8 +229,9 @@ def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridC
         InputError: If the parameters do not declare this data set or sigma, or lack a member of an
             ensemble.
 
-    >>> grid = {"sigmas": [0.5], "methods": ["macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1, 2]}
-    >>> pool = pool_cells(grid | {"recipes": {"digits": {}}}, "digits", 0.5)
+    >>> values = {"sigmas": [0.5], "methods": ["macer"], "seeds": [0], "recipes": {"digits": {}}}
+    >>> members = {"members": ["macer"], "member_seeds": [1, 2]}
+    >>> pool = pool_cells(values | members, "digits", 0.5)
     >>> [cell.target("train") for cell in pool]
     ['train_members@digits-macer-0.5-1', 'train_members@digits-macer-0.5-2']
     """

@@ -163,6 +163,7 @@ def _pretraining(values: dict[str, Any], dataset: str, sigma: float, epochs: int
 def _recipe_without_pretraining(
     values: dict[str, Any], dataset: str, method: str, sigma: float
 ) -> Recipe:
+    kind = method_class(method)
     where = f"recipes.{dataset}"
     sections = params.merge_recipe(values, dataset, method, sigma)
     network, network_origins = sections["model"]
@@ -171,7 +172,6 @@ def _recipe_without_pretraining(
     model = params.validate(Model, network, f"{where}.model", network_origins)
     architecture = model.network or model.architecture or ""  # one is given
     architectures.check_architecture(architecture)
-    kind = method_class(method)
     return Recipe(
         architecture=architecture,
         name=method,

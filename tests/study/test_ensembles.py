@@ -25,10 +25,6 @@ def combination(**parts):
     return validate(Combination, parts, "combinations.x")
 
 
-# ------------------------------------------------------------------------------------------ parts
-# that fit
-
-
 @pytest.mark.parametrize("name", GOOD)
 def test_parts_that_fit_each_other_are_taken_as_they_are(name):
     made = combination(**GOOD[name])
@@ -76,10 +72,6 @@ def test_what_is_solved_for_are_weights_of_the_bound_and_of_the_radius_and_fitte
     assert {name for name, parts in GOOD.items() if combination(**parts).solved} == solved
 
 
-# ------------------------------------------------------------------------------------------ how
-# many members
-
-
 @pytest.mark.parametrize(
     ("parts", "count", "wrong", "message"),
     [
@@ -121,9 +113,6 @@ def test_bounds_leave_room_exactly_where_a_box_has_a_vertex(name, low, high, cou
         ):
             combined.check_members(count)
 
-
-# ------------------------------------------------------------------------------------------ what is
-# declared
 
 KNOWN = {"average": EQUAL, "mme": GOOD["mme"], "printed": GOOD["printed"], "set": GOOD["set"]}
 
@@ -179,7 +168,7 @@ BAD_ENTRIES = [
         entry(members={"macer": 1, "gaussian": [0]}),
         "ensembles.a.members.macer: Input should be a valid list, got 1",
     ),
-    (entry(members={"macer": 1}), "ensembles.a.members must leave each member a seed of its own"),
+    (entry(members={"macer": 1}), "ensembles.a.members must leave each member its own seed"),
     (
         entry(members={"macr": 1}),
         "ensembles.a.members must be among macer; got macr; did you mean 'macer'?",
@@ -224,7 +213,7 @@ BAD_ENTRIES = [
                 "ensembles": {"a": entry(combinations=["a" * 200])},
                 "combinations": {"a" * 200: EQUAL},
             },
-            "ensembles.a must make names of files of at most 200 characters, got ",
+            "ensembles.a must make file names of at most 200 characters, got ",
         ),
     ],
 )
@@ -245,27 +234,26 @@ def test_nothing_is_declared_without_ensembles(values):
     assert declared_ensembles(values) == []
 
 
-# ------------------------------------------------------------------------------------------ numbers
-# of members
-
-
 def trained(values, method):
-    """Seeds that the grid trains a method with, in order."""
-    own = values["seeds"] if method in values["methods"] else []
-    more = values["member_seeds"] if method in values["members"] else []
-    return sorted({*own, *more})
+    """The seeds that the grid trains a method with, in order."""
+    seeds = set()
+    if method in values["methods"]:
+        seeds.update(values["seeds"])
+    if method in values["members"]:
+        seeds.update(values["member_seeds"])
+    return sorted(seeds)
 
 
 def enumerated(wanted, values):
-    """All ensembles of so many members, by trying every seed in every place."""
-    places = [method for method, count in wanted.items() for _ in range(count)]
+    """All ensembles of that many members, by trying every seed in every place."""
+    places = []
+    for method, count in wanted.items():
+        places += [method] * count
     found = []
-    for seeds in itertools.product(*(trained(values, method) for method in places)):
+    for seeds in itertools.product(*[trained(values, method) for method in places]):
         pairs = tuple(zip(places, seeds, strict=True))
-        rising = all(
-            a[1] < b[1] for a, b in itertools.pairwise(pairs) if a[0] == b[0]
-        )  # each set of seeds once
-        if rising and len(set(seeds)) == len(seeds):
+        ascending = sorted(pairs, key=lambda pair: (places.index(pair[0]), pair[1]))
+        if list(pairs) == ascending and len(set(seeds)) == len(seeds):  # each set of seeds once
             found.append(pairs)
     return found
 
@@ -294,14 +282,8 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
         with pytest.raises(InputError, match=rf"members must be among .*; got {unknown[0]}"):
             of(values, **grid)
     else:
-        with pytest.raises(
-            InputError, match=r"members must leave each member a seed of its own, but "
-        ):
+        with pytest.raises(InputError, match=r"members must leave each member its own seed, but "):
             of(values, **grid)
-
-
-# ------------------------------------------------------------------------------------------
-# params.yaml itself
 
 
 @pytest.mark.parametrize(

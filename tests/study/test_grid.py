@@ -1,3 +1,5 @@
+"""The cells of a study, and the parameters of their trainings."""
+
 import re
 
 import pytest
@@ -5,9 +7,51 @@ import pytest
 from rs.errors import InputError
 from rs.params import parse
 from rs.study import grid
-from rs.study.layout import GridCell
 from tests.support import tiny_study
+from tests.support.helpers import METHOD_PARAMETERS, tiny_params
 from tests.support.tiny_study import CELLS, SIGMAS
+
+PLAIN = {"sigmas": [0.5], "methods": ["macer"], "seeds": [0]}
+
+
+def test_the_tiny_study_has_every_cell_once():
+    cells = grid.cells(parse(tiny_study.PARAMS, "test"), "tiny")
+    found = [(cell.method, cell.seed, cell.sigma) for cell in cells]
+    assert found == [(method, seed, sigma) for sigma in SIGMAS for method, seed in CELLS]
+
+
+def test_a_member_may_have_the_seeds_of_methods_that_it_is_not_among():
+    cells = grid.cells(PLAIN | {"members": ["gaussian"], "member_seeds": [0, 1]}, "tiny")
+    assert [cell.target("train") for cell in cells] == [
+        "train@tiny-macer-0.5-0",
+        "train_members@tiny-gaussian-0.5-0",
+        "train_members@tiny-gaussian-0.5-1",
+    ]
+    assert [cell.target("certify") for cell in cells[:2]] == [
+        "certify@tiny-macer-0.5-0",
+        "certify_ensembles@tiny-0.5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sigmas": [0.5, 0.25, 0.5]}, "sigmas must be different, got 0.5, 0.25, 0.5"),
+        ({"sigmas": [1, 1.0]}, "sigmas must be different"),
+        ({"methods": ["macer", "macer"]}, "methods must be different"),
+        ({"seeds": [0, 0]}, "seeds must be different"),
+        ({"members": ["macer", "macer"]}, "members must be different"),
+        ({"member_seeds": [1, 2, 1]}, "member_seeds must be different"),
+        (
+            {"members": ["gaussian", "macer"], "member_seeds": [1, 0]},
+            "member_seeds must not have seeds of methods that are in members too, got macer with "
+            "seed 0",
+        ),
+    ],
+)
+def test_a_grid_with_an_entry_or_a_training_twice_is_refused(changes, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        grid.cells(PLAIN | changes, "tiny")
 
 
 def test_hyper_parameters_are_those_of_the_noise_level_with_the_methods_own_training():
@@ -18,130 +62,14 @@ def test_hyper_parameters_are_those_of_the_noise_level_with_the_methods_own_trai
     assert grid.configuration(values, "tiny", "advmacer x3", 0.5) == {"epochs": 4, "batch": 8}
 
 
-WITH_TARGETS = {
-    "sigmas": [0.25],
-    "methods": ["gaussian"],
-    "methods_with_targets": ["cat-rs"],
-    "seeds": [0],
-}
-
-
-def test_methods_with_targets_have_stages_of_their_own():
-    cells = grid.cells(WITH_TARGETS, "tiny")
-    names = [cell.target(stage) for cell in cells for stage in ("train", "certify")]
-    assert names[:2] == ["train@tiny-gaussian-0.25-0", "certify@tiny-gaussian-0.25-0"]
-    assert names[2:] == [
-        "train_from_targets@tiny-cat-rs-0.25-0",
-        "certify_from_targets@tiny-cat-rs-0.25-0",
-    ]
-
-
-WITH_STARTS = {
-    "sigmas": [0.25, 0.5],
-    "methods": ["gaussian"],
-    "seeds": [0],
-    "warm_start": {"methods": ["macer"], "seeds": [1, 2], "sigma": 0.001, "epochs": 3},
-}
-
-
-def test_trainings_with_a_warm_start_have_stages_of_their_own_and_share_the_start_of_their_seed():
-    _, _, *cells = grid.cells(WITH_STARTS, "tiny")
-    assert [cell.target("train") for cell in cells] == [
-        f"train_from_start@tiny-macer-{sigma}-{seed}" for sigma in (0.25, 0.5) for seed in (1, 2)
-    ]
-    assert cells[0].target("certify") == "certify_from_start@tiny-macer-0.25-1"
-    assert [cell.start for cell in cells] == [
-        GridCell("tiny", "gaussian", 0.001, seed) for seed in (1, 2)
-    ] * 2
-
-
-def test_the_start_has_parameters_and_its_trainings_can_be_members_of_ensembles():
-    ensembles = {"macer x2": {"members": {"macer": 2}, "combinations": ["average"]}}
-    values = (
-        parse(tiny_study.PARAMS, "test") | WITH_STARTS | {"members": [], "ensembles": ensembles}
-    )
-    values["recipes"]["tiny"] |= {
-        name: {"n0": 10, "noises": 2} for name in ("model", "certify", "weights", "pool", "macer")
+def test_a_training_depends_on_the_settings_of_its_pretraining():
+    """Of ``gaussian`` at the noise level of the warm start and of the targets."""
+    rates = {0.001: 0.3, 0.25: 0.2, 0.5: 0.1}
+    own = METHOD_PARAMETERS["cat-rs"] | {
+        "training": {"warm_start": {"sigma": 0.001, "epochs": 5}},
     }
-    assert "train/gaussian-0.001" in grid.stage_parameters(values, "tiny")
-    assert [(cell.method, cell.seed) for cell in grid.pool_cells(values, "tiny", 0.5)] == [
-        ("macer", 1),
-        ("macer", 2),
-    ]
-
-
-PLAIN = {"sigmas": [0.5], "methods": ["macer"], "seeds": [0]}
-TWICE = [
-    ("sigmas", [0.5, 0.25, 0.5]),
-    ("sigmas", [1, 1.0]),
-    ("methods", ["macer", "macer"]),
-    ("seeds", [0, 0]),
-    ("members", ["macer", "macer"]),
-    ("member_seeds", [1, 2, 1]),
-]
-NEEDS = "must have gaussian among methods"
-ONLY_ONE = "warm_start.methods, methods and members must be different"
-TRAINED_TWICE = (
-    "member_seeds must be none of seeds for methods that are in members too, got macer with seed 0"
-)
-BOTH = "warm_start must have methods and seeds, or neither"
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        *((PLAIN | {key: entries}, f"{key} must be different") for key, entries in TWICE),
-        (PLAIN | {"members": ["gaussian", "macer"], "member_seeds": [1, 0]}, TRAINED_TWICE),
-        (WITH_TARGETS | {"members": ["cat-rs"], "member_seeds": [0]}, "got cat-rs with seed 0"),
-        (WITH_STARTS | {"methods": ["gaussian", "macer"]}, ONLY_ONE),
-        (WITH_STARTS | {"members": ["macer"], "member_seeds": [1]}, ONLY_ONE),
-        (
-            WITH_STARTS | {"warm_start": {"methods": ["macer"], "seeds": [1, 1]}},
-            "warm_start.seeds must be different",
-        ),
-        (
-            WITH_STARTS | {"warm_start": {"methods": ["macer"], "epoch": 3}},
-            "warm_start.epoch is not a known key",
-        ),
-        (WITH_STARTS | {"warm_start": {"methods": ["macer"]}}, BOTH),
-        (WITH_STARTS | {"warm_start": {"seeds": [0]}}, BOTH),
-        (
-            WITH_STARTS | {"warm_start": {"methods": ["macer"], "seeds": [0], "sigma": 0.25}},
-            "warm_start.sigma must be none at which the grid trains gaussian with the same seeds, "
-            "got 0.25",
-        ),
-        (
-            WITH_TARGETS | {"methods": [], "warm_start": {"methods": ["gaussian"], "seeds": [0]}},
-            NEEDS,
-        ),
-        (WITH_TARGETS | {"methods": ["macer"]}, NEEDS),
-        (
-            WITH_TARGETS | {"methods": ["macer"], "members": ["gaussian"], "member_seeds": [1]},
-            NEEDS,
-        ),
-        (
-            WITH_TARGETS | {"members": ["cat-rs"], "member_seeds": [1]},
-            "members must need no targets, got cat-rs",
-        ),
-        (WITH_TARGETS | {"methods": ["gaussian", "cat-rs"]}, "methods must be different"),
-    ],
-)
-def test_a_grid_at_fault_is_refused(values, message):
-    with pytest.raises(InputError, match=re.escape(message)):
-        grid.cells(values, "tiny")
-
-
-def test_a_member_may_have_the_seeds_of_methods_that_it_is_not_among():
-    cells = grid.cells(PLAIN | {"members": ["gaussian"], "member_seeds": [0, 1]}, "tiny")
-    assert [(cell.method, cell.seed) for cell in cells] == [
-        ("macer", 0),
-        ("gaussian", 0),
-        ("gaussian", 1),
-    ]
-
-
-def test_the_tiny_study_has_every_cell_once():
-    cells = grid.cells(parse(tiny_study.PARAMS, "test"), "tiny")
-    assert [(c.method, c.seed, c.sigma) for c in cells] == [
-        (m, k, s) for s in SIGMAS for m, k in CELLS
-    ]
+    values = tiny_params(**{"gaussian": {"training": {"learning_rate": rates}}, "cat-rs": own})
+    found = grid.training_parameters(values, "tiny", "cat-rs", 0.5)
+    assert found["pretraining"]["warm_start"]["learning_rate"] == 0.3
+    assert found["pretraining"]["targets"]["learning_rate"] == 0.2
+    assert "pretraining" not in grid.training_parameters(values, "tiny", "macer", 0.5)

@@ -2,7 +2,6 @@ import pytest
 
 from rs import params
 from rs.methods import METHODS, method_class
-from rs.smoothing.user_networks import register_network
 from rs.training.recipe import training_recipe
 from tests.support.helpers import METHOD_PARAMETERS, TRAINING, refuses, tiny_params
 
@@ -28,25 +27,6 @@ def test_every_method_gets_its_own_section(method):
         name: getattr(made.method, name) for name in made.hyperparameters
     } == made.hyperparameters
     assert {name: getattr(made.training, name) for name in TRAINING} == TRAINING
-
-
-def test_no_images_of_a_users_network_are_left_out_of_those_that_have_targets():
-    theirs = {
-        "architecture": "smallnet",
-        "network": register_network("tests.support.helpers:Linear"),
-    }
-    training = {**TRAINING, "eval_every": 1}
-    every = {
-        (method, bool(model)): recipe(method, training=training, **model).training.eval_every
-        for method in ("gaussian", "cat-rs")
-        for model in ({}, {"model": theirs})
-    }
-    assert every == {
-        ("gaussian", False): 1,
-        ("gaussian", True): 1,
-        ("cat-rs", False): 1,
-        ("cat-rs", True): 0,
-    }
 
 
 def test_a_method_without_hyperparameters_may_have_an_empty_section():
@@ -75,6 +55,10 @@ def test_a_method_without_hyperparameters_may_have_an_empty_section():
         (
             {"training": without(TRAINING, "momentum")},
             r"recipes\.tiny\.training\.momentum is missing",
+        ),
+        (
+            {"training": {**TRAINING, "warm_start": {"sigma": 0.001, "epoch": 5}}},
+            r"recipes\.tiny\.training\.warm_start\.epoch is not a known key",
         ),
         ({"model": {}}, r"recipes\.tiny\.model: one of architecture, network must be given"),
     ],
