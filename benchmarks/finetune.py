@@ -212,7 +212,7 @@ def trained_network(
         training = {"epochs": run.epochs, "eval_every": 0} | (
             {} if run.rate is None else {"learning_rate": run.rate}
         )
-        values = params.for_sigma(params.packaged(), run.sigma, "finetune", nearest=True)
+        values = params.packaged()
         values = params.replace_in_recipe(values, "finetune", "model", model)
         values = params.replace_in_recipe(values, "finetune", f"{run.method}.training", training)
         if run.method in DENOISERS:

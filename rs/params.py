@@ -1,4 +1,4 @@
-"""Reading and validating ``params.yaml``: the edge at which every number of the pipeline comes in."""
+"""Reading and validating ``params.yaml``, where every number of the pipeline comes from."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Hashable, Mapping
 from functools import cache, wraps
+from functools import partial as bind
 from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
@@ -20,14 +21,13 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import AliasEvent
 
-from rs.errors import InputError
+from rs.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
 STRICT = ConfigDict(strict=True, extra="forbid")
-"""No conversions and no unknown keys: ``lam: "12"`` and ``lamb: 12`` are mistakes, and are said so.
-"""
+"""No conversions and no unknown keys: ``lam: "12"`` and ``lamb: 12`` are reported as mistakes."""
 
 MAX_BYTES, MAX_DEPTH = 2**20, 50
 """Bounds of a parameter file: its size and its nesting."""
@@ -46,63 +46,51 @@ Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 MAX_CLASSES = 100_000
 """Classes of a data set or a model; ImageNet-21k has 21,841."""
 MIN_SIGMA, MAX_SIGMA = 1e-6, 10.0
-"""Noise std, in pixels of [0, 1]: adding less changes nothing in float32, and a larger one probably
-counts 255ths.
-"""
+"""Noise std, in pixels of [0, 1]; a larger one is probably on the 0-255 scale."""
 MAX_FAULTS, MAX_SHOWN = 20, 200
-"""Faults of one record that a message names, and characters of a value at fault that it shows."""
+"""Faults of one record that a message names, and characters of a wrong value that it shows."""
 MAX_NAME = 200
-"""Most characters of a name that is part of a file name; file systems take 255 bytes, and
-temporaries add 28.
-"""
+"""Most characters of a name in a file name; file systems take 255 bytes, temporaries add 28."""
 MAX_PATH = 3000
-"""Most bytes of a path that a file names; systems take 4,095, including what is added to it."""
+"""Most bytes of a path in a file; systems take 4,095, including what is added to it."""
 
 
-def _named(path: str) -> str:
-    """Check that a path is short enough and has no NUL, so that looking for the file raises no
-    error of the system.
-    """
+def _check_path(path: str) -> str:
+    """Check that looking for a path cannot fail in the system: it is short and has no NUL."""
     content = os.fsencode(path)
-    if (
-        b"\0" in content
-        or len(content) > MAX_PATH
-        or any(len(name) > 255 for name in content.split(b"/"))
-    ):
+    longest_name = max(map(len, content.split(b"/")))
+    if b"\0" in content or len(content) > MAX_PATH or longest_name > 255:
         raise ValueError(
-            f"a path must have at most {MAX_PATH:,} bytes, 255 a name, and no NUL, got "
-            f"{path[:40]!r}"
+            f"a path must have at most {MAX_PATH:,} bytes, 255 per name, and no NUL; "
+            f"got {path[:40]!r}"
         )
     return path
 
 
-FilePath = Annotated[str, AfterValidator(_named)]
+FilePath = Annotated[str, AfterValidator(_check_path)]
 """The path of a file or folder that another file names."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def validated(cls: type[T]) -> type[T]:
-    """Make a class a record: a frozen dataclass, keyword-only, that converts nothing and knows all
-    its keys.
+    """Make a class a record: frozen, keyword-only, without conversion of types or unknown keys.
 
-    Other values raise an ``InputError`` that names every one at fault in a line.
+    Other values raise an ``InputError`` that names every wrong one in a line.
     """
     kind: Any = pydantic.dataclasses.dataclass(cls, frozen=True, kw_only=True, config=STRICT)
-    fill = kind.__init__
+    original_init = kind.__init__
 
-    @wraps(fill)
-    def fill_or_refuse(self: T, *unnamed: Any, **values: Any) -> None:
+    @wraps(original_init)
+    def init_or_refuse(self: T, *unnamed: Any, **values: Any) -> None:
         try:
-            fill(self, *unnamed, **values)
+            original_init(self, *unnamed, **values)
         except ValidationError as error:
-            presets = "; rs.loss and params.yaml have presets" * hasattr(
-                cls, "loss"
-            )  # of a training method
-            raise InputError(
-                f"{cls.__name__} must have valid values, but: {'; '.join(faults(error))}{presets}"
-            ) from error
+            message = f"{cls.__name__} must have valid values, but: {'; '.join(faults(error))}"
+            if hasattr(cls, "loss"):  # a training method
+                message += "; rs.loss and params.yaml have presets"
+            raise InputError(message) from error
 
-    kind.__init__ = fill_or_refuse
+    kind.__init__ = init_or_refuse
     return cast(type[T], kind)
 
 
@@ -119,8 +107,8 @@ def read_params(path: Path) -> dict[str, Any]:
         )
     if path.stat().st_size > MAX_BYTES:
         raise InputError(
-            f"{path} must have at most {MAX_BYTES:,} bytes, got {path.stat().st_size:,}; give "
-            "parameters"
+            f"{path} must have at most {MAX_BYTES:,} bytes, got {path.stat().st_size:,}; "
+            "give a file of parameters"
         )
     try:
         values = parse(path.read_text(encoding="utf-8"), str(path))
@@ -132,7 +120,7 @@ def read_params(path: Path) -> dict[str, Any]:
 
 
 def packaged() -> dict[str, Any]:
-    """Return the parameters of this project's study, whose file is a part of the package."""
+    """Return the parameters that the package contains."""
     return read_params(Path(__file__).with_name("params.yaml"))
 
 
@@ -147,16 +135,13 @@ def parse(text: str, source: str) -> Any:
     {'first': 500}
     """
     yaml = YAML(typ="safe", pure=True)
-    yaml.max_depth, yaml.Composer = MAX_DEPTH, _PlainComposer
+    yaml.max_depth = MAX_DEPTH
+    yaml.Composer = _PlainComposer
     try:
         return yaml.load(text)
-    except (
-        YAMLError,
-        ValueError,
-    ) as error:  # ValueError: of a date or a number that there is none of
-        raise InputError(
-            f"{source} must be YAML, but: {' '.join(str(error).split())[:500]}"
-        ) from error
+    except (YAMLError, ValueError) as error:  # ValueError: an invalid date or number
+        message = " ".join(str(error).split())
+        raise InputError(f"{source} must be YAML, but: {message[:500]}") from error
 
 
 class _PlainComposer(Composer):
@@ -194,140 +179,198 @@ def load_section(values: dict[str, Any], key: str, kind: TypeForm[T]) -> T:
 
     Args:
         values: The parameters, as :func:`read_params` returns them.
-        key: ``recipes.DATASET.NAME``, which is merged with ``defaults.NAME``, or another dotted
-            key.
+        key: Dotted key; ``recipes.DATASET.NAME`` inherits as :func:`section_chain` says.
         kind: A class under :func:`validated`, or any annotated type.
     Raises:
         InputError: If the section is missing, or as :func:`validate` says.
 
     >>> values = {"defaults": {"seeds": [0]}, "recipes": {"digits": {}, "svhn": {"seeds": [1, 2]}}}
-    >>> load_section(values, "recipes.digits.seeds", list[int]), load_section(values, "recipes.svhn.seeds", list[int])
-    ([0], [1, 2])
+    >>> load_section(values, "recipes.digits.seeds", list[int])
+    [0]
+    >>> load_section(values, "recipes.svhn.seeds", list[int])
+    [1, 2]
     """
-    keys = layers(key)
-    section(values, keys[-1].rpartition(".")[0] or key)  # a data set without a recipe is a mistake
-    if not _is_validated(kind):
-        nearest = next((layer for layer in reversed(keys) if _has(values, layer)), key)
-        return validate(kind, section(values, nearest), nearest)
-    merged, origins = merge(values, *keys)
-    return validate(kind, merged, key, origins)
+    parent = key.rpartition(".")[0]
+    section(values, parent or key)  # a data set without a recipe is a mistake
+    if _is_record(kind):
+        merged, origins = merge(values, key)
+        return validate(kind, merged, key, origins)
+    nearest = key
+    for source in section_chain(values, key):
+        if _has(values, source):
+            nearest = source
+    return validate(kind, section(values, nearest), nearest)
 
 
-def layers(key: str) -> tuple[str, ...]:
-    """Return the dotted keys of the sections that are merged into the one at ``key``, the most
-    general first.
+def section_chain(values: dict[str, Any], key: str) -> tuple[str, ...]:
+    """Return the keys of the sections that are merged into the one at ``key``, most general first.
 
-    >>> layers("recipes.digits.pool"), layers("tables")
-    (('defaults.pool', 'recipes.digits.pool'), ('tables',))
+    A section of a recipe inherits from ``defaults``, then from the recipe's ``base``. The training
+    of a method inherits at each step from the training of all methods first. Other sections inherit
+    from nothing.
+
+    Raises:
+        InputError: If a base is not a recipe, or a recipe is its own base.
+
+    >>> values = {"recipes": {"digits": {}, "mine": {"base": "digits"}}}
+    >>> section_chain(values, "recipes.mine.pool")
+    ('defaults.pool', 'recipes.digits.pool', 'recipes.mine.pool')
+    >>> section_chain(values, "recipes.digits.macer.training")[:3]
+    ('defaults.training', 'defaults.macer.training', 'recipes.digits.training')
     """
-    head, *rest = key.split(".")
-    return (f"defaults.{rest[1]}", key) if head == "recipes" and len(rest) == 2 else (key,)
+    head, *names = key.split(".")
+    if head != "recipes" or not names:
+        return (key,)
+    dataset, *path = names
+    chain = []
+    for source in ("defaults", *recipe_chain(values, dataset)):
+        if path[1:] == ["training"]:
+            chain.append(f"{source}.training")
+        chain.append(".".join([source, *path]))
+    return tuple(chain)
 
 
-def training_layers(dataset: str, method: str) -> tuple[str, ...]:
-    """Return the dotted keys of the sections that are merged into the training of a method, the
-    most general first.
+def recipe_chain(values: dict[str, Any], dataset: str) -> tuple[str, ...]:
+    """Return the keys of a recipe and of the recipes that it is based on, most general first.
 
-    What a recipe says of all its trainings takes the place of what the defaults say of those of a
-    method.
+    Raises:
+        InputError: If a base is not a recipe, or a recipe is its own base.
+
+    >>> recipe_chain({"recipes": {"digits": {}, "mine": {"base": "digits"}}}, "mine")
+    ('recipes.digits', 'recipes.mine')
     """
-    sections = (
-        "defaults",
-        f"defaults.{method}",
-        f"recipes.{dataset}",
-        f"recipes.{dataset}.{method}",
-    )
-    return tuple(f"{name}.training" for name in sections)
+    chain = [f"recipes.{dataset}"]
+    while _has(values, f"{chain[0]}.base"):
+        where = f"{chain[0]}.base"
+        base = validate(str, section(values, where), where)
+        if not _has(values, f"recipes.{base}"):
+            known = list(values["recipes"])
+            raise InputError(
+                f"params.yaml: {where} must be a recipe, one of {', '.join(known)}; "
+                f"got {base!r}{did_you_mean(base, known)}"
+            )
+        if f"recipes.{base}" in chain:
+            raise InputError(
+                f"params.yaml: {where} must not lead back to a recipe that is based on it, "
+                f"got {base!r}; name another recipe or remove the base"
+            )
+        chain.insert(0, f"recipes.{base}")
+    return tuple(chain)
 
 
 def merge(
-    values: dict[str, Any], *keys: str, sigma: float | None = None, optional: bool = False
+    values: dict[str, Any],
+    key: str,
+    *,
+    sigma: float | None = None,
+    nearest: bool = False,
+    optional: bool = False,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Merge sections key by key, later ones over earlier ones; a value that is a mapping is
-    replaced whole.
+    """Merge the sections of :func:`section_chain` value by value, later ones over earlier ones.
+
+    A mapping from noise levels over another replaces the values of its own levels; any other
+    mapping is replaced as a whole.
 
     Args:
         values: The parameters, as :func:`read_params` returns them.
-        keys: Dotted keys of the sections. Missing and empty ones count as empty.
+        key: Dotted key of the section. Missing and empty sections of its chain count as empty.
         sigma: Noise level, where values may depend on it.
-        optional: Whether all of them may be missing.
+        nearest: Whether the nearest level by ratio counts where ``sigma`` has no value.
+        optional: Whether all sections of the chain may be missing.
     Returns:
         The merged values, and for each of them the dotted key of the section that it comes from.
     Raises:
         InputError: If no section is there, one is not a mapping, or a value has none for ``sigma``.
 
-    >>> values = {"defaults": {"macer": {"draws": 16, "lam": {0.25: 12.0, 0.5: 4.0}}}, "recipes": {"svhn": {}}}
-    >>> merge(values, *layers("recipes.svhn.macer"), sigma=0.5)
-    ({'draws': 16, 'lam': 4.0}, {'draws': 'defaults.macer', 'lam': 'defaults.macer'})
+    >>> lam = {0.25: 12.0, 0.5: 4.0}
+    >>> recipes = {"svhn": {"macer": {"lam": {0.5: 1.0}}}}
+    >>> values = {"defaults": {"macer": {"draws": 16, "lam": lam}}, "recipes": recipes}
+    >>> merge(values, "recipes.svhn.macer")[0]
+    {'draws': 16, 'lam': {0.25: 12.0, 0.5: 1.0}}
+    >>> merge(values, "recipes.svhn.macer", sigma=0.5)
+    ({'draws': 16, 'lam': 1.0}, {'draws': 'defaults.macer', 'lam': 'recipes.svhn.macer'})
     """
-    if not optional and not any(_has(values, key) for key in keys):
-        recipe = ".".join(keys[-1].split(".")[:2])
-        there = section(values, recipe)
-        names = ", ".join(map(str, there if isinstance(there, dict) else []))
+    chain = section_chain(values, key)
+    present = [source for source in chain if _has(values, source)]
+    if not present and not optional:
+        recipe = ".".join(key.split(".")[:2])
+        known = section(values, recipe)
+        names = ", ".join(map(str, known)) if isinstance(known, dict) and known else "none"
         raise InputError(
-            f"params.yaml must have the key {' or '.join(keys)}; known in {recipe}: "
-            f"{names or 'none'}"
+            f"params.yaml must have the key {' or '.join(chain)}; known in {recipe}: {names}"
         )
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for key in keys:
-        layer = section(values, key) if _has(values, key) else None
-        layer = for_sigma(layer, sigma, key) if _by_sigma(layer) else layer
-        for name, value in validate(dict[str, Any], {} if layer is None else layer, key).items():
-            merged[name], origins[name] = value, key
-    return {
-        name: for_sigma(value, sigma, f"{origins[name]}.{name}") for name, value in merged.items()
-    }, origins
-
-
-def replace_in_recipe(
-    values: dict[str, Any], dataset: str, key: str, changes: dict[str, Any]
-) -> dict[str, Any]:
-    """Return parameters whose section ``recipes.DATASET.KEY`` has ``changes`` over what it says.
-
-    >>> replace_in_recipe({"recipes": {"svhn": {"macer": {}}}}, "svhn", "macer.training", {"epochs": 2})
-    {'recipes': {'svhn': {'macer': {'training': {'epochs': 2}}}}}
-    """
-    changed = copy.deepcopy(values)
-    section = changed["recipes"][dataset]
-    for name in key.split("."):
-        section[name] = validate(
-            dict[str, Any], section.get(name) or {}, f"recipes.{dataset}.{key}"
-        )
-        section = section[name]
-    section.update(changes)
-    return changed
+    for source in present:
+        layer = section(values, source)
+        if layer is None:
+            continue
+        if _by_sigma(layer):
+            layer = for_sigma(layer, sigma, source, nearest)
+        for name, value in validate(dict[str, Any], layer, source).items():
+            inherited = merged.get(name)
+            if _by_sigma(value) and _by_sigma(inherited):
+                value = inherited | value
+            merged[name] = value
+            origins[name] = source
+    for name, source in origins.items():
+        merged[name] = for_sigma(merged[name], sigma, f"{source}.{name}", nearest)
+    return merged, origins
 
 
 def merge_recipe(
-    values: dict[str, Any], dataset: str, method: str, sigma: float, optional: bool = False
+    values: dict[str, Any],
+    dataset: str,
+    method: str,
+    sigma: float,
+    *,
+    nearest: bool = False,
+    optional: bool = False,
 ) -> dict[str, tuple[dict[str, Any], dict[str, str]]]:
-    """Return what a training of ``method`` at ``sigma`` depends on, by section: ``model``, METHOD
-    and ``training``.
+    """Return what a training of ``method`` at ``sigma`` depends on: its three merged sections.
 
     Args:
-        values, sigma, optional: As for :func:`merge`, which merges each section.
+        values, sigma, nearest, optional: As for :func:`merge`, which merges each section.
         dataset: Name of the recipe.
         method: Name of the method.
+    Returns:
+        By name, ``model``, METHOD and ``training``: what :func:`merge` returns.
     Raises:
         InputError: If there is no such recipe, or as :func:`merge` says.
     """
     recipe = f"recipes.{dataset}"
     section(values, recipe)
-    sections = {
-        "model": merge(values, *layers(f"{recipe}.model"), optional=optional),
-        method: merge(values, *layers(f"{recipe}.{method}"), sigma=sigma, optional=optional),
-        "training": merge(
-            values, *training_layers(dataset, method), sigma=sigma, optional=optional
-        ),
-    }
-    hyperparameters, origins = sections[method]
+    at_sigma = bind(merge, values, sigma=sigma, nearest=nearest, optional=optional)
+    hyperparameters, origins = at_sigma(f"{recipe}.{method}")
     hyperparameters.pop("training", None)
     if "training" in origins and not _has(values, where := f"{origins['training']}.training"):
         raise InputError(
             f"params.yaml: training must not be inside a noise level of {method}; give {where}"
         )
-    return sections
+    return {
+        "model": merge(values, f"{recipe}.model", optional=optional),
+        method: (hyperparameters, origins),
+        "training": at_sigma(f"{recipe}.{method}.training"),
+    }
+
+
+def replace_in_recipe(
+    values: dict[str, Any], dataset: str, key: str, changes: dict[str, Any]
+) -> dict[str, Any]:
+    """Return parameters whose section ``recipes.DATASET.KEY`` has ``changes`` over its values.
+
+    >>> values = {"recipes": {"svhn": {"macer": {}}}}
+    >>> replace_in_recipe(values, "svhn", "macer.training", {"epochs": 2})
+    {'recipes': {'svhn': {'macer': {'training': {'epochs': 2}}}}}
+    """
+    changed = copy.deepcopy(values)
+    recipe_section = changed["recipes"][dataset]
+    for name in key.split("."):
+        inner = recipe_section.get(name) or {}
+        recipe_section[name] = validate(dict[str, Any], inner, f"recipes.{dataset}.{key}")
+        recipe_section = recipe_section[name]
+    recipe_section.update(changes)
+    return changed
 
 
 def _has(values: Any, key: str) -> bool:
@@ -341,48 +384,55 @@ def _has(values: Any, key: str) -> bool:
 def base_dataset(values: dict[str, Any], dataset: str) -> str:
     """Return the data set under a recipe's name: ``cifar10`` for ``cifar10-cpu``."""
     where = f"datasets.{dataset}"
-    return validate(
-        str, merge(values, where, optional=True)[0].get("dataset") or dataset, f"{where}.dataset"
-    )
+    settings, _ = merge(values, where, optional=True)
+    return validate(str, settings.get("dataset") or dataset, f"{where}.dataset")
 
 
 def validate(
-    kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, str] | None = None
+    kind: TypeForm[T],
+    values: Any,
+    where: str,
+    origins: Mapping[str, str] | None = None,
+    source: str = "params.yaml",
 ) -> T:
     """Validate ``values`` as a ``kind``: a class under :func:`validated`, or any annotated type.
 
     Args:
         kind: Type to make of the values.
         values: Plain Python values, as :func:`read_params` returns them.
-        where: Dotted key of the values, for the message.
-        origins: Dotted key of the section of single values, where that is another one, as
-            :func:`merge` returns it; or the option of the command line, ``--n``, that a value comes
-            from.
+        where: Dotted key of the values, for the message; empty for a whole file.
+        origins: For single values that come from another section, its dotted key, as
+            :func:`merge` returns it; or the option of the command line, ``--n``.
+        source: The file that the values come from, for the message.
     Raises:
-        InputError: One line that names every key at fault, what must hold and what came.
+        InputError: One line that names every wrong key, what must hold and what was found.
     """
-    named = _is_validated(kind)
-    if named and not (isinstance(values, dict) and all(isinstance(key, str) for key in values)):
-        raise InputError(f"params.yaml: {where} must be a mapping of named values, got {values!r}")
+    is_record = _is_record(kind)
+    if is_record and not (isinstance(values, dict) and all(isinstance(key, str) for key in values)):
+        raise InputError(
+            f"{source}: {where or 'the file'} must be a mapping of named values, got {values!r}"
+        )
 
     def key(path: list[str]) -> str:
-        origin = (origins or {}).get(path[0], where) if path else where
-        return origin if origin.startswith("--") else ".".join([origin, *path])
+        origin = where
+        if origins and path:
+            origin = origins.get(path[0], where)
+        if origin.startswith("--"):
+            return origin
+        return ".".join(filter(None, [origin, *path]))
 
     try:
-        if not named:
+        if not is_record:
             return _adapter(cast(Hashable, kind)).validate_python(values, strict=True)
         filled: Any = object.__new__(cast(type[T], kind))
         filled.__init__.__wrapped__(filled, **values)  # whose error says where each value is
         return cast(T, filled)
     except ValidationError as error:
-        messages = faults(
-            error,
-            key,
-            {"missing": "; add it", **dict.fromkeys(_UNKNOWN, "; correct its name or remove it")},
-        )
-        source = "" if all(message.startswith("--") for message in messages) else "params.yaml: "
-        raise InputError(source + "; ".join(messages)) from error
+        messages = faults(error, key, _REMEDIES)
+        text = "; ".join(messages)
+        if not all(message.startswith("--") for message in messages):
+            text = f"{source}: {text}"
+        raise InputError(text) from error
 
 
 def record(kind: TypeForm[T], values: Any, must: str, remedy: str) -> T:
@@ -394,11 +444,12 @@ def record(kind: TypeForm[T], values: Any, must: str, remedy: str) -> T:
         must: What they must be, for the message.
         remedy: What to do where they are not.
     Raises:
-        InputError: One line that names every key at fault, what must hold and what came.
+        InputError: One line that names every wrong key, what must hold and what was found.
 
-    >>> record(dict[str, Count], {"first": "0"}, "x.json must be numbers", "correct it")
+    >>> record(dict[str, Count], {"first": 0}, "x.json must have counts", "correct it")
     Traceback (most recent call last):
-    rs.errors.InputError: x.json must be numbers, but: first: Input should be a valid integer, got '0'; correct it
+    rs.errors.InputError: x.json must have counts, but: first: Input should be greater than or \
+equal to 1, got 0; correct it
     """
     try:
         return _adapter(cast(Hashable, kind)).validate_json(json.dumps(values), strict=True)
@@ -406,16 +457,17 @@ def record(kind: TypeForm[T], values: Any, must: str, remedy: str) -> T:
         raise InputError(f"{must}, but: {'; '.join(faults(error))}; {remedy}") from error
 
 
-@cache  # to make one takes longer than to read a file
+@cache  # making one takes longer than reading a file
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _is_validated(kind: Any) -> bool:
+def _is_record(kind: Any) -> bool:
     return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
 
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_REMEDIES = {"missing": "; add it", **dict.fromkeys(_UNKNOWN, "; correct its name or remove it")}
 
 
 def faults(
@@ -423,45 +475,45 @@ def faults(
     key: Callable[[list[str]], str] = ".".join,
     remedies: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
-    """Return what is at fault: every key, or the first ones and how many more, above
-    :data:`MAX_FAULTS`.
+    """Return a message per wrong key; above :data:`MAX_FAULTS`, the first ones and how many more.
 
     Args:
         error: Of pydantic.
         key: From the names that lead to a value to its key in messages.
         remedies: What to do about some kinds of faults, by pydantic's name of them.
     """
-    shown = [
-        _fault(fault, key) + remedies.get(fault["type"], "")
-        for fault in error.errors()[:MAX_FAULTS]
-    ]
-    more = error.error_count() - len(shown)
-    return [*shown, f"and {more:,} more values are at fault"] if more else shown
+    messages = []
+    for fault in error.errors()[:MAX_FAULTS]:
+        messages.append(_describe_fault(fault, key) + remedies.get(fault["type"], ""))
+    more = error.error_count() - len(messages)
+    if more:
+        messages.append(f"and {more:,} more values are at fault")
+    return messages
 
 
-def _fault(fault: Any, key_of: Callable[[list[str]], str]) -> str:
-    key = key_of(
-        [str(name) for name in fault["loc"] if name not in ("FittedWeights", "FittedThresholds")]
-    )
-    match fault["type"]:
-        case "missing":
-            return f"{key} is missing"
-        case "extra_forbidden" | "unexpected_keyword_argument":
-            return f"{key} is not a known key"
-    must = fault["msg"].removeprefix("Value error, ")
-    least = fault.get("ctx", {}).get("ge")
-    if isinstance(
-        least, float
-    ):  # which is written without an exponent, 1e-200 as two hundred zeros
-        must = f"{must.rpartition(' ')[0]} {least:g}"
-    value = getattr(fault["input"], "kwargs", fault["input"])  # of a whole dataclass, its values
-    came = "" if ", got " in must else f", got {value!r:.{MAX_SHOWN}}"
-    return f"{key}: {must}{came}" if key else f"{must}{came}"
+def _describe_fault(fault: Any, key_of: Callable[[list[str]], str]) -> str:
+    path = [str(name) for name in fault["loc"] if name not in _UNION_MEMBERS]
+    key = key_of(path)
+    if fault["type"] == "missing":
+        return f"{key} is missing"
+    if fault["type"] in _UNKNOWN:
+        return f"{key} is not a known key"
+    problem = fault["msg"].removeprefix("Value error, ")
+    minimum = fault.get("ctx", {}).get("ge")
+    if isinstance(minimum, float):  # pydantic writes 1e-200 with two hundred zeros
+        problem = f"{problem.rpartition(' ')[0]} {minimum:g}"
+    if "got " not in problem:
+        value = getattr(fault["input"], "kwargs", fault["input"])  # a whole dataclass: its values
+        problem += f", got {value!r:.{MAX_SHOWN}}"
+    return f"{key}: {problem}" if key else problem
+
+
+_UNION_MEMBERS = ("FittedWeights", "FittedThresholds")
+"""Names that pydantic adds to the path of a value."""
 
 
 def check_sigma(sigma: Any, name: str = "sigma") -> float:
-    """Return a noise std for images in [0, 1]; refuse one that was probably given on the scale of
-    8-bit pixels.
+    """Return a noise std for images in [0, 1]; refuse one that is probably on the 0-255 scale.
 
     Args:
         sigma: What was given.
@@ -472,9 +524,8 @@ def check_sigma(sigma: Any, name: str = "sigma") -> float:
     is_number = isinstance(sigma, Real) and not isinstance(sigma, bool)
     if not is_number or not MIN_SIGMA <= sigma < math.inf:
         raise InputError(
-            f"{name} must be a positive number, got {sigma!r}; it is the std of the noise, in "
-            "pixels of [0, 1], at "
-            f"least {MIN_SIGMA:g}"
+            f"{name} must be a positive number, got {sigma!r}; it is the std of the noise, "
+            f"in pixels of [0, 1], at least {MIN_SIGMA:g}"
         )
     if sigma > MAX_SIGMA:
         raise InputError(
@@ -487,9 +538,8 @@ def check_sigma(sigma: Any, name: str = "sigma") -> float:
 def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = False) -> Any:
     """Replace every mapping from noise levels to values by its value at ``sigma``, at any depth.
 
-    A mapping whose keys are all numbers is one from noise levels; ``{0.25: 1.0, 0.5: 2.0}`` at 0.5
-    is 2.0. Without a ``sigma`` nothing is replaced. With ``nearest`` the nearest level by ratio
-    counts where ``sigma`` has no value.
+    A mapping whose keys are all numbers is one from noise levels. Without a ``sigma`` nothing is
+    replaced. With ``nearest``, the nearest level by ratio counts where ``sigma`` has no value.
 
     Raises:
         InputError: If ``sigma`` is not positive and finite, or such a mapping has no value for it.
@@ -499,15 +549,16 @@ def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = Fals
     """
     if sigma is not None and not 0 < sigma < math.inf:
         raise InputError(
-            f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, "
-            "1]"
+            f"sigma must be positive and finite, got {sigma}; "
+            "it is the noise std in pixels of [0, 1]"
         )
     if not isinstance(values, dict) or sigma is None:
         return values
     if not _by_sigma(values):
-        return {
-            key: for_sigma(value, sigma, f"{where}.{key}", nearest) for key, value in values.items()
-        }
+        at_sigma = {}
+        for key, value in values.items():
+            at_sigma[key] = for_sigma(value, sigma, f"{where}.{key}", nearest)
+        return at_sigma
     if nearest:
         return values[min(values, key=lambda level: abs(math.log(level / sigma)))]
     if sigma not in values:
@@ -519,9 +570,7 @@ def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = Fals
 
 
 def _by_sigma(values: Any) -> bool:
-    """Return whether it is a mapping from noise levels."""
-    return (
-        isinstance(values, dict)
-        and bool(values)
-        and all(isinstance(key, int | float) for key in values)
-    )
+    """Return whether ``values`` is a mapping from noise levels."""
+    if not isinstance(values, dict) or not values:
+        return False
+    return all(isinstance(key, int | float) for key in values)

@@ -65,7 +65,7 @@ def certification_settings(
         InputError: If a value is missing, unknown or out of range.
     """
     where = f"recipes.{dataset}.certify"
-    merged, origins = params.merge(values, *params.layers(where))
+    merged, origins = params.merge(values, where)
     chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
     merged, origins = merged | chosen, origins | {key: f"--{key}" for key in chosen}
     if merged.get("stop") is not None:

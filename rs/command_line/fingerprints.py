@@ -12,7 +12,7 @@ from rs.command_line.shell import register_network_of
 from rs.data import sources
 from rs.errors import InputError
 from rs.methods import DENOISERS, EVERY_METHOD, PRETRAINING
-from rs.params import layers, load_section, merge, section, validate
+from rs.params import load_section, merge, section, validate
 from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
 from rs.runtime.processes import launcher_words
@@ -79,7 +79,7 @@ def _add_network(
 ) -> None:
     """Add the hashes of a user's network to the parameters of the stages that depend on it."""
     where = f"recipes.{dataset}.model"
-    model, _ = merge(values, *layers(where), optional=True)
+    model, _ = merge(values, where, optional=True)
     network = validate(str | None, model.get("network"), f"{where}.network")
     weights = validate(str | None, model.get("weights"), f"{where}.weights")
     if network is None and weights is None:

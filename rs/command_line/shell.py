@@ -329,9 +329,10 @@ def register_network_of(values: dict[str, Any], dataset: str) -> None:
     """Register the network of the recipe ``dataset`` if it is the user's, so that its models are
     built and loaded.
     """
-    from rs.params import layers, merge
+    from rs.params import merge
 
-    network = merge(values, *layers(f"recipes.{dataset}.model"), optional=True)[0].get("network")
+    model, _ = merge(values, f"recipes.{dataset}.model", optional=True)
+    network = model.get("network")
     if isinstance(network, str):
         from rs.smoothing.user_networks import register_network  # which imports torch
 

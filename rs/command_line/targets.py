@@ -45,7 +45,7 @@ def main(
 
     if network is not None:
         register_networks(network)
-    hyperparameters, _ = merge(values, *layers(f"recipes.{dataset}.cat-rs"))
+    hyperparameters, _ = merge(values, f"recipes.{dataset}.cat-rs")
     where = f"recipes.{dataset}.cat-rs.targets"
     settings = validate(TargetSettings, hyperparameters.get("targets"), where)
     train = load_images(data, "train")

@@ -117,15 +117,13 @@ def main(
         )
     recipe_name = dataset or "finetune"
     values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
-    from rs.params import for_sigma, replace_in_recipe
+    from rs.params import replace_in_recipe
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.smoothing.user_networks import register_network
     from rs.training import run
     from rs.training.recipe import RunOptions, training_recipe
 
-    if dataset is None:
-        values = for_sigma(values, sigma, recipe_name, nearest=True)
     if base.network is not None:
         register_network(base.network)
         values = replace_in_recipe(
@@ -146,7 +144,7 @@ def main(
     if targets is not None and base.network is not None:
         overrides["eval_every"] = 0  # every image has targets, so none is held out
     values = replace_in_recipe(values, recipe_name, f"{method}.training", overrides)
-    recipe = training_recipe(values, recipe_name, method, sigma)
+    recipe = training_recipe(values, recipe_name, method, sigma, nearest=dataset is None)
     shell.launch(values)
     is_first = rank_and_world_size()[0] == 0
     if is_first and (base.network is not None or base.weights is not None):

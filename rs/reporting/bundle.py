@@ -79,7 +79,7 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     from rs.study.grid import cells
     from rs.study.subset import subset_name
 
-    certify = params.merge(values, *params.layers(f"recipes.{dataset}.certify"), optional=True)[0]
+    certify, _ = params.merge(values, f"recipes.{dataset}.certify", optional=True)
     protocol = {name: certify[name] for name in check.SHARED if name in certify}
     if "subset" in protocol:
         protocol["subset"] = subset_name(protocol["subset"])

@@ -73,7 +73,7 @@ def make_report(
     study = StudyFiles(values, dataset, results, weights)
     groups = grouped([*study.read_models(), *study.read_ensembles()])
     evidence = claims.Evidence(study, groups, equal_time, attacks)
-    model, _ = params.merge(values, *params.layers(f"recipes.{dataset}.model"), optional=True)
+    model, _ = params.merge(values, f"recipes.{dataset}.model", optional=True)
     text = claims.claims_text(evidence, model.get("architecture"), study.settings.remarks)
     content = {"claims.md": text.encode()} | _of_methods(groups, study)
     content |= _of_ensembles(groups, study) if study.ensembles else {}

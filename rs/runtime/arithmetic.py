@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from rs.errors import InputError
-from rs.params import layers, load_section, merge, training_layers
+from rs.params import load_section, merge
 
 Arithmetic = Literal["portable", "native"]
 
@@ -113,10 +113,11 @@ def current() -> Arithmetic:
 
 def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
     """Yield the keys of a recipe whose values mean something else on every processor."""
-    names, _ = merge(values, "defaults", f"recipes.{dataset}", optional=True)
-    trainings = [training_layers(dataset, name) for name in names]
-    for sections in (layers(f"recipes.{dataset}.certify"), *trainings):
-        merged, origins = merge(values, *sections, optional=True)
+    recipe = f"recipes.{dataset}"
+    sections, _ = merge(values, recipe, optional=True)
+    trainings = [f"{recipe}.{name}.training" for name in sections]
+    for key in (f"{recipe}.certify", *trainings):
+        merged, origins = merge(values, key, optional=True)
         for name, value in (("engine", "compiled"), ("precision", "bfloat16")):
             setting = merged.get(name)
             if value in (

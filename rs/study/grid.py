@@ -14,10 +14,10 @@ from rs.methods import PRETRAINING
 from rs.params import (
     NonNegativeCount,
     Positive,
-    layers,
     load_section,
     merge,
     merge_recipe,
+    recipe_chain,
     section,
     validate,
 )
@@ -57,7 +57,6 @@ RECIPE_SECTIONS = (
     "certify",
     "weights",
     "pool",
-    "tuning",
 )
 """Sections of a recipe that are not methods."""
 
@@ -122,12 +121,13 @@ def check_names(values: dict[str, Any], dataset: str, methods: Collection[str]) 
     Raises:
         InputError: If one is unknown; names it, and the known ones.
     """
-    recipe = f"recipes.{dataset}"
-    sections = {recipe: section(values, recipe) or {}, "defaults": values.get("defaults") or {}}
     _refuse_unknown("sections of the parameters", values, KEYS)
-    for where, entries in sections.items():
-        names = validate(dict[str, Any], entries, where)
-        _refuse_unknown(f"sections of {where}", names, [*RECIPE_SECTIONS, *methods])
+    allowed = [*RECIPE_SECTIONS, *methods]
+    defaults = validate(dict[str, Any], values.get("defaults") or {}, "defaults")
+    _refuse_unknown("sections of defaults", defaults, allowed)
+    for where in recipe_chain(values, dataset):
+        recipe = validate(dict[str, Any], section(values, where) or {}, where)
+        _refuse_unknown(f"sections of {where}", recipe, [*allowed, "base"])
     trained = {cell.method for cell in cells(values, dataset)}
     _refuse_unknown("methods and members", trained, methods)
     if "tables" in values:
@@ -194,9 +194,9 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
     """
     recipe = f"recipes.{dataset}"
     arithmetic = load_section(values, f"{recipe}.arithmetic", str)
-    certify, _ = merge(values, *layers(f"{recipe}.certify"))
-    weights, _ = merge(values, *layers(f"{recipe}.weights"))
-    pool, _ = merge(values, *layers(f"{recipe}.pool"))
+    certify, _ = merge(values, f"{recipe}.certify")
+    weights, _ = merge(values, f"{recipe}.weights")
+    pool, _ = merge(values, f"{recipe}.pool")
     stages: dict[str, dict[str, Any]] = {
         "certify": {"certify": certify},
         "weights": {
@@ -212,11 +212,9 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
     for name, sections in stages.items():
         stages[name] = {"arithmetic": arithmetic, **sections}
     grid = {key: values.get(key) for key in GRID_SECTIONS}
-    report = {
-        "defaults": values.get("defaults"),
-        "tables": values.get("tables"),
-        recipe: section(values, recipe),
-    }
+    report = {"defaults": values.get("defaults"), "tables": values.get("tables")}
+    for source in recipe_chain(values, dataset):
+        report[source] = section(values, source)
     return stages | {"ensemble": grid, "tables": grid | report}
 
 

@@ -120,7 +120,9 @@ class Recipe:
     targets: Targets | None = None  # for methods that need them
 
 
-def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: float) -> Recipe:
+def training_recipe(
+    values: dict[str, Any], dataset: str, method: str, sigma: float, *, nearest: bool = False
+) -> Recipe:
     """Return the recipe of a method at a noise level: ``model``, ``training`` and ``METHOD`` of
     ``recipes.DATASET``.
 
@@ -131,11 +133,12 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
         dataset: Name of the recipe.
         method: Key of ``rs.methods.METHODS``.
         sigma: Noise standard deviation, in pixels of [0, 1].
+        nearest: Whether the nearest noise level counts for values that have none for ``sigma``.
     Raises:
         InputError: If a section, a key, the architecture or the method is unknown, missing or out
             of range.
     """
-    recipe = _recipe_without_pretraining(values, dataset, method, sigma)
+    recipe = _recipe_without_pretraining(values, dataset, method, sigma, nearest)
     warm_start = recipe.training.warm_start
     if warm_start is not None:
         pretraining = _pretraining(values, dataset, warm_start["sigma"], warm_start["epochs"])
@@ -149,7 +152,7 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
 
 def _pretraining(values: dict[str, Any], dataset: str, sigma: float, epochs: int) -> Pretraining:
     """Return a short training by the recipe's ``gaussian``, which a stop in any epoch continues."""
-    recipe = _recipe_without_pretraining(values, dataset, PRETRAINING, sigma)
+    recipe = _recipe_without_pretraining(values, dataset, PRETRAINING, sigma, nearest=True)
     training = replace(
         recipe.training,
         epochs=epochs,
@@ -161,11 +164,11 @@ def _pretraining(values: dict[str, Any], dataset: str, sigma: float, epochs: int
 
 
 def _recipe_without_pretraining(
-    values: dict[str, Any], dataset: str, method: str, sigma: float
+    values: dict[str, Any], dataset: str, method: str, sigma: float, nearest: bool
 ) -> Recipe:
     kind = method_class(method)
     where = f"recipes.{dataset}"
-    sections = params.merge_recipe(values, dataset, method, sigma)
+    sections = params.merge_recipe(values, dataset, method, sigma, nearest=nearest)
     network, network_origins = sections["model"]
     hyperparameters, origins = sections[method]
     training, training_origins = sections["training"]

@@ -111,7 +111,7 @@ def train(
             )
     else:
         to_train, to_validate = to_train.split(validation)
-    values = params.for_sigma(params.packaged(), sigma, RECIPE, nearest=True)
+    values = params.packaged()
     if isinstance(network, nn.Module):
         name = register_network(lambda: copy.deepcopy(network), class_name(network))
     else:
@@ -133,7 +133,7 @@ def train(
         trainable=trainable,
         on_epoch=on_epoch,
     )
-    recipe = training_recipe(values, RECIPE, method, sigma)
+    recipe = training_recipe(values, RECIPE, method, sigma, nearest=True)
     threads = torch.get_num_threads()
     try:
         with tempfile.TemporaryDirectory() as temporary:
