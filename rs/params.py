@@ -102,8 +102,8 @@ def read_params(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise InputError(
-            f"{path} must be a file, but there is none; run from the project's folder or give "
-            "--params"
+            f"{path} must be a file, but there is none; "
+            "correct its name, or run from the project's folder"
         )
     if path.stat().st_size > MAX_BYTES:
         raise InputError(

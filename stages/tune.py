@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rs.command_line.shell import DataFolder, Device, ParamsFile, parameters, run
-from rs.params import Count, NonNegativeCount, load_section, replace_in_recipe, validate, validated
+from rs.params import (
+    Count,
+    NonNegativeCount,
+    read_params,
+    replace_in_recipe,
+    validate,
+    validated,
+)
 
 if TYPE_CHECKING:  # half a second to import
     import pandas as pd
@@ -18,11 +25,11 @@ COLUMNS = ("method", "sigma", "setting", "epochs", "images", "n", "acr", "error"
 
 @validated
 class Tuning:
-    """What is tried; section ``recipes.DATASET.tuning`` of params.yaml."""
+    """What is tried; the file ``--settings``."""
 
-    epochs: Count  # of each training
+    epochs: Count  # of a training whose setting does not state its own
     seed: NonNegativeCount  # of each training; one that the study does not use
-    images: Count  # first images of the validation split, that are certified
+    images: Count  # first images of the validation split, which are certified
     n0: Count
     n: Count
     settings: dict[str, list[dict[str, Any]]]  # of each method: what differs from the recipe
@@ -32,8 +39,11 @@ def main(
     dataset: Annotated[
         str, typer.Argument(help="Recipe to follow: recipes.DATASET of the parameters.")
     ],
-    method: Annotated[str, typer.Argument(help="Training method: a key of its tuning.settings.")],
+    method: Annotated[str, typer.Argument(help="Training method: a key of the settings.")],
     sigma: Annotated[float, typer.Option(help="Noise std, in pixels of [0, 1].")],
+    settings: Annotated[
+        Path, typer.Option(help="YAML file of the settings to try, as in docs/tuning.")
+    ],
     data: DataFolder,
     work: Annotated[
         Path, typer.Option(file_okay=False, help="Folder for models and rows: METHOD/SIGMA/NUMBER.")
@@ -48,14 +58,18 @@ def main(
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
 ) -> None:
-    """Train METHOD with each setting, and certify validation images; an interrupted search
-    continues.
+    """Train METHOD with each setting, and certify validation images.
+
+    An interrupted search continues.
+
+    Example:
+        python -m stages.tune cifar10-cpu advmacer --settings docs/tuning/cifar10-cpu.yaml \\
+            --sigma 0.5 --data data/cifar10-cpu --work models/tuning --out advmacer.csv
     """
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings, certify_model
     from rs.certification.load import load
     from rs.data.images import load_images
-    from rs.errors import InputError
     from rs.runtime import arithmetic
     from rs.runtime.device import device_named
     from rs.smoothing.settings import SmoothingOptions
@@ -63,44 +77,54 @@ def main(
     from rs.training.recipe import RunOptions, training_recipe
     from rs.training.run import is_finished, train_model
 
-    tuning = load_section(values, f"recipes.{dataset}.tuning", Tuning)
-    if method not in tuning.settings:
-        raise InputError(
-            f"params.yaml: recipes.{dataset}.tuning.settings must list settings of {method}; it "
-            "has those of "
-            f"{', '.join(tuning.settings) or 'none'}"
-        )
+    tuning = read_tuning(settings, method)
     replaceable = out.is_file() and out.read_bytes().startswith(",".join(COLUMNS).encode())
     files.check_output(out, "a table of tuning", replaceable)
-    tried = [
-        changed(values, dataset, method, setting, tuning.epochs)
-        for setting in tuning.settings[method]
-    ]
-    for recipe_values in tried:
-        arithmetic.recipe_arithmetic(recipe_values, dataset)
-    # all are checked before any is trained
-    recipes = [training_recipe(recipe_values, dataset, method, sigma) for recipe_values in tried]
+    recipes = []  # all are checked before any is trained
+    for setting in tuning.settings[method]:
+        changed = with_setting(values, dataset, method, setting, tuning.epochs)
+        arithmetic.recipe_arithmetic(changed, dataset)
+        recipes.append(training_recipe(changed, dataset, method, sigma))
     torch_device = device_named(device)
     options = RunOptions(sigma=sigma, seed=tuning.seed, device=torch_device, targets=targets)
     images = load_images(data, "validation")
     budget = {"n0": tuning.n0, "n": tuning.n, "subset": {"first": tuning.images}}
     certification = certification_settings(values, dataset, budget)
+    smoothing = SmoothingOptions(device=torch_device, calibration=data)
     table = []
-    for number, (setting, recipe) in enumerate(zip(tuning.settings[method], recipes, strict=True)):
+    for number, recipe in enumerate(recipes):
         folder = work / method / str(sigma) / str(number)
         rows = folder / "rows.tsv"
-        trained = is_finished(recipe, data, options, out=folder / "model")
-        if not (trained and is_of_this_code(rows)):
-            for of_another in folder.glob("rows.*"):
-                of_another.unlink()
-        if not trained:
+        is_trained = is_finished(recipe, data, options, out=folder / "model")
+        if not (is_trained and is_of_this_code(rows)):
+            for outdated in folder.glob("rows.*"):
+                outdated.unlink()
+        if not is_trained:
             train_model(recipe, data, options, out=folder / "model", log=folder / "log")
-        smoothing = SmoothingOptions(device=torch_device, calibration=data)
-        certify_model(
-            load(folder / "model", images.meta), images, certification, smoothing, out=rows
-        )
-        table.append(row(method, sigma, setting, tuning, certificate_rows.read_rows(rows)))
+        classifier = load(folder / "model", images.meta)
+        certify_model(classifier, images, certification, smoothing, out=rows)
+        row = {
+            "method": method,
+            "sigma": sigma,
+            "setting": describe_setting(tuning.settings[method][number]),
+            "epochs": recipe.training.epochs,
+            "n": tuning.n,
+        }
+        table.append(row | scores(certificate_rows.read_rows(rows)))
         files.write_csv(out, COLUMNS, table)
+
+
+def read_tuning(path: Path, method: str) -> Tuning:
+    """Return what is tried; refuse a file without settings of ``method``."""
+    from rs.errors import InputError
+
+    tuning = validate(Tuning, read_params(path), "", source=str(path))
+    if not tuning.settings.get(method):
+        raise InputError(
+            f"{path}: settings must list settings of {method}; "
+            f"it has those of {', '.join(tuning.settings) or 'no method'}"
+        )
+    return tuning
 
 
 def is_of_this_code(rows: Path) -> bool:
@@ -116,56 +140,55 @@ def is_of_this_code(rows: Path) -> bool:
     return code == code_fingerprint.code_hash(MODULE)
 
 
-def changed(
+def with_setting(
     values: dict[str, Any], dataset: str, method: str, setting: dict[str, Any], epochs: int
 ) -> dict[str, Any]:
-    """Return the parameters with a setting of a method in its recipe, and so many epochs, quick
-    ACRs left out.
+    """Return the parameters with a setting of a method in its recipe, without quick ACRs.
+
+    Args:
+        values: The parameters.
+        dataset: Name of the recipe.
+        method: Name of the training method.
+        setting: What differs from the recipe: hyper-parameters, and ``training``.
+        epochs: Of the training, unless the setting states its own.
 
     >>> values = {"recipes": {"digits": {"macer": {"lam": 12.0, "training": {"batch": 64}}}}}
-    >>> changed(values, "digits", "macer", {"lam": 4.0, "training": {"clip_norm": 1.0}}, 3)["recipes"]["digits"]
-    {'macer': {'lam': 4.0, 'training': {'batch': 64, 'clip_norm': 1.0, 'epochs': 3, 'eval_every': 0}}}
+    >>> setting = {"lam": 4.0, "training": {"clip_norm": 1.0}}
+    >>> with_setting(values, "digits", "macer", setting, 3)["recipes"]["digits"]["macer"]
+    {'lam': 4.0, 'training': {'batch': 64, 'epochs': 3, 'eval_every': 0, 'clip_norm': 1.0}}
     """
-    own = {name: value for name, value in setting.items() if name != "training"}
-    training = validate(dict[str, Any], setting.get("training", {}), "training")
-    training |= {"epochs": epochs, "eval_every": 0}
-    return replace_in_recipe(
-        replace_in_recipe(values, dataset, method, own), dataset, f"{method}.training", training
-    )
+    hyperparameters = {name: value for name, value in setting.items() if name != "training"}
+    training = {"epochs": epochs, "eval_every": 0}
+    training |= validate(dict[str, Any], setting.get("training", {}), "training")
+    changed = replace_in_recipe(values, dataset, method, hyperparameters)
+    return replace_in_recipe(changed, dataset, f"{method}.training", training)
 
 
-def row(
-    method: str, sigma: float, setting: dict[str, Any], tuning: Tuning, rows: pd.DataFrame
-) -> dict[str, Any]:
-    """Return a line of the table."""
+def scores(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the columns of the table that rows of certificates give."""
     from rs.statistics.comparison import estimate, sample
 
-    score = estimate(sample([rows], [()]))
+    acr = estimate(sample([rows], [()]))
     return {
-        "method": method,
-        "sigma": sigma,
-        "setting": words(setting),
-        "epochs": tuning.epochs,
         "images": len(rows),
-        "n": tuning.n,
-        "acr": f"{score.value:.4f}",
-        "error": f"{score.error_images:.4f}",
+        "acr": f"{acr.value:.4f}",
+        "error": f"{acr.error_images:.4f}",
         "accuracy": f"{rows['correct'].mean():.3f}",
     }
 
 
-def words(setting: dict[str, Any]) -> str:
+def describe_setting(setting: dict[str, Any]) -> str:
     """Return a setting as text without commas.
 
-    >>> words({"lam": 4.0, "training": {"learning_rate": 0.1}})
+    >>> describe_setting({"lam": 4.0, "training": {"learning_rate": 0.1}})
     'lam 4.0; learning_rate 0.1'
-    >>> words({"training": {"milestones": [15, 25]}})
+    >>> describe_setting({"training": {"milestones": [15, 25]}})
     'milestones [15 25]'
     """
     flat = {**setting, **setting.get("training", {})}
-    return "; ".join(f"{key} {value}" for key, value in flat.items() if key != "training").replace(
-        ",", ""
-    )
+    flat.pop("training", None)
+    text = "; ".join(f"{name} {value}" for name, value in flat.items())
+    return text.replace(",", "")
 
 
 if __name__ == "__main__":

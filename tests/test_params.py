@@ -1,4 +1,6 @@
+import copy
 import math
+from functools import partial
 from typing import Annotated, Literal
 
 import pytest
@@ -58,7 +60,7 @@ def test_a_file_is_read_as_its_sections(tmp_path):
 def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
     said = message(params.read_params, tmp_path / "absent.yaml")
     assert str(tmp_path / "absent.yaml") in said
-    assert "--params" in said
+    assert "run from the project's folder" in said
     assert str(tmp_path) in message(params.read_params, tmp_path)  # a folder
 
 
@@ -165,14 +167,11 @@ LAYERED = {
 }
 
 
-def test_a_recipe_has_the_defaults_that_it_leaves_as_they_are():
+def test_a_recipe_has_the_defaults_that_it_does_not_change():
     at_half = {"draws": 16, "lam": 4.0, "training": {"epochs": 440, "batch": 64}}
     for dataset in ("cifar10", "empty"):
-        assert (
-            params.merge(LAYERED, *params.layers(f"recipes.{dataset}.macer"), sigma=0.5)[0]
-            == at_half
-        )
-    merged, origins = params.merge(LAYERED, *params.layers("recipes.digits.macer"), sigma=0.5)
+        assert params.merge(LAYERED, f"recipes.{dataset}.macer", sigma=0.5)[0] == at_half
+    merged, origins = params.merge(LAYERED, "recipes.digits.macer", sigma=0.5)
     assert merged == {"draws": 16, "lam": 1.0, "training": {"batch": 8}}
     assert origins == {
         "draws": "defaults.macer",
@@ -181,17 +180,90 @@ def test_a_recipe_has_the_defaults_that_it_leaves_as_they_are():
     }
 
 
-def test_a_mapping_in_a_recipe_takes_the_place_of_the_defaults_whole():
-    assert params.merge(LAYERED, *params.layers("recipes.digits.certify"))[0] == {
-        "n": 1000,
-        "subset": {"stride": 2},
+def test_a_mapping_replaces_the_one_of_the_defaults_unless_both_are_from_noise_levels():
+    certify, _ = params.merge(LAYERED, "recipes.digits.certify")
+    assert certify == {"n": 1000, "subset": {"stride": 2}}
+    at_sigma = partial(params.merge, LAYERED, "recipes.digits.macer")
+    assert at_sigma(sigma=0.25)[0]["lam"] == 12.0
+    assert at_sigma(sigma=0.5)[0]["lam"] == 1.0
+    assert at_sigma()[0]["lam"] == {0.25: 12.0, 0.5: 1.0}
+    said = message(partial(at_sigma, sigma=1.0))
+    assert said == (
+        "params.yaml: recipes.digits.macer.lam must have a value for sigma 1.0; it has 0.25, 0.5"
+    )
+
+
+def test_the_nearest_noise_level_is_that_of_the_merged_values():
+    """The defaults have 0.25, so the recipe's own 0.5 is not the nearest level to 0.3."""
+    at_sigma = partial(params.merge, LAYERED, "recipes.digits.macer", nearest=True)
+    assert at_sigma(sigma=0.3)[0]["lam"] == 12.0
+    assert at_sigma(sigma=0.4)[0]["lam"] == 1.0
+
+
+BASED = {
+    "defaults": {
+        "macer": {"draws": 16, "lam": {0.25: 12.0, 0.5: 4.0}, "training": {"epochs": 440}},
+        "training": {"epochs": 150, "batch": 256, "flip": True},
+    },
+    "recipes": {
+        "first": {
+            "training": {"epochs": 12, "batch": 64},
+            "macer": {"lam": {0.5: 1.0}, "training": {"batch": 8}},
+            "seeds": [1],
+        },
+        "second": {"base": "first", "training": {"epochs": 2}},
+        "third": {"base": "second", "macer": {"lam": {0.25: 3.0}}},
+    },
+}
+
+
+def test_a_recipe_inherits_from_its_base_as_from_the_defaults():
+    macer, origins = params.merge(BASED, "recipes.third.macer", sigma=0.5)
+    assert macer == {"draws": 16, "lam": 1.0, "training": {"batch": 8}}
+    assert origins["lam"] == "recipes.third.macer"
+    assert params.merge(BASED, "recipes.third.macer")[0]["lam"] == {0.25: 3.0, 0.5: 1.0}
+    training, origins = params.merge(BASED, "recipes.third.macer.training")
+    assert training == {"epochs": 2, "batch": 8, "flip": True}
+    assert origins["batch"] == "recipes.first.macer.training"
+    assert params.load_section(BASED, "recipes.third.seeds", list[int]) == [1]
+
+
+def test_what_a_recipe_inherits_is_what_it_would_state_itself():
+    """A recipe with a base has the values of a recipe without one that states them all."""
+    flat = copy.deepcopy(BASED)
+    flat["recipes"]["third"] = {
+        "training": {"epochs": 2, "batch": 64},
+        "macer": {"lam": {0.25: 3.0, 0.5: 1.0}, "training": {"epochs": 2, "batch": 8}},
+        "seeds": [1],
     }
-    said = message(
-        lambda: params.merge(LAYERED, *params.layers("recipes.digits.macer"), sigma=0.25)
-    )
-    assert (
-        said == "params.yaml: recipes.digits.macer.lam must have a value for sigma 0.25; it has 0.5"
-    )
+    for sigma in (0.25, 0.5):
+        merged = []
+        for values in (BASED, flat):
+            values["recipes"]["third"]["model"] = {}
+            sections = params.merge_recipe(values, "third", "macer", sigma)
+            merged.append([section for section, _ in sections.values()])
+        assert merged[0] == merged[1]
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        (
+            "secnd",
+            "recipes.first.base must be a recipe, one of first, second, third; got 'secnd'; did",
+        ),
+        (
+            "third",
+            "recipes.third.base must not lead back to a recipe that is based on it, got 'second'",
+        ),
+        ("first", "recipes.first.base must not lead back"),
+        (3, "recipes.first.base: Input should be a valid string, got 3"),
+    ],
+)
+def test_a_base_that_is_unknown_or_leads_back_is_refused(base, said):
+    values = copy.deepcopy(BASED)
+    values["recipes"]["first"]["base"] = base
+    assert said in message(params.merge, values, "recipes.second.macer")
 
 
 def test_a_training_inside_a_noise_level_is_refused():
@@ -203,11 +275,11 @@ def test_a_training_inside_a_noise_level_is_refused():
 
 
 def test_a_recipes_trainings_come_before_the_defaults_of_a_method_and_after_its_own_of_it():
-    merged, origins = params.merge(LAYERED, *params.training_layers("digits", "macer"), sigma=0.5)
+    merged, origins = params.merge(LAYERED, "recipes.digits.macer.training", sigma=0.5)
     assert merged == {"epochs": 12, "batch": 8, "decay": 0.1, "flip": False}
     assert origins["epochs"] == "recipes.digits.training"
     assert origins["batch"] == "recipes.digits.macer.training"
-    merged, _ = params.merge(LAYERED, *params.training_layers("cifar10", "macer"))
+    merged, _ = params.merge(LAYERED, "recipes.cifar10.macer.training")
     assert merged == {"epochs": 440, "batch": 64, "decay": 0.1, "flip": True}
 
 
@@ -251,16 +323,14 @@ def test_a_fault_is_named_where_it_stands():
 
 
 def test_a_section_that_is_nowhere_is_named_with_every_place_it_can_have():
-    for load in (
-        params.merge,
-        lambda values, *keys: params.load_section(values, keys[-1], Certify),
-    ):
-        said = message(load, LAYERED, *params.layers("recipes.digits.stop"))
-        where = "defaults.stop or recipes.digits.stop; known in recipes.digits"
-        assert (
-            said == f"params.yaml must have the key {where}: macer, training, certify, arithmetic"
-        )
-    assert params.merge(LAYERED, *params.layers("recipes.digits.stop"), optional=True) == ({}, {})
+    key = "recipes.digits.stop"
+    expected = (
+        "params.yaml must have the key defaults.stop or recipes.digits.stop; "
+        "known in recipes.digits: macer, training, certify, arithmetic"
+    )
+    assert message(params.merge, LAYERED, key) == expected
+    assert message(params.load_section, LAYERED, key, Certify) == expected
+    assert params.merge(LAYERED, key, optional=True) == ({}, {})
 
 
 def test_a_data_set_without_a_recipe_is_refused_though_there_are_defaults():
@@ -384,4 +454,4 @@ def test_a_recipe_may_be_of_a_data_set_of_another_name():
 @pytest.mark.parametrize("recipe", [None, 3, True, "x", [1]])
 def test_a_recipe_that_is_no_mapping_is_refused_in_one_line(recipe):
     with refuses(r"must have the key .*recipes\.tiny\.certify; known in recipes\.tiny: none"):
-        params.merge({"recipes": {"tiny": recipe}}, *params.layers("recipes.tiny.certify"))
+        params.merge({"recipes": {"tiny": recipe}}, "recipes.tiny.certify")

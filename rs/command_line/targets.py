@@ -38,7 +38,7 @@ def main(
     from rs.data.images import load_images
     from rs.methods.base import TargetSettings
     from rs.models.zoo import path_of_model
-    from rs.params import layers, merge, validate
+    from rs.params import merge, validate
     from rs.runtime.device import device_named, limit_threads
     from rs.smoothing.user_networks import register_networks
     from rs.training.image_votes import write_targets

@@ -57,8 +57,8 @@ WORDS = {
         "tiny --results study/results --weights study/weights --params study/params.yaml --out new"
     ),
     "tune": (
-        "tiny gaussian --sigma 0.25 --data validated --params params.yaml --device cpu --work "
-        "tuning --out new.csv"
+        "tiny gaussian --settings settings.yaml --sigma 0.25 --data validated --params params.yaml "
+        "--device cpu --work tuning --out new.csv"
     ),
     "choose": "tiny --params params.yaml",
     "bundle": "tiny --root bundled --params bundled/params.yaml --out new.tar.xz --force",
@@ -176,9 +176,10 @@ def make_study(root, bundled=False):
         values = tiny_pool.make_ensembles("ensembles", members)
         values |= {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
         values["recipes"]["tiny"]["targets"] = {"draws": 2, "seed": 0}
-        values["recipes"]["tiny"]["tuning"] = TUNING | {"settings": {"gaussian": TRIED}}
         values["datasets"]["digits"] = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
         Path("params.yaml").write_text(json.dumps(values))
+        tried = TUNING | {"settings": {"gaussian": TRIED}}
+        Path("settings.yaml").write_text(json.dumps(tried))
         tiny_pool.solve()
         torch.save(
             {"state_dict": checkpoint.load_model(Path("models/macer/0"))[0].network.state_dict()},
