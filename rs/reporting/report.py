@@ -172,15 +172,17 @@ def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
 
 
 def headline_numbers(groups: Groups) -> bytes:
-    """Return ACRs and their errors, over seeds too where there are several, by method, then by
-    noise level, as JSON.
+    """Return the ACR of each method, and of the first ensemble, by noise level, as JSON for DVC.
+
+    Every other number of the report is in its tables: DVC shows each one here as a column.
     """
-    numbers: dict[str, dict[str, dict[str, float]]] = {}
+    acrs: dict[str, dict[str, float]] = {}
     for sigma, methods in groups.items():
+        ensembles = [name for name, group in methods.items() if group.first.ensemble is not None]
         for name, group in methods.items():
-            error = group.acr.error_images if group.acr.error is None else group.acr.error
-            numbers.setdefault(name, {})[str(sigma)] = {"acr": group.acr.value, "error": error}
-    return (json.dumps(numbers, indent=2, allow_nan=False) + "\n").encode()
+            if name not in ensembles[1:]:
+                acrs.setdefault(name, {})[str(sigma)] = group.acr.value
+    return (json.dumps({"acr": acrs}, indent=2, allow_nan=False) + "\n").encode()
 
 
 def limit_of(groups: Groups) -> figures.Limit | None:
