@@ -17,7 +17,8 @@ from rs.reporting.results import Result
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import numbers, signed
 from rs.statistics import metrics
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, radii_asked, radius_text
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, radius_text
+from rs.statistics.procedures import draws_at_most, radii_asked
 from rs.statistics.comparison import estimate, sample
 from rs.storage.provenance import UNROUNDED
 

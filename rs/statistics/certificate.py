@@ -32,20 +32,6 @@ levels below 1e-260, and a certificate may need them at shares of its alpha.
 MAX_DRAWS = 10**9
 """Largest number of draws of a certificate; more would take days."""
 
-MODES = ("certify", "shortcut")
-"""``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
-
-There are two more, with their numbers: ``at-radius:R,...:N`` and ``acr-error:E:N``, where draws
-ended once the answer was sure, N at most.
-"""
-
-
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
-_SEQUENTIAL = re.compile(
-    rf"(?:at-radius:({_NUMBER}(?:,{_NUMBER})*)|acr-error:{_NUMBER}):([1-9][0-9]*)", re.ASCII
-)
-
-
 SCOPES = ("model", "global", "noisy-input", "set", "per-image")
 """What is certified: one model, or an ensemble by what its weights depend on.
 
@@ -137,27 +123,6 @@ def votes_for(votes: Votes, classes: NDArray[np.int64]) -> NDArray[np.int64]:
     )
 
 
-def draws_at_most(mode: str) -> int | None:
-    """Return the largest number of draws of a mode that stops early; ``None`` for the others.
-
-    >>> draws_at_most("acr-error:0.05:100000"), draws_at_most("certify")
-    (100000, None)
-    """
-    match = _SEQUENTIAL.fullmatch(mode)
-    return int(match[2]) if match else None
-
-
-def radii_asked(mode: str) -> tuple[float, ...] | None:
-    """Return the radii of a mode whose rows say only which of them are certified; ``None`` for the
-    others.
-
-    >>> radii_asked("at-radius:0.25,0.5:100000"), radii_asked("certify")
-    ((0.25, 0.5), None)
-    """
-    match = _SEQUENTIAL.fullmatch(mode)
-    return tuple(map(float, match[1].split(","))) if match and match[1] else None
-
-
 def radius_text(radius: float) -> str:
     """Write a radius in few digits, but so that it reads back exactly.
 
@@ -166,11 +131,6 @@ def radius_text(radius: float) -> str:
     """
     short = f"{radius:g}"
     return short if float(short) == radius else repr(float(radius))
-
-
-def is_mode(text: str) -> bool:
-    """Return whether rows can have this mode."""
-    return text in MODES or _SEQUENTIAL.fullmatch(text) is not None
 
 
 def round_down(value: float) -> Decimal:

@@ -15,7 +15,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from rs.errors import InputError
-from rs.statistics.certificate import UNLABELLED, draws_at_most, radii_asked
+from rs.statistics.certificate import UNLABELLED
+from rs.statistics.procedures import draws_at_most, radii_asked
 
 BUDGET = ("n0", "n", "alpha", "sigma")
 """What must agree before two average radii may be compared."""

@@ -129,6 +129,8 @@ def required_share(rule: Cumulative, p0: tuple[float, ...]) -> NDArray[np.float6
 
 
 class _Run:
+    takes_all_samples: ClassVar[bool] = False
+
     def __init__(self, sigma: float, alpha: float, budget: int, beta: float, step: int) -> None:
         _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
         self.rule = _rule(budget, step, alpha, beta)

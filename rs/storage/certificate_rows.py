@@ -18,16 +18,15 @@ import numpy as np
 from rs.errors import InputError
 from rs.statistics.certificate import (
     MIN_ALPHA,
-    MODES,
     SCOPES,
     format_counts,
-    is_mode,
     parse_counts,
     votes_of,
 )
 from rs.statistics.log_budget import impossible
+from rs.statistics.procedures import MODES, procedure_of
 from rs.storage import files, tsv
-from rs.storage.row_checks import as_arrays, by_mode, check_columns, check_votes
+from rs.storage.row_checks import as_arrays, check_columns, check_votes
 
 if TYPE_CHECKING:  # half a second to import, and appending rows does not need it
     import pandas as pd
@@ -131,8 +130,8 @@ def read_rows(path: Path) -> pd.DataFrame:
     }
     for bad, rule in (
         (
-            ~by_mode(rows, is_mode),
-            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, acr-error:E:N",
+            np.array([procedure_of(mode) is None for mode in rows["mode"]]),
+            f"mode must be one of {MODES}",
         ),
         (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != rows["scope"][0], "scope must be the same in all rows"),
@@ -142,15 +141,6 @@ def read_rows(path: Path) -> pd.DataFrame:
         ),
         (rows["sigma"] <= 0, "sigma must be positive"),
         ((rows["p_lower"] < 0) | (rows["p_lower"] > 1), "p_lower must lie in [0, 1]"),
-        (
-            (rows["n"] == 0) & (rows["mode"] == "certify"),
-            "n must be 0 for a shortcut and only there",
-        ),
-        (
-            (rows["n"] > 0) & (rows["mode"] == "shortcut"),
-            "n must be 0 for a shortcut and only there",
-        ),
-        ((rows["mode"] == "shortcut") & (rows["correct"] == 1), "a shortcut is for a wrong class"),
         (totals["counts0"] != rows["n0"], "counts0 must be n0 votes"),
         (totals["counts"] != rows["n"], "counts must be n votes"),
     ):

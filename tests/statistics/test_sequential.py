@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from rs.errors import InputError
-from rs.statistics.certificate import is_mode
+from rs.statistics.procedures import procedure_of
 from rs.statistics.radius import lower_bound, radius, upper_bound
 from rs.statistics.sequential import (
     FINAL_LOOK_SHARE,
@@ -368,7 +368,7 @@ def test_an_error_below_what_looking_costs_is_refused():
 def test_the_mode_of_an_error_of_any_kind_of_number_is_one(number):
     mode = ExpectedRadius(0.5, number(0.25), 0.001, 1000).mode
     assert mode == "acr-error:0.25:1000"
-    assert is_mode(mode)
+    assert procedure_of(mode) == "early"
 
 
 @pytest.mark.parametrize(

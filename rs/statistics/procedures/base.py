@@ -1,0 +1,79 @@
+"""What every certification procedure has: a test of one image, and rules for its rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rs.statistics.certificate import ABSTAIN, SET_SCOPE
+
+TOLERANCE = 1e-9
+"""Relative difference below which numbers are equal: other versions of SciPy round differently."""
+
+Columns = dict[str, NDArray[Any]]
+"""Rows as arrays (N,) by name, which are compared faster than the columns of a frame."""
+
+Rule = tuple[NDArray[np.bool_], str]
+"""Which rows break a rule, shape (N,), and what the rule says."""
+
+
+class SequentialTest(Protocol):
+    """A test of one image: it asks for samples, and says what their votes certify."""
+
+    takes_all_samples: ClassVar[bool]  # the number of samples does not depend on the votes
+    alpha: float  # failure probability of the certificate
+    sigma: float  # noise of its radii, in pixels of [0, 1]
+    draws: int  # samples counted so far
+
+    @property
+    def mode(self) -> str:
+        """Mode of the certificate."""
+
+    def next_draws(self) -> int:
+        """Return how many samples to take next; 0 ends the test."""
+
+    def update(self, successes: int, draws: int) -> Any:
+        """Count the votes for the selected class among new samples."""
+
+    def certified(self) -> tuple[float, float | None]:
+        """Return a lower bound of the class probability, and the certified radius or ``None``."""
+
+
+class Procedure(ABC):
+    """A certification procedure, as readers of rows know it."""
+
+    @abstractmethod
+    def is_mode(self, mode: str) -> bool:
+        """Return whether rows of this procedure have the mode."""
+
+    def draws_at_most(self, mode: str) -> int | None:
+        """Return the largest number of samples, if the mode states it."""
+        return None
+
+    def radii_asked(self, mode: str) -> tuple[float, ...] | None:
+        """Return the radii of a mode whose rows only say which of them are certified."""
+        return None
+
+    @abstractmethod
+    def row_rules(
+        self, rows: Columns, selected: NDArray[np.int64], votes: NDArray[np.int64]
+    ) -> Iterator[Rule]:
+        """Yield the rules that rows of this procedure must obey.
+
+        A rule may rely on the rules before it.
+
+        Args:
+            rows: Rows of modes of this procedure.
+            selected: The class that the n0 samples select, shape (N,).
+            votes: The votes of the n samples for this class, shape (N,).
+        """
+
+
+def has_no_class(rows: Columns) -> NDArray[np.bool_]:
+    """Return which rows may have selected no class: those of an ensemble that may be undecided."""
+    may_be_undecided = rows["scope"] == SET_SCOPE
+    return may_be_undecided & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)
