@@ -62,7 +62,7 @@ from rs.runtime.streams import Stream
 from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating, forward, project, unit
 from rs.smoothing.classifier import SmoothedClassifier, autocast
-from rs.smoothing.noise import LEVELS
+from rs.smoothing.noise import GRAY_LEVELS
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 from rs.statistics.certificate import Certificate
 from rs.statistics.ensemble_weights import inverse_square_margins, per_image_weights
@@ -384,7 +384,7 @@ def stein(smoothed: SmoothedClassifier, x: Tensor, y: Tensor, rng: torch.Generat
 def on_grid_within(u: Tensor, epsilon: float) -> Tensor:
     """A perturbation of whole levels within epsilon, as near to ``u`` as some scale of it makes it."""
     for scale in np.linspace(1, 0, 201):
-        levels = (scale * u * LEVELS).round() / LEVELS
+        levels = (scale * u * GRAY_LEVELS).round() / GRAY_LEVELS
         if levels.double().norm() <= epsilon:
             return levels
     raise AssertionError("0 is within every radius")
@@ -493,9 +493,9 @@ def worst(attacked: Attacked, image: Certified, distance: float, us: Tensor, see
     points = x + us
     if isinstance(attacked, Fixed) and attacked.smoothed.noise == "grid":
         us = torch.stack([on_grid_within(u, epsilon) for u in us])
-        points = ((x + us) * LEVELS).round().clamp(
-            0, LEVELS
-        ) / LEVELS  # 8-bit images; clamping brings them nearer
+        points = ((x + us) * GRAY_LEVELS).round().clamp(
+            0, GRAY_LEVELS
+        ) / GRAY_LEVELS  # 8-bit images; clamping brings them nearer
         us = points - x
     moved = (points.double() - x.double()).flatten(1).norm(dim=1).max()
     assert distance > 1 or moved < image.certificate.radius

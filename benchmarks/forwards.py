@@ -235,13 +235,11 @@ def optimized(
     model: nn.Module, x: torch.Tensor, engine: str, precision: str, size: int
 ) -> Optimized:
     """The network as an engine runs it; stops where it is another engine in the end."""
-    from rs.certification.inference import optimize_for_inference
+    from rs.certification.inference import Optimized, optimize_for_inference
 
-    quantized = [in_int8(model, x)] if engine == "quantized" else []
-    autocast = "float32" if quantized else precision
-    made = optimize_for_inference(
-        model, engine, autocast, tuple(x.shape), x.device, size, quantized
-    )
+    if engine == "quantized":
+        return Optimized(in_int8(model, x), "float32", size, engine)
+    made = optimize_for_inference(model, engine, precision, tuple(x.shape), x.device, size)
     if made.engine != engine:
         raise RuntimeError(
             f"the engine must be {engine}, but is {made.engine}; the warning above says why"

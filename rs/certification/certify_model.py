@@ -1,6 +1,4 @@
-"""Certify one model, from files to files: a row for each test image, a sidecar, and the seconds of
-each image.
-"""
+"""Certify one model: write one row per test image, a sidecar, and the seconds of each image."""
 
 from __future__ import annotations
 
@@ -16,24 +14,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs import params
-from rs.certification.inference import members_of
+from rs.certification.inference import engine_identity, members_of
 from rs.certification.load import Classifier
-from rs.certification.quantize import quantized_identity
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.backend import device_of
 from rs.models.fingerprint import model_fingerprint
-from rs.runtime import arithmetic, code_fingerprint, processes
+from rs.runtime import arithmetic, code_fingerprint
 from rs.runtime.device import limit_threads, precision_on
+from rs.runtime.processes import is_first_process
 from rs.runtime.progress import duration, say
 from rs.runtime.streams import Stream
-from rs.smoothing import STOPPING_RULES
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
-from rs.smoothing.determinism import watched
+from rs.smoothing.determinism import checking_determinism
 from rs.smoothing.inputs import warn_if_n_too_small
-from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions, Stop
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.statistics.certificate import UNLABELLED
+from rs.statistics.procedures.early import Stop
 from rs.storage import certificate_rows
 from rs.storage.provenance import Provenance
 from rs.storage.row_writer import write_rows
@@ -43,9 +41,7 @@ LONG = 60.0
 """Seconds above which a certification says beforehand how long it takes."""
 
 MAX_UNTIMED_BATCHES = 20
-"""Batches up to which a certification does not measure itself: that would take a tenth of its time
-or more.
-"""
+"""Batches up to which a certification is not timed: timing would take a tenth of it or more."""
 
 MODULE = "rs/certification/certify_model.py"
 """Code that rows depend on."""
@@ -59,20 +55,21 @@ def certification_settings(
     Args:
         values: The parameters.
         dataset: Name of the recipe.
-        overrides: Values to use instead of the recipe's, where they are not ``None``: those of
-            options of these names.
+        overrides: Values of options, which replace those of the recipe unless they are ``None``.
     Raises:
         InputError: If a value is missing, unknown or out of range.
     """
     where = f"recipes.{dataset}.certify"
     merged, origins = params.merge(values, where)
-    chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
-    merged, origins = merged | chosen, origins | {key: f"--{key}" for key in chosen}
+    stop_origins = {}
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            merged[key] = value
+            origins[key] = f"--{key}"
+        if key == "stop" and value is not None:
+            stop_origins = {rule: f"--{rule.replace('_', '-')}" for rule in value}
     if merged.get("stop") is not None:
-        options = {
-            rule: f"--{rule.replace('_', '-')}" for rule in STOPPING_RULES if "stop" in chosen
-        }
-        merged["stop"] = params.validate(Stop, merged["stop"], f"{where}.stop", options)
+        merged["stop"] = params.validate(Stop, merged["stop"], f"{where}.stop", stop_origins)
     settings = params.validate(CertificationSettings, merged, where, origins)
     subset_name(settings.subset)
     return settings
@@ -88,16 +85,16 @@ def certify_model(
     share: str | None = None,
     seconds: Path | None = None,
 ) -> None:
-    """Certify a classifier on images; if that takes more than a minute, say so on stderr first.
+    """Certify a classifier on images; if that exceeds a minute, say so on stderr first.
 
     Args:
         base: The base classifier.
         images: The images.
-        settings: How to certify; its noise, precision and engine are used.
-        options: The rest of how the classifier is smoothed.
+        settings: How to certify.
+        options: Noise level, device and batch.
         out: The row file, ``*.tsv``.
         share: As for :func:`rs.study.subset.share_of`; ``None`` for all images.
-        seconds: File for the seconds of each image; default: beside the rows.
+        seconds: File for the seconds of each image; default: next to the rows.
     Raises:
         InputError: If ``out`` holds something else, no votes certify one of the radii asked for, or
             a shortcut is to be taken without labels.
@@ -105,24 +102,22 @@ def certify_model(
     limit_threads(images.meta.shape)
     if settings.shortcut and bool((images.labels == UNLABELLED).any()):
         raise InputError(
-            f"shortcut must be false for images without labels, as those of {images.meta.name} are"
+            f"shortcut must be false for images without labels, such as {images.meta.name}"
         )
-    classifier, device = smooth(base, settings, options), options.device or device_of(base.module)
-    if settings.stop is not None:
-        settings.stop.run(
-            classifier.sigma, settings.alpha, settings.n
-        )  # refuses radii that no votes certify
+    classifier = base.smooth_with(settings, options)
+    device = options.device or device_of(base.module)
+    settings.new_test(classifier.sigma)  # refuses radii that no votes certify
     indices = select(len(images), settings.subset)
-    there, chosen = (np.unique(labels).size for labels in (images.labels, images.labels[indices]))
-    if 2 * chosen <= min(there, len(indices)) and processes.rank_and_world_size()[0] == 0:
-        text = f"warning: the subset has only {chosen} of {there} classes; where images are in their order, take a stride"
-        say(text, sys.stderr)
-    indices = indices if share is None else share_of(indices, share)
+    if is_first_process():
+        warn_of_few_classes(images, indices)
+    if share is not None:
+        indices = share_of(indices, share)
     if not out.exists():
-        say_how_long(
-            classifier, images.pixels(int(indices[0])).to(device), len(indices), settings.draws
-        )
-    modules = [MODULE] if base.scope == "model" else [MODULE, code_fingerprint.RULES.as_posix()]
+        first_image = images.pixels(int(indices[0])).to(device)
+        report_expected_time(classifier, first_image, len(indices), settings)
+    modules = [MODULE]
+    if base.scope != "model":
+        modules.append(code_fingerprint.RULES.as_posix())
     provenance = replace(
         run_provenance(images, settings, classifier.sigma, device, classifier.engine, *modules),
         model=base.name,
@@ -131,47 +126,52 @@ def certify_model(
         scope=base.scope,
         share=share,
         rows=len(indices),
-        **quantized_identity([classifier.base]),
+        **engine_identity([classifier.base]),
     )
     certify_images(classifier, images, indices, settings, device, provenance, out, seconds)
 
 
-def smooth(
-    base: Classifier, settings: CertificationSettings, options: SmoothingOptions
-) -> SmoothedClassifier:
-    """Smooth a base classifier with the noise, the precision and the engine of the settings."""
-    options = replace(
-        options, noise=settings.noise, precision=settings.precision, engine=settings.engine
-    )
-    return base.smooth(**vars(options))
+def warn_of_few_classes(images: Images, indices: NDArray[np.int64]) -> None:
+    """Warn if a subset has at most half of the classes that it could have."""
+    classes_in_split = np.unique(images.labels).size
+    classes_in_subset = np.unique(images.labels[indices]).size
+    if 2 * classes_in_subset <= min(classes_in_split, len(indices)):
+        say(
+            f"warning: the subset has only {classes_in_subset} of {classes_in_split} classes; "
+            "if images are sorted by class, take a stride",
+            sys.stderr,
+        )
 
 
-def say_how_long(classifier: SmoothedClassifier, x: Tensor, images: int, draws: Draws) -> None:
-    """Print on stderr how long all draws of a certification take, if that is long.
+def report_expected_time(
+    classifier: SmoothedClassifier, x: Tensor, images: int, settings: CertificationSettings
+) -> None:
+    """Print on stderr how long all samples of a certification take, if that exceeds a minute.
 
     One batch is timed, after another one to warm up.
 
     Args:
         classifier: The smoothed classifier.
         x: One of the images, on its device.
-        images: How many there are.
-        draws: Of each certificate.
+        images: Number of images.
+        settings: How to certify.
     """
-    batch, draws_an_image = classifier.batch or default_batch(x), draws.n0 + draws.n
-    is_short = images * draws_an_image <= MAX_UNTIMED_BATCHES * batch
-    if is_short or processes.rank_and_world_size()[0] > 0:
+    batch = classifier.batch or default_batch(x)
+    draws_per_image = settings.n0 + settings.n
+    is_short = images * draws_per_image <= MAX_UNTIMED_BATCHES * batch
+    if is_short or not is_first_process():
         return
-    timed = min(batch, default_batch(x), max(draws.n0, draws.n))  # a larger batch is no faster
-    classifier.votes(x, timed, draws.seed, Stream.ESTIMATE, 0)
+    # a larger batch is not faster
+    timed = min(batch, default_batch(x), max(settings.n0, settings.n))
+    classifier.votes(x, timed, settings.seed, Stream.ESTIMATE, 0)
     start = time.perf_counter()
-    classifier.votes(x, timed, draws.seed, Stream.ESTIMATE, 0)
+    classifier.votes(x, timed, settings.seed, Stream.ESTIMATE, 0)
     rate = timed / (time.perf_counter() - start)
-    seconds = images * draws_an_image / rate
+    seconds = images * draws_per_image / rate
     if seconds > LONG:
         print(
-            f"{images:,} images of {draws_an_image:,} draws, {rate:,.1f} draws a second: about "
-            f"{duration(seconds)} for "
-            "all of them in one process",
+            f"{images:,} images, {draws_per_image:,} draws per image, {rate:,.1f} draws per "
+            f"second: about {duration(seconds)} for all of them in one process",
             file=sys.stderr,
         )
 
@@ -186,8 +186,7 @@ def certify_images(
     out: Path,
     seconds: Path | None = None,
 ) -> None:
-    """Certify images one after the other, and write their rows, the sidecar and the seconds of each
-    image.
+    """Certify images one by one, and write their rows, the sidecar and the seconds of each image.
 
     Args:
         classifier: The smoothed classifier, on ``device``.
@@ -200,24 +199,25 @@ def certify_images(
         out: The row file, ``*.tsv``.
         seconds: As for :func:`certify_model`.
     Raises:
-        NotDeterministicError: As :func:`rs.smoothing.determinism.watched`; the rows are discarded.
+        NotDeterministicError: As :func:`rs.smoothing.determinism.checking_determinism`; the rows
+            are discarded.
         InputError: As :func:`rs.storage.row_writer.write_rows`.
     """
-    if settings.stop is not None:  # ``certify`` warns itself
-        warn_if_n_too_small(settings.n, settings.alpha)
+    warn_if_n_too_small(settings.n, settings.alpha)
+    seconds = seconds or certificate_rows.seconds_of(out)
     cascades = [out] if getattr(classifier.base, "lazy", False) else []
-    with write_rows(
-        {out: provenance}, seconds or certificate_rows.seconds_of(out), indices, cascades
-    ) as writer:
-        for index in watched(writer.remaining, members_of(classifier.base), classifier.precision):
-            x, label = images.pixels(index).to(device), int(images.labels[index])
-            keys: dict[str, Any] = {"seed": settings.seed, "index": index}
-            keys["label"] = label if settings.shortcut else None
-            if settings.stop is None:
-                certificate = classifier.certify(x, settings.n0, settings.n, settings.alpha, **keys)
-            else:
-                run = settings.stop.run(classifier.sigma, settings.alpha, settings.n)
-                certificate = classifier.certify_until(x, settings.n0, run, **keys)
+    networks = members_of(classifier.base)
+    with write_rows({out: provenance}, seconds, indices, cascades) as writer:
+        for index in checking_determinism(writer.remaining, networks, classifier.precision):
+            label = int(images.labels[index])
+            certificate = classifier.certify_until(
+                images.pixels(index).to(device),
+                settings.n0,
+                settings.new_test(classifier.sigma),
+                seed=settings.seed,
+                index=index,
+                label=label if settings.shortcut else None,
+            )
             writer.write(index, {out: certificate.row(index, label, str(provenance.scope))})
 
 

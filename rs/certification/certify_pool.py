@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,25 +13,23 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rs.certification.certify_model import run_provenance, smooth
-from rs.certification.inference import members_of
+from rs.certification.certify_model import run_provenance
+from rs.certification.inference import engine_identity, members_of
 from rs.certification.load import Classifier
-from rs.certification.quantize import quantized_identity
 from rs.data import images as data
 from rs.data.prepared import Images
 from rs.ensemble.base import Cascade, Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
 from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
-from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint
 from rs.params import NonNegativeCount, validated
-from rs.runtime import processes
 from rs.runtime.code_fingerprint import RULES
 from rs.runtime.device import limit_threads
+from rs.runtime.processes import is_first_process
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.determinism import watched
+from rs.smoothing.determinism import checking_determinism
 from rs.smoothing.inputs import warn_if_n_too_small
 from rs.smoothing.noise import BLOCK
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
@@ -41,7 +40,7 @@ from rs.study.layout import ALONE_FILE, model_name
 from rs.study.subset import select
 
 MODULE = "rs/certification/certify_pool.py"
-STOPS_EARLY = "{} must be null where a pool is certified, which needs all n draws; or set members and ensembles to []"
+
 TIMED_IMAGES = 16
 """Images whose certificates a cascade is timed on."""
 
@@ -50,7 +49,7 @@ TIMED_IMAGES = 16
 class PoolSettings:
     """How to certify a pool; section ``recipes.DATASET.pool`` of params.yaml."""
 
-    timed: NonNegativeCount  # draws on which each classifier alone is timed; 0 for none
+    timed: NonNegativeCount  # samples on which each classifier alone is timed; 0 for none
 
 
 def certify_pool(
@@ -82,8 +81,9 @@ def certify_pool(
             overwritten.
         NotDeterministicError: If a member is no one function of each image.
     """
-    alone, device = times / ALONE_FILE, options.device or torch.device("cpu")
-    files.check_output(alone, "a file", option="--times")
+    alone_path = times / ALONE_FILE
+    device = options.device or torch.device("cpu")
+    files.check_output(alone_path, "a file", option="--times")
     pool, specs = read_pool(ensembles, weights)
     images = data.load_images(folder, "test")
     limit_threads(images.meta.shape)
@@ -94,9 +94,8 @@ def certify_pool(
     times.mkdir(parents=True, exist_ok=True)
     if not entries:
         return
-    if certification.stop is not None:
-        raise InputError(STOPS_EARLY.format("certify.stop"))
-    whole = Classifier(
+    certification.check_takes_all_samples("certify.stop")
+    pool_classifier = Classifier(
         name=str(ensembles),
         module=Ensemble(models, LogitAverage()),
         classes=tuple(images.meta.classes),
@@ -104,57 +103,64 @@ def certify_pool(
         sigma=pool.sigma,
         folders=tuple(member.path for member in pool.members),
     )
-    together = smooth(whole, certification, replace(options, device=device, calibration=folder))
-    networks = members_of(together.base)
+    options = replace(options, device=device, calibration=folder)
+    smoothed_pool = pool_classifier.smooth_with(certification, options)
+    networks = members_of(smoothed_pool.base)
     run = run_provenance(
-        images, certification, pool.sigma, device, together.engine, MODULE, RULES.as_posix()
+        images, certification, pool.sigma, device, smoothed_pool.engine, MODULE, RULES.as_posix()
     )
-    run = replace(run, sources=whole.sources)
-    outs = {}
+    run = replace(run, sources=pool_classifier.sources)
+    provenances = {}
+    cascades = []
     for name, entry in entries.items():
-        quantized = quantized_identity([networks[k] for k in entry.member_ids])
-        outs[out / f"{name}.tsv"] = replace(entry.provenance.joined(run), **quantized)
+        path = out / f"{name}.tsv"
+        voters = [networks[number] for number in entry.member_ids]
+        provenances[path] = replace(entry.provenance.joined(run), **engine_identity(voters))
+        if isinstance(entry.rule, Cascade):
+            cascades.append(path)
     warn_if_n_too_small(certification.n, certification.alpha)
-    cascades = [
-        out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)
-    ]
-    members = _with_base(together, MemberLogits(networks))
-    with write_rows(outs, times / "images.csv", indices, cascades) as writer:
-        for index in watched(writer.remaining, networks, together.precision):
-            x, label = images.pixels(index).to(device), int(images.labels[index])
-            noisy = NoisyPool(members, x, certification.draws, index)
-            certificates = noisy.certify(entries, label if certification.shortcut else None)
-            rows = (
-                certificates[name].row(index, label, str(entry.provenance.scope))
-                for name, entry in entries.items()
-            )
-            writer.write(index, dict(zip(outs, rows, strict=True)))
-    if processes.rank_and_world_size()[0] == 0 and not (writer.was_complete and alone.exists()):
-        # ensembles of other seeds take as long as the first one
-        firsts = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
-        timed = (
-            [name for name in entries if name not in specs or name in firsts]
-            if settings.timed
-            else []
-        )
-        seconds = []
-        for name in timed:
-            entry = entries[name].for_image(int(indices[0]))
-            base = Ensemble([networks[k] for k in entry.member_ids], entry.rule)
-            classifier = _with_base(together, base)
-            taken = _seconds_alone(
-                classifier, images, indices, device, certification, settings.timed
-            )
-            sidecar = files.sha256(out / f"{name}.json")
-            seconds.append({"classifier": name, "seconds": taken, "sidecar": sidecar})
-        files.write_csv(alone, ("classifier", "seconds", "sidecar"), seconds)
+    members = _with_base(smoothed_pool, MemberLogits(networks))
+    with write_rows(provenances, times / "images.csv", indices, cascades) as writer:
+        for index in checking_determinism(writer.remaining, networks, smoothed_pool.precision):
+            x = images.pixels(index).to(device)
+            label = int(images.labels[index])
+            noisy_pool = NoisyPool(members, x, certification.draws, index)
+            certificates = noisy_pool.certify(entries, label if certification.shortcut else None)
+            rows = {}
+            for path, (name, entry) in zip(provenances, entries.items(), strict=True):
+                scope = str(entry.provenance.scope)
+                rows[path] = certificates[name].row(index, label, scope)
+            writer.write(index, rows)
+    if not is_first_process() or (writer.was_complete and alone_path.exists()):
+        return
+    seconds = []
+    for name in _timed_names(entries, specs) if settings.timed else []:
+        entry = entries[name].for_image(int(indices[0]))
+        base = Ensemble([networks[number] for number in entry.member_ids], entry.rule)
+        classifier = _with_base(smoothed_pool, base)
+        taken = _seconds_alone(classifier, images, indices, device, certification, settings.timed)
+        sidecar = files.sha256(out / f"{name}.json")
+        seconds.append({"classifier": name, "seconds": taken, "sidecar": sidecar})
+    files.write_csv(alone_path, ("classifier", "seconds", "sidecar"), seconds)
+
+
+def _timed_names(entries: Mapping[str, PoolEntry], specs: Mapping[str, EnsembleSpec]) -> list[str]:
+    """Return the members, and the first ensemble of each kind: other seeds take as long."""
+    first_of_each_kind = first_of_each(
+        specs, lambda declaration: (declaration.kind, declaration.key)
+    )
+    return [name for name in entries if name not in specs or name in first_of_each_kind]
 
 
 def _with_base(smoothed: SmoothedClassifier, base: nn.Module) -> SmoothedClassifier:
     """Return another base classifier, smoothed and evaluated in the same way."""
-    precision, batch, noise = smoothed.precision, smoothed.batch, smoothed.noise
     return SmoothedClassifier(
-        base, smoothed.num_classes, smoothed.sigma, precision=precision, batch=batch, noise=noise
+        base,
+        smoothed.num_classes,
+        smoothed.sigma,
+        precision=smoothed.precision,
+        batch=smoothed.batch,
+        noise=smoothed.noise,
     )
 
 
@@ -166,26 +172,26 @@ def _seconds_alone(
     certification: CertificationSettings,
     draws: int,
 ) -> float:
-    """Estimate the seconds of a certificate of one classifier alone, from the time of ``draws``
-    draws.
+    """Estimate the seconds of a certificate of one classifier alone, from those of ``draws``.
 
-    A cascade takes another time on each image, and on a part of the draws: it is the mean of whole
-    certificates of :data:`TIMED_IMAGES` images, evenly spread.
+    A cascade takes another time on each image, and on a part of the samples: it is the mean of
+    whole certificates of :data:`TIMED_IMAGES` images, evenly spread.
     """
     is_cascade = getattr(classifier.base, "lazy", False)
-    numbers = [
-        int(index)
-        for index in indices[:: -(-len(indices) // TIMED_IMAGES) if is_cascade else len(indices)]
-    ]
-    pixels = {index: images.pixels(index).to(device) for index in numbers}
+    timed = indices[:1]
+    if is_cascade:
+        timed = indices[:: math.ceil(len(indices) / TIMED_IMAGES)]
+    pixels = {int(index): images.pixels(int(index)).to(device) for index in timed}
     draws = max(draws, classifier.batch or 0)  # a compiled network pads a smaller batch
-    classifier.votes(
-        pixels[numbers[0]], min(draws, BLOCK), certification.seed, Stream.ESTIMATE, numbers[0]
-    )
+    first = int(timed[0])
+    classifier.votes(pixels[first], min(draws, BLOCK), certification.seed, Stream.ESTIMATE, first)
     start = time.perf_counter()
     for index, x in pixels.items():
         if is_cascade:
-            classifier.certify(x, **vars(certification.draws), index=index)
+            test = certification.new_test(classifier.sigma)
+            classifier.certify_until(
+                x, certification.n0, test, seed=certification.seed, index=index
+            )
         else:
             classifier.votes(x, draws, certification.seed, Stream.ESTIMATE, index)
     seconds = (time.perf_counter() - start) / len(pixels)
@@ -211,39 +217,37 @@ def pool_entries(
         InputError: If weights that were solved image by image are missing, for one of the images
             too, or damaged.
     """
-    identities: list[MemberIdentity] = [
-        {"method": member.method, "seed": member.seed, "classifier": model_fingerprint(model)}
-        for member, model in zip(pool.members, models, strict=True)
-    ]
-    entries = {
-        model_name(member.method, member.seed): PoolEntry(
-            (number,),
-            provenance=Provenance(
-                model=member.path,
-                classifier=identities[number]["classifier"],
-                scope="model",
-            ),
-        )
-        for number, member in enumerate(pool.members)
-    }
+    entries: dict[str, PoolEntry] = {}
+    identities: list[MemberIdentity] = []
+    for number, member in enumerate(pool.members):
+        identity: MemberIdentity = {
+            "method": member.method,
+            "seed": member.seed,
+            "classifier": model_fingerprint(models[number]),
+        }
+        identities.append(identity)
+        provenance = Provenance(model=member.path, classifier=identity["classifier"], scope="model")
+        name = model_name(member.method, member.seed)
+        entries[name] = PoolEntry((number,), provenance=provenance)
     for slug, spec in specs.items():
-        numbers, scope = (
-            tuple(pool.members.index(member) for member in spec.voting),
-            spec.combination.scope,
-        )
+        member_ids = tuple(pool.members.index(member) for member in spec.voting)
+        scope = spec.combination.scope
+        folder = weights if spec.fitted else ensembles
+        rule = spec.rule
         weights_by_image = None
         weights_hash = None
         if scope == "per-image":
             path = weights / f"{slug}.tsv"
-            weights_by_image = read_weights(path, len(numbers), indices)
+            weights_by_image = read_weights(path, len(member_ids), indices)
             weights_hash = files.sha256(path)
-        rule = SoftmaxAverage() if weights_by_image else spec.rule
+            rule = SoftmaxAverage()
+        ensemble = Ensemble([models[number] for number in member_ids], rule)
         provenance = Provenance(
-            model=str((weights if spec.fitted else ensembles) / f"{slug}.json"),
+            model=str(folder / f"{slug}.json"),
             weights=weights_hash,
-            classifier=model_fingerprint(Ensemble([models[number] for number in numbers], rule)),
-            members=[identities[number] for number in numbers],
+            classifier=model_fingerprint(ensemble),
+            members=[identities[number] for number in member_ids],
             scope=scope,
         )
-        entries[slug] = PoolEntry(numbers, rule, provenance, weights_by_image)
+        entries[slug] = PoolEntry(member_ids, rule, provenance, weights_by_image)
     return entries

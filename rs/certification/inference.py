@@ -1,4 +1,4 @@
-"""Optimizing networks for inference: batch norm folding, bfloat16 weights, compilation and int8.
+"""Engines: how a classifier runs many forward passes, by name.
 
 :func:`optimize_for_inference` builds the network that an engine runs. A certificate is about the
 network as it runs, so rows record the engine: folding changes the last bits of the logits, bfloat16
@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, get_args
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from rs.certification.quantize import split_normalization
+from rs.certification.quantize import quantized_identity, quantized_members
 from rs.ensemble.base import Ensemble
 from rs.errors import InputError
-from rs.models import Engine, InferenceEngine, Precision
+from rs.models import InferenceEngine, Precision
 from rs.models.architectures import Logits
 from rs.models.backend import (
     DTYPES,
@@ -25,10 +28,11 @@ from rs.models.backend import (
     check_folding,
     compiled,
     device_of,
+    fold_norms,
     layout,
-    trace,
-    unlimited,
-    warn,
+    raised_compile_limit,
+    split_normalization,
+    warn_of_fallback,
 )
 from rs.runtime.device import products
 from rs.smoothing.determinism import check_deterministic
@@ -42,9 +46,37 @@ class Optimized(NamedTuple):
     module: nn.Module
     precision: Precision  # to run it in; float32 if the weights themselves are in bfloat16
     batch: int | None  # noisy images at once
-    engine: (
-        InferenceEngine  # the engine that runs: "folded" if there was no compiler for "compiled"
-    )
+    engine: InferenceEngine  # that runs: "folded" if there was no compiler for "compiled"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Where quantized networks come from."""
+
+    folders: Sequence[str]  # model folders of the members; empty if they have none
+    data: Path | None  # the prepared data set that calibrates new networks
+    sigma: float  # noise of the training, in pixels of [0, 1]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A classifier to optimize; the fields are the arguments of :func:`optimize_for_inference`."""
+
+    module: nn.Module
+    engine: InferenceEngine
+    precision: Precision
+    shape: tuple[int, ...]
+    device: torch.device
+    batch: int | None
+    calibration: Calibration | None
+
+    def result(self, networks: Sequence[nn.Module]) -> Optimized:
+        """Return the classifier of networks that replace its members."""
+        module = networks[0]
+        if isinstance(self.module, Ensemble):
+            module = Ensemble(networks, self.module.rule).eval()
+        precision = "float32" if self.precision == "bfloat16" else self.precision
+        return Optimized(module, precision, self.batch, self.engine)
 
 
 def optimize_for_inference(
@@ -54,7 +86,7 @@ def optimize_for_inference(
     shape: Sequence[int],
     device: torch.device,
     batch: int | None = None,
-    quantized: Sequence[nn.Module] = (),
+    calibration: Calibration | None = None,
 ) -> Optimized:
     """Optimize a classifier for many forward passes; of an ensemble, each member.
 
@@ -63,83 +95,28 @@ def optimize_for_inference(
         engine: ``plain`` uses it unchanged. ``folded`` folds each batch norm into the convolution
             before it (exact up to rounding), and stores the weights in ``precision``. ``compiled``
             also compiles the folded network for batches of one size: smaller ones are padded, and
-            cost as much. ``quantized`` has OpenVINO run the networks of ``quantized`` instead, in
-            int8, on a CPU.
-        precision: ``float32``, ``tf32`` (on a CUDA device) or ``bfloat16``; ``float32`` where a
-            quantised network has its own.
+            cost as much. ``quantized`` has OpenVINO run networks in int8 instead, on a CPU.
+        precision: ``float32``, ``tf32`` (on a CUDA device) or ``bfloat16``; ``float32`` for a
+            quantized network, which has its own.
         shape: (C, H, W) of an image.
         device: Where it runs.
         batch: Noisy images at once; if ``None``, chosen by the size of an image.
-        quantized: A quantised network for the classifier, or for each member of an ensemble
-            (:func:`rs.certification.quantize.quantized_members`).
+        calibration: What the engine ``quantized`` needs.
     Returns:
         The optimized classifier; if a network cannot be compiled, the folded one, with a warning on
         stderr.
     Raises:
         InputError: If there is no such engine or precision, a plain function is to be run by
             another engine than plain, what is folded is not one function of each image, or a
-            quantised network is to run in bfloat16 or elsewhere than on a CPU.
+            quantized network is to run in bfloat16 or elsewhere than on a CPU.
     """
-    _check_engine(module, engine, precision, device)
+    choices = (("engine", engine, tuple(ENGINES)), ("precision", precision, get_args(Precision)))
+    for name, value, names in choices:
+        if value not in names:
+            raise InputError(f"{name} must be one of {', '.join(names)}; got {value!r}")
     with products(device, precision):  # what is chosen and compiled here depends on it
-        return _optimized(module, engine, precision, shape, device, batch, quantized)
-
-
-def _optimized(
-    module: nn.Module,
-    engine: InferenceEngine,
-    precision: Precision,
-    shape: Sequence[int],
-    device: torch.device,
-    batch: int | None,
-    quantized: Sequence[nn.Module],
-) -> Optimized:
-    dtype = DTYPES[precision]
-    module = module.to(device)
-    if device.type == "cuda":  # on a CPU the order of its author
-        module = module.to(memory_format=layout(device, dtype))
-    if engine == "plain":
-        return Optimized(module, precision, batch, engine)
-    networks = [*quantized]
-    if engine != "quantized":
-        networks = [
-            _folded(member, engine, precision, shape, device) for member in members_of(module)
-        ]
-    if engine == "compiled":
-        batch = batch or BLOCK
-        try:
-            networks = [
-                _compiled(network, torch.zeros(batch, *shape, device=device))
-                for network in networks
-            ]
-        except Exception as error:  # each compiler raises errors of its own
-            warn("is not compiled", error)
-            engine = "folded"
-    classifier = (
-        Ensemble(networks, module.rule).eval() if isinstance(module, Ensemble) else networks[0]
-    )
-    return Optimized(classifier, "float32" if precision == "bfloat16" else precision, batch, engine)
-
-
-def _check_engine(
-    module: nn.Module, engine: InferenceEngine, precision: Precision, device: torch.device
-) -> None:
-    for name, value, kind in (
-        ("engine", engine, InferenceEngine),
-        ("precision", precision, Precision),
-    ):
-        if value not in get_args(kind):
-            raise InputError(f"{name} must be one of {', '.join(get_args(kind))}; got {value!r}")
-    if engine != "plain" and any(isinstance(member, Function) for member in members_of(module)):
-        raise InputError(
-            "engine must be plain for a plain function, whose networks are not known, got "
-            f"{engine}; give the nn.Module"
-        )
-    if engine == "quantized" and (precision != "float32" or device.type != "cpu"):
-        raise InputError(
-            f"engine quantized must run on a CPU, with precision left at float32, got {precision} "
-            f"on {device.type}; "
-            "take engine compiled there"
+        return ENGINES[engine](
+            _Job(module, engine, precision, tuple(shape), device, batch, calibration)
         )
 
 
@@ -148,34 +125,94 @@ def members_of(module: nn.Module) -> list[nn.Module]:
     return list(module.members) if isinstance(module, Ensemble) else [module]
 
 
-def _folded(
-    module: nn.Module,
-    engine: Engine,
-    precision: Precision,
-    shape: Sequence[int],
-    device: torch.device,
-) -> nn.Module:
-    folded = fold(module, DTYPES[precision], shape)
-    pair = noisy_pair(tuple(shape), device)
+def engine_identity(modules: Sequence[nn.Module]) -> dict[str, Any]:
+    """Return what an engine has changed in classifiers, for the sidecar of their rows."""
+    return quantized_identity(modules)
+
+
+def _plain(job: _Job) -> Optimized:
+    module = _moved(job)
+    return Optimized(module, job.precision, job.batch, job.engine)
+
+
+def _folded(job: _Job) -> Optimized:
+    return job.result(_folded_members(job))
+
+
+def _compiled(job: _Job) -> Optimized:
+    folded = _folded_members(job)
+    batch = job.batch or BLOCK
+    sample = torch.zeros(batch, *job.shape, device=job.device)
     try:
-        check_deterministic(folded, pair, precision)  # a copy, which may call what was not copied
-    except (
-        InputError
-    ) as error:  # or whose weights were converted, and not what else it computes with
-        raise InputError(f"with engine {engine} {error}; or take engine plain") from error
-    return folded
+        networks = [_compiled_network(network, sample) for network in folded]
+    except Exception as error:  # each compiler raises errors of its own
+        warn_of_fallback("is not compiled", error)
+        return replace(job, engine="folded", batch=batch).result(folded)
+    return replace(job, batch=batch).result(networks)
+
+
+def _quantized(job: _Job) -> Optimized:
+    _check_has_networks(job)
+    if job.precision != "float32" or job.device.type != "cpu":
+        raise InputError(
+            "engine quantized must run on a CPU, with precision left at float32, got "
+            f"{job.precision} on {job.device.type}; take engine compiled there"
+        )
+    if job.calibration is None:
+        raise InputError("engine quantized must have a calibration, got None; give one")
+    made = job.calibration
+    members = members_of(job.module.cpu())
+    return job.result(quantized_members(members, made.folders, made.data, made.sigma, job.shape))
+
+
+ENGINES: dict[InferenceEngine, Callable[[_Job], Optimized]] = {
+    "plain": _plain,
+    "folded": _folded,
+    "compiled": _compiled,
+    "quantized": _quantized,
+}
+
+
+def _check_has_networks(job: _Job) -> None:
+    for member in members_of(job.module):
+        if isinstance(member, Function):
+            raise InputError(
+                "engine must be plain for a plain function, whose networks are not known, got "
+                f"{job.engine}; give the nn.Module"
+            )
+
+
+def _moved(job: _Job) -> nn.Module:
+    """Return the classifier on its device, there in the order of memory that is fastest."""
+    module = job.module.to(job.device)
+    if job.device.type == "cuda":  # on a CPU the order of its author
+        module = module.to(memory_format=layout(job.device, DTYPES[job.precision]))
+    return module
+
+
+def _folded_members(job: _Job) -> list[nn.Module]:
+    _check_has_networks(job)
+    networks = []
+    for member in members_of(_moved(job)):
+        network = fold(member, DTYPES[job.precision], job.shape)
+        # The copy may call what was not copied, or compute with what was not converted.
+        try:
+            check_deterministic(network, noisy_pair(job.shape, job.device), job.precision)
+        except InputError as error:
+            raise InputError(f"with engine {job.engine} {error}; or take engine plain") from error
+        networks.append(network)
+    return networks
 
 
 def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Module:
     """Fold every batch norm into the convolution before it, for evaluation only.
 
     The folded network is compared with the original in float64. A network that ``torch.fx`` cannot
-    trace, or traces wrongly (hooks, a convolution that is used twice), keeps its batch norms, with
-    a warning on stderr.
+    trace, or traces wrongly (hooks), keeps its batch norms, with a warning on stderr.
 
     Args:
         module: The classifier, which is not changed. If it consists of ``normalize`` and
-            ``network`` (``rs.models.architectures.build``), the normalisation stays in float32,
+            ``network`` (``rs.models.architectures.build``), the normalization stays in float32,
             unless batch norms are kept.
         dtype: Type of weights and activations. The last layer of a network of this project stays in
             float32, and every network returns its logits in float32.
@@ -185,77 +222,77 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
         check_folding(module, shape, lambda exact: _split(exact).exactly)
         return _split(copy.deepcopy(module).eval(), dtype)
     except Exception as error:  # tracing arbitrary networks may raise anything
-        warn("keeps its batch norms", error)
-        return InferenceNetwork(
-            nn.Identity(), _cast(module, copy.deepcopy(module).eval(), dtype), dtype
-        )
+        warn_of_fallback("keeps its batch norms", error)
+        network = _cast(module, copy.deepcopy(module).eval(), dtype)
+        return InferenceNetwork(nn.Identity(), network, dtype)
 
 
 def _split(module: nn.Module, dtype: torch.dtype | None = None) -> InferenceNetwork:
-    """Fuse the network of a classifier, in ``dtype`` if it is given, but not its normalisation."""
-    from torch.fx.experimental.optimization import fuse  # which takes time to import
-
+    """Fold the network of a classifier, in ``dtype`` if it is given, but not its normalization."""
     normalize, network = split_normalization(module)
-    fused = fuse(trace(network), no_trace=True)
+    folded: nn.Module = fold_norms(network, fuse_conv_bn_eval)
     if dtype is not None:
-        fused = _cast(network, fused, dtype)
-    return InferenceNetwork(normalize, fused, dtype or torch.float64).eval()
+        folded = _cast(network, folded, dtype)
+    return InferenceNetwork(normalize, folded, dtype or torch.float64).eval()
 
 
-def _cast(network: nn.Module, fused: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Convert the weights to ``dtype``, except those of the last layer, which computes in float32."""
-    names = [name for name, module in network.named_modules() if isinstance(module, Logits)]
-    last_layers = {name: copy.deepcopy(fused.get_submodule(name)) for name in names}
-    fused = fused.to(dtype).to(memory_format=layout(device_of(network), dtype))
+def _cast(network: nn.Module, folded: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Convert the weights to ``dtype``, except those of the last layer, which is in float32."""
+    last_layers = {}
+    for name, module in network.named_modules():
+        if isinstance(module, Logits):
+            last_layers[name] = copy.deepcopy(folded.get_submodule(name))
+    folded = folded.to(dtype).to(memory_format=layout(device_of(network), dtype))
     for name, module in last_layers.items():
-        fused.set_submodule(name, module)
-    return fused
+        folded.set_submodule(name, module)
+    return folded
 
 
 class InferenceNetwork(nn.Module):
-    """Normalisation in float32, then a network in ``dtype``; logits in float32."""
+    """Normalization in float32, then a network in ``dtype``; logits in float32."""
 
     def __init__(self, normalize: nn.Module, network: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
-        self.normalize, self.network, self.dtype = normalize, network, dtype
+        self.normalize = normalize
+        self.network = network
+        self.dtype = dtype
         self.layout = layout(device_of(network), dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W) -> logits (N, K)."""
+        """Compute logits (N, K) of images (N, C, H, W)."""
         x = self.normalize(x)
         return logits_of(self.network(x.to(self.dtype, memory_format=self.layout))).float()
 
     def exactly(self, x: Tensor) -> Tensor:
-        """Return the same logits in the precision of the image, for comparison."""
+        """Compute the same logits in the precision of the images, for comparison."""
         return logits_of(self.network(self.normalize(x)))
 
 
 class FixedBatch(nn.Module):
-    """A compiled classifier for batches of one size: smaller ones are padded, larger ones are
-    split.
-    """
+    """A compiled classifier, which takes batches of one size."""
 
     def __init__(self, compiled: Callable[[Tensor], Tensor], size: int) -> None:
         super().__init__()
-        self.compiled, self.size = compiled, size
+        self.compiled = compiled
+        self.size = size
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W) -> logits (N, K)."""
-        return torch.cat([self._part(part) for part in x.split(self.size)])
+        """Compute logits (N, K) of images (N, C, H, W), in batches whose last one is padded."""
+        return torch.cat([self._logits_of_batch(batch) for batch in x.split(self.size)])
 
-    def _part(self, x: Tensor) -> Tensor:
+    def _logits_of_batch(self, x: Tensor) -> Tensor:
         missing = self.size - len(x)
-        if not missing:
-            return self.compiled(x).clone()  # a CUDA graph reuses the memory of its output
-        return self.compiled(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]))[: len(x)].clone()
+        padded = x
+        if missing:
+            padded = torch.cat([x, x.new_zeros(missing, *x.shape[1:])])
+        return self.compiled(padded)[: len(x)].clone()  # a CUDA graph reuses its output's memory
 
 
-def _compiled(module: nn.Module, sample: Tensor) -> nn.Module:
+def _compiled_network(module: nn.Module, sample: Tensor) -> nn.Module:
     """Compile for batches like ``sample``, and run it, because compilers fail at the first call."""
     network = FixedBatch(compiled(module, sample.device, frozen=True), len(sample))
-    with torch.inference_mode(), unlimited():
+    # Tensors made in inference mode, as in certification; others would be compiled for again.
+    with torch.inference_mode(), raised_compile_limit():
         for _ in range(WARM_UP_PASSES):
-            network(
-                sample.clone()
-            )  # made in inference mode, as in certification: other tensors compile again
+            network(sample.clone())
     return network

@@ -1,6 +1,4 @@
-"""Loading classifiers: model folders, the zoo, ensembles, functions of the user's, and models as
-objects.
-"""
+"""Load classifiers: model folders, the zoo, ensembles, a user's function, models as objects."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from rs.certification.inference import Optimized, members_of, optimize_for_inference
-from rs.certification.quantize import quantized_members
+from rs.certification.inference import Calibration, Optimized, optimize_for_inference
 from rs.data.prepared import Meta, data_set_text
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError
@@ -27,6 +24,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Base, Function, as_module, user_code
 from rs.smoothing.noise import noisy_pair
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.smoothing.user_networks import (
     MODEL_KINDS,
     import_network,
@@ -42,19 +40,16 @@ from rs.statistics.certificate import SET_SCOPE
 class Classifier:
     """A base classifier and its metadata; a user's own model has no metadata."""
 
-    name: str  # path or name that it was loaded by; the type of what was given as an object
-    module: nn.Module = field(
-        repr=False
-    )  # images (N, C, H, W) -> logits (N, K); from disk: in eval mode, on the CPU
+    name: str  # path or name that it was loaded by; the type of an object
+    # images (N, C, H, W) -> logits (N, K); from disk: in eval mode, on the CPU
+    module: nn.Module = field(repr=False)
     dataset: str | None = None  # name of the data set that it was trained on
     classes: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()  # (C, H, W) of an image
     sigma: float | None = None  # noise that it was trained with, in pixels of [0, 1]
     # of an ensemble's weights (``rs.statistics.certificate.SCOPES``), "model" for a single model
     scope: str = "model"
-    folders: tuple[
-        str, ...
-    ] = ()  # the model folder, or those of the members; of a user's model none
+    folders: tuple[str, ...] = ()  # the model folder, or those of the members
 
     def smooth(
         self,
@@ -77,19 +72,20 @@ class Classifier:
             precision: See :func:`rs.certification.inference.optimize_for_inference`; ``auto`` is
                 ``tf32`` on a CUDA device and ``float32`` on a CPU.
             engine, batch: See there.
-            calibration: See :func:`rs.certification.quantize.quantized_members`, for the engine
-                ``quantized``.
+            calibration: The prepared data set whose training images calibrate networks in int8, for
+                the engine ``quantized``; needed if the model folder has no such network.
         Raises:
-            InputError: If neither says sigma, an engine needs the shape of the images and it is
+            InputError: If neither states sigma, an engine needs the shape of the images and it is
                 unknown, a plain function is to be moved to a device, or the classifier is not one
                 function of each image; that is checked where the shape is known.
         """
-        std = sigma if sigma is not None else self.sigma
-        if std is None:
+        trained_sigma = self.sigma
+        if sigma is None:
+            sigma = trained_sigma
+        if sigma is None:
             raise InputError(
-                f"the noise of the certificate must be known, but {self.name} does not say it; in "
-                "Python give sigma, "
-                "on the command line give --sigma"
+                f"the noise of the certificate must be known, but {self.name} does not state it; "
+                "in Python give sigma, on the command line give --sigma"
             )
         if not self.shape and engine != "plain":
             raise InputError(
@@ -99,90 +95,92 @@ class Classifier:
         if device is not None and isinstance(self.module, Function):
             raise InputError(
                 "device must be left out for a plain function, whose networks are not known, got "
-                f"{device}; give the "
-                "nn.Module"
+                f"{device}; give the nn.Module"
             )
-        home = device_of(self.module) if device is None else torch.device(device)
-        resolved = precision_on(home, precision)
-        check_precision(home, resolved)
-        warn_of_slow_bfloat16(home.type, resolved)
+        is_in_place = device is None
+        device = device_of(self.module) if device is None else torch.device(device)
+        resolved = precision_on(device, precision)
+        check_precision(device, resolved)
+        warn_of_slow_bfloat16(device.type, resolved)
         if self.shape:
-            with user_code(f"{self.name} must run on {home}"):
-                check_deterministic(self.module.to(home), noisy_pair(self.shape, home))
-            quantized = []
-            if engine == "quantized":
-                members = members_of(self.module.cpu())
-                quantized = quantized_members(
-                    members, self.folders, calibration, self.sigma or std, self.shape
-                )
-            runs = optimize_for_inference(
-                self.module, engine, resolved, self.shape, home, batch, quantized
+            with user_code(f"{self.name} must run on {device}"):
+                check_deterministic(self.module.to(device), noisy_pair(self.shape, device))
+            source = Calibration(self.folders, calibration, trained_sigma or sigma)
+            optimized = optimize_for_inference(
+                self.module, engine, resolved, self.shape, device, batch, source
             )
         else:
-            runs = Optimized(
-                self.module if device is None else self.module.to(home), resolved, batch, engine
-            )
+            module = self.module if is_in_place else self.module.to(device)
+            optimized = Optimized(module, resolved, batch, engine)
         return SmoothedClassifier(
-            runs.module,
+            optimized.module,
             len(self.classes) or None,
-            std,
-            precision=runs.precision,
-            batch=runs.batch,
+            sigma,
+            precision=optimized.precision,
+            batch=optimized.batch,
             noise=noise,
-            undecided=getattr(
-                self.module, "undecided", False
-            ),  # of an ensemble whose rule has votes for no class
-            engine=runs.engine,
+            undecided=getattr(self.module, "undecided", False),  # of an ensemble's rule
+            engine=optimized.engine,
+        )
+
+    def smooth_with(
+        self, settings: CertificationSettings, options: SmoothingOptions
+    ) -> SmoothedClassifier:
+        """Smooth it as settings and options say; see :meth:`smooth`."""
+        return self.smooth(
+            options.sigma,
+            device=options.device,
+            noise=settings.noise,
+            precision=settings.precision,
+            engine=settings.engine,
+            batch=options.batch,
+            calibration=options.calibration,
         )
 
     def for_images(
         self, classes: Sequence[str], shape: Sequence[int], name: str = "the images"
     ) -> Classifier:
-        """Return a classifier with the classes and the shape of images, if it has none; compare
-        them, if it has.
+        """Return a classifier with the classes and the shape of images.
+
+        They are compared if it has its own.
 
         Raises:
-            InputError: If they differ; ``name`` says of what.
+            InputError: If they differ; ``name`` says which images.
         """
         if not self.shape:
             return replace(self, classes=tuple(classes), shape=tuple(shape))
-        if (self.shape, self.classes) != (tuple(shape), tuple(classes)):
-            others = (
-                (k, a, b)
-                for k, (a, b) in enumerate(zip(classes, self.classes, strict=False))
-                if a != b
-            )
-            differ = "".join(
-                f"; class {k} is {a} there, and {b} of the model" for k, a, b in [*others][:1]
-            )
-            raise InputError(
-                f"{self.name} must be a classifier of {data_set_text(name, classes, shape)}, "
-                f"but it is one of {data_set_text(self.dataset, self.classes, self.shape)}{differ}"
-            )
-        return self
+        if (self.shape, self.classes) == (tuple(shape), tuple(classes)):
+            return self
+        difference = ""
+        for number, (there, own) in enumerate(zip(classes, self.classes, strict=False)):
+            if there != own:
+                difference = f"; class {number} is {there} there, and {own} of the model"
+                break
+        raise InputError(
+            f"{self.name} must be a classifier of {data_set_text(name, classes, shape)}, but it is "
+            f"one of {data_set_text(self.dataset, self.classes, self.shape)}{difference}"
+        )
 
     @property
     def sources(self) -> str | None:
-        """SHA-256 of the source files of a user's model: of its function and its modules, and of
-        what they import.
+        """SHA-256 of the source files of a user's model; ``None`` for models of this project.
 
-        Of model folders they are those of their cards, which their networks are built with. Of
-        installed packages only the files of its function and its modules are read, and of torch and
-        torchvision none (``rs.models.fingerprint.sources``). Weights and attributes are part of the
-        fingerprint; files that the user's code reads are not known here. It is ``None`` for models
-        of this project.
+        They are the files of its function and its modules, and of what they import; for a model
+        folder, the files that its card lists. Of installed packages only the files of its function
+        and its modules are read, and of torch and torchvision none
+        (``rs.models.fingerprint.sources``). Weights and attributes are part of the fingerprint;
+        files that the user's code reads are not known here.
         """
-        if not is_importable(self.name):
-            stated = {
-                f"{module} {code}"
-                for folder in self.folders
-                for module, code in checkpoint.read_card(Path(folder)).sources.items()
-            }
-            return (
-                hashlib.sha256("\n".join(sorted(stated)).encode()).hexdigest() if stated else None
-            )
-        modules = own_modules(self.name.partition(":")[0], self.module)
-        return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
+        if is_importable(self.name):
+            modules = own_modules(self.name.partition(":")[0], self.module)
+            return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
+        stated: set[str] = set()
+        for folder in self.folders:
+            card = checkpoint.read_card(Path(folder))
+            stated |= {f"{module} {code}" for module, code in card.sources.items()}
+        if not stated:
+            return None
+        return hashlib.sha256("\n".join(sorted(stated)).encode()).hexdigest()
 
 
 def load(
@@ -190,23 +188,26 @@ def load(
     meta: Meta | None = None,
     network: str | Callable[[], nn.Module] | None = None,
 ) -> Classifier:
-    """Load a base classifier, to be smoothed by :meth:`Classifier.smooth`.
+    """Load a model from disk, from code, or as an object.
 
     Args:
         model: A model folder, ``zoo:NAME`` of the package's networks (``rs zoo``), the ``*.json``
             of an ensemble, or ``package.module:name`` of an ``nn.Module`` or of a function that
             returns one; or, as objects, an ``nn.Module`` or any function of images
-            (``rs.smoothing.classifier.SmoothedClassifier``). A model of the user's has no metadata:
-            ``smooth`` needs sigma, and the number of classes is that of its logits.
-        meta: The data set to classify. A model of the user's takes classes and shape from it; those
+            (``rs.smoothing.classifier.SmoothedClassifier``).
+        meta: The data set to classify. A model of your own takes classes and shape from it; those
             of any other model are compared with it.
-        network: The function that builds the network of a model folder, or its name, where it is
-            not of this project: a folder never makes Python import anything. The names of several
+        network: The function that builds the network of a model folder, or its name, if it is not
+            of this project: a folder never makes Python import anything. The names of several
             have commas between them.
+    Returns:
+        The classifier; call its method ``smooth`` to certify with it. A model of your own states no
+        sigma: pass it to ``smooth``. Its number of classes is that of its logits.
     Raises:
         InputError: If there is no such model, or it does not fit the images.
 
-    >>> load(lambda x: x.flatten(1)).smooth(0.5).certify(torch.tensor([[[0.0, 1.0]]]), seed=1).predict
+    >>> classifier = load(lambda x: x.flatten(1))
+    >>> classifier.smooth(0.5).certify(torch.tensor([[[0.0, 1.0]]]), seed=1).predict
     1
     """
     name = str(model)
@@ -223,16 +224,15 @@ def load(
         classifier = _of_user(name, as_module(import_network(name)))
     else:
         classifier = _from_disk(name)
-    return (
-        classifier if meta is None else classifier.for_images(meta.classes, meta.shape, meta.name)
-    )
+    if meta is None:
+        return classifier
+    return classifier.for_images(meta.classes, meta.shape, meta.name)
 
 
 def _of_user(name: str, module: nn.Module) -> Classifier:
-    """Return a model of the user's; an ensemble whose rule has votes for no class is of its scope."""
-    return Classifier(
-        name, module, scope=SET_SCOPE if getattr(module, "undecided", False) else "model"
-    )
+    """Return a user's model; an ensemble whose rule has votes for no class is of its scope."""
+    scope = SET_SCOPE if getattr(module, "undecided", False) else "model"
+    return Classifier(name, module, scope=scope)
 
 
 def check_has_folder(model: str | Path) -> None:
@@ -252,23 +252,31 @@ def _from_disk(name: str) -> Classifier:
     path = path_of_model(name)
     if path.suffix == ".json" and not path.is_dir():
         module, spec, classes, shape = ensemble_spec.load(path)
-        scope, folders = spec.combination.scope, tuple(member.path for member in spec.voting)
         return Classifier(
-            name, module, spec.dataset, tuple(classes), tuple(shape), spec.sigma, scope, folders
+            name,
+            module,
+            dataset=spec.dataset,
+            classes=tuple(classes),
+            shape=tuple(shape),
+            sigma=spec.sigma,
+            scope=spec.combination.scope,
+            folders=tuple(member.path for member in spec.voting),
         )
     if not (path / checkpoint.CARD).is_file():
         remedy = "correct its name, or name the function too, as package.module:build"
         if path.is_file():
-            remedy = "write a function that builds the network and loads this file, and name it package.module:build"
+            remedy = (
+                "write a function that builds the network and loads this file, and name it "
+                "package.module:build"
+            )
         raise InputError(f"{MODEL_KINDS}, got {name!r}, which has no {checkpoint.CARD}; {remedy}")
     module, card = checkpoint.load_model(path)
     return Classifier(
         name,
         module,
-        card.dataset,
-        tuple(card.classes),
-        tuple(card.shape),
-        card.sigma,
-        "model",
-        (str(path),),
+        dataset=card.dataset,
+        classes=tuple(card.classes),
+        shape=tuple(card.shape),
+        sigma=card.sigma,
+        folders=(str(path),),
     )

@@ -1,4 +1,4 @@
-"""Classifying and certifying the user's own images."""
+"""Classify and certify the user's own images."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from rs.certification.certify_model import say_how_long
-from rs.certification.inference import members_of
+from rs.certification.certify_model import report_expected_time
+from rs.certification.inference import engine_identity, members_of
 from rs.certification.load import Classifier
-from rs.certification.quantize import quantized_identity
 from rs.data.image_folder import as_tensor
 from rs.data.pictures import Conversion, picture_with_notes
 from rs.errors import InputError
 from rs.models.backend import device_of
 from rs.runtime.device import limit_threads, precision_on
 from rs.runtime.progress import progress
-from rs.smoothing.determinism import watched
-from rs.smoothing.inputs import check_draws, check_key
-from rs.smoothing.settings import Draws, SmoothingOptions
+from rs.smoothing.determinism import checking_determinism
+from rs.smoothing.inputs import warn_if_n_too_small
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.statistics.certificate import ABSTAIN, Certificate, round_down
+
+CERTIFICATE_FIELDS = ("radius", "p_lower", "n0", "n", "alpha", "sigma", "noise")
+ENGINE_FIELDS = ("precision", "quantized", "calibration")
 
 
 @dataclass(frozen=True)
@@ -30,96 +30,93 @@ class Prediction:
     """The certificate of one image, and how it was computed."""
 
     file: str
-    classes: tuple[str, ...]  # their names; empty if nobody has said them
+    classes: tuple[str, ...]  # their names; empty if they have none
     seed: int
     certificate: Certificate
-    provenance: Mapping[
-        str, Any
-    ]  # scope of the weights; device, precision, engine, quantised network, conversion
-    notes: tuple[str, ...] = ()  # what of the file its pixels do not have
+    provenance: Mapping[str, Any]  # scope, device, precision, engine, conversion
+    notes: tuple[str, ...] = ()  # what was lost when the file was read
 
     @property
     def name(self) -> str | None:
-        """Name of the predicted class, its number if classes have no names; ``None`` if the
-        classifier abstains.
-        """
+        """Name of the predicted class, or its number; ``None`` if the classifier abstains."""
         predict = self.certificate.predict
         if predict == ABSTAIN:
             return None
         return self.classes[predict] if self.classes else str(predict)
 
     def text(self) -> str:
-        """Return one readable line: class, radius in pixels of [0, 1] and confidence, both rounded
-        down.
-        """
-        conversion = self.provenance.get("conversion")
-        of_what = f"; of the image after conversion: {conversion}" if conversion else ""
-        of_what += "".join(f"; {note}" for note in self.notes)
-        if self.name is None:
-            return f"{self.file}: abstains{of_what}"
-        radius, p_lower = round_down(self.certificate.radius), round_down(self.certificate.p_lower)
-        name = self.name if self.classes else f"class {self.name}"
-        return f"{self.file}: {name}, radius {radius}, p >= {p_lower}{of_what}"
+        """Return one readable line: class, radius and confidence, both rounded down."""
+        notes = list(self.notes)
+        if "conversion" in self.provenance:
+            notes.insert(0, f"of the image after conversion: {self.provenance['conversion']}")
+        verdict = "abstains"
+        if self.name is not None:
+            name = self.name if self.classes else f"class {self.name}"
+            radius = round_down(self.certificate.radius)
+            p_lower = round_down(self.certificate.p_lower)
+            verdict = f"{name}, radius {radius}, p >= {p_lower}"
+        return "; ".join([f"{self.file}: {verdict}", *notes])
 
     def json(self) -> str:
-        """Return one JSON object on one line, with all votes and digits; ``class`` is null for an
-        abstention.
+        """Return one JSON object on one line, with all votes and digits.
+
+        ``class`` is null for an abstention.
         """
         certificate = self.certificate.to_dict()
-        prediction = {"file": self.file, "predict": certificate["predict"], "class": self.name}
         values = {
-            name: certificate[name]
-            for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma", "noise")
+            "file": self.file,
+            "predict": certificate["predict"],
+            "class": self.name,
+            **{name: certificate[name] for name in CERTIFICATE_FIELDS},
+            "seed": self.seed,
+            "counts0": certificate["counts0"],
+            "counts": certificate["counts"],
+            **self.provenance,
         }
-        votes = {name: certificate[name] for name in ("counts0", "counts")}
-        said = {**self.provenance, **({"notes": self.notes} if self.notes else {})}
-        return json.dumps(
-            {**prediction, **values, "seed": self.seed, **votes, **said}, allow_nan=False
-        )
+        if self.notes:
+            values["notes"] = self.notes
+        return json.dumps(values, allow_nan=False)
 
 
 def predict_files(
     files: Sequence[str],
     base: Classifier,
-    draws: Draws,
+    settings: CertificationSettings,
     options: SmoothingOptions,
     conversion: Conversion,
 ) -> Iterator[Prediction]:
-    """Classify and certify images one after the other, passing over files that are no such images;
-    show the progress.
+    """Classify and certify images one by one, and show the progress; skip files that do not fit.
 
     Args:
         files: Image files; the position of a file among them and the seed key its noise.
         base: The base classifier, with the classes and the shape of its images.
-        draws: Of each certificate; anyone who chooses an image must not know the seed (see
+        settings: How to certify; anyone who chooses an image must not know the seed (see
             docs/method.md).
-        options: How the base classifier is smoothed and runs, its device given.
+        options: Noise level, device and batch.
         conversion: How images are converted; the radius is then one around the converted image.
     Raises:
-        NotDeterministicError: As :func:`rs.smoothing.determinism.watched`; no prediction before it
-            counts.
-        InputError: If a number is invalid; or in the end, if files failed: names each of them.
+        NotDeterministicError: As :func:`rs.smoothing.determinism.checking_determinism`; no
+            prediction before it counts.
+        InputError: In the end, if files failed: names each of them.
     """
     limit_threads(base.shape)
-    check_draws(torch.zeros(base.shape), draws.alpha, n0=draws.n0, n=draws.n)
-    check_key(seed=draws.seed)
-    classifier, device = base.smooth(**vars(options)), options.device or device_of(base.module)
-    provenance = {
+    warn_if_n_too_small(settings.n, settings.alpha)
+    classifier = base.smooth_with(settings, options)
+    device = options.device or device_of(base.module)
+    provenance: dict[str, Any] = {
         "scope": base.scope,
         "device": device.type,
-        "precision": precision_on(device, options.precision),
+        "precision": precision_on(device, settings.precision),
         "engine": classifier.engine,
     }
-    identity = quantized_identity([classifier.base])
-    provenance |= {
-        name: identity[name]
-        for name in ("precision", "quantized", "calibration")
-        if name in identity
-    }
-    provenance |= {"conversion": str(conversion)} if str(conversion) else {}
-    failed = []
+    identity = engine_identity([classifier.base])
+    provenance |= {name: identity[name] for name in ENGINE_FIELDS if name in identity}
+    if str(conversion):
+        provenance["conversion"] = str(conversion)
+    failed: list[str] = []
+    networks = members_of(classifier.base)
     numbered = progress(enumerate(files), len(files), "predict", always=False)
-    for index, file in watched(numbered, members_of(classifier.base), classifier.precision):
+    for index, file in checking_determinism(numbered, networks, classifier.precision):
         try:
             pixels, notes = picture_with_notes(file, base.shape, conversion)
         except InputError as error:
@@ -127,8 +124,11 @@ def predict_files(
             continue
         x = as_tensor(pixels).to(device)
         if index == len(failed):  # the first that can be read
-            say_how_long(classifier, x, len(files) - index, draws)
-        certificate = classifier.certify(x, **vars(draws), index=index)
-        yield Prediction(file, base.classes, draws.seed, certificate, provenance, notes)
+            report_expected_time(classifier, x, len(files) - index, settings)
+        test = settings.new_test(classifier.sigma)
+        certificate = classifier.certify_until(
+            x, settings.n0, test, seed=settings.seed, index=index
+        )
+        yield Prediction(file, base.classes, settings.seed, certificate, provenance, notes)
     if failed:
         raise InputError(f"{len(failed)} of {len(files)} images failed: {' | '.join(failed)}")

@@ -42,6 +42,7 @@ from rs.data.images import load_images
 from rs.data.prepared import Images
 from rs.errors import InputError, install_command
 from rs.models import checkpoint
+from rs.models.backend import split_normalization
 from rs.models.fingerprint import model_fingerprint
 from rs.params import Count, Positive, validated
 from rs.runtime import arithmetic
@@ -182,18 +183,6 @@ def _compiled(content: SerializedNetwork) -> Any:
         "ENABLE_CPU_PINNING": False,
     }
     return runtime().compile_model(runtime().read_model(*content), "CPU", options)
-
-
-def split_normalization(module: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """Return the normalisation and the network of a model of this project; of another one, nothing
-    and itself.
-    """
-    if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == [
-        "normalize",
-        "network",
-    ]:
-        return module[0], module[1]
-    return nn.Identity(), module
 
 
 @validated
@@ -390,23 +379,19 @@ def read_quantized(folder: Path) -> Quantized:
 
 
 def quantized_identity(modules: Sequence[nn.Module]) -> dict[str, Any]:
-    """Return what a sidecar says of the quantised networks in classifiers that run; nothing if
-    there are none.
-    """
-    networks = [
-        part
-        for module in modules
-        for part in module.modules()
-        if isinstance(part, QuantizedNetwork)
-    ]
+    """Return what a sidecar states about the quantized networks in classifiers; empty without."""
+    networks: list[QuantizedNetwork] = []
+    for module in modules:
+        networks += [part for part in module.modules() if isinstance(part, QuantizedNetwork)]
     if not networks:
         return {}
-    hashes = [network.fingerprint for network in networks]
+    fingerprint = networks[0].fingerprint
+    if len(networks) > 1:
+        hashes = " ".join(network.fingerprint for network in networks)
+        fingerprint = hashlib.sha256(hashes.encode()).hexdigest()
     return {
         "precision": "int8",
-        "quantized": hashes[0]
-        if len(hashes) == 1
-        else hashlib.sha256(" ".join(hashes).encode()).hexdigest(),
+        "quantized": fingerprint,
         "calibration": networks[0].calibration,
         "instructions": networks[0].instructions,
         "versions": checkpoint.library_versions() | {"openvino": library("openvino").__version__},

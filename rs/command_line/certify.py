@@ -11,70 +11,73 @@ from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError
 from rs.models import InferenceEngine, PrecisionChoice
 from rs.runtime.progress import say
-from rs.smoothing import STOPPING_RULES
 
 DEFAULT_RECIPE = "finetune"
-"""Recipe of the package that is followed where none is named."""
+"""Recipe of the package that is followed if none is named."""
 
 DEFAULT_PARAMS = Path("params.yaml")
-"""The parameters where none are named."""
+"""The parameter file if none is named."""
+
+STOP_DEFAULTS = {"beta": 0.01, "step": 100}
+"""Settings of a rule that stops early, as in ``certify.stop`` of a recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeOverrides:
+class CertificateOptions:
     """Values in place of the recipe's."""
 
-    n0: Annotated[int | None, typer.Option(help="Number of draws that select the class.")] = None
+    n0: Annotated[
+        int | None,
+        typer.Option(help="Noisy copies per image that select the class; default: the recipe's."),
+    ] = None
     n: Annotated[
         int | None,
-        typer.Option("--n", "--draws", help="Number of draws that bound its probability."),
+        typer.Option(
+            "--n",
+            "--draws",
+            help="Noisy copies per image that determine the radius (more: larger radii, more "
+            "time); default: the recipe's.",
+        ),
     ] = None
     alpha: Annotated[
-        float | None, typer.Option(help="Failure probability of each certificate.")
+        float | None,
+        typer.Option(help="Failure probability of each certificate; default: the recipe's."),
     ] = None
     noise: shell.NoiseOption = None
     precision: Annotated[
         PrecisionChoice | None, typer.Option(help="Precision; auto: tf32 on CUDA, else float32.")
     ] = None
     engine: Annotated[
-        InferenceEngine | None, typer.Option(help="How the network runs; quantized: in int8.")
+        InferenceEngine | None,
+        typer.Option(help="How the network runs; quantized: in int8, on a CPU."),
     ] = None
-    subset: Annotated[
-        str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")
-    ] = None
-
-    def values(self) -> dict[str, Any]:
-        """Return the values by name."""
-        from rs.params import parse
-        from rs.study.subset import subset_name
-
-        if self.subset is None:
-            return asdict(self)
-        subset = parse(self.subset, "--subset")
-        subset_name(
-            subset
-        )  # it says what a subset must be, where the check of all settings names types
-        return asdict(self) | {"subset": subset}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StopOptions:
-    """Stop before all draws, by one rule."""
+    """Stop before all samples, by one rule."""
 
-    at_radius: Annotated[str | None, typer.Option(help=STOPPING_RULES["at_radius"])] = None
-    acr_error: Annotated[float | None, typer.Option(help=STOPPING_RULES["acr_error"])] = None
+    at_radius: Annotated[
+        str | None,
+        typer.Option(help="Decide only which of these radii hold, like 0.25,0.5."),
+    ] = None
+    acr_error: Annotated[
+        float | None,
+        typer.Option(help="Stop once the expected loss of average certified radius is this low."),
+    ] = None
 
     def rule(self) -> dict[str, Any] | None:
         """Return the section ``stop`` of a recipe; ``None`` without an option.
 
         Raises:
-            InputError: If there are radii that are no numbers, or both options.
+            InputError: If a radius is not a number, or both options are given.
         """
         if self.at_radius is not None and self.acr_error is not None:
             raise InputError("give --at-radius or --acr-error, got both")
-        questions = asdict(self) | {"at_radius": shell.radii_named(self.at_radius, "--at-radius")}
-        is_given = any(value is not None for value in questions.values())
-        return questions | {"beta": 0.01, "step": 100} if is_given else None
+        if self.at_radius is None and self.acr_error is None:
+            return None
+        radii = shell.radii_named(self.at_radius, "--at-radius")
+        return {"at_radius": radii, "acr_error": self.acr_error, **STOP_DEFAULTS}
 
 
 def main(
@@ -95,6 +98,9 @@ def main(
         Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")
     ] = None,
     sigma: shell.Sigma = None,
+    subset: Annotated[
+        str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")
+    ] = None,
     share: Annotated[
         str | None,
         typer.Option(
@@ -105,7 +111,7 @@ def main(
     network: shell.Network = None,
     device: shell.Device = "auto",
     batch: shell.Batch = None,
-    overrides: RecipeOverrides,
+    certificate: CertificateOptions,
     stop: StopOptions,
     pictures: PictureOptions,
 ) -> None:
@@ -136,17 +142,21 @@ def main(
             "or neither"
         )
     values = {} if dataset is None else shell.parameters(params, dataset)
-    from rs import params as parameters
+    from rs import params as params_module
     from rs.certification import certify_model
     from rs.certification.load import load
     from rs.runtime.device import device_named
-    from rs.runtime.processes import rank_and_world_size
+    from rs.runtime.processes import is_first_process
     from rs.smoothing.settings import SmoothingOptions
     from rs.statistics.certificate import UNLABELLED
+    from rs.study.subset import subset_name
 
-    chosen = {"stop": stop.rule()} | overrides.values()
+    overrides = {"stop": stop.rule(), **asdict(certificate)}
+    if subset is not None:
+        overrides["subset"] = params_module.parse(subset, "--subset")
+        subset_name(overrides["subset"])  # its message is clearer than that of the type check
     settings = certify_model.certification_settings(
-        values or parameters.packaged(), dataset or DEFAULT_RECIPE, chosen
+        values or params_module.packaged(), dataset or DEFAULT_RECIPE, overrides
     )
     shell.launch(values)
     base, images = pictures.load(load(model, network=network), data)
@@ -156,8 +166,9 @@ def main(
     certify_model.certify_model(
         base, images, settings, options, out=out, share=share, seconds=times
     )
-    if rank_and_world_size()[0] == 0:
-        is_whole = settings.stop is None and share is None
-        has_page = is_whole and not (images.labels == UNLABELLED).any()
-        report = f", or rs report {out} --out report.html" if has_page else ""
-        say(f"rows in {out}; next: rs show {out}{report}")
+    if is_first_process():
+        is_labelled = not (images.labels == UNLABELLED).any()
+        next_command = f"rs show {out}"
+        if is_labelled and settings.takes_all_samples and share is None:
+            next_command += f", or rs report {out} --out report.html"
+        say(f"rows in {out}; next: {next_command}")

@@ -121,7 +121,7 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
         InputError: If one is missing, unknown or out of range; names it.
     """
     from rs.certification.certify_model import certification_settings
-    from rs.certification.certify_pool import STOPS_EARLY, PoolSettings
+    from rs.certification.certify_pool import PoolSettings
     from rs.ensemble.declare import check_rules
     from rs.ensemble.member_outputs import WeightSettings
     from rs.models.architectures import USER_NETWORKS
@@ -139,7 +139,6 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
     certification = certification_settings(values, dataset)
     has_pool = bool(values.get("ensembles")) or any(cell.is_member_seed for cell in grid)
     if has_pool:
-        if certification.stop is not None:
-            raise InputError(STOPS_EARLY.format(f"params.yaml: recipes.{dataset}.certify.stop"))
+        certification.check_takes_all_samples(f"params.yaml: recipes.{dataset}.certify.stop")
         load_section(values, f"recipes.{dataset}.pool", PoolSettings)
         load_section(values, f"recipes.{dataset}.weights", WeightSettings)

@@ -3,24 +3,16 @@
 import os
 import secrets
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rs.command_line.certify import DEFAULT_RECIPE, CertificateOptions
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import (
-    Batch,
-    Device,
-    Json,
-    ModelOption,
-    Network,
-    NoiseOption,
-    Sigma,
-    answers_alone,
-)
+from rs.command_line.shell import Batch, Device, Json, ModelOption, Network, Sigma, answers_alone
 from rs.errors import InputError
-from rs.models import InferenceEngine, PrecisionChoice
 
 
 def main(
@@ -37,25 +29,14 @@ def main(
         Path | None, typer.Option(file_okay=False, help="Prepared data set of the model's classes.")
     ] = None,
     sigma: Sigma = None,
-    n0: Annotated[int, typer.Option(help="Number of draws that select the class.")] = 100,
-    n: Annotated[
-        int, typer.Option(help="Number of fresh draws that bound its probability.")
-    ] = 1000,
-    alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
-    noise: NoiseOption = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the noise; default: from the operating system.")
     ] = None,
     network: Network = None,
     device: Device = "auto",
-    precision: Annotated[
-        PrecisionChoice, typer.Option(help="Precision; auto: tf32 on CUDA, else float32.")
-    ] = "auto",
-    engine: Annotated[
-        InferenceEngine, typer.Option(help="How the network runs; quantized: in int8, on a CPU.")
-    ] = "plain",
     batch: Batch = None,
     as_json: Json = False,
+    certificate: CertificateOptions,
     pictures: PictureOptions,
 ) -> None:
     """Classify images of your own with a smoothed classifier, and certify them.
@@ -82,15 +63,17 @@ def main(
     pictures.check_sources(data, has_files=True)
     if data is not None and pictures.classes is not None:
         raise InputError("give --classes, names of classes, or --data, which has them; got both")
+    from rs.certification.certify_model import certification_settings
     from rs.certification.load import load
     from rs.certification.predict import predict_files
     from rs.data.prepared import read_meta
+    from rs.params import packaged
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
-    from rs.smoothing.settings import Draws, SmoothingOptions
+    from rs.smoothing.settings import SmoothingOptions
 
     with answers_alone() as stdout:
-        base, conversion = load(model, network=network), pictures.conversion
+        base = load(model, network=network)
         if pictures.images is not None:
             base, files = pictures.list_files(base)
         elif data is not None:
@@ -100,28 +83,24 @@ def main(
             base = pictures.classifier_of_files(files or [], base)
         # Anyone who knows the seed beforehand can choose the image after the noise.
         noise_seed = secrets.randbits(32) if seed is None else seed
+        overrides = {**asdict(certificate), "seed": noise_seed, "shortcut": False, "subset": "all"}
+        settings = certification_settings(packaged(), DEFAULT_RECIPE, overrides)
         options = SmoothingOptions(
-            sigma=sigma,
-            device=device_named(device),
-            noise=noise,
-            precision=precision,
-            engine=engine,
-            batch=batch,
-            calibration=data,
+            sigma=sigma, device=device_named(device), batch=batch, calibration=data
         )
-        predictions = predict_files(
-            files or [], base, Draws(n0, n, alpha, noise_seed), options, conversion
-        )
+        predictions = predict_files(files or [], base, settings, options, pictures.conversion)
         for number, prediction in enumerate(predictions):
             if number == 0 and not as_json:  # after all inputs have been checked
+                provenance = prediction.provenance
                 if seed is None:
                     source = f"from the operating system; --seed {noise_seed} repeats this run"
                     print(f"seed {noise_seed} ({source})", file=sys.stderr)
-                if "quantized" in prediction.provenance:
-                    network = "network {quantized}, {calibration} calibration images".format(
-                        **prediction.provenance
+                if "quantized" in provenance:
+                    print(
+                        f"network {provenance['quantized']}, {provenance['calibration']} "
+                        "calibration images",
+                        file=sys.stderr,
                     )
-                    print(network, file=sys.stderr)
             say(prediction.json() if as_json else prediction.text(), stdout)
     if not as_json:
         print("next: rs certify MODEL --images FOLDER --out rows.tsv", file=sys.stderr)

@@ -165,7 +165,7 @@ class NoisyPool:
                     counter.add(scores, (count, num_classes), group_rows)
 
         cast(MemberLogits, self.classifier.base).needed = tuple(needed)
-        self.classifier.visit(vote, self.x, draws, self.draws.seed, phase, self.index)
+        self.classifier.for_each_batch(vote, self.x, draws, self.draws.seed, phase, self.index)
         votes = counter.fetch()
         evaluated = evaluations.tolist()
         tallies = {}

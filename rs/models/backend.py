@@ -1,14 +1,15 @@
-"""Engines of certification and training: checks of folding and compiling."""
+"""What the engines of certification and training share: folding and compiling."""
 
 from __future__ import annotations
 
 import copy
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
 MAX_ROUNDING = 1e-9
-"""Largest relative difference of logits that counts as rounding in float64, for networks of a
-hundred layers.
-"""
+"""Largest relative difference of logits in float64 that counts as rounding, at a hundred layers."""
 
 MAX_COMPILED_NETWORKS = 1000
 """Largest number of networks that one process compiles."""
@@ -49,18 +48,54 @@ def check_folding(
     Raises:
         ValueError: If the logits differ by more; and whatever ``fold`` raises.
     """
-    exact, device = copy.deepcopy(module).eval().double(), device_of(module)
-    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(
-        device
-    )
+    exact = copy.deepcopy(module).eval().double()
+    rng = torch.Generator().manual_seed(0)
+    x = torch.rand(4, *shape, generator=rng, dtype=torch.float64).to(device_of(module))
     with torch.no_grad():
         expected = exact(x)
         folded = fold(exact)(x)
-    difference, largest = float((folded - expected).abs().max()), float(expected.abs().max())
+    difference = float((folded - expected).abs().max())
+    largest = float(expected.abs().max())
     if not difference <= MAX_ROUNDING * largest:
         raise ValueError(
             f"folded, it is another function, by {difference:.2g} of logits up to {largest:.2g}"
         )
+
+
+def fold_norms(
+    model: nn.Module, merge: Callable[[nn.Conv2d, nn.BatchNorm2d], nn.Module]
+) -> GraphModule:
+    """Trace a network, and merge each convolution with the batch norm that follows it.
+
+    A convolution whose output goes elsewhere too, or a layer that is called twice, stays.
+
+    Args:
+        model: In eval mode; the result shares its parameters.
+        merge: Makes one layer of a convolution and its batch norm.
+    Returns:
+        The network as ``torch.fx`` traces it, in eval mode.
+    """
+    traced = trace(model)
+    modules = dict(traced.named_modules())
+    calls = Counter(node.target for node in traced.graph.nodes if node.op == "call_module")
+    for node in list(traced.graph.nodes):
+        source: Any = node.args[0] if node.args else None
+        if not (_calls(node, nn.BatchNorm2d, modules) and _calls(source, nn.Conv2d, modules)):
+            continue
+        is_pair = len(source.users) == calls[source.target] == calls[node.target] == 1
+        if is_pair:
+            merged: Any = merge(cast(Any, modules[source.target]), cast(Any, modules[node.target]))
+            traced.set_submodule(source.target, merged)
+            node.replace_all_uses_with(source)
+            traced.graph.erase_node(node)
+    traced.delete_all_unused_submodules()
+    traced.recompile()
+    return traced.eval()
+
+
+def _calls(node: Any, kind: type[nn.Module], modules: dict[str, nn.Module]) -> bool:
+    is_call = getattr(node, "op", None) == "call_module"
+    return is_call and isinstance(modules[node.target], kind)
 
 
 def trace(module: nn.Module) -> GraphModule:
@@ -77,13 +112,21 @@ def trace(module: nn.Module) -> GraphModule:
     return fx.GraphModule(module, Tracer().trace(module))
 
 
-def device_of(module: nn.Module, x: Tensor | None = None) -> torch.device:
-    """Return the device of a network's first parameter or buffer; if it has neither, that of ``x``,
-    or the CPU.
+def split_normalization(module: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """Return the normalization and the network of a model of this project.
+
+    Another model is returned as the network, with an identity.
     """
-    return next(
-        chain(module.parameters(), module.buffers()), torch.empty(0) if x is None else x
-    ).device
+    names = [name for name, _ in module.named_children()]
+    if isinstance(module, nn.Sequential) and names == ["normalize", "network"]:
+        return module[0], module[1]
+    return nn.Identity(), module
+
+
+def device_of(module: nn.Module, x: Tensor | None = None) -> torch.device:
+    """Return the device of a network's parameters or buffers, else that of ``x``, or the CPU."""
+    fallback = torch.empty(0) if x is None else x
+    return next(chain(module.parameters(), module.buffers()), fallback).device
 
 
 def layout(device: torch.device, dtype: torch.dtype) -> torch.memory_format:
@@ -102,15 +145,15 @@ def layout(device: torch.device, dtype: torch.dtype) -> torch.memory_format:
 def compiled(
     module: nn.Module, device: torch.device, *, frozen: bool = False
 ) -> Callable[[Tensor], Tensor]:
-    """Compile a network for inputs of fixed shapes, with CUDA graphs on a GPU; the compiler runs at
-    the first call.
+    """Compile a network for inputs of fixed shapes, with CUDA graphs on a GPU.
 
-    ``frozen`` treats the weights as constants; it has an effect on a CPU only.
+    The compiler runs at the first call. ``frozen`` treats the weights as constants; it has an
+    effect on a CPU only.
     """
     logging.getLogger("torch.utils.cpp_extension").addFilter(_is_not_about_cuda)
-    options: dict[str, Any] = (
-        {"triton.cudagraphs": True} if device.type == "cuda" else {"freezing": frozen}
-    )
+    options: dict[str, Any] = {"freezing": frozen}
+    if device.type == "cuda":
+        options = {"triton.cudagraphs": True}
     return torch.compile(module, dynamic=False, options=options)
 
 
@@ -120,7 +163,7 @@ def _is_not_about_cuda(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def unlimited() -> Iterator[None]:
+def raised_compile_limit() -> Iterator[None]:
     """Raise the limit of compiled networks.
 
     All networks of one class share one forward function, and torch compiles eight versions of it by
@@ -134,7 +177,7 @@ def unlimited() -> Iterator[None]:
         yield
 
 
-def warn(what: str, error: Exception) -> None:
+def warn_of_fallback(what: str, error: Exception) -> None:
     """Write a warning to stderr: what does not work for this network, and why."""
     reason = " ".join(str(error).split())[:200]
     print(f"warning: this network {what} ({type(error).__name__}: {reason})", file=sys.stderr)

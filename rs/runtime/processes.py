@@ -80,6 +80,11 @@ def rank_and_world_size() -> tuple[int, int]:
     return int(rank), int(world_size)
 
 
+def is_first_process() -> bool:
+    """Return whether this process is the only one, or the first of several."""
+    return rank_and_world_size()[0] == 0
+
+
 @contextmanager
 def process_group(backend: str) -> Iterator[None]:
     """Join the default process group of ``torch.distributed``; do nothing for a single process.

@@ -15,23 +15,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.smoothing.noise import noisy
+from rs.smoothing.noise import add_noise
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, to_float32
 
 _evaluated: dict[nn.Module, tuple[int, bool]] = {}
-"""How many evaluate a module at the moment, in any thread, and whether it was in training mode
-before the first.
-"""
+"""Number of threads evaluating a module now, and its training mode before the first."""
 _counting = Lock()
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode (running batch-norm statistics), then restore the mode of every
-    module.
+    """Put the model into eval mode, then restore the mode of every module.
 
-    Where several evaluate a module at once, in threads or one inside the other, the last one to
-    leave restores it.
+    If several evaluate a module at once, in threads or one inside the other, the last one to leave
+    restores it.
     """
     modules = [*model.modules()]
     with _counting:
@@ -52,18 +49,15 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def forward(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
-    """Compute the logits of the noisy copies: images (B, C, H, W) and noise (B, M, C, H, W) -> (B,
-    M, K).
-    """
-    return model(noisy(x, noise)).unflatten(0, noise.shape[:2])
+    """Compute the logits (B, M, K) of images (B, C, H, W) with noise (B, M, C, H, W)."""
+    return model(add_noise(x, noise)).unflatten(0, noise.shape[:2])
 
 
 def objective(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
-    """Compute J_i = -log max(z_hat_i[y_i], 1e-20), the log outside the mean over draws; (B, M, K)
-    -> (B,).
+    """Compute J_i = -log max(z_hat_i[y_i], 1e-20) of logits (B, M, K), shape (B,).
 
-    One draw needs no clamp: it is the cross-entropy, whose gradient does not vanish however wrong
-    the model is.
+    The logarithm is outside the mean over samples. One sample needs no clamp: it is the
+    cross-entropy, whose gradient does not vanish however wrong the model is.
     """
     if logits.shape[1] == 1:
         return F.cross_entropy(beta * to_float32(logits).squeeze(1), y, reduction="none")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from numbers import Integral
 from typing import Any, Protocol, cast, get_args
 
@@ -36,35 +35,15 @@ from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, is_on_grid, noisy_batches
 from rs.smoothing.vote_counting import (
     Tally,
     VoteCounter,
-    certificate_of_votes,
-    evaluations_of,
+    certificate_of_test,
+    sum_of_evaluations,
+    votes_for_class,
     winner,
 )
 from rs.statistics.certificate import ABSTAIN, Certificate
+from rs.statistics.procedures.base import SequentialTest
+from rs.statistics.procedures.fixed import FixedTest
 from rs.statistics.radius import fewest_draws
-
-
-class Run(Protocol):
-    """A sequential test of one image that says how many draws to take; the runs of
-    :mod:`rs.statistics.sequential`.
-    """
-
-    alpha: float  # failure probability of the certificate
-    sigma: float  # noise of its radii, in pixels of [0, 1]
-    draws: int  # taken so far
-
-    @property
-    def mode(self) -> str:
-        """Mode of the certificate."""
-
-    def next_draws(self) -> int:
-        """Return how many draws to take next; 0 ends the run."""
-
-    def update(self, successes: int, draws: int) -> Any:
-        """Count the votes for the selected class among new draws."""
-
-    def certified(self) -> tuple[float, float | None]:
-        """Return a lower bound of the class probability, and the certified radius or ``None``."""
 
 
 class Cascading(Protocol):
@@ -140,23 +119,19 @@ class SmoothedClassifier:
                 f"num_classes must be at least 2, got {num_classes!r}; leave it out to infer it, "
                 "and give sigma by name"
             )
-        chosen_noise = "gaussian" if noise is None else noise
-        for name, value, names in (
-            ("precision", precision, Precision),
-            ("noise", chosen_noise, Noise),
-        ):
-            if value not in get_args(names):
-                raise InputError(
-                    f"{name} must be one of {', '.join(get_args(names))}; got {value!r}"
-                )
         if batch is not None and (not is_number(batch, Integral) or batch < 1):
             raise InputError(f"batch must be at least 1, got {batch!r}")
-        self.base, self.num_classes, self.sigma = as_module(base), num_classes, check_sigma(sigma)
-        self.precision, self.batch, self.noise = precision, batch, noise
-        self.undecided, self.engine = (
-            undecided or bool(getattr(self.base, "undecided", False)),
-            engine,
-        )
+        _check_choice("precision", precision, get_args(Precision))
+        if noise is not None:
+            _check_choice("noise", noise, get_args(Noise))
+        self.base = as_module(base)
+        self.num_classes = num_classes
+        self.sigma = check_sigma(sigma)
+        self.precision = precision
+        self.batch = batch
+        self.noise = noise
+        self.undecided = undecided or bool(getattr(self.base, "undecided", False))
+        self.engine = engine
 
     def certify(
         self,
@@ -194,14 +169,9 @@ class SmoothedClassifier:
         Warns:
             InputWarning: If ``n`` is so small that every image abstains at ``alpha``.
         """
-        x = self._checked(x, alpha, seed, index, label, n0=n0, n=n)
+        image = self._checked(x, alpha, seed, index, label, n0=n0, n=n)
         warn_if_n_too_small(n, alpha)
-        first = self.tally(x, n0, seed, Stream.SELECT, index)
-        needs_more = label is None or winner(first.votes, self.undecided) == label
-        second = self.tally(x, n, seed, Stream.ESTIMATE, index) if needs_more else None
-        return certificate_of_votes(
-            first, second, alpha, self.sigma, self.noise_of(x), undecided=self.undecided
-        )
+        return self._certify(image, n0, FixedTest(self.sigma, alpha, n), seed, index, label)
 
     def certify_many(
         self,
@@ -248,52 +218,59 @@ class SmoothedClassifier:
         self,
         x: ImageLike,
         n0: int,
-        run: Run,
+        test: SequentialTest,
         *,
         seed: int = 0,
         index: int = 0,
         label: int | None = None,
     ) -> Certificate:
-        """Certify with as many draws as ``run`` asks for; as valid as with a fixed number.
+        """Certify with as many samples as a sequential test asks for.
 
-        The class is selected as by :meth:`certify`. Then draws are taken until the run has decided
-        which of its radii hold, or expects too little of further draws, or its budget is spent, in
-        which case it may abstain.
+        The certificate is as valid as with a fixed number. The class is selected as by
+        :meth:`certify`. Then samples are taken until the test has decided which of its radii hold,
+        or expects too little of further samples, or its budget is spent; then it may abstain.
 
         Args:
             x, n0, seed, index, label: As for :meth:`certify`.
-            run: A fresh run with the noise ``sigma`` of this classifier.
+            test: A new test with the noise ``sigma`` of this classifier.
         Returns:
-            A certificate of ``n`` draws, the number taken. At fixed radii its radius is the largest
-            that holds.
+            A certificate of ``n`` samples, the number taken. At fixed radii its radius is the
+            largest that holds.
         Raises:
-            InputError: As :meth:`certify`, or if the run has counted draws already, or is one of
+            InputError: As :meth:`certify`, or if the test has counted samples already, or is one of
                 another ``sigma``.
         """
-        self._check_run(run)
-        x = self._checked(x, run.alpha, seed, index, label, n0=n0)
+        if test.draws:
+            raise InputError(
+                f"test must be new, but it has counted {test.draws} draws already; make one per "
+                "image"
+            )
+        if test.sigma != self.sigma:
+            raise InputError(
+                f"test must have this classifier's sigma, {self.sigma}, got {test.sigma}; make it "
+                "with the noise that is added"
+            )
+        image = self._checked(x, test.alpha, seed, index, label, n0=n0)
+        return self._certify(image, n0, test, seed, index, label)
+
+    def _certify(
+        self, x: Tensor, n0: int, test: SequentialTest, seed: int, index: int, label: int | None
+    ) -> Certificate:
+        """Certify an image whose arguments have been checked."""
+        noise = self.noise_of(x)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         selected = winner(first.votes, self.undecided)
         if label is not None and selected != label:
-            return certificate_of_votes(
-                first, None, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided
-            )
-        second, counts = [], np.zeros_like(first.votes)
-        while selected != ABSTAIN and (draws := run.next_draws()):
-            second.append(
-                self.tally(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))
-            )
-            counts += second[-1].votes
-            run.update(int(second[-1].votes[selected]), draws)
-        drawn = Tally(counts, evaluations_of(second))
-        of_votes = certificate_of_votes(
-            first, drawn, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided
-        )
-        p_lower, certified = run.certified()
-        predict, r = (
-            (ABSTAIN, 0.0) if certified is None or selected == ABSTAIN else (selected, certified)
-        )
-        return replace(of_votes, predict=predict, radius=r, p_lower=p_lower, mode=run.mode)
+            return certificate_of_test(first, None, test, noise, self.undecided)
+        tallies: list[Tally] = []
+        if selected != ABSTAIN or test.takes_all_samples:
+            while draws := test.next_draws():
+                tally = self.tally(x, draws, seed, Stream.ESTIMATE, index, start=test.draws)
+                test.update(votes_for_class(tally, selected), draws)
+                tallies.append(tally)
+        votes = sum((tally.votes for tally in tallies), np.zeros_like(first.votes))
+        second = Tally(votes, sum_of_evaluations(tallies))
+        return certificate_of_test(first, second, test, noise, self.undecided)
 
     def predict(
         self, x: ImageLike, n: int = 1_000, alpha: float = 0.001, *, seed: int = 0, index: int = 0
@@ -308,23 +285,21 @@ class SmoothedClassifier:
             InputError: As :meth:`certify`, or if ``n`` is so small that every image abstains at
                 ``alpha``.
         """
-        from scipy.stats import (
-            binomtest,
-        )  # a third of a second to import, which CERTIFY does not need
+        from scipy.stats import binomtest  # takes a third of a second, which CERTIFY saves
 
-        x = self._checked(x, alpha, seed, index, n=n)
+        image = self._checked(x, alpha, seed, index, n=n)
         least = fewest_draws(alpha / 2)  # the test is two-sided
         if n < least:
             raise InputError(
                 f"n must be at least {least} at alpha = {alpha}, got {n}; even a unanimous vote of "
                 f"{n} abstains"
             )
-        counts = self.tally(x, n, seed, Stream.PREDICT, index).votes
+        counts = self.tally(image, n, seed, Stream.PREDICT, index).votes
         classes = counts[: len(counts) - self.undecided]
-        second, first = (int(count) for count in np.sort(classes)[-2:])
-        trials = n if self.undecided else first + second
-        significant = 2 * first > trials and binomtest(first, trials, 0.5).pvalue <= alpha
-        return int(classes.argmax()) if significant else ABSTAIN
+        runner_up, top = (int(count) for count in np.sort(classes)[-2:])
+        trials = n if self.undecided else top + runner_up
+        is_significant = 2 * top > trials and binomtest(top, trials, 0.5).pvalue <= alpha
+        return int(classes.argmax()) if is_significant else ABSTAIN
 
     def votes(
         self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0
@@ -347,44 +322,35 @@ class SmoothedClassifier:
         ``base`` is ``lazy``.
         """
         width = self._classes(x) + self.undecided
-        counter, evaluations = VoteCounter([width], x.device), 0
-        with self._ready(x):
+        counter = VoteCounter([width], x.device)
+        is_cascade = getattr(self.base, "lazy", False)
+        evaluations = 0
+        with self._inference_mode(x):
             batches = self._batches(x, draws, seed, *key, start=start)
-            if not getattr(self.base, "lazy", False):
+            if is_cascade:
+                for scores, evaluated in cast(Cascading, self.base).evaluate_cascade(batches):
+                    counter.add(scores[None], (len(scores), width))
+                    evaluations += evaluated
+            else:
                 for batch in batches:
-                    counter.add(evaluate(self.base, batch).to(x.device)[None], (len(batch), width))
-                return Tally(counter.fetch()[0])
-            for scores, evaluated in cast(Cascading, self.base).evaluate_cascade(batches):
-                counter.add(scores[None], (len(scores), width))
-                evaluations += evaluated
-        return Tally(counter.fetch()[0], evaluations)
+                    logits = evaluate(self.base, batch).to(x.device)
+                    counter.add(logits[None], (len(batch), width))
+        return Tally(counter.fetch()[0], evaluations if is_cascade else None)
 
     def noise_of(self, x: Tensor) -> Noise:
         """Return the noise that is added to an image (C, H, W)."""
         return self.noise or (NOISE_OF_8_BIT if is_on_grid(x) else "gaussian")
 
-    def visit(
+    def for_each_batch(
         self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int
     ) -> None:
-        """Call ``visitor(output of base, number of draws)`` for every batch of noisy copies; see
-        :meth:`votes`.
+        """Call ``visitor(output of base, number of samples)`` for every batch of noisy copies.
+
+        The arguments are those of :meth:`votes`.
         """
-        with self._ready(x):
+        with self._inference_mode(x):
             for batch in self._batches(x, draws, seed, *key):
                 visitor(self.base(batch), len(batch))
-
-    def _check_run(self, run: Run) -> None:
-        if run.draws:
-            raise InputError(
-                f"run must be a fresh one, but it has counted {run.draws} draws already; make one "
-                "for each image"
-            )
-        if run.sigma != self.sigma:
-            raise InputError(
-                f"run must be one of this classifier's sigma, {self.sigma}, got one of sigma "
-                f"{run.sigma}; make it with "
-                "the noise that is drawn"
-            )
 
     def _checked(
         self,
@@ -400,20 +366,20 @@ class SmoothedClassifier:
         image = image.to(device_of(self.base, image))
         check_key(seed=seed, index=index)
         check_draws(image, alpha, **draws)
-        if label is not None and label not in range(
-            self._classes(image)
-        ):  # a shortcut for every image
+        if label is None:
+            return image
+        classes = self._classes(image)
+        if label not in range(classes):  # every image would take the shortcut
             raise InputError(
-                f"label must be a class, a whole number from 0 to {self._classes(image) - 1}, got "
-                f"{label!r}; leave it "
-                "out where it is not known"
+                f"label must be a class, a whole number from 0 to {classes - 1}, got {label!r}; "
+                "leave it out where it is not known"
             )
         return image
 
     def _classes(self, x: Tensor) -> int:
-        """Return K; of a classifier that was not told it, from its logits of ``x``."""
+        """Return K; if it is not known yet, from the logits of ``x``."""
         if self.num_classes is None:
-            with self._ready(x):
+            with self._inference_mode(x):
                 shape = tuple(evaluate(self.base, x[None].clone()).shape)
             if len(shape) != 2 or shape[0] != 1 or shape[1] - self.undecided < 2:
                 raise InputError(
@@ -424,7 +390,7 @@ class SmoothedClassifier:
         return self.num_classes
 
     @contextmanager
-    def _ready(self, x: Tensor) -> Iterator[None]:
+    def _inference_mode(self, x: Tensor) -> Iterator[None]:
         """Set the modes that ``base`` runs in."""
         with torch.inference_mode(), evaluating(self.base), autocast(x.device, self.precision):
             yield
@@ -433,8 +399,14 @@ class SmoothedClassifier:
         self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0
     ) -> Iterator[Tensor]:
         """Yield ``draws`` noisy copies of ``x`` in batches, each of shape (<= batch, C, H, W)."""
-        numbers, batch = range(start, start + draws), self.batch or default_batch(x)
-        return noisy_batches(x, self.noise_of(x), self.sigma, numbers, batch, seed, *key)
+        draw_range = range(start, start + draws)
+        batch = self.batch or default_batch(x)
+        return noisy_batches(x, self.noise_of(x), self.sigma, draw_range, batch, seed, *key)
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Whether a classifier is one function of each image, which every certificate takes for granted."""
+"""Checks that a classifier is one function of each image, as every certificate assumes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from rs.smoothing.classifier import autocast
 from rs.smoothing.inputs import logits_of, user_code
 
 T = TypeVar("T")
-
 LONE_IMAGES = 4
 """Images of a batch that are also evaluated alone."""
 
@@ -35,7 +34,6 @@ A network that answers differently at every k-th of its calls cannot pass for k 
 EXTRA_SHARE = 0.008
 """Largest share of all evaluations that both checks together may take."""
 
-
 TF32_STEP = 2.0**-10
 """Distance from 1 to the next number of TF32, whose products have inputs of 10 bits."""
 
@@ -43,8 +41,7 @@ TF32_STEP = 2.0**-10
 def check_deterministic(
     module: nn.Module, images: Tensor, precision: Precision = "float32"
 ) -> None:
-    """Check that logits depend on the image alone, and not on its batch, its place in it or what
-    came before.
+    """Check that logits depend on the image alone: not on batch, place, or earlier calls.
 
     The theorem (Cohen, Rosenfeld & Kolter 2019) is about one function f; dropout that stays on,
     batch norm on the statistics of a batch, and a state make f another one at each call. The
@@ -59,28 +56,32 @@ def check_deterministic(
         precision: What it runs in; it is not set here.
     Raises:
         NotDeterministicError: If logits differ.
-        InputError: If logits are not finite or have another shape, or the images or the current
-            folder are changed.
+        InputError: If logits are not finite or have another shape, or if the module changes the
+            images or the working directory.
     """
     if images.ndim != 4 or len(images) != 2:
         raise InputError(
             f"images must be two, of shape (2, C, H, W), got shape {tuple(images.shape)}; give two"
         )
-    unchanged, turned, folder = images.clone(), images.flip(0), Path.cwd()
+    before = images.clone()
+    reversed_images = images.flip(0)
+    folder = Path.cwd()
     with torch.inference_mode(), evaluating(module):
-        alone, both = _logits(module, images[:1]), _logits(module, turned)
-        if not (torch.equal(images, unchanged) and torch.equal(turned, unchanged.flip(0))):
+        alone = _logits(module, images[:1])
+        both = _logits(module, reversed_images)
+        if not (torch.equal(images, before) and torch.equal(reversed_images, before.flip(0))):
             raise InputError(
-                "the classifier must leave its images as they are, but it writes into them; copy "
-                "them first"
+                "the classifier must not change its images, but it writes into them; copy them "
+                "first"
             )
         if Path.cwd() != folder:
             os.chdir(folder)
             raise InputError(
-                "the classifier must leave the current folder as it is, but it changes it; leave "
-                "that out"
+                "the classifier must not change the working directory, but it does; remove the "
+                "os.chdir"
             )
-        again, other = _logits(module, images[:1]), _logits(module, images[1:])
+        again = _logits(module, images[:1])
+        other = _logits(module, images[1:])
         largest = float(both.abs().max())
         allowed = rounding(module, both, precision) * largest
         difference = max(
@@ -89,8 +90,8 @@ def check_deterministic(
         if difference <= allowed:
             return
         repeated = max(
-            _difference(_logits(module, part), was)
-            for part, was in ((images[:1], alone), (turned, both))
+            _difference(_logits(module, images[:1]), alone),
+            _difference(_logits(module, reversed_images), both),
         )
         if repeated > allowed:
             when = "from one call to the next"
@@ -102,10 +103,10 @@ def check_deterministic(
 
 
 def rounding(module: nn.Module, logits: Tensor, precision: Precision = "float32") -> float:
-    """Return the relative difference of logits that is rounding: 3e-4 in float32, 0.03 in tf32 and
-    0.09 in bfloat16.
+    """Return the relative difference of logits that counts as rounding.
 
-    The type is the coarsest of float32, the parameters, the logits and the precision.
+    It is 3e-4 in float32, 0.03 in tf32 and 0.09 in bfloat16. The type is the coarsest of float32,
+    the parameters, the logits and the precision.
     """
     types = {torch.float32, DTYPES[precision], logits.dtype}
     types |= {value.dtype for value in module.parameters() if value.is_floating_point()}
@@ -115,11 +116,10 @@ def rounding(module: nn.Module, logits: Tensor, precision: Precision = "float32"
     return math.sqrt(max(steps))
 
 
-def watched(
+def checking_determinism(
     items: Iterable[T], modules: Sequence[nn.Module], precision: Precision = "float32"
 ) -> Iterator[T]:
-    """Yield what is to be certified, and check that networks stay one function of each image all
-    the while.
+    """Yield what is to be certified, and check meanwhile that networks stay one function.
 
     - Whenever a batch is larger than all before it, :data:`LONE_IMAGES` of its images are evaluated
       alone.
@@ -138,13 +138,13 @@ def watched(
         modules: Networks that are called with batches (N, C, H, W) and return logits (N, K).
         precision: What they run in.
     Raises:
-        NotDeterministicError: If logits differ; no certificate of any item counts then.
+        NotDeterministicError: If logits differ; in that case no certificate is valid.
     """
-    called = [
-        cast(Any, module).members if getattr(module, "lazy", False) else [module]
-        for module in modules
-    ]
-    watches = [_Watch(network, precision) for networks in called for network in networks]
+    networks: list[nn.Module] = []
+    for module in modules:
+        is_cascade = getattr(module, "lazy", False)
+        networks += cast(Any, module).members if is_cascade else [module]
+    watches = [_Watch(network, precision) for network in networks]
     try:
         yield from items
         for watch in watches:
@@ -155,9 +155,7 @@ def watched(
 
 
 class _Watch:
-    """A network, an image of each of its first calls, its largest batch so far, and the logits of
-    both.
-    """
+    """A network, an image of each of its first calls, its largest batch, and the logits of both."""
 
     def __init__(self, module: nn.Module, precision: Precision) -> None:
         self.module = module
@@ -176,9 +174,8 @@ class _Watch:
         images = inputs[0]
         logits = logits_of(output)
         self.evaluated += len(images)
-        if (
-            self.is_comparing or logits.shape[:1] != images.shape[:1]
-        ):  # the second is refused elsewhere
+        is_misshapen = logits.shape[:1] != images.shape[:1]  # refused elsewhere
+        if self.is_comparing or is_misshapen:
             return
         self._keep(images, logits)
         if len(images) > len(self.batch):
@@ -194,15 +191,12 @@ class _Watch:
         count = len(self.kept_images)
         if count == MAX_CALLS or len(images) == 0:
             return
-        if (
-            count and images.shape[1:] != self.kept_images[0].shape[1:]
-        ):  # they could not be one batch
-            return
+        if count and images.shape[1:] != self.kept_images[0].shape[1:]:
+            return  # they could not be one batch
         place = count % len(images)
-        self.kept_images.append(
-            images[place : place + 1].clone()
-        )  # a view would keep the whole batch
-        self.kept_logits.append(logits[place : place + 1].clone())
+        one = slice(place, place + 1)
+        self.kept_images.append(images[one].clone())  # a view would keep the whole batch
+        self.kept_logits.append(logits[one].clone())
 
     def repeat(self) -> None:
         """Evaluate the images of the first calls again, and then images of the largest batch."""
@@ -216,10 +210,9 @@ class _Watch:
             self._compare(self.batch[rows], self.logits[rows], len(rows), when)
 
     def _spread(self, count: int) -> list[int]:
-        """Return the numbers of some images of the batch: the first, the last and others between
-        them.
-        """
-        return torch.linspace(0, len(self.batch) - 1, min(count, len(self.batch))).long().tolist()
+        """Return the numbers of images spread over the batch, with the first and the last."""
+        count = min(count, len(self.batch))
+        return torch.linspace(0, len(self.batch) - 1, count).long().tolist()
 
     def _compare(self, images: Tensor, expected: Tensor, size: int, when: str) -> None:
         """Evaluate images in batches of this size, and compare their logits."""
@@ -242,7 +235,9 @@ class _Watch:
 
 
 def _difference(logits: Tensor, others: Tensor) -> float:
-    return float((logits - others).abs().max()) if logits.shape == others.shape else math.inf
+    if logits.shape != others.shape:
+        return math.inf
+    return float((logits - others).abs().max())
 
 
 def _logits(module: nn.Module, images: Tensor) -> Tensor:
@@ -256,8 +251,8 @@ def _logits(module: nn.Module, images: Tensor) -> Tensor:
         raise InputError(f"logits must be floating-point numbers, got {logits.dtype}")
     if not bool(logits.isfinite().all()):
         raise InputError(
-            "logits must be finite on noisy images, but some are nan or infinite; look for it in "
-            "the weights"
+            "logits must be finite on noisy images, but some are nan or infinite; look at the "
+            "weights"
         )
     return logits.clone()
 
@@ -265,8 +260,6 @@ def _logits(module: nn.Module, images: Tensor) -> Tensor:
 def _refusal(when: str, difference: float, largest: float) -> NotDeterministicError:
     return NotDeterministicError(
         f"the classifier must be one function of each image, but its logits differ {when}, by "
-        f"{difference:.2g} of "
-        f"logits up to {largest:.2g}; look for dropout that is always on, batch norm on the "
-        "statistics of the batch, a "
-        "state, or layers that see the whole batch"
+        f"{difference:.2g} of logits up to {largest:.2g}; look for dropout that is always on, "
+        "batch norm on the statistics of the batch, a state, or layers that see the whole batch"
     )

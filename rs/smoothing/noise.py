@@ -1,4 +1,4 @@
-"""Noise of training, calibration, checks and certificates: all of it is drawn here.
+"""Noise of training, calibration, checks and certificates: the only module that draws noise.
 
 Noise of certificates depends on its key alone. It is Gaussian in float32, or on the grid of 8-bit
 pixels, with which the theorem holds in floating-point arithmetic as it stands. A sum x + eps of
@@ -27,26 +27,21 @@ from rs.runtime.streams import seed_sequence, stream
 from rs.smoothing import Noise
 
 NOISE_OF_8_BIT: Noise = "grid"
-"""Default for images of 8-bit pixels, as all files and prepared data sets have; for others it is
-gaussian.
-"""
+"""Default for images of 8-bit pixels, as in all files and prepared data sets."""
 
 BLOCK = 100
-"""Draws in a block of certification noise: the unit that is generated at once and never split by a
-batch.
-"""
+"""Samples in a block of certification noise, which is generated at once and never split."""
 
-LEVELS = 255
-"""A pixel of an 8-bit image is one of 0, 1/LEVELS, ..., 1."""
+GRAY_LEVELS = 255
+"""A pixel of an 8-bit image is one of 0, 1/GRAY_LEVELS, ..., 1."""
 
 MAX_DEVIATIONS = 9.2
-"""Standard deviations beyond which a draw is less likely than 2^-64, the step in which
-probabilities are held.
-"""
+"""Standard deviations beyond which a number is less likely than 2^-64, the step of a GridTable."""
 
 GRID_TOLERANCE = 2.0**-23
-"""Largest difference between a pixel and k/255 that counts as rounding: float32 does not hold most
-k/255 exactly.
+"""Largest difference between a pixel and k/255 that counts as rounding.
+
+float32 does not hold most k/255 exactly.
 
 With u = 2^-24, the division k/255 is rounded by u/2 at most. The product of k and 1/255, which is
 how torch divides on a GPU, is within u k/255 of it as 1/255 is rounded, and u/2 more: less than 2u.
@@ -81,15 +76,15 @@ def draw(x: Tensor, draws: int, sigma: float, rng: torch.Generator) -> Tensor:
     return gaussian((x.shape[0], draws, *x.shape[1:]), sigma, rng, x.device, x.dtype)
 
 
-def noisy(x: Tensor, noise: Tensor) -> Tensor:
-    """Add noise (B, M, C, H, W) to images (B, C, H, W); image-major, flattened to (B*M, C, H, W).
+def add_noise(x: Tensor, noise: Tensor) -> Tensor:
+    """Add noise (B, M, C, H, W) to images (B, C, H, W), and flatten to (B*M, C, H, W).
 
     Nothing is clipped: the certificate is about ``x + N(0, sigma^2 I)`` itself.
     """
     return (x.unsqueeze(1) + noise).flatten(0, 1)
 
 
-@torch.inference_mode()  # as the images of a certification, whose gradients a module cannot compute
+@torch.inference_mode()  # like the images being certified; no gradients are possible
 def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:
     """Return two noisy images of random pixels, (2, *shape), always the same."""
     rng = torch.Generator().manual_seed(0)
@@ -100,8 +95,7 @@ def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:
 def block(
     index: int, shape: torch.Size, sigma: float, seed: int, *key: int, device: torch.device | str
 ) -> Tensor:
-    """Draw block ``index`` of the certification noise of one image: :data:`BLOCK` draws of N(0,
-    sigma^2 I).
+    """Draw block ``index`` of the noise of one image: :data:`BLOCK` samples of N(0, sigma^2 I).
 
     It depends only on ``(seed, *key, index)``, not on the batch, the other images or the number of
     draws: fewer draws are a prefix of more. On a CPU the numbers are NumPy's, because torch's CPU
@@ -133,9 +127,7 @@ class GridTable:
 
     lowest: int
     cumulative: NDArray[np.uint64]  # 2^64 P(level <= lowest + j), without the last, which is 2^64
-    by_prefix: NDArray[
-        np.float32
-    ]  # level by the first 16 bits, NaN where the others decide; (2^16,)
+    by_prefix: NDArray[np.float32]  # level by the first 16 bits, NaN if others decide; (2^16,)
 
     def levels(self, v: NDArray[np.uint64]) -> NDArray[np.float32]:
         """Return the levels of uniform numbers in [0, 2^64)."""
@@ -144,27 +136,26 @@ class GridTable:
 
 @lru_cache
 def grid_table(sigma: float) -> GridTable:
-    """Return the distribution of round(255 eps), eps ~ N(0, sigma^2): P(k) = Phi((k + 1/2) / s) -
-    Phi((k - 1/2) / s).
+    """Return the distribution of round(255 eps), eps ~ N(0, sigma^2).
 
-    With s = 255 sigma; each Phi is computed to 128 bits and rounded to the nearest multiple of
-    2^-64.
+        P(k) = Phi((k + 1/2) / s) - Phi((k - 1/2) / s),   s = 255 sigma
+
+    Each Phi is computed to 128 bits and rounded to the nearest multiple of 2^-64.
     """
     import mpmath  # needed here alone
 
-    most = math.ceil(MAX_DEVIATIONS * LEVELS * sigma)
+    most = math.ceil(MAX_DEVIATIONS * GRAY_LEVELS * sigma)
     with mpmath.workprec(128):
-        std = LEVELS * mpmath.mpf(sigma)
-        below = [int(mpmath.nint(2**64 * mpmath.ncdf((k + 0.5) / std))) for k in range(-most, 0)]
+        scale = GRAY_LEVELS * mpmath.mpf(sigma)
+        below = [int(mpmath.nint(2**64 * mpmath.ncdf((k + 0.5) / scale))) for k in range(-most, 0)]
     above = [2**64 - count for count in reversed(below)]  # P(level <= k) = 1 - P(level <= -k - 1)
     cumulative = np.array([min(count, 2**64 - 1) for count in below + above], dtype=np.uint64)
-    first = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
-    low, high = (
-        np.searchsorted(cumulative, v, side="right") for v in (first, first + np.uint64(2**48 - 1))
-    )
-    return GridTable(
-        -most, cumulative, np.where(low == high, low - most, np.nan).astype(np.float32)
-    )
+    smallest = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+    largest = smallest + np.uint64(2**48 - 1)
+    low = np.searchsorted(cumulative, smallest, side="right")
+    high = np.searchsorted(cumulative, largest, side="right")
+    by_prefix = np.where(low == high, low - most, np.nan).astype(np.float32)
+    return GridTable(-most, cumulative, by_prefix)
 
 
 def grid_block(
@@ -182,43 +173,40 @@ def grid_block(
     Returns:
         float32 whole numbers, shape (BLOCK, C, H, W).
     """
-    table, size = grid_table(sigma), (BLOCK, *shape)
+    table = grid_table(sigma)
+    size = (BLOCK, *shape)
     if torch.device(device).type != "cpu":
-        return _levels_on(
-            torch.device(device), table, size, stream(seed, *key, index, device=device)
-        )
-    bits, count = np.random.Philox(seed_sequence(seed, *key, index)), math.prod(size)
-    words = bits.random_raw(-(-count // 4)).astype("<u8", copy=False).view("<u2")[:count]
-    levels = table.by_prefix.take(
-        words, mode="wrap"
-    )  # no index is out of range, and this looks for none
+        rng = stream(seed, *key, index, device=device)
+        return _levels_on(torch.device(device), table, size, rng)
+    bits = np.random.Philox(seed_sequence(seed, *key, index))
+    count = math.prod(size)
+    words = bits.random_raw(math.ceil(count / 4)).astype("<u8", copy=False).view("<u2")[:count]
+    levels = table.by_prefix.take(words, mode="wrap")  # indices are in range: "wrap" is fastest
     undetermined = np.flatnonzero(np.isnan(levels))
+    first = words[undetermined].astype(np.uint64) << np.uint64(48)
     rest = bits.random_raw(len(undetermined)) >> np.uint64(16)
-    levels[undetermined] = table.levels(
-        words[undetermined].astype(np.uint64) << np.uint64(48) | rest
-    )
+    levels[undetermined] = table.levels(first | rest)
     return torch.from_numpy(levels.reshape(size))
 
 
 def _levels_on(
     device: torch.device, table: GridTable, size: tuple[int, ...], rng: torch.Generator
 ) -> Tensor:
-    """Return levels from torch's generator; v - 2^63 stands for v, as torch has no searches of
-    unsigned numbers.
+    """Return levels from torch's generator.
+
+    v - 2^63 represents v, because torch does not search unsigned numbers.
     """
     signed = torch.from_numpy((table.cumulative ^ np.uint64(2**63)).view(np.int64)).to(device)
-    first, rest = (torch.randint(2**bits, size, generator=rng, device=device) for bits in (16, 48))
-    return (
-        torch.searchsorted(signed, ((first - 2**15) << 48) | rest, right=True) + table.lowest
-    ).float()
+    first = torch.randint(2**16, size, generator=rng, device=device)
+    rest = torch.randint(2**48, size, generator=rng, device=device)
+    v = ((first - 2**15) << 48) | rest
+    return (torch.searchsorted(signed, v, right=True) + table.lowest).float()
 
 
 def is_on_grid(x: Tensor) -> bool:
-    """Return whether all pixels are multiples of 1/255, as 8-bit ones are, to within
-    :data:`GRID_TOLERANCE`.
-    """
-    levels = x.double() * LEVELS
-    return bool(((levels - levels.round()).abs() <= LEVELS * GRID_TOLERANCE).all())
+    """Return whether all pixels are multiples of 1/255, to within :data:`GRID_TOLERANCE`."""
+    levels = x.double() * GRAY_LEVELS
+    return bool(((levels - levels.round()).abs() <= GRAY_LEVELS * GRID_TOLERANCE).all())
 
 
 def on_grid(x: Tensor) -> Tensor:
@@ -231,22 +219,21 @@ def on_grid(x: Tensor) -> Tensor:
         InputError: If a pixel is not 0, 1/255, ..., 1 except for float32's rounding
             (:data:`GRID_TOLERANCE`).
     """
-    levels = x.double() * LEVELS  # exact, if x is float32
-    whole = levels.round().clamp(0, LEVELS)
+    levels = x.double() * GRAY_LEVELS  # exact, if x is float32
+    whole = levels.round().clamp(0, GRAY_LEVELS)
     off = float((levels - whole).abs().max())
-    if not off <= LEVELS * GRID_TOLERANCE:
+    if not off <= GRAY_LEVELS * GRID_TOLERANCE:
         raise InputError(
             "pixels must be multiples of 1/255 from 0 to 1 with noise on the grid, as in 8-bit "
-            "images, got one "
-            f"that is {off:.2g}/255 off; give the 8-bit image, or noise: gaussian (float16 and "
-            "bfloat16 do not hold "
-            "multiples of 1/255, nor do resizing and normalising keep them)"
+            f"images, got one that is {off:.2g}/255 off; give the 8-bit image, or noise: gaussian "
+            "(float16 and bfloat16 do not hold multiples of 1/255, nor do resizing and "
+            "normalizing keep them)"
         )
     return whole.to(x.dtype)
 
 
 def certification_noise(
-    draws: range,
+    draw_range: range,
     shape: torch.Size,
     sigma: float,
     seed: int,
@@ -254,18 +241,21 @@ def certification_noise(
     device: torch.device | str,
     draw_block: Callable[..., Tensor] = block,
 ) -> Tensor:
-    """Return the noise of the draws of one image, (len(draws), C, H, W): of :func:`block`, or
-    :func:`grid_block`.
+    """Return the noise of samples of one image, (len(draw_range), C, H, W).
+
+    ``draw_block`` is :func:`block` or :func:`grid_block`.
     """
-    first, end = draws.start // BLOCK, -(-draws.stop // BLOCK)
-    blocks = [
-        draw_block(index, shape, sigma, seed, *key, device=device) for index in range(first, end)
-    ]
-    return torch.cat(blocks)[draws.start - first * BLOCK : draws.stop - first * BLOCK]
+    first = draw_range.start // BLOCK
+    end = math.ceil(draw_range.stop / BLOCK)
+    blocks = []
+    for index in range(first, end):
+        blocks.append(draw_block(index, shape, sigma, seed, *key, device=device))
+    offset = first * BLOCK
+    return torch.cat(blocks)[draw_range.start - offset : draw_range.stop - offset]
 
 
 def noisy_batches(
-    x: Tensor, noise: Noise, sigma: float, draws: range, batch: int, seed: int, *key: int
+    x: Tensor, noise: Noise, sigma: float, draw_range: range, batch: int, seed: int, *key: int
 ) -> Iterator[Tensor]:
     """Yield the noisy copies of an image that certify it, in batches.
 
@@ -273,23 +263,27 @@ def noisy_batches(
         x: The image, shape (C, H, W).
         noise: Which noise.
         sigma: Noise standard deviation, in pixels of [0, 1].
-        draws: Numbers of the draws, the first a multiple of :data:`BLOCK`.
+        draw_range: Numbers of the samples, the first a multiple of :data:`BLOCK`.
         batch: Copies to yield at once; above a block, rounded down to whole blocks.
         seed, key: As for :func:`block`.
     Raises:
         InputError: As :func:`on_grid`, for noise on the grid.
     """
-    if draws.start % BLOCK:
+    if draw_range.start % BLOCK:
         raise ValueError(
-            f"start must be a multiple of {BLOCK}, got {draws.start}; blocks of noise are not split"
+            f"start must be a multiple of {BLOCK}, got {draw_range.start}; blocks of noise are not "
+            "split"
         )
-    levels, draw_block = (None, block) if noise == "gaussian" else (on_grid(x), grid_block)
+    is_gaussian = noise == "gaussian"
+    image = x if is_gaussian else on_grid(x)
+    draw_block = block if is_gaussian else grid_block
     size = max(1, batch // BLOCK) * BLOCK
-    for begin in draws[::size]:
-        part = range(begin, min(begin + size, draws.stop))
+    for begin in draw_range[::size]:
+        part = range(begin, min(begin + size, draw_range.stop))
         drawn = certification_noise(
             part, x.shape, sigma, seed, *key, device=x.device, draw_block=draw_block
         )
-        yield from (x + drawn if levels is None else (levels + drawn) / LEVELS).split(
-            min(batch, size)
-        )
+        copies = image + drawn
+        if not is_gaussian:
+            copies = copies / GRAY_LEVELS
+        yield from copies.split(min(batch, size))

@@ -1,9 +1,8 @@
-"""Votes of base classifiers on noisy images: counted on the device, and what their counts certify."""
+"""Votes of base classifiers on noisy images, counted on the device, and what they certify."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,32 +12,23 @@ from torch import Tensor
 
 from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN, Certificate
-from rs.statistics.radius import lower_bound, radius
+from rs.statistics.procedures.base import SequentialTest
+from rs.statistics.procedures.fixed import SHORTCUT, FixedTest
 
 
 class Tally(NamedTuple):
     """Votes of noisy copies of an image."""
 
-    votes: NDArray[
-        np.int64
-    ]  # per class, shape (K,), or (K + 1,) where there are votes for no class
+    votes: NDArray[np.int64]  # per class, shape (K,); (K + 1,) with votes for no class
     evaluations: int | None = None  # of members, of a cascade (``rs.ensemble.cascade``)
 
 
-def _misshapen(shape: tuple[int, ...], came: tuple[int, ...]) -> str:
-    remedy = "correct the model, or the classes: --classes or the subfolders' names, in Python num_classes"
-    if len(came) == 2 and came[0] == shape[0]:
-        return f"the model must give {shape[1]} logits an image, one for each class, got {came[1]}; {remedy}"
-    return f"the model must give logits of shape {shape}, got {came}; {remedy}"
-
-
 class VoteCounter:
-    """Votes per class of several classifiers on the same draws, counted where the scores are and
-    fetched once.
+    """Votes per class of several classifiers on the same samples, kept on the device of the scores.
 
     Args:
         widths: Number of scores of each classifier: K, or K + 1.
-        device: Of the scores.
+        device: Device of the scores.
     """
 
     def __init__(self, widths: Sequence[int], device: torch.device) -> None:
@@ -49,17 +39,16 @@ class VoteCounter:
     def add(
         self, scores: Tensor, shape: tuple[int, int], numbers: Tensor | slice = slice(None)
     ) -> None:
-        """Count the argmax of each draw, the lowest class of equals.
+        """Count the argmax of each sample, the lowest class of equals.
 
         Args:
-            scores: Of classifiers of one width, (E, draws, width).
+            scores: Scores of classifiers of one width, (E, samples, width).
             shape: What their last two axes must be.
             numbers: Which classifiers they are, (E,), each once; all if not given.
         Raises:
             InputError: If the scores have another shape.
         """
-        if scores.shape[1:] != shape:
-            raise InputError(_misshapen(shape, tuple(scores.shape[1:])))
+        _check_shape(tuple(scores.shape[1:]), shape)
         largest, classes = scores.max(dim=-1)
         votes = torch.zeros(
             len(scores), self.counts.shape[1], dtype=torch.int64, device=scores.device
@@ -75,18 +64,31 @@ class VoteCounter:
         """
         if self.broken.any():
             raise InputError(
-                "base must give logits that are numbers, got NaN or infinity; look at its weights "
-                "and its input"
+                "base must return logits that are finite numbers, got NaN or infinity; look at its "
+                "weights and its input"
             )
-        return [
-            counts[:width].copy()
-            for counts, width in zip(self.counts.cpu().numpy(), self.widths, strict=True)
-        ]
+        counts = self.counts.cpu().numpy()
+        return [row[:width].copy() for row, width in zip(counts, self.widths, strict=True)]
+
+
+def _check_shape(actual: tuple[int, ...], expected: tuple[int, int]) -> None:
+    if actual == expected:
+        return
+    must = f"the model must return logits of shape {expected}, got {actual}"
+    if len(actual) == 2 and actual[0] == expected[0]:
+        must = (
+            f"the model must return {expected[1]} logits per image, one per class, got {actual[1]}"
+        )
+    raise InputError(
+        f"{must}; correct the model, or the classes: --classes or the subfolders' names, in Python "
+        "num_classes"
+    )
 
 
 def winner(counts: NDArray[np.int64], undecided: bool = False) -> int:
-    """Return the class with the most votes (ties to the lowest); ABSTAIN if it is the last one,
-    ``undecided``.
+    """Return the class with the most votes (ties to the lowest).
+
+    With ``undecided`` the last count is of votes for no class; ABSTAIN if it is the largest.
     """
     selected = int(counts.argmax())
     return ABSTAIN if undecided and selected == len(counts) - 1 else selected
@@ -101,43 +103,55 @@ def certificate_of_votes(
     *,
     undecided: bool = False,
 ) -> Certificate:
-    """Return the certificate of the votes of the n0 draws and of the n draws, each of shape (K,).
+    """Return the certificate of the votes of the n0 samples and of a fixed number of samples.
 
-    Without a ``second``, the n draws are skipped because the selected class is not the label: the
-    mode is "shortcut". With ``undecided`` the last of K + 1 counts is of votes for no class; if it
-    wins the n0 draws, no class has a bound and ``p_lower`` is 0.
+    Without a ``second``, the n samples are skipped because the selected class is not the label.
+    With ``undecided`` the last of K + 1 counts is of votes for no class; if it wins the n0
+    samples, no class has a bound and ``p_lower`` is 0.
     """
-    selected, votes = (
-        winner(first.votes, undecided),
-        np.zeros_like(first.votes) if second is None else second.votes,
-    )
-    p_lower = certified = 0.0
-    if second is not None and selected != ABSTAIN:
-        p_lower, certified = _bound(int(votes[selected]), int(votes.sum()), alpha, sigma)
+    if second is None:
+        return certificate_of_test(first, None, FixedTest(sigma, alpha, 0), noise, undecided)
+    n = int(second.votes.sum())
+    selected = winner(first.votes, undecided)
+    test = FixedTest(sigma, alpha, n)
+    test.update(votes_for_class(second, selected), n)
+    return certificate_of_test(first, second, test, noise, undecided)
+
+
+def votes_for_class(tally: Tally, selected: int) -> int:
+    """Return the votes for the selected class; 0 if no class was selected."""
+    return 0 if selected == ABSTAIN else int(tally.votes[selected])
+
+
+def certificate_of_test(
+    first: Tally, second: Tally | None, test: SequentialTest, noise: str, undecided: bool
+) -> Certificate:
+    """Return what a test certifies that has counted the votes of ``second``.
+
+    Without a ``second``, the mode is "shortcut".
+    """
+    selected = winner(first.votes, undecided)
+    tallies = [first] if second is None else [first, second]
+    votes = np.zeros_like(first.votes) if second is None else second.votes
+    p_lower, certified_radius = (0.0, None) if second is None else test.certified()
+    is_certified = second is None or certified_radius is not None
     return Certificate(
-        predict=selected if second is None or p_lower >= 0.5 else ABSTAIN,
-        radius=certified,
+        predict=selected if is_certified else ABSTAIN,
+        radius=certified_radius or 0.0,
         p_lower=p_lower,
         n0=int(first.votes.sum()),
         n=int(votes.sum()),
-        alpha=alpha,
-        sigma=sigma,
+        alpha=test.alpha,
+        sigma=test.sigma,
         counts0=first.votes,
         counts=votes,
-        mode="shortcut" if second is None else "certify",
-        evaluations=evaluations_of([first] if second is None else [first, second]),
+        mode=SHORTCUT if second is None else test.mode,
+        evaluations=sum_of_evaluations(tallies),
         noise=noise,
     )
 
 
-@lru_cache(maxsize=2**14)  # hundreds of classifiers of a pool share few numbers of votes
-def _bound(votes: int, n: int, alpha: float, sigma: float) -> tuple[float, float]:
-    """Return the lower bound of a probability and its radius."""
-    p_lower = float(lower_bound(votes, n, alpha))
-    return p_lower, float(radius(p_lower, sigma))
-
-
-def evaluations_of(tallies: Sequence[Tally]) -> int | None:
+def sum_of_evaluations(tallies: Sequence[Tally]) -> int | None:
     """Return the evaluations of all passes; ``None`` if none was counted."""
     counted = [tally.evaluations for tally in tallies if tally.evaluations is not None]
     return sum(counted) if counted else None

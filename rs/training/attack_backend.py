@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +18,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from rs.models import Engine
-from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, trace, unlimited, warn
+from rs.models.backend import (
+    WARM_UP_PASSES,
+    check_folding,
+    compiled,
+    fold_norms,
+    raised_compile_limit,
+    warn_of_fallback,
+)
 
 
 def training_network(
@@ -105,14 +111,14 @@ class OneShape(nn.Module):
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         try:
             fast = compiled(self.module, x.device)
-            with unlimited():
+            with raised_compile_limit():
                 for _ in range(WARM_UP_PASSES if x.is_cuda else 1):
                     begin_step(x.device)
                     fast(x.detach().requires_grad_(x.requires_grad)).sum().backward()
                     self.module.zero_grad(set_to_none=True)
             self._compiled = (fast,)
         except Exception as error:  # a compiler fails in as many ways as there are compilers
-            warn("is not compiled", error)
+            warn_of_fallback("is not compiled", error)
             self.module.zero_grad(
                 set_to_none=True
             )  # of the layers that a pass reached before it failed
@@ -140,7 +146,7 @@ def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
         check_folding(model, shape, _fold)
         return _fold(model)
     except Exception as error:  # of networks of every kind, which tracing may break in every way
-        warn("is attacked with its batch norms, which is slower", error)
+        warn_of_fallback("is attacked with its batch norms, which is slower", error)
         return _constant_copy(model)
 
 
@@ -153,27 +159,7 @@ def _constant_copy(model: nn.Module) -> nn.Module:
 
 
 def _fold(model: nn.Module) -> nn.Module:
-    traced = trace(_constant_copy(model))
-    modules = dict(traced.named_modules())
-    calls = [node.target for node in traced.graph.nodes if node.op == "call_module"]
-    for number, node in enumerate(list(traced.graph.nodes)):
-        source: Any = node.args[0] if node.args else None
-        if not (_calls(node, nn.BatchNorm2d, modules) and _calls(source, nn.Conv2d, modules)):
-            continue
-        if len(source.users) == 1 and calls.count(source.target) == calls.count(node.target) == 1:
-            traced.add_submodule(
-                f"folded{number}", FoldedConv(modules[source.target], modules[node.target])
-            )
-            source.target = f"folded{number}"
-            node.replace_all_uses_with(source)
-            traced.graph.erase_node(node)
-    traced.recompile()
-    return traced.eval()
-
-
-def _calls(node: Any, kind: type[nn.Module], modules: dict[str, nn.Module]) -> bool:
-    is_call = getattr(node, "op", None) == "call_module"
-    return is_call and isinstance(modules[node.target], kind)
+    return fold_norms(_constant_copy(model), FoldedConv)
 
 
 class FoldedConv(nn.Module):

@@ -127,7 +127,7 @@ def test_there_are_rows_and_a_sidecar_for_every_classifier_and_nothing_else():
 def test_every_member_is_watched(monkeypatch):
     seen = []
     monkeypatch.setattr(
-        "rs.certification.certify_pool.watched",
+        "rs.certification.certify_pool.checking_determinism",
         lambda items, modules, precision: seen.append((len(modules), precision)) or items,
     )
     pool()
@@ -242,7 +242,7 @@ def test_a_second_certification_does_nothing(monkeypatch, capsys):
     pool(timed=50)
     before = stamps("rows", "rows-times")
     capsys.readouterr()
-    monkeypatch.setattr(SmoothedClassifier, "visit", None)  # which draws
+    monkeypatch.setattr(SmoothedClassifier, "for_each_batch", None)  # which draws
     monkeypatch.setattr("rs.certification.certify_pool._seconds_alone", None)
     pool(timed=50)
     assert stamps("rows", "rows-times") == before

@@ -1,5 +1,6 @@
 """How long a certification takes, which it says beforehand, with a clock that the tests turn."""
 
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +9,9 @@ import pytest
 import torch
 
 from rs.certification import certify_model as module
-from rs.certification.certify_model import LONG, MAX_UNTIMED_BATCHES, say_how_long
+from rs.certification.certify_model import LONG, MAX_UNTIMED_BATCHES, report_expected_time
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import certificate_rows
 from tests.support.cells import certify_folder
 from tests.support.helpers import CERTIFY, SHAPE, Constant
@@ -44,10 +45,8 @@ def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batc
     network = Ticking(50)
     monkeypatch.setattr(module, "default_batch", lambda x: default)
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: network.now))
-    say_how_long(SmoothedClassifier(network, 2, 0.5, batch=batch), X, 700, SETTINGS.draws)
-    line = (
-        "700 images of 1,000 draws, 50.0 draws a second: about 3.9 h for all of them in one process"
-    )
+    report_expected_time(SmoothedClassifier(network, 2, 0.5, batch=batch), X, 700, SETTINGS)
+    line = "700 images, 1,000 draws per image, 50.0 draws per second: about 3.9 h for all of them in one process"
     assert (capsys.readouterr().err, network.sizes) == (f"{line}\n", [timed, timed])
 
 
@@ -58,9 +57,11 @@ def test_a_long_selection_is_timed_in_batches_of_its_own_size(monkeypatch, capsy
     network = Ticking(50)
     monkeypatch.setattr(module, "default_batch", lambda x: 500)
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: network.now))
-    say_how_long(SmoothedClassifier(network, 2, 0.5), X, 7, Draws(n0=10**9, n=1))
+    report_expected_time(
+        SmoothedClassifier(network, 2, 0.5), X, 7, replace(SETTINGS, n0=10**9, n=1)
+    )
     assert capsys.readouterr().err.startswith(
-        "7 images of 1,000,000,001 draws, 50.0 draws a second: about "
+        "7 images, 1,000,000,001 draws per image, 50.0 draws per second: about "
     )
     assert network.sizes == [500, 500]
 
@@ -69,7 +70,7 @@ def test_a_long_selection_is_timed_in_batches_of_its_own_size(monkeypatch, capsy
 def test_measuring_is_left_out_where_it_would_be_a_part_of_the_work(more):
     network, draws = Ticking(1e-3), SETTINGS.n0 + SETTINGS.n
     classifier = SmoothedClassifier(network, 2, 0.5, batch=500)
-    say_how_long(classifier, X, MAX_UNTIMED_BATCHES * 500 // draws + more, SETTINGS.draws)
+    report_expected_time(classifier, X, MAX_UNTIMED_BATCHES * 500 // draws + more, SETTINGS)
     assert len(network.sizes) == 2 * more
 
 
@@ -92,6 +93,6 @@ def test_a_certification_says_once_and_beforehand_that_it_is_long(certify, capfd
     for is_new in (True, False):
         certify(seconds)
         out, err = capfd.readouterr()
-        assert (out, "draws a second: about" in err) == ("", said and is_new)
+        assert (out, "draws per second: about" in err) == ("", said and is_new)
         assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 10
     assert err == "rows.tsv is complete already; nothing to do\n"

@@ -237,7 +237,7 @@ def test_a_model_that_is_an_object_is_itself():
     [
         (
             lambda: rs.load(nn.Flatten()).smooth(),
-            "but Flatten does not say it; in Python give sigma, .* --sigma",
+            "but Flatten does not state it; in Python give sigma, .* --sigma",
         ),
         (lambda: rs.load(nn.Flatten()).smooth("0.5"), "sigma must be a positive number, got '0.5'"),
         (

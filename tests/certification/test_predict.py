@@ -188,7 +188,7 @@ def test_a_long_prediction_says_beforehand_how_long_it_takes(capfd, monkeypatch,
     code, out, err = command(capfd, *words(tiny_files, model))
     (line,) = err
     assert (code, len(out)) == (0, len(tiny_files))
-    assert line.startswith(f"{len(tiny_files)} images of 1,100 draws, ")
+    assert line.startswith(f"{len(tiny_files)} images, 1,100 draws per image, ")
 
 
 def test_without_a_seed_every_run_draws_noise_of_its_own_and_says_how_to_repeat_it(

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 
 from rs.certification import quantize as int8
-from rs.certification.inference import optimize_for_inference
+from rs.certification.inference import Calibration, optimize_for_inference
 from rs.certification.load import Classifier, load
 from rs.command_line import main as rs
 from rs.data import images as data
@@ -399,9 +399,9 @@ def test_members_of_an_ensemble_are_quantised_each(tiny):
     members = [smallnet(seed).eval() for seed in (0, 1)]
     both = int8.quantized_members(members, [], tiny / "data", SIGMA, SHAPE)
     rule = SoftmaxAverage([0.25, 0.75])
-    made = optimize_for_inference(
-        Ensemble(members, rule), "quantized", "float32", SHAPE, CPU, quantized=both
-    )
+    ensemble = Ensemble(members, rule)
+    source = Calibration([], tiny / "data", SIGMA)
+    made = optimize_for_inference(ensemble, "quantized", "float32", SHAPE, CPU, None, source)
     x = images(20, SHAPE)
     expected = 0.25 * both[0](x).double().softmax(1) + 0.75 * both[1](x).double().softmax(1)
     torch.testing.assert_close(made.module(x).double(), expected, rtol=1e-5, atol=1e-6)

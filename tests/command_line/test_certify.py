@@ -146,7 +146,7 @@ def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_
     capfd, labelled
 ):
     words = ("--subset", "{first: 3}", "--precision", "bfloat16", "--engine", "folded")
-    warning = "warning: the subset has only 1 of 2 classes; where images are in their order, take a stride"
+    warning = "warning: the subset has only 1 of 2 classes; if images are sorted by class, take a stride"
     assert warning in certified(capfd, "labelled", "rows.tsv", *NAMED, *words)[2].splitlines()
     sidecar = json.loads(sidecar_of(Path("rows.tsv")).read_text())
     assert (sidecar["precision"], sidecar["engine"]) == ("bfloat16", "folded")
@@ -200,7 +200,7 @@ def test_a_data_set_needs_a_recipe(capfd):
 def test_the_list_of_classes_orders_the_labels(capfd, labelled):
     Path("names.txt").write_text("right\nleft\nmiddle\n")
     certified(capfd, "labelled", "rows.tsv")
-    said = "must give 3 logits an image, one for each class, got 2; correct the model, or the classes: --classes"
+    said = "must return 3 logits per image, one per class, got 2; correct the model, or the classes: --classes"
     assert said in certified(capfd, "labelled", "other.tsv", *NAMED)[2]
     Path("names.txt").write_text("right\nleft\n")
     assert certified(capfd, "labelled", "other.tsv", *NAMED)[0] == 0

@@ -144,7 +144,7 @@ def asked(given_thresholds):
     """How many draws each member is asked about, by the logits of all of them."""
     counts, left, draws = [], torch.ones(DRAWS, dtype=torch.bool), []
     classifier = SmoothedClassifier(nn.Identity(), 2, SIGMA)
-    classifier.visit(lambda x, _: draws.append(x), image(), DRAWS, 1, Stream.ESTIMATE, 0)
+    classifier.for_each_batch(lambda x, _: draws.append(x), image(), DRAWS, 1, Stream.ESTIMATE, 0)
     p = [torch.softmax(member(torch.cat(draws)).double(), dim=-1) for member in three()]
     for number in range(3):
         counts.append(int(left.sum()))

@@ -79,7 +79,7 @@ def test_a_tie_of_the_first_draws_goes_to_the_lowest_class(monkeypatch):
 def test_selection_estimation_and_prediction_draw_from_their_own_streams(monkeypatch):
     classifier, seen = SmoothedClassifier(Constant(0), 2, SIGMA), []
 
-    def tally(x, draws, *key):
+    def tally(x, draws, *key, start=0):
         seen.append((draws, *key))
         return Tally(np.array([draws, 0]))
 
@@ -297,7 +297,7 @@ def test_a_single_nan_logit_is_refused(batch):
             logits[-1, 1] = math.nan if len(x) == batch else 0.0
             return logits
 
-    with pytest.raises(InputError, match="logits that are numbers, got NaN"):
+    with pytest.raises(InputError, match="finite numbers, got NaN"):
         SmoothedClassifier(OneNan(0), 2, SIGMA, batch=100).certify(X, 10, 250, 0.1)
 
 

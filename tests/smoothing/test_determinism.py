@@ -19,7 +19,7 @@ from rs.ensemble.base import Cascade, Ensemble, SoftmaxAverage
 from rs.errors import InputError, NotDeterministicError
 from rs.models import architectures
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.determinism import check_deterministic, watched
+from rs.smoothing.determinism import check_deterministic, checking_determinism
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from rs.storage.provenance import Provenance
@@ -169,7 +169,7 @@ def test_many_certificates_refuse_what_is_not_one_function_as_one_does(rule):
     )
     images = [tiny_images().pixels(index) for index in range(2)]
     with pytest.raises(NotDeterministicError):
-        smoothed.certify_many(watched(images, [smoothed.base]), 100, 1000, 0.1)
+        smoothed.certify_many(checking_determinism(images, [smoothed.base]), 100, 1000, 0.1)
 
 
 LATE = {  # what two images in batches of 1 and 2 do not show, and of how many images a run shows it
@@ -231,7 +231,7 @@ def test_from_three_images_on_it_costs_less_than_a_hundredth(images, kept, repea
     model = Layer(lambda _, x: x.flatten(1))
     model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     smoothed = SmoothedClassifier(model, 16, 0.5)
-    smoothed.certify_many(watched([torch.zeros(SHAPE)] * images, [smoothed.base]))
+    smoothed.certify_many(checking_determinism([torch.zeros(SHAPE)] * images, [smoothed.base]))
     assert sizes == [
         100,
         *[1] * 4,
@@ -267,7 +267,7 @@ def test_a_run_passes_only_if_all_of_its_calls_answer_in_one_way(others):
     smoothed = SmoothedClassifier(model, 5, 0.5)
     is_one_way = len(others) in (0, CALLS_OF_THREE_IMAGES)
     with nullcontext() if is_one_way else pytest.raises(NotDeterministicError):
-        smoothed.certify_many(watched([torch.zeros(SHAPE)] * 3, [smoothed.base]))
+        smoothed.certify_many(checking_determinism([torch.zeros(SHAPE)] * 3, [smoothed.base]))
     assert model.calls == CALLS_OF_THREE_IMAGES or not is_one_way
 
 
@@ -310,7 +310,7 @@ def test_chance_for_a_whole_call_is_refused(chance, tmp_path, work):
 def test_images_of_several_shapes_are_watched():
     smoothed = SmoothedClassifier(Layer(lambda _, x: x.mean(dim=(2, 3))), 3, 0.5)
     images = [torch.full((3, side, side), 0.5) for side in (4, 5, 4)]
-    assert len(smoothed.certify_many(watched(images, [smoothed.base]))) == 3
+    assert len(smoothed.certify_many(checking_determinism(images, [smoothed.base]))) == 3
     broken = SmoothedClassifier(answers_otherwise_at(lambda call: call > 13), 5, 0.5)
     with pytest.raises(NotDeterministicError, match="the start and the end"):
-        broken.certify_many(watched(images, [broken.base]))
+        broken.certify_many(checking_determinism(images, [broken.base]))

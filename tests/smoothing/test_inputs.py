@@ -288,14 +288,14 @@ BAD_BASES = {
         "real numbers in a dense tensor, got complex64",
     ),
     "sparse": (returning(lambda z: z.to_sparse()), "dense tensor, got float32, sparse_coo on cpu"),
-    "NaN": (returning(lambda z: z * math.nan), "numbers, got NaN or infinity"),
+    "NaN": (returning(lambda z: z * math.nan), "finite numbers, got NaN or infinity"),
     "infinity": (
         returning(lambda z: z.index_fill(1, torch.tensor([2]), math.inf)),
-        "numbers, got NaN or infinity",
+        "finite numbers, got NaN or infinity",
     ),
     "all -infinity": (
         returning(lambda z: torch.full_like(z, -math.inf)),
-        "numbers, got NaN or infinity",
+        "finite numbers, got NaN or infinity",
     ),
 }
 

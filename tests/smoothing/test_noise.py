@@ -14,7 +14,7 @@ from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import (
     BLOCK,
-    LEVELS,
+    GRAY_LEVELS,
     _levels_on,
     block,
     draw,
@@ -139,12 +139,12 @@ def test_a_level_has_the_mass_of_the_normal_law_around_it(sigma):
     assert sum(found.values()) == 2**64
     levels = np.array(list(found))
     # by the upper tail of |k|, where SciPy's numbers keep their relative precision
-    edges = stats.norm.sf((np.abs(levels)[:, None] + [-0.5, 0.5]) / (LEVELS * sigma))
+    edges = stats.norm.sf((np.abs(levels)[:, None] + [-0.5, 0.5]) / (GRAY_LEVELS * sigma))
     expected = np.where(levels == 0, 1 - 2 * edges[:, 1], edges[:, 0] - edges[:, 1])
     mass = np.array([count / 2**64 for count in found.values()])
     np.testing.assert_allclose(mass, expected, rtol=0, atol=4 * np.finfo(float).eps)
     assert (
-        stats.norm.sf((levels.max() - 0.5) / (LEVELS * sigma)) < 2.0**-62
+        stats.norm.sf((levels.max() - 0.5) / (GRAY_LEVELS * sigma)) < 2.0**-62
     )  # what lies beyond is of no weight
 
 
@@ -288,7 +288,7 @@ def test_rounding_makes_a_false_certificate_of_gaussian_noise_and_none_on_the_gr
     Numbers of N(0, sigma^2) below 2^-7 are held to 2^-31 and finer; the sum with 2/255 is not.
     """
     black = torch.zeros(1, 64, 63)
-    grey = torch.full_like(black, 2 / LEVELS)
+    grey = torch.full_like(black, 2 / GRAY_LEVELS)
     distance = (grey - black).norm().item()
 
     def certificates(noise):

@@ -12,9 +12,10 @@ from rs.command_line.exchange import export_rows as export
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.settings import CertificationSettings, Stop
+from rs.smoothing.settings import CertificationSettings
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
+from rs.statistics.procedures.early import Stop
 from rs.statistics.sequential import Decider, ExpectedRadius
 from rs.storage import certificate_rows
 from rs.storage.provenance import Provenance
@@ -34,7 +35,7 @@ def image(first):
 
 def until(first, stop, index=0, budget=BUDGET):
     return CLASSIFIER.certify_until(
-        image(first), 100, stop.run(SIGMA, ALPHA, budget), seed=3, index=index
+        image(first), 100, stop.new_test(SIGMA, ALPHA, budget), seed=3, index=index
     )
 
 
@@ -98,12 +99,10 @@ def test_a_run_is_of_one_image_and_of_the_noise_of_the_classifier(make):
     used, other = make(SIGMA), make(2 * SIGMA)
     assert CLASSIFIER.certify_until(image(1.0), 100, used).radius > 0
     with pytest.raises(
-        InputError, match=rf"run must be a fresh one, but it has counted {used.draws} draws"
+        InputError, match=rf"test must be new, but it has counted {used.draws} draws"
     ):
         CLASSIFIER.certify_until(image(0.5), 100, used)
-    with pytest.raises(
-        InputError, match=r"run must be one of this classifier's sigma, 0\.5, got one of sigma 1\.0"
-    ):
+    with pytest.raises(InputError, match=r"test must have this classifier's sigma, 0\.5, got 1\.0"):
         CLASSIFIER.certify_until(image(1.0), 100, other)
     assert other.draws == 0
 
@@ -114,7 +113,7 @@ def test_where_the_draws_chose_no_class_none_are_taken():
             return torch.tensor([0.0, 0.0, 1.0]).expand(len(x), 3)
 
     classifier = SmoothedClassifier(Undecided(), 2, SIGMA, undecided=True)
-    made = classifier.certify_until(image(1.0), 100, Stop(**STOP).run(SIGMA, ALPHA, BUDGET))
+    made = classifier.certify_until(image(1.0), 100, Stop(**STOP).new_test(SIGMA, ALPHA, BUDGET))
     assert (made.predict, made.n, made.radius) == (ABSTAIN, 0, 0.0)
 
 
