@@ -47,8 +47,12 @@ def draw_card(
 
     figure = Figure(figsize=(11, 2.9), facecolor="white")
     FigureCanvasAgg(figure)
-    titles = ("1. Take an image", f"2. Add noise (σ = {certificate.sigma:g}), classify")
-    titles += (f"3. Count {certificate.n:,} votes", "4. Certify a radius")
+    titles = [
+        "1. Take an image",
+        f"2. Add noise (σ = {certificate.sigma:g}), classify",
+        f"3. Count {certificate.n:,} votes",
+        "4. Certify a radius",
+    ]
     for left, title in zip(PANELS, titles, strict=True):
         figure.text(left, 0.9, title, fontsize=12, color=TEXT)
 
