@@ -3,8 +3,8 @@
 A *rule* turns the logits of L members, (L, N, K), into scores, (N, K). It is one fixed function of
 the noisy image, so an :class:`Ensemble` is an ordinary base classifier and its certificate the
 ordinary one. Rules compute in float64: in float32 a softmax is exactly 1 from a margin of 17 on,
-and ties would go to the lowest class, not to the more confident member. This module has the rules that
-other modules need by name; :mod:`rs.ensemble.rules` has the others, and the table of all rules.
+and ties would go to the lowest class, not to the more confident member. This module has the rules
+that other modules need by name; :mod:`rs.ensemble.rules` has the others, and the table of all.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Cascade(Rule):
         object.__setattr__(self, "thresholds", tuple(map(float, self.thresholds)))
 
     def scores(self, outputs: Outputs) -> Tensor:
-        """Return j / L of the average, (N, K), float64; NaN where an evaluated member returns NaN."""
+        """Return j / L of the average, (N, K), float64; NaN if an evaluated member returns NaN."""
         return self.decide(outputs)[0]
 
     def decide(self, outputs: Outputs) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,4 @@
-"""One cell of the pipeline: the files of all ensembles at one noise level, and of the pool they are
-made from.
-"""
+"""One cell of the pipeline: the files of the pool, and of all ensembles, at one noise level."""
 
 from __future__ import annotations
 
@@ -28,11 +26,9 @@ POOL = "pool.json"
 
 @validated
 class PoolSpec:
-    """The members that are certified together, and the ensembles of them, as file names without
-    ``.json``.
-    """
+    """The members that are certified together, and the names of their ensembles."""
 
-    dataset: str | None  # None of no members
+    dataset: str | None  # None if there are no members
     sigma: float
     members: list[Member]
     ensembles: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+.-]+$", max_length=MAX_NAME)]]
@@ -41,29 +37,29 @@ class PoolSpec:
 def write_ensembles(
     values: dict[str, Any], dataset: str, sigma: float, models: Path, out: Path
 ) -> None:
-    """Write the ensembles that the parameters declare, at ``sigma``, into the folder ``out``, all
-    or none.
+    """Write the declared ensembles at one noise level into a folder: all or none.
 
     Args:
         values: The parameters.
-        dataset: Name of the recipe; several recipes can be of one data set.
+        dataset: Name of the recipe; several recipes can use one data set.
+        sigma: The noise level.
         models: Folder of the models METHOD/SEED of this noise level.
         out: The folder to make; one that an earlier run made is replaced.
     Raises:
-        InputError: If a combination is of no rule, a member is not trained, members do not fit each
+        InputError: If a combination is invalid, a member is not trained, members do not fit each
             other, or ``out`` is something else.
     """
     files.check_output(out, "a folder of ensembles", files.is_made(out, POOL), inputs=[models])
     cells = pool_cells(values, dataset, sigma)
     declarations = declared_ensembles(values)
     check_rules(values)
-    members, name = _members(cells, models, sigma)
+    members, dataset_name = _members(cells, models, sigma)
     specs = {
         declaration.slug: EnsembleSpec(
             declaration=replace(
                 declaration, name=members_text(declaration.members)
             ),  # one file, whatever tables call it
-            dataset=cast(str, name),  # an ensemble has members
+            dataset=cast(str, dataset_name),  # an ensemble has members
             sigma=sigma,
             members=[members[pair] for pair in declaration.members],
             fitted=None,
@@ -71,80 +67,72 @@ def write_ensembles(
         for declaration in declarations
     }
     pool = PoolSpec(
-        dataset=name, sigma=sigma, members=list(members.values()), ensembles=list(specs)
+        dataset=dataset_name,
+        sigma=sigma,
+        members=list(members.values()),
+        ensembles=list(specs),
     )
     with files.replacing(out) as temporary:
         temporary.mkdir()
         files.write_json(temporary / POOL, asdict(pool))
-        for slug, spec in specs.items():
-            spec.write(temporary / f"{slug}.json")
+        for name, spec in specs.items():
+            spec.write(temporary / f"{name}.json")
 
 
 def read_pool(
     folder: Path, weights: Path | None = None
 ) -> tuple[PoolSpec, dict[str, EnsembleSpec]]:
-    """Read what :func:`write_ensembles` wrote, without loading a model; the ensembles by their file
-    names.
+    """Read what :func:`write_ensembles` wrote, without loading a model: the ensembles by name.
 
     Args:
         folder: The folder of ensembles.
-        weights: Folder of the weights that were solved for them; ``None`` reads them without.
+        weights: Folder of their fitted weights; ``None`` reads ensembles without weights.
     Raises:
-        InputError: If a file is missing, damaged or that of another ensemble, an ensemble has a
-            member that the pool has not, or weights are those of another ensemble.
+        InputError: If a file is missing, damaged or that of another ensemble, or an ensemble has a
+            member that the pool does not have.
     """
     pool = files.read_as(PoolSpec, folder / POOL, "a pool", REMEDY)
-    specs = {slug: read(folder / f"{slug}.json") for slug in pool.ensembles}
-    for slug, spec in specs.items():
-        if spec.declaration.slug != slug:
-            raise InputError(
-                f"{folder / slug}.json must be the ensemble {slug}, got {spec.declaration.slug}; "
-                f"{REMEDY}"
-            )
+    specs = {}
+    for name in pool.ensembles:
+        path = folder / f"{name}.json"
+        spec = read(path)
+        if spec.name != name:
+            raise InputError(f"{path} must be the ensemble {name}, got {spec.name}; {REMEDY}")
         if not all(member in pool.members for member in spec.members):
-            raise InputError(
-                f"{folder / slug}.json must have members of {folder / POOL}; make the folder again"
-            )
-        if (
-            weights is not None
-            and spec.combination.solved
-            and spec.combination.scope != "per-image"
-        ):
-            specs[slug] = _solved(spec, weights / f"{slug}.json")
+            raise InputError(f"{path} must have members of {folder / POOL}; make the folder again")
+        if weights is not None and spec.is_fitted_for_all_images:
+            spec = _with_fitted_weights(spec, weights / path.name)
+        specs[name] = spec
     return pool, specs
 
 
-def _solved(spec: EnsembleSpec, path: Path) -> EnsembleSpec:
-    """Read the ensemble ``spec`` with the weights that were solved for it."""
-    solved = read(path)
-    if solved.fitted is None or replace(solved, fitted=None) != spec:
+def _with_fitted_weights(spec: EnsembleSpec, path: Path) -> EnsembleSpec:
+    """Read an ensemble again, with the weights that were fitted for it."""
+    fitted = read(path)
+    if fitted.fitted is None or replace(fitted, fitted=None) != spec:
         raise InputError(
-            f"{path} must be the ensemble {spec.declaration.name} as it is now, with weights that "
-            "are solved; make it "
+            f"{path} must be the ensemble {spec.name} as it is now, with fitted weights; make it "
             "again with python -m stages.weights"
         )
-    return solved
+    return fitted
 
 
 def read_weights(
     path: Path, member_count: int, indices: Iterable[int] = ()
 ) -> dict[int, list[float]]:
-    """Read weights that were solved image by image: by image, (L,).
+    """Read the weights of each image, (L,), by the image's index.
 
     Raises:
-        InputError: If the file is missing or damaged, and names the line; or if an image of
-            ``indices`` has none.
+        InputError: If the file is missing or damaged, or an image of ``indices`` has no weights.
     """
-    names = [f"w{number}" for number in range(member_count)]
-    table = tsv.read_tsv(
-        path, {"idx": tsv.whole, "class": tsv.whole} | dict.fromkeys(names, tsv.finite)
-    )
-    weights = table[names].to_numpy()
+    columns = [f"w{number}" for number in range(member_count)]
+    parsers = {"idx": tsv.whole, "class": tsv.whole} | dict.fromkeys(columns, tsv.finite)
+    table = tsv.read_tsv(path, parsers)
+    weights = table[columns].to_numpy()
     tsv.refuse(path, table["idx"].duplicated(), "idx must be unique")
-    off = (weights.min(axis=1) < -ROUNDING) | (
-        abs(weights.sum(axis=1) - 1) > member_count * ROUNDING
-    )
-    tsv.refuse(path, off, "weights must be at least 0 and sum to 1")
+    is_negative = weights.min(axis=1) < -ROUNDING
+    is_off = abs(weights.sum(axis=1) - 1) > member_count * ROUNDING
+    tsv.refuse(path, is_negative | is_off, "weights must be at least 0 and sum to 1")
     by_image = dict(zip(table["idx"].tolist(), weights.tolist(), strict=True))
     for index in indices:
         if index not in by_image:
@@ -159,11 +147,11 @@ def check_rules(values: Mapping[str, Any]) -> None:
     """Check ``combinations`` against their rules, if there are ``ensembles``.
 
     Raises:
-        InputError: If one names no rule, or has not the parts that its rule needs; names it.
+        InputError: If a combination is invalid; names it.
     """
-    for key, combination in (
-        declared_combinations(values) if values.get("ensembles") else {}
-    ).items():
+    if not values.get("ensembles"):
+        return
+    for key, combination in declared_combinations(values).items():
         try:
             check_rule(combination)
         except ValueError as error:
@@ -173,31 +161,28 @@ def check_rules(values: Mapping[str, Any]) -> None:
 def _members(
     cells: Sequence[GridCell], models: Path, sigma: float
 ) -> tuple[dict[tuple[str, int], Member], str | None]:
-    """Return the trained members by method and seed, and their data set, after checking that they
-    fit each other.
-    """
+    """Return the trained members by method and seed, which fit each other, and their data set."""
     folders = {cell: model_folder(models, cell.method, cell.seed) for cell in cells}
-    missing = [
-        cell.target("train")
-        for cell, folder in folders.items()
-        if not (folder / checkpoint.CARD).is_file()
-    ]
+    missing = []
+    for cell, folder in folders.items():
+        if not (folder / checkpoint.CARD).is_file():
+            missing.append(cell.target("train"))
     if missing:
         raise InputError(
             f"every member must be trained, but {models} lacks {len(missing)}; dvc repro "
             f"{' '.join(missing)}"
         )
-    loaded = [checkpoint.load_model(folder) for folder in folders.values()]
-    members = [
-        Member(
+    members = {}
+    cards = []
+    for cell, folder in folders.items():
+        model, card = checkpoint.load_model(folder)
+        cards.append(card)
+        members[cell.method, cell.seed] = Member(
             path=folder.as_posix(),
             method=cell.method,
             seed=cell.seed,
             classifier=model_fingerprint(model),
         )
-        for (cell, folder), (model, _) in zip(folders.items(), loaded, strict=True)
-    ]
-    cards = [card for _, card in loaded]
     dataset = cards[0].dataset if cards else None
-    check_members(members, cards, dataset, sigma)
-    return {(member.method, member.seed): member for member in members}, dataset
+    check_members(list(members.values()), cards, dataset, sigma)
+    return members, dataset

@@ -1,15 +1,12 @@
-"""One cell of the pipeline: the weights of all ensembles at one noise level, and the theory of them
-in numbers.
+"""One cell of the pipeline: the weights of all ensembles at one noise level, and their theory.
 
-OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with these
-weights; or a cascade with
-                    its thresholds
-OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins they come from, a
-weight a member OUT/spreads.csv     variances and covariances of margins (``rs.ensemble.theory``)
-OUT/bounds.csv      lower bounds on the probability of the label, and its measured share
+OUT/NAME.json     an ensemble with weights for all images, or a cascade with its thresholds
+OUT/NAME.tsv      weights of each image: idx, the class whose margins they come from, the weights
+OUT/spreads.csv   variances and covariances of margins (``rs.ensemble.theory``)
+OUT/bounds.csv    lower bounds on the probability of the label, and its measured share
 
-Global weights see training images alone, or those of a validation split. What test images choose
-(weights of scope per-image, and the theory) never meets the draws that certify.
+Global weights are fitted to training images, or to those of a validation split. What depends on
+test images (weights of scope per-image, and the theory) is independent of the samples that certify.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ from rs.study.ensembles import BOUND_WEIGHTS, Combination
 from rs.study.subset import select
 
 Specs = Mapping[str, EnsembleSpec]
-"""Ensembles by the names of their files."""
+"""Ensembles by name."""
 
 
 def fit_weights(
@@ -62,18 +59,17 @@ def fit_weights(
     out: Path,
     seconds: Path,
 ) -> None:
-    """Solve the weights of all ensembles in the folder ``ensembles``; write them into the folder
-    ``out``, all or none.
+    """Fit the weights of all ensembles in a folder, and write them into another one: all or none.
 
     Args:
-        ensembles: What ``rs.ensemble.declare`` wrote.
+        ensembles: Folder that ``rs.ensemble.declare`` wrote.
         folder: The prepared data set.
-        settings: How weights are solved for.
-        certification: Its test images, and the n0 draws whose class weights of scope per-image are
-            solved for.
+        settings: How weights are fitted.
+        certification: Its test images, and the n0 samples that select the classes for weights of
+            scope per-image.
+        device, batch: Where, and on how many noisy images at once, members are evaluated.
         out: The folder to make.
-        seconds: File for the seconds that the margins of one image take, of one member; with the
-            SHA-256 of bounds.csv.
+        seconds: File for the seconds per image and member, with the SHA-256 of bounds.csv.
     Raises:
         InputError: If ``out`` or ``seconds`` is something else, or members are not those of the
             files, or of other images.
@@ -83,33 +79,35 @@ def fit_weights(
         out, "a folder of weights", files.is_made(out, "spreads.csv"), inputs=[ensembles, folder]
     )
     files.check_output(seconds, "a file", option="--seconds")
-    train, test = data.load_images(folder, "train"), data.load_images(folder, "test")
+    train = data.load_images(folder, "train")
+    test = data.load_images(folder, "test")
     limit_threads(test.meta.shape)
     outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)
-    split = (
-        "validation" if "validation" in train.meta.sizes else "train"
-    )  # best are images that no member has seen
-    images = train if split == "train" else data.load_images(folder, split)
+    split, images = "train", train
+    if "validation" in train.meta.sizes:  # preferably images no member was trained on
+        split, images = "validation", data.load_images(folder, "validation")
     fitted = _fit_for_all_images(outputs, specs, images, split)
     specs = specs | fitted
-    averages = {  # of softmax outputs, which the theory is about
-        slug: spec
-        for slug, spec in specs.items()
-        if spec.combination.rule == "softmax" and spec.combination.scope != "set"
-    }
-    theory, per_image = EnsembleTheory(specs, averages), PerImageWeights(averages, certification)
-    used = [theory.spread_specs, theory.bound_specs, per_image.specs]
-    outputs = outputs.only([spec for group in used for spec in group.values()])
-    indices, taken = select(len(test), certification.subset), 0.0
-    for chunk in outputs.chunks(test, indices) if specs else ():
-        taken += chunk.seconds / (len(indices) * len(outputs.members))
-        theory.add(outputs, test, chunk, per_image.solve(outputs, test, chunk))
+    averages = {}  # of softmax outputs, which the theory is about
+    for name, spec in specs.items():
+        if spec.combination.rule == "softmax" and spec.combination.scope != "set":
+            averages[name] = spec
+    theory = EnsembleTheory(specs, averages)
+    per_image = PerImageWeights(averages, certification)
+    used = theory.spread_specs | theory.bound_specs | per_image.specs
+    outputs = outputs.only(used.values())
+    indices = select(len(test), certification.subset)
+    taken = 0.0
+    if specs:
+        for chunk in outputs.chunks(test, indices):
+            taken += chunk.seconds / (len(indices) * len(outputs.members))
+            theory.add(outputs, test, chunk, per_image.fit(outputs, test, chunk))
     with files.replacing(out) as temporary:
         temporary.mkdir()
-        for slug, spec in fitted.items():
-            spec.write(temporary / f"{slug}.json")
-        for slug, lines in per_image.lines.items():
-            files.write_text(temporary / f"{slug}.tsv", "\n".join(lines) + "\n")
+        for name, spec in fitted.items():
+            spec.write(temporary / f"{name}.json")
+        for name, lines in per_image.lines.items():
+            files.write_text(temporary / f"{name}.tsv", "\n".join(lines) + "\n")
         files.write_csv(temporary / "spreads.csv", SPREADS, theory.spread_rows())
         files.write_csv(temporary / "bounds.csv", BOUNDS, theory.bound_rows())
     measured = {"seconds": f"{taken:.6f}", "bounds": files.sha256(out / "bounds.csv")}
@@ -123,45 +121,47 @@ def fit_weights(
 def _fit_for_all_images(
     outputs: MemberOutputs, specs: Specs, images: Images, split: str
 ) -> dict[str, EnsembleSpec]:
-    """Return the ensembles whose weights or thresholds are fitted once for all images, with these."""
+    """Return the ensembles with weights or thresholds for all images, which are fitted here."""
     groups: dict[Callable[..., dict[str, Fitted]], dict[str, EnsembleSpec]] = {}
-    for slug, spec in specs.items():
-        if spec.combination.solved and spec.combination.scope != "per-image":
-            groups.setdefault(_fit_of(spec.combination), {})[slug] = spec
+    for name, spec in specs.items():
+        if spec.is_fitted_for_all_images:
+            groups.setdefault(_fit_of(spec.combination), {})[name] = spec
     fitted: dict[str, Fitted] = {}
     for fit, group in groups.items():
         fitted |= fit(outputs, group, images, split)
-    return {slug: replace(specs[slug], fitted=solution) for slug, solution in fitted.items()}
+    return {name: replace(specs[name], fitted=values) for name, values in fitted.items()}
 
 
 def _fit_of(combination: Combination) -> Callable[..., dict[str, Fitted]]:
-    """Return the function that fits what a combination leaves to be solved."""
+    """Return the function that fits the weights or thresholds of a combination."""
     if combination.thresholds is not None:
         return _fit_thresholds
-    return _fit_bound if combination.weights in BOUND_WEIGHTS else _fit_radius
+    if combination.weights in BOUND_WEIGHTS:
+        return _fit_bound
+    return _fit_radius
 
 
 def _fit_bound(
     outputs: MemberOutputs, specs: Specs, images: Images, split: str
 ) -> dict[str, Fitted]:
-    """Return the weights that make the paper's bound the largest."""
-    chosen = outputs.settings.fitting_images(images)
-    parts = [
-        moments(margins(chunk.probabilities, chunk.labels))
-        for chunk in outputs.chunks(images, chosen)
-    ]
-    means, covariances = (np.concatenate(part) for part in zip(*parts, strict=True))
+    """Return the weights of the largest bound of the paper."""
+    indices = outputs.settings.fitting_images(images)
+    means = []
+    covariances = []
+    for chunk in outputs.chunks(images, indices):
+        part = moments(margins(chunk.probabilities, chunk.labels))
+        means.append(part.means)
+        covariances.append(part.covariances)
+    pool_moments = Moments(np.concatenate(means), np.concatenate(covariances))
     fitted: dict[str, Fitted] = {}
-    for slug, spec in specs.items():
-        ids = outputs.member_ids(spec)
-        stats = Moments(means[:, ids], covariances[:, :, ids][..., ids])
-        weights, used_share = global_weights(
-            stats, images.labels[chosen], cast(str, spec.combination.weights)
-        )
-        fitted[slug] = FittedWeights(
+    for name, spec in specs.items():
+        own_moments = pool_moments.of_members(outputs.member_ids(spec))
+        kind = cast(str, spec.combination.weights)
+        weights, used_share = global_weights(own_moments, images.labels[indices], kind)
+        fitted[name] = FittedWeights(
             weights=weights.tolist(),
             split=split,
-            images=len(chosen),
+            images=len(indices),
             used_share=used_share,
             shrinkage=0.0,
         )
@@ -171,24 +171,24 @@ def _fit_bound(
 def _fit_radius(
     outputs: MemberOutputs, specs: Specs, images: Images, split: str
 ) -> dict[str, Fitted]:
-    """Return the weights, or choices of members, of the largest average certified radius; each as
-    it would be alone.
+    """Return the weights, or choices of members, of the largest average certified radius.
+
+    The weights of an ensemble do not depend on the other ensembles.
     """
     outputs = outputs.only(specs.values()).unperturbed(outputs.settings.draws)
-    chunks = outputs.chunks(images, outputs.settings.fitting_images(images))
-    disputed = DisputedDraws.joined(
-        [
-            DisputedDraws.of(margins(chunk.probabilities, chunk.labels), chunk.labels)
-            for chunk in chunks
-        ]
-    )
+    parts = []
+    for chunk in outputs.chunks(images, outputs.settings.fitting_images(images)):
+        chunk_margins = margins(chunk.probabilities, chunk.labels)
+        parts.append(DisputedDraws.of(chunk_margins, chunk.labels))
+    disputed = DisputedDraws.joined(parts)
     fitted: dict[str, Fitted] = {}
-    for slug, spec in specs.items():
-        draws, budget = disputed.of_members(outputs.member_ids(spec)), spec.combination.chosen
-        weights, shrinkage = (
-            radius_weights(draws) if budget is None else chosen_weights(draws, budget)
-        )
-        fitted[slug] = FittedWeights(
+    for name, spec in specs.items():
+        draws = disputed.of_members(outputs.member_ids(spec))
+        if spec.combination.chosen is None:
+            weights, shrinkage = radius_weights(draws)
+        else:
+            weights, shrinkage = chosen_weights(draws, spec.combination.chosen)
+        fitted[name] = FittedWeights(
             weights=list(weights),
             split=split,
             images=draws.images,
@@ -203,29 +203,32 @@ def _fit_thresholds(
 ) -> dict[str, Fitted]:
     """Return the thresholds of cascades.
 
-    As many noisy copies of an image are drawn as the fit of weights has outputs of it, ``noises *
-    copies``; the members are not perturbed, because thresholds are about these members.
+    Each image has ``noises * copies`` samples, as many as the outputs to which weights are fitted.
+    The members are not perturbed, because thresholds are about these members.
     """
     draws = outputs.settings.noises * outputs.settings.copies
     outputs = outputs.only(specs.values()).unperturbed(draws)
-    chosen = outputs.settings.fitting_images(images)
-    parts: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {slug: [] for slug in specs}
-    for chunk in outputs.chunks(images, chosen):
-        probabilities = (
-            torch.from_numpy(chunk.probabilities).transpose(0, 1).flatten(1, 2)
-        )  # (L, B n, K)
-        for slug, spec in specs.items():
-            parts[slug].append(_stages(probabilities[outputs.member_ids(spec)]))
+    indices = outputs.settings.fitting_images(images)
+    gaps: dict[str, list[torch.Tensor]] = {name: [] for name in specs}
+    differs: dict[str, list[torch.Tensor]] = {name: [] for name in specs}
+    for chunk in outputs.chunks(images, indices):
+        by_member = torch.from_numpy(chunk.probabilities).transpose(0, 1)  # (L, B, n, K)
+        probabilities = by_member.flatten(1, 2)  # (L, B n, K)
+        for name, spec in specs.items():
+            chunk_gaps, chunk_differs = _stages(probabilities[outputs.member_ids(spec)])
+            gaps[name].append(chunk_gaps)
+            differs[name].append(chunk_differs)
     fitted: dict[str, Fitted] = {}
-    for slug, spec in specs.items():
-        gaps, differs = (torch.cat(part, dim=1).numpy() for part in zip(*parts[slug], strict=True))
+    for name, spec in specs.items():
         fit = fit_thresholds(
-            gaps, differs, cast(float, spec.combination.share)
-        )  # it is left to be fitted
-        fitted[slug] = FittedThresholds(
-            thresholds=[*fit.thresholds],
+            torch.cat(gaps[name], dim=1).numpy(),
+            torch.cat(differs[name], dim=1).numpy(),
+            cast(float, spec.combination.share),
+        )
+        fitted[name] = FittedThresholds(
+            thresholds=list(fit.thresholds),
             split=split,
-            images=len(chosen),
+            images=len(indices),
             draws=draws,
             share=fit.share,
             evaluations=fit.evaluations,
@@ -234,16 +237,16 @@ def _fit_thresholds(
 
 
 def _stages(probabilities: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gaps of averages of the first 1, ..., L - 1 members, and where their class is not
-    that of all.
+    """Return the gaps of averages of the first members, and where their class is not the final one.
 
-    (L, N, K) -> (L - 1, N) each.
+    (L, N, K) -> (L - 1, N) each, for the first 1, ..., L - 1 members.
     """
-    count, totals = len(probabilities), [accumulate(None, probabilities[0], len(probabilities))]
-    for values in probabilities[1:]:
-        totals.append(accumulate(totals[-1], values, count))
+    count = len(probabilities)
+    totals: list[torch.Tensor] = []
+    for values in probabilities:
+        totals.append(accumulate(totals[-1] if totals else None, values, count))
     classes = torch.stack(totals).max(dim=-1).indices
-    gaps = [top_two_gap(total, asked, count) for asked, total in enumerate(totals[:-1], start=1)]
+    gaps = [top_two_gap(total, number, count) for number, total in enumerate(totals[:-1], start=1)]
     return torch.stack(gaps), classes[:-1] != classes[-1]
 
 
@@ -252,61 +255,51 @@ def _stages(probabilities: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class PerImageWeights:
-    """Weights of scope per-image: solved for each test image, and kept as the lines of their files.
+    """Weights of scope per-image: fitted for each test image, and kept as lines of their files.
 
     Args:
-        specs: Ensembles by the names of their files; those of another scope are left out.
-        certification: The n0 draws whose class weights are solved for, where their target is the
-            predicted class.
+        specs: Ensembles by name; those of another scope are ignored.
+        certification: The n0 samples that select the class, if their target is the predicted one.
     """
 
     def __init__(self, specs: Specs, certification: CertificationSettings) -> None:
-        self.specs = {
-            slug: spec for slug, spec in specs.items() if spec.combination.scope == "per-image"
-        }
         self.certification = certification
-        self.lines = {
-            slug: [
-                "\t".join(["idx", "class", *(f"w{number}" for number in range(len(spec.members)))])
-            ]
-            for slug, spec in self.specs.items()
-        }
+        self.specs: dict[str, EnsembleSpec] = {}
+        self.lines: dict[str, list[str]] = {}
+        for name, spec in specs.items():
+            if spec.combination.scope == "per-image":
+                columns = [f"w{number}" for number in range(len(spec.members))]
+                self.specs[name] = spec
+                self.lines[name] = ["\t".join(["idx", "class", *columns])]
 
-    def solve(
-        self, outputs: MemberOutputs, images: Images, chunk: Chunk
-    ) -> dict[str, ImageWeights]:
-        """Return the weights of some images by ensemble, after adding them to the lines."""
+    def fit(self, outputs: MemberOutputs, images: Images, chunk: Chunk) -> dict[str, ImageWeights]:
+        """Return the weights of the images of a chunk by ensemble, and add them to the lines."""
         predicted = self._predicted(outputs, images, chunk)
-        solved = {}
-        for slug, spec in self.specs.items():
+        fitted = {}
+        for name, spec in self.specs.items():
             combination = spec.combination
-            classes = (
-                predicted[spec.declaration.name]
-                if combination.target == "predicted"
-                else chunk.labels
-            )
-            z = margins(chunk.probabilities[:, outputs.member_ids(spec)], classes)
-            weights = per_image_weights(
-                z, classes, cast(str, combination.weights)
-            )  # those of this scope are solved
+            classes = chunk.labels
+            if combination.target == "predicted":
+                classes = predicted[spec.declaration.name]
+            own_margins = margins(chunk.probabilities[:, outputs.member_ids(spec)], classes)
+            weights = per_image_weights(own_margins, classes, cast(str, combination.weights))
             if combination.low is not None and combination.high is not None:
                 weights = clip_to_box(weights, combination.low, combination.high)
-            solved[slug] = ImageWeights(weights, classes)
-            for index, target, values in zip(
-                chunk.indices, classes.tolist(), weights.tolist(), strict=True
-            ):
-                self.lines[slug].append("\t".join([str(index), str(target), *map(repr, values)]))
-        return solved
+            fitted[name] = ImageWeights(weights, classes)
+            for row, index in enumerate(chunk.indices):
+                fields = [index, classes[row], *weights[row].tolist()]
+                self.lines[name].append("\t".join(map(str, fields)))
+        return fitted
 
     def _predicted(
         self, outputs: MemberOutputs, images: Images, chunk: Chunk
     ) -> dict[str, NDArray[np.int64]]:
-        """Return the class that n0 draws of the plain average select, by ensemble, (B,); where
-        weights need it.
-        """
-        entries = {
-            spec.declaration.name: PoolEntry(tuple(outputs.member_ids(spec)), SoftmaxAverage())
-            for spec in self.specs.values()
-            if spec.combination.target == "predicted"
-        }
-        return outputs.select(images, chunk.indices, entries, self.certification) if entries else {}
+        """Return the classes that the n0 samples of plain averages select, (B,), by members."""
+        entries = {}
+        for spec in self.specs.values():
+            if spec.combination.target == "predicted":
+                member_ids = tuple(outputs.member_ids(spec))
+                entries[spec.declaration.name] = PoolEntry(member_ids, SoftmaxAverage())
+        if not entries:
+            return {}
+        return outputs.select(images, chunk.indices, entries, self.certification)

@@ -30,7 +30,7 @@ from rs.study.ensembles import Combination, EnsembleDeclaration, Key
 REMEDY = (
     "make it with python -m stages.ensemble of a study, or write a function (docs/ensembles.md)"
 )
-"""What to do where a file of ensembles is broken."""
+"""What to do if a file of ensembles is damaged."""
 
 
 @validated
@@ -45,44 +45,40 @@ class Member:
 
 @validated
 class FittedWeights:
-    """Weights that were solved for, once for all images."""
+    """Ensemble weights fitted once on held-out images and then frozen, and how they were fitted."""
 
     weights: list[float]  # (L,) on the simplex
-    split: str  # of the data set, that they were fitted to
-    images: int  # of this split
-    # of these images: those that the weights rest on (``global_weights``, ``DisputedDraws``)
-    used_share: float
-    shrinkage: float  # towards equal weights, 0 to 1, where they maximise the radius; else 0
+    split: str  # of the data set, to which they were fitted
+    images: int  # number of images of this split
+    used_share: float  # of these images, that matter (``global_weights``, ``DisputedDraws``)
+    shrinkage: float  # towards equal weights, 0 to 1; of weights of the largest radius, else 0
 
 
 @validated
 class FittedThresholds:
-    """Thresholds of a cascade, fitted once for all images; and what they do on the draws that they
-    were fitted on.
-    """
+    """Thresholds of a cascade fitted once on held-out images, and their effect on the samples."""
 
     thresholds: list[float]  # (L - 1,)
-    split: str  # of the data set, that they were fitted to
-    images: int  # of this split
-    draws: int  # noisy copies of each
-    # of the draws, decided otherwise than by all members; at most that of the combination
-    share: float
-    evaluations: float  # of members, a draw
+    split: str  # of the data set, to which they were fitted
+    images: int  # number of images of this split
+    draws: int  # noise samples of each image
+    share: float  # of the samples, decided differently than by all members
+    evaluations: float  # of members per sample
 
 
 Fitted = FittedWeights | FittedThresholds
-"""What was solved for, once for all images; a cascade has thresholds."""
+"""What was fitted once for all images; a cascade has thresholds."""
 
 
 @validated
 class EnsembleSpec:
-    """What an ensemble is: all there is in its file, whose parts fit each other."""
+    """An ensemble: the content of its file, checked for consistency."""
 
-    declaration: EnsembleDeclaration  # named after its members, like "advmacer 0 + smoothadv 1-2"
+    declaration: EnsembleDeclaration  # its name lists members, like "advmacer 0 + smoothadv 1-2"
     dataset: str
     sigma: Positive  # noise that every member was trained with, in pixels of [0, 1]
     members: Annotated[list[Member], Field(min_length=1)]  # L of them, those of the declaration
-    fitted: Fitted | None  # what the combination leaves to be solved; None if nothing, or not yet
+    fitted: Fitted | None  # what the combination leaves to be fitted; None if nothing, or not yet
 
     def __post_init__(self) -> None:
         named = tuple((member.method, member.seed) for member in self.members)
@@ -96,15 +92,18 @@ class EnsembleSpec:
             if self.combination.thresholds is None:
                 raise ValueError("fitted thresholds must come with a cascade")
             Cascade(self.fitted.thresholds).check_members(len(self.members))
-            return
-        if self.fitted is None:
-            return
-        if not (self.combination.weights_solved and self.combination.scope == "global"):
-            raise ValueError(
-                "fitted weights must come with weights that are solved for, of scope global"
-            )
-        if len(on_simplex(self.fitted.weights)) != len(self.members):
-            raise ValueError(f"there must be one weight for each of {len(self.members)} members")
+        elif self.fitted is not None:
+            if not (self.combination.weights_solved and self.combination.scope == "global"):
+                raise ValueError("fitted weights must come with weights of scope global to fit")
+            if len(on_simplex(self.fitted.weights)) != len(self.members):
+                raise ValueError(
+                    f"there must be one weight for each of {len(self.members)} members"
+                )
+
+    @property
+    def name(self) -> str:
+        """Name of the ensemble in a pool, and of its files: its members and its combination."""
+        return self.declaration.slug
 
     @property
     def combination(self) -> Combination:
@@ -112,42 +111,40 @@ class EnsembleSpec:
         return self.declaration.combination
 
     @property
-    def voting(self) -> list[Member]:
+    def is_fitted_for_all_images(self) -> bool:
+        """Whether the stage ``weights`` fits weights or thresholds once for all images."""
+        return self.combination.solved and self.combination.scope != "per-image"
+
+    @property
+    def voting_members(self) -> list[Member]:
         """The members that are evaluated: all, or those that weights have chosen."""
         if self.combination.chosen is None or not isinstance(self.fitted, FittedWeights):
             return self.members
-        return [
-            member
-            for member, weight in zip(self.members, self.fitted.weights, strict=True)
-            if weight > 0
-        ]
+        pairs = zip(self.members, self.fitted.weights, strict=True)
+        return [member for member, weight in pairs if weight > 0]
 
     @property
-    def solution(self) -> list[float] | None:
-        """The fitted weights, one for each member that votes; or the thresholds; else ``None``."""
-        if isinstance(self.fitted, FittedThresholds):
-            return self.fitted.thresholds
+    def fitted_values(self) -> list[float] | None:
+        """The fitted weights of voting members, or the thresholds; ``None`` if not fitted."""
         if self.fitted is None:
             return None
-        return [
-            weight
-            for weight in self.fitted.weights
-            if weight > 0 or self.combination.chosen is None
-        ]
+        if isinstance(self.fitted, FittedThresholds):
+            return self.fitted.thresholds
+        if self.combination.chosen is None:
+            return self.fitted.weights
+        return [weight for weight in self.fitted.weights if weight > 0]
 
     @property
     def rule(self) -> Rule:
-        """The rule of the members that vote; of scope ``per-image`` each image has another one."""
-        return RULES[self.combination.rule].build(self.combination, len(self.voting), self.solution)
+        """The rule of voting members; for scope ``per-image``, each image has another one."""
+        rule = RULES[self.combination.rule]
+        return rule.build(self.combination, len(self.voting_members), self.fitted_values)
 
     def write(self, path: Path) -> None:
         """Write the ensemble into a file ``*.json``; equal ensembles make equal bytes."""
         values = asdict(self)
         combination = values["declaration"]["combination"]
-        for part in (
-            "thresholds",
-            "share",
-        ):  # of cascades alone: the files of other ensembles do not name them
+        for part in ("thresholds", "share"):  # only the files of cascades mention them
             if combination[part] is None:
                 del combination[part]
         files.write_json(path, values)
@@ -157,8 +154,7 @@ def read(path: Path) -> EnsembleSpec:
     """Read the file of an ensemble, without looking at its members.
 
     Raises:
-        InputError: If it is missing, is not JSON, or is not an :class:`EnsembleSpec`; names every
-            key at fault.
+        InputError: If it is missing or damaged; names every key at fault.
     """
     return files.read_as(EnsembleSpec, path, "an ensemble", REMEDY)
 
@@ -172,17 +168,15 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
         The classifier, images (N, C, H, W) -> scores (N, K); its spec; its K classes; and (C, H, W)
         of an image.
     Raises:
-        InputError: If the file, or a member, is missing, damaged or not what it was when the
-            ensemble was made; or if the weights are not solved yet, or are chosen image by image.
+        InputError: If the file or a member is missing, damaged or has changed; or if the weights
+            are not fitted yet, or differ between images.
     """
     spec = read(path)
-    models, cards = load_members(spec.voting, spec.dataset, spec.sigma, path)
+    models, cards = load_members(spec.voting_members, spec.dataset, spec.sigma, path)
     if spec.combination.solved and spec.fitted is None:
         raise InputError(
-            f"{spec.declaration.name}, {spec.declaration.key}: its weights must be solved once for "
-            "all images, by "
-            "python -m stages.weights; those of each image are certified by python -m "
-            "stages.certify_ensembles"
+            f"{spec.name} must have weights for all images; fit them with python -m stages.weights "
+            "(weights of each image are certified by python -m stages.certify_ensembles)"
         )
     return Ensemble(models, spec.rule).eval(), spec, cards[0].classes, cards[0].shape
 
@@ -190,9 +184,11 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
 def first_of_each(
     specs: Mapping[str, EnsembleSpec], key: Callable[[EnsembleDeclaration], Hashable]
 ) -> dict[str, EnsembleSpec]:
-    """Return the first ensemble, in the order of the parameters, of those whose ``key`` is equal."""
-    slugs = {key(spec.declaration): slug for slug, spec in reversed(list(specs.items()))}
-    return {slug: spec for slug, spec in specs.items() if slugs[key(spec.declaration)] == slug}
+    """Keep one ensemble per value of ``key(declaration)``: the first one in params.yaml."""
+    first: dict[Hashable, str] = {}
+    for name, spec in specs.items():
+        first.setdefault(key(spec.declaration), name)
+    return {name: specs[name] for name in first.values()}
 
 
 def load_members(
@@ -205,8 +201,8 @@ def load_members(
     """Load the members that ``source`` names, in eval mode, on the CPU, and their cards.
 
     Raises:
-        InputError: If one is missing, damaged or not what it was, or they do not classify the same
-            images, those of ``meta`` if it is given.
+        InputError: If one is missing, damaged or has changed, or they do not classify the same
+            images, or not those of ``meta``.
     """
     loaded = [checkpoint.load_model(Path(member.path)) for member in members]
     models: list[nn.Module] = [model for model, _ in loaded]
@@ -214,20 +210,18 @@ def load_members(
     for member, model in zip(members, models, strict=True):
         if model_fingerprint(model) != member.classifier:
             raise InputError(
-                f"{member.path} must be the model {source} was made of, but it changed; make "
+                f"{member.path} must be the model {source} was made of, but it has changed; make "
                 f"{source} again"
             )
     check_members(members, cards, dataset, sigma)
-    if (
-        meta
-        and cards
-        and (cards[0].shape, cards[0].classes) != (list(meta.shape), list(meta.classes))
-    ):
-        raise InputError(
-            f"{source} must be of classifiers of "
-            f"{data_set_text(meta.name, meta.classes, meta.shape)}, but they are of "
-            f"{data_set_text(dataset, cards[0].classes, cards[0].shape)}"
-        )
+    if meta and cards:
+        card = cards[0]
+        if (card.shape, card.classes) != (list(meta.shape), list(meta.classes)):
+            needed = data_set_text(meta.name, meta.classes, meta.shape)
+            found = data_set_text(dataset, card.classes, card.shape)
+            raise InputError(
+                f"{source} must be of classifiers of {needed}, but they are of {found}"
+            )
     return models, cards
 
 
@@ -237,14 +231,10 @@ def check_members(
     dataset: str | None,
     sigma: float,
 ) -> None:
-    """Check that models are those an ensemble names, and classify the same images at the same
-    noise.
+    """Check that cards are those of an ensemble's members, of the same images and noise.
 
-    Args:
-        members: What the ensemble names.
-        cards: What the models say of themselves, in the same order.
     Raises:
-        InputError: If one of them does not fit; says which and in what.
+        InputError: If a card does not fit; names the model and the difference.
     """
     for member, card in zip(members, cards, strict=True):
         expected = {
@@ -252,12 +242,12 @@ def check_members(
             "seed": member.seed,
             "dataset": dataset,
             "sigma": sigma,
+            "shape": cards[0].shape,
+            "classes": cards[0].classes,
         }
-        expected |= {"shape": cards[0].shape, "classes": cards[0].classes}
         for key, value in expected.items():
             if getattr(card, key) != value:
                 raise InputError(
                     f"{member.path} must have the {key} {value} in this ensemble, but has "
-                    f"{getattr(card, key)}; give "
-                    "members of one data set and noise level"
+                    f"{getattr(card, key)}; give members of one data set and noise level"
                 )

@@ -1,11 +1,12 @@
 """The paper's theory of a pool's ensembles in numbers, as means over test images.
 
-Of ensembles that differ in their seeds alone it is the theory of the first one.
+Ensembles that differ only in their seeds are represented by the first one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,30 +39,25 @@ BOUNDS = (
     "measured",
     "other_class",
 )
-"""``other_class``: share of the images whose weights come from the margins of another class than
-the label.
+"""``other_class``: share of images whose weights come from margins of another class than the label.
 """
 
 
 class ImageWeights(NamedTuple):
-    """Weights of an ensemble for each of several images, and the classes whose margins choose them."""
+    """Weights of an ensemble for several images, and the classes whose margins choose them."""
 
     weights: NDArray[np.float64]  # (B, L)
     classes: NDArray[np.int64]  # (B,)
 
 
 class EnsembleTheory:
-    """Variances of margins, and lower bounds on the probability of the label, collected over chunks
-    of test images.
-    """
+    """Variances of margins, and lower bounds on the probability of the label, over test images."""
 
     def __init__(
         self, specs: Mapping[str, EnsembleSpec], averages: Mapping[str, EnsembleSpec]
     ) -> None:
-        self.spread_specs = first_of_each(specs, lambda declaration: declaration.kind)
-        self.bound_specs = first_of_each(
-            averages, lambda declaration: (declaration.kind, declaration.key)
-        )
+        self.spread_specs = first_of_each(specs, attrgetter("kind"))
+        self.bound_specs = first_of_each(averages, attrgetter("kind", "key"))
         self._spreads: dict[tuple[str, str, str], list[NDArray[np.float64]]] = {}
         self._bounds: dict[tuple[str, str, str], list[NDArray[np.float64]]] = {}
 
@@ -72,35 +68,32 @@ class EnsembleTheory:
         chunk: Chunk,
         image_weights: Mapping[str, ImageWeights],
     ) -> None:
-        """Take in the outputs on some images; ``image_weights`` are those solved image by image, by
-        ensemble.
+        """Add a chunk of test images to the statistics.
+
+        ``image_weights``: by ensemble, weights (B, L) that were fitted for each image.
         """
-        plain = margins(
-            outputs.unperturbed(outputs.settings.noises).probabilities(images, chunk.indices),
-            chunk.labels,
-        )
-        perturbed = margins(chunk.probabilities, chunk.labels)
+        labels = chunk.labels
+        unperturbed = outputs.unperturbed(outputs.settings.noises)
+        plain = margins(unperturbed.probabilities(images, chunk.indices), labels)
+        perturbed = margins(chunk.probabilities, labels)
         for spec in self.spread_specs.values():
-            member_ids, methods = (
-                outputs.member_ids(spec),
-                [member.method for member in spec.members],
-            )
-            for source, covariances in (
-                ("perturbed", moments(perturbed[:, member_ids]).covariances),
-                ("trained", ensemble_variance.trained_covariances(plain[:, member_ids], methods)),
-            ):
+            member_ids = outputs.member_ids(spec)
+            methods = [member.method for member in spec.members]
+            covariances_by_source = {
+                "perturbed": moments(perturbed[:, member_ids]).covariances,
+                "trained": ensemble_variance.trained_covariances(plain[:, member_ids], methods),
+            }
+            for source, covariances in covariances_by_source.items():
                 key = (spec.declaration.kind, spec.declaration.name, source)
-                self._spreads.setdefault(key, []).append(
-                    _spread(covariances, chunk.labels, methods)
-                )
-        # weights are not judged by the draws that chose them
-        fresh = margins(outputs.probabilities(images, chunk.indices, repeat=1), chunk.labels)
-        for slug, spec in self.bound_specs.items():
-            weights, classes = image_weights.get(slug) or _fixed_weights(spec, chunk.labels)
-            bounds = ensemble_variance.chebyshev_bounds(
-                fresh[:, outputs.member_ids(spec)], chunk.labels, weights
-            )
-            columns = [bounds.weighted, bounds.minimum, bounds.measured, classes != chunk.labels]
+                values = _spread(covariances, labels, methods)
+                self._spreads.setdefault(key, []).append(values)
+        # weights are not judged by the samples that chose them
+        fresh = margins(outputs.probabilities(images, chunk.indices, repeat=1), labels)
+        for name, spec in self.bound_specs.items():
+            weights, classes = image_weights.get(name) or _fixed_weights(spec, labels)
+            own_margins = fresh[:, outputs.member_ids(spec)]
+            bounds = ensemble_variance.chebyshev_bounds(own_margins, labels, weights)
+            columns = [bounds.weighted, bounds.minimum, bounds.measured, classes != labels]
             key = (spec.declaration.kind, spec.declaration.name, spec.declaration.key)
             self._bounds.setdefault(key, []).append(np.stack(columns, axis=-1))
 
@@ -116,39 +109,36 @@ class EnsembleTheory:
 def _fixed_weights(spec: EnsembleSpec, labels: NDArray[np.int64]) -> ImageWeights:
     """Return the weights that an ensemble has for all images."""
     count = len(spec.members)
-    weights = np.asarray(
-        spec.fitted.weights if isinstance(spec.fitted, FittedWeights) else [1 / count] * count
-    )
+    weights = [1 / count] * count
+    if isinstance(spec.fitted, FittedWeights):
+        weights = spec.fitted.weights
     return ImageWeights(np.broadcast_to(weights, (len(labels), count)), labels)
 
 
 def _spread(
     covariances: NDArray[np.float64], labels: NDArray[np.int64], methods: list[str]
 ) -> NDArray[np.float64]:
-    """Return alpha, beta (as means over wrong classes), variance, within and across of each image,
-    (B, 5).
+    """Return alpha, beta, variance, within and across of each image, (B, 5).
+
+    alpha and beta are means over wrong classes.
     """
-    wrong = np.arange(covariances.shape[1]) != labels[:, None]  # (B, K)
-    alpha_beta = (
-        ensemble_variance.spread(covariances)
-        if len(methods) > 1
-        else (np.full(wrong.shape, np.nan),) * 2
-    )
-    means = [
-        np.where(wrong, values, 0.0).sum(axis=-1) / wrong.sum(axis=-1) for values in alpha_beta
-    ]
-    return np.stack(
-        [*means, *ensemble_variance.mean_covariances(covariances, labels, methods)], axis=-1
-    )
+    is_wrong = np.arange(covariances.shape[1]) != labels[:, None]  # (B, K)
+    alpha = beta = np.full(is_wrong.shape, np.nan)
+    if len(methods) > 1:
+        alpha, beta = ensemble_variance.spread(covariances)
+    columns = []
+    for values in (alpha, beta):
+        total = np.where(is_wrong, values, 0.0).sum(axis=-1)
+        columns.append(total / is_wrong.sum(axis=-1))
+    columns += ensemble_variance.mean_covariances(covariances, labels, methods)
+    return np.stack(columns, axis=-1)
 
 
 def _means(
     columns: Sequence[str], key: tuple[str, ...], parts: Sequence[NDArray[np.float64]]
 ) -> dict[str, Any]:
-    """Return a line of a table: what it is of, the number of images, and means over them."""
+    """Return a line of a table: its key, the number of images, and means over them."""
     values = np.concatenate(parts)
-    numbers = [
-        len(values),
-        *(None if np.isnan(mean) else mean for mean in values.mean(axis=0).tolist()),
-    ]
-    return dict(zip(columns, [*key, *numbers], strict=True))
+    means = values.mean(axis=0).tolist()
+    numbers = [None if np.isnan(mean) else mean for mean in means]
+    return dict(zip(columns, [*key, len(values), *numbers], strict=True))

@@ -1,6 +1,4 @@
-"""Thresholds of a cascade: the fewest evaluations at which a given share of draws may be decided
-otherwise (NumPy).
-"""
+"""Thresholds of a cascade with the fewest evaluations, for a given share of changed decisions."""
 
 from __future__ import annotations
 
@@ -10,65 +8,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_SHARES = 20
-"""Largest number of equal shares into which the search splits the draws that may be decided
-otherwise.
-"""
+"""Largest number of parts into which the search splits the samples that may be changed."""
 
 
 @dataclass(frozen=True)
 class CascadeFit:
-    """Thresholds, and what they do on the draws that they were fitted on."""
+    """Thresholds, and their effect on the samples to which they were fitted."""
 
     thresholds: tuple[float, ...]  # (L - 1,)
-    share: float  # of draws, decided otherwise than by all members
-    evaluations: float  # of members, a draw
+    share: float  # of samples, decided differently than by all members
+    evaluations: float  # of members per sample
 
 
 def fit_thresholds(
     leads: NDArray[np.float64], differs: NDArray[np.bool_], share: float
 ) -> CascadeFit:
-    """Return the thresholds tau of the fewest evaluations that change the class of at most
-    ``share`` of the draws.
+    """Return the thresholds tau that change the class of at most ``share`` of the samples.
 
-    A draw is decided by the first j members for the first j with ``leads[j] >= tau[j]``, else by
-    all L, and takes j or L evaluations. With b = floor(share N) draws that may be decided
-    otherwise, the search is over all ways to let the first members take k_1 of them, the first two
-    k_2 of the rest, and so on, in steps of ceil(b / :data:`MAX_SHARES`); the last stage may take
-    what is left. Given k_j the least threshold is best: it leaves fewer draws to the members that
-    follow, and fewer that they could decide otherwise. So for L = 2, and with at most MAX_SHARES
-    such draws for any L, no thresholds need fewer evaluations on these draws.
+    A sample is decided by the first j members, for the smallest j with ``leads[j] >= tau[j]``, else
+    by all L, and takes j or L evaluations. The thresholds are those of the fewest evaluations.
+
+    With b = floor(share N) samples that may be changed, the search goes over all ways to let the
+    first member change k_1 of them, the first two k_2 of the rest, and so on, in steps of ceil(b /
+    :data:`MAX_SHARES`); the last stage may change what is left. For a given k_j the least threshold
+    is best: it leaves fewer samples to the members that follow, and fewer that they could change.
+    So for L = 2, and with at most MAX_SHARES such samples for any L, no other thresholds need fewer
+    evaluations on these samples.
 
     Args:
-        leads: Lead of the largest class in the average of the first 1, ..., L - 1 members, shape (L
-            - 1, N), N >= 1.
-        differs: Whether that class is another one than that of all members, shape (L - 1, N).
-        share: Of draws, in [0, 1).
+        leads: Lead of the largest class in the average of the first 1, ..., L - 1 members, shape
+            (L - 1, N), N >= 1.
+        differs: Whether that class is not the class of all members, shape (L - 1, N).
+        share: Of samples, in [0, 1).
     """
     stages, draws = leads.shape
     budget = int(share * draws)
-    thresholds = _search(leads, differs, budget, step=max(1, -(-budget // MAX_SHARES)))[1]
-    decided = np.vstack(
-        [leads >= np.reshape(thresholds, (stages, 1)), np.ones((1, draws), dtype=bool)]
-    )
-    stage = decided.argmax(axis=0)  # the first
-    other = np.vstack([differs, np.zeros((1, draws), dtype=bool)])[stage, np.arange(draws)]
-    return CascadeFit(thresholds, float(other.mean()), float(stage.mean() + 1))
+    step = max(1, -(-budget // MAX_SHARES))
+    _, thresholds = _search(leads, differs, budget, step)
+    decides = leads >= np.reshape(thresholds, (stages, 1))
+    decides = np.vstack([decides, np.ones((1, draws), dtype=bool)])
+    stage = decides.argmax(axis=0)  # the first that decides
+    differs = np.vstack([differs, np.zeros((1, draws), dtype=bool)])
+    is_changed = differs[stage, np.arange(draws)]
+    return CascadeFit(thresholds, float(is_changed.mean()), float(stage.mean() + 1))
 
 
 def _search(
     leads: NDArray[np.float64], differs: NDArray[np.bool_], budget: int, step: int
 ) -> tuple[int, tuple[float, ...]]:
-    """Return the fewest further evaluations of these draws, and the thresholds that need them."""
+    """Return the fewest further evaluations of these samples, and their thresholds."""
     if not len(leads):
         return 0, ()
-    wrong = np.sort(leads[0][differs[0]])[::-1]
-    least = min(budget, len(wrong))  # more is of no use here
-    spends = {*range(0, least, step), least} if len(leads) > 1 else {least}
+    wrong_leads = np.sort(leads[0][differs[0]])[::-1]
+    most = min(budget, len(wrong_leads))
+    is_last = len(leads) == 1
+    spends = [most] if is_last else [*range(0, most, step), most]
     choices = []
-    for spend in sorted(spends):
-        threshold = float(np.nextafter(wrong[spend], np.inf)) if spend < len(wrong) else 0.0
-        left = leads[0] < threshold
-        taken = int((differs[0] & ~left).sum())  # fewer than ``spend`` where leads are equal
-        further, later = _search(leads[1:, left], differs[1:, left], budget - taken, step)
-        choices.append((int(left.sum()) + further, (threshold, *later)))
+    for spend in spends:
+        threshold = 0.0
+        if spend < len(wrong_leads):
+            threshold = float(np.nextafter(wrong_leads[spend], np.inf))
+        is_left = leads[0] < threshold
+        changed = int((differs[0] & ~is_left).sum())  # fewer than ``spend`` if leads are equal
+        further, later = _search(leads[1:, is_left], differs[1:, is_left], budget - changed, step)
+        choices.append((int(is_left.sum()) + further, (threshold, *later)))
     return min(choices)

@@ -4,9 +4,9 @@ Margins of L members are z[l, j, i] = F^l(x_j)[y] - F^l(x_j)[i], over N noisy in
 perturbations j and K classes i. With S_i their covariance over j, (L, L), and a_i = min_l(mean_j
 z[l, j, i])^-2, the lower bound on the probability of class y is
 
-    p_y >= 1 - sum_{i != y} a_i w' S_i w,     w on the simplex                          (the paper, eq. opt_wt)
+    p_y >= 1 - sum_{i != y} a_i w' S_i w,     w on the simplex       (the paper, eq. opt_wt)
 
-so the best weights minimise a convex quadratic on the simplex, for any number of members.
+so the best weights minimize a convex quadratic on the simplex, for any number of members.
 """
 
 from __future__ import annotations
@@ -19,26 +19,35 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
+ROUNDING = 4 * np.finfo(np.float64).eps
+"""Rounding error of a sum whose largest term is 1."""
+
 
 class Moments(NamedTuple):
-    """Moments of the margins of L members over N draws, class by class."""
+    """Moments of the margins of L members over N samples, class by class."""
 
     means: Floats  # (..., L, K)
     covariances: Floats  # (..., K, L, L), divided by N as in the paper
 
+    def of_members(self, numbers: list[int]) -> Moments:
+        """Return the moments of some of the members."""
+        rows = self.covariances[..., numbers, :]
+        return Moments(self.means[..., numbers, :], rows[..., numbers])
+
 
 def moments(margins: ArrayLike) -> Moments:
-    """Return means and covariances of margins (..., L, N, K) over their N draws."""
+    """Return means and covariances of margins (..., L, N, K) over their N samples."""
     z = np.asarray(margins, dtype=np.float64)
     if z.ndim < 3 or z.shape[-2] < 1:
         raise ValueError(f"margins must have shape (..., L, N, K) with N >= 1, got {z.shape}")
     means = z.mean(axis=-2)
-    centred = z - means[..., None, :]
-    return Moments(means, np.einsum("...lnk,...mnk->...klm", centred, centred) / z.shape[-2])
+    centered = z - means[..., None, :]
+    products = np.einsum("...lnk,...mnk->...klm", centered, centered)
+    return Moments(means, products / z.shape[-2])
 
 
 def other_classes(y: ArrayLike, classes: int) -> NDArray[np.bool_]:
-    """Return a mask of the classes other than y; (...) -> (..., K)."""
+    """Return a mask of the classes other than y: (...) -> (..., K)."""
     labels = np.asarray(y)
     if not np.isin(labels, np.arange(classes)).all():
         raise ValueError(f"y must be classes in [0, {classes}), got {labels.tolist()}")
@@ -46,16 +55,15 @@ def other_classes(y: ArrayLike, classes: int) -> NDArray[np.bool_]:
 
 
 def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:
-    """Return a_i = (min_l mean margin of member l against class i)^-2, and 0 for the class y
-    itself.
+    """Return a_i = (min_l mean margin of member l against class i)^-2, and 0 for the class y.
 
-    Chebyshev's step needs positive mean margins: where the smallest one is not positive, the bound
-    on that class says nothing, and neither does its a_i. It is infinite then, which
-    :func:`optimal_weights` answers with equal weights.
+    Chebyshev's step needs positive mean margins. If the smallest one is not positive, the bound
+    says nothing about that class, and a_i is infinite. :func:`optimal_weights` then returns equal
+    weights.
 
     Args:
         means: Mean margins, shape (..., L, K).
-        y: The class that the margins are of, shape (...), in [0, K).
+        y: The class of the margins, shape (...), in [0, K).
     Returns:
         Factors, shape (..., K).
 
@@ -63,25 +71,25 @@ def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:
     array([ 0., 16., inf])
     """
     least = np.asarray(means, dtype=np.float64).min(axis=-2)
+    is_other = other_classes(y, least.shape[-1])
     with np.errstate(divide="ignore", over="ignore"):
-        return np.where(
-            other_classes(y, least.shape[-1]), np.where(least > 0, least**-2.0, np.inf), 0.0
-        )
+        factors = np.where(least > 0, least**-2.0, np.inf)
+    return np.where(is_other, factors, 0.0)
 
 
 def per_image_weights(margins: ArrayLike, y: ArrayLike, form: str = "optimal") -> Floats:
     """Compute the paper's weights (ComputeWeight) of each image, for any number of members.
 
-    They hold for the image the margins come from: certified as fixed weights they are sound,
-    recomputed for every image they are not (the certificate does not see how they change with it).
+    A certificate with these weights is sound if they stay fixed. It is not sound for a classifier
+    that computes them again for each image, because it does not see how they change.
 
     Args:
         margins: Shape (..., L, N, K).
-        y: The class the margins are of, shape (...): a predicted class, as the label is not known
-            at test time.
+        y: The class of the margins, shape (...): a predicted class, as the label is not known at
+            test time.
         form: A key of :data:`SOLVERS`.
     Returns:
-        Weights, shape (..., L); equal ones where a mean margin is not positive
+        Weights, shape (..., L); equal ones if a mean margin is not positive
         (:func:`inverse_square_margins`).
     """
     means, covariances = moments(margins)
@@ -89,23 +97,19 @@ def per_image_weights(margins: ArrayLike, y: ArrayLike, form: str = "optimal") -
 
 
 class GlobalWeights(NamedTuple):
-    """Weights for all images, and what they rest on."""
+    """Weights for all images, and the share of images that determine them."""
 
     weights: Floats  # (L,)
-    # of the images: those on which the bound exceeds 0 at equal weights, which alone are summed
-    # over
-    used_share: float
+    used_share: float  # of the images: those whose bound exceeds 0 at equal weights
 
 
 def global_weights(stats: Moments, ys: ArrayLike, form: str = "optimal") -> GlobalWeights:
-    """Return one weight vector for all images: the minimiser of sum_b sum_i a_bi w' S_bi w on the
-    simplex.
+    """Return the weights on the simplex that minimize sum_b sum_i a_bi w' S_bi w, for all images.
 
-    Fitted on images that are not certified, it makes an ordinary fixed classifier. The sum is over
-    the images on which the bound 1 - sum_i a_i w' S_i w says something at equal weights, that is,
-    exceeds 0. On the others it could be improved by any amount for nothing, and a single one with a
-    tiny margin, hence a huge a_i, would decide the weights of all. If there is no such image, the
-    weights are equal.
+    Fitted to images that are not certified, they make an ordinary fixed classifier. The sum is over
+    the images whose bound 1 - sum_i a_i w' S_i w exceeds 0 at equal weights, and so says something.
+    Otherwise, a single image with a tiny margin, and so a huge a_i, would determine the weights. If
+    no image has such a bound, the weights are equal.
 
     Args:
         stats: Moments of the margins of B images: (B, L, K) and (B, K, L, L).
@@ -116,97 +120,102 @@ def global_weights(stats: Moments, ys: ArrayLike, form: str = "optimal") -> Glob
     if means.ndim != 3 or not len(means):
         raise ValueError(f"moments must be of B >= 1 images, (B, L, K), got {np.shape(means)}")
     a = inverse_square_margins(means, ys)  # (B, K)
-    finite = np.where(np.isfinite(a), a, 0.0)
+    is_finite = np.isfinite(a)
+    finite = np.where(is_finite, a, 0.0)
     equal = np.full(means.shape[1], 1 / means.shape[1])
-    used = np.isfinite(a).all(axis=-1) & (variance(equal, covariances, finite) < 1)
-    total = np.einsum("bk,bklm->lm", a[used], covariances[used])
-    return GlobalWeights(SOLVERS[form](total[None], [1.0]), float(used.mean()))
+    is_used = is_finite.all(axis=-1) & (variance(equal, covariances, finite) < 1)
+    total = np.einsum("bk,bklm->lm", a[is_used], covariances[is_used])
+    return GlobalWeights(SOLVERS[form](total[None], [1.0]), float(is_used.mean()))
 
 
 def optimal_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
-    """Return the weights on the simplex that minimise sum_i a_i w' S_i w.
+    """Return the weights on the simplex that minimize sum_i a_i w' S_i w.
 
     Args:
         covariances: S_i of each class, shape (..., K, L, L), symmetric and positive semi-definite.
-        a: Factors of the classes, shape (..., K), at least 0; leave the class itself out by a 0.
+        a: Factors of the classes, shape (..., K), at least 0; 0 for the class of the margins.
     Returns:
-        Weights, shape (..., L). Equal weights where an a_i is infinite (a member whose mean margin
-        is not positive: the bound that the weights would improve does not hold), or where every
-        weight does as well as any other.
+        Weights, shape (..., L). They are equal if an a_i is infinite (the bound says nothing), or
+        if all weights have the same objective.
     Raises:
         ValueError: If shapes do not match, a number is NaN, or a factor is negative.
     """
-    matrices, usable = _objective(covariances, a)
-    members = matrices.shape[-1]
-    # where all entries of S are 1 up to rounding, w' S w is 1 for all w
-    usable = usable & (np.ptp(matrices, axis=(-1, -2)) > 4 * np.finfo(np.float64).eps)
-    weights = np.full(matrices.shape[:-1], 1 / members)
-    for index in zip(*np.nonzero(usable), strict=True) if usable.ndim else [()] * bool(usable):
-        weights[index] = _minimise(matrices[index])
+    matrices, has_minimum = _objective(covariances, a)
+    # if all entries of S are 1 up to rounding, w' S w is 1 for all w
+    has_minimum = has_minimum & (np.ptp(matrices, axis=(-1, -2)) > ROUNDING)
+    weights = np.full(matrices.shape[:-1], 1 / matrices.shape[-1])
+    for index in np.ndindex(has_minimum.shape):
+        if has_minimum[index]:
+            weights[index] = _minimum(matrices[index])
     return weights
 
 
 def _objective(covariances: ArrayLike, a: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the sum of a_i S_i, (..., L, L), scaled to a largest entry of 1; and where it has a
-    minimum, (...).
-    """
-    s, factors = np.asarray(covariances, dtype=np.float64), np.asarray(a, dtype=np.float64)
+    """Return sum_i a_i S_i (..., L, L), scaled to a largest entry of 1, and if it is usable."""
+    s = np.asarray(covariances, dtype=np.float64)
+    factors = np.asarray(a, dtype=np.float64)
     if s.ndim < 3 or s.shape[-1] != s.shape[-2] or s.shape[-1] < 1 or factors.shape != s.shape[:-2]:
         raise ValueError(
             f"covariances must be (..., K, L, L) and a (..., K), got {s.shape} and {factors.shape}"
         )
     if not np.isfinite(s).all() or np.isnan(factors).any() or (factors < 0).any():
         raise ValueError(
-            "covariances must be finite and a at least 0, none of them NaN; look at the margins"
+            "covariances must be finite and a at least 0, none of them NaN; check the margins"
         )
-    usable = np.asarray(np.isfinite(factors).all(axis=-1))
-    total = np.einsum("...k,...klm->...lm", np.where(usable[..., None], factors, 0.0), s)
+    is_usable = np.asarray(np.isfinite(factors).all(axis=-1))
+    finite = np.where(is_usable[..., None], factors, 0.0)
+    total = np.einsum("...k,...klm->...lm", finite, s)
     largest = np.abs(total).max(axis=(-1, -2))
-    usable = usable & (largest > 0)
-    return total / np.where(usable, largest, 1.0)[..., None, None], usable
+    is_usable = is_usable & (largest > 0)
+    scale = np.where(is_usable, largest, 1.0)
+    return total / scale[..., None, None], is_usable
 
 
-def _minimise(matrix: Floats) -> Floats:
-    """Minimise w' S w on the simplex, for one S = R' R.
+def _minimum(matrix: Floats) -> Floats:
+    """Return the w on the simplex with the smallest w' S w, for one S = R' R.
 
     With u = t w, min_t |R u|^2 + (1' u - 1)^2 over the scale t is q / (1 + q) for q = w' S w, which
     rises with q. So the non-negative least-squares problem [R; 1'] u = [0; 1] has the same
-    minimiser, up to its scale, and an exact active-set solver.
+    solution, up to its scale, and an exact active-set solver.
     """
-    from scipy.optimize import nnls  # an eighth of a second, and rules that vote do not need it
+    from scipy.optimize import nnls  # takes an eighth of a second, and only this needs it
 
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     root = np.sqrt(values.clip(min=0.0))[:, None] * vectors.T
     members = len(matrix)
-    u, _ = nnls(np.vstack([root, np.ones(members)]), np.append(np.zeros(members), 1.0))
+    equations = np.vstack([root, np.ones(members)])
+    right_side = np.append(np.zeros(members), 1.0)
+    u, _ = nnls(equations, right_side)
     return u / u.sum()
 
 
 def printed_pair_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
-    """Compute the paper's printed form for two members, for comparison: its covariance has the
-    opposite sign.
+    """Compute the paper's printed form for two members, whose covariance has the opposite sign.
 
         A = sum_i a_i (b_i + c_i + d_i),  B = -sum_i a_i (c_i + 2 d_i),  w_1 = clip(-B / 2A, 0, 1)
 
-    with b = Var z^1, c = 2 Cov(z^1, z^2), d = Var z^2. If A is 0 the weights are equal. Shapes as
-    for :func:`optimal_weights` with L = 2.
+    with b = Var z^1, c = 2 Cov(z^1, z^2), d = Var z^2. If A is 0, the weights are equal. Shapes are
+    those of :func:`optimal_weights` with L = 2.
     """
-    matrices, usable = _objective(covariances, a)
+    matrices, is_usable = _objective(covariances, a)
     if matrices.shape[-1] != 2:
         raise ValueError(
             f"the closed form must be given 2 members, got {matrices.shape[-1]}; use "
             "optimal_weights"
         )
-    b, d, c = matrices[..., 0, 0], matrices[..., 1, 1], 2 * matrices[..., 0, 1]
-    big_a, big_b = b + c + d, -(2 * d + c)
-    # A is a sum of variances and may be a rounding error off 0
-    curved = usable & (big_a > 4 * np.finfo(np.float64).eps)
-    first = np.where(curved, np.clip(-big_b / np.where(curved, 2 * big_a, 1.0), 0.0, 1.0), 0.5)
+    b = matrices[..., 0, 0]
+    c = 2 * matrices[..., 0, 1]
+    d = matrices[..., 1, 1]
+    big_a = b + c + d
+    big_b = -(2 * d + c)
+    is_curved = is_usable & (big_a > ROUNDING)  # A, a sum of variances, is 0 up to rounding
+    vertex = -big_b / np.where(is_curved, 2 * big_a, 1.0)
+    first = np.where(is_curved, np.clip(vertex, 0.0, 1.0), 0.5)
     return np.stack([first, 1 - first], axis=-1)
 
 
 SOLVERS = {"optimal": optimal_weights, "printed": printed_pair_weights}
-"""How weights are solved for: exactly, or by the paper's printed form, for two members."""
+"""How weights are computed: exactly, or, for two members, by the paper's printed form."""
 
 
 def variance(weights: ArrayLike, covariances: ArrayLike, a: ArrayLike) -> Floats:
@@ -216,9 +225,8 @@ def variance(weights: ArrayLike, covariances: ArrayLike, a: ArrayLike) -> Floats
 
 
 def _box(low: ArrayLike, high: ArrayLike, members: int) -> tuple[Floats, Floats]:
-    lows, highs = (
-        np.broadcast_to(np.asarray(bound, dtype=np.float64), (members,)) for bound in (low, high)
-    )
+    lows = np.broadcast_to(np.asarray(low, dtype=np.float64), (members,))
+    highs = np.broadcast_to(np.asarray(high, dtype=np.float64), (members,))
     if not ((lows >= 0) & (lows <= highs) & (highs <= 1)).all():
         raise ValueError(
             f"the bounds of weights must have 0 <= low <= high <= 1, got low {low} and high {high}"
@@ -233,8 +241,7 @@ def _box(low: ArrayLike, high: ArrayLike, members: int) -> tuple[Floats, Floats]
 def box_vertices(low: ArrayLike, high: ArrayLike, members: int) -> Floats:
     """Return the vertices of {w on the simplex: low <= w <= high}, shape (V, L), in lexical order.
 
-    At a vertex all weights but one are at a bound, and the last one takes the rest. Bounds are
-    scalars or (L,).
+    At a vertex, all weights except one are at a bound. Bounds are scalars or (L,).
 
     >>> box_vertices(0.3, 0.7, 2)
     array([[0.3, 0.7],
@@ -243,21 +250,23 @@ def box_vertices(low: ArrayLike, high: ArrayLike, members: int) -> Floats:
     lows, highs = _box(low, high, members)
     corners_inside = []
     for free in range(members):
-        bounds = [(lows[i], highs[i]) if i != free else (0.0,) for i in range(members)]
+        bounds: list[tuple[float, ...]] = list(zip(lows, highs, strict=True))
+        bounds[free] = (0.0,)
         corners = np.array(list(itertools.product(*bounds)))
         rest = 1 - corners.sum(axis=1)
-        inside = (rest >= lows[free] - 1e-12) & (rest <= highs[free] + 1e-12)
+        is_inside = (rest >= lows[free] - 1e-12) & (rest <= highs[free] + 1e-12)
         corners[:, free] = rest.clip(lows[free], highs[free])
-        corners_inside.append(corners[inside])
+        corners_inside.append(corners[is_inside])
     vertices = np.concatenate(corners_inside)
-    return vertices[np.unique(vertices.round(12), axis=0, return_index=True)[1]]
+    _, first_of_equal = np.unique(vertices.round(12), axis=0, return_index=True)
+    return vertices[first_of_equal]
 
 
 def clip_to_box(w: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
     """Project weights (..., L), by Euclidean distance, onto {w on the simplex: low <= w <= high}.
 
-    It is clip(w - tau, low, high) for the tau at which it sums to 1; the sum falls linearly between
-    breakpoints.
+    The projection is clip(w - tau, low, high) for the tau at which it sums to 1. The sum falls
+    linearly between breakpoints.
 
     >>> clip_to_box([0.9, 0.1], 0.3, 0.7)
     array([0.7, 0.3])
@@ -266,15 +275,16 @@ def clip_to_box(w: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
     lows, highs = _box(low, high, weights.shape[-1])
     if not np.isfinite(weights).all():
         raise ValueError(f"weights must be finite, got {weights.tolist()}")
-    taus = np.sort(
-        np.concatenate([weights - lows, weights - highs], axis=-1), axis=-1
-    )  # (..., 2 L)
-    # falling from sum(high) to sum(low)
-    sums = (weights[..., None, :] - taus[..., None]).clip(lows, highs).sum(axis=-1)
+    breakpoints = np.concatenate([weights - lows, weights - highs], axis=-1)
+    taus = np.sort(breakpoints, axis=-1)  # (..., 2 L)
+    shifted = weights[..., None, :] - taus[..., None]
+    sums = shifted.clip(lows, highs).sum(axis=-1)  # from sum(high) down to sum(low)
     right = (sums > 1).sum(axis=-1, keepdims=True).clip(1, taus.shape[-1] - 1)
-    (t0, t1), (s0, s1) = (
-        [np.take_along_axis(values, right - step, axis=-1) for step in (1, 0)]
-        for values in (taus, sums)
-    )
-    share = np.where(s0 > s1, (s0 - 1) / np.where(s0 > s1, s0 - s1, 1.0), 0.0).clip(0.0, 1.0)
-    return (weights - (t0 + share * (t1 - t0))).clip(lows, highs)
+    left = right - 1
+    tau_left = np.take_along_axis(taus, left, axis=-1)
+    tau_right = np.take_along_axis(taus, right, axis=-1)
+    sum_left = np.take_along_axis(sums, left, axis=-1)
+    fall = sum_left - np.take_along_axis(sums, right, axis=-1)
+    share = np.where(fall > 0, (sum_left - 1) / np.where(fall > 0, fall, 1.0), 0.0)
+    tau = tau_left + share.clip(0.0, 1.0) * (tau_right - tau_left)
+    return (weights - tau).clip(lows, highs)

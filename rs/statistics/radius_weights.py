@@ -2,13 +2,14 @@
 
 Margins of L members are z[l, j, i] = F^l(x_j)[y] - F^l(x_j)[i], over N noisy inputs j and K classes
 i. The softmax average with weights w votes for y on input j where sum_l w_l z[l, j, i] > 0 for
-every i != y. If it does so on k_b(w) of the N inputs of image b,
+every i != y. If it does so on k_b(w) of the N inputs of image b, and p(k) is the lower confidence
+bound of k votes in N at ALPHA,
 
-    J(w) = 1/B sum_b max(0, Phi^-1(p(k_b(w))))       p(k): lower confidence bound of k votes in N, at ALPHA
+    J(w) = 1/B sum_b max(0, Phi^-1(p(k_b(w))))
 
-is the average certified radius itself, in units of sigma, as far as N draws show it: nothing stands
-in for the vote. J is a step function, looked at on a lattice of weights, and what fits these images
-and draws best is shrunk towards equal weights as far as images that were left out ask for it.
+is the average certified radius of N samples, in units of sigma. It is not an approximation of the
+vote. J is a step function, evaluated on a lattice of weights. The weights that fit these images and
+samples best are shrunk towards equal weights, as far as cross-validation over images demands.
 
 Weights are the same on every processor: votes are signs of sums in the order of the members, and J
 is rounded once.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from statistics import fmean  # rounded once, whatever the order
@@ -35,57 +36,59 @@ Weights = tuple[float, ...]
 ALPHA = 0.5
 """Failure probability of the confidence bounds in J, which are median-unbiased.
 
-At a certificate's own alpha a hundred draws would say little.
+At a certificate's own alpha, a hundred samples would say little.
 """
 
 PARTS = 12
-"""Weights tried are multiples of 1/PARTS, which include halves, thirds, quarters and sixths."""
+"""Candidate weights are multiples of 1/PARTS: also halves, thirds, quarters and sixths."""
 
 MAX_POINTS = 500
-"""Number of such weights up to which all are looked at: those of up to four members."""
+"""Largest number of candidates of which all are evaluated: enough for four members."""
 
 FOLDS = 5
 """Folds of the cross-validation."""
 
 SHRINKAGES = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""How far the fitted weights may go towards equal ones; earlier ones are preferred."""
+"""Candidates for the shrinkage towards equal weights; earlier ones are preferred."""
 
 ROUNDING = 1 + 1e-9
-"""Tolerance of the comparison with a standard error: a difference on one image alone is exactly
-one.
-"""
+"""Tolerance of a comparison with a standard error: a difference on a single image equals it."""
 
 
 @dataclass(frozen=True)
 class DisputedDraws:
-    """All that weights can change in the votes of L members, on B images with N draws each.
+    """What weights can change in the votes of L members, on B images with N samples each.
 
-    A class that every member puts below the label never wins a draw. Disputed is what is left: a
-    class and a draw with the members' margins, at least one of which is not positive.
+    A class that all members put below the label never wins a sample. The other pairs of a class
+    and a sample are disputed: at least one member's margin is not positive.
     """
 
     images: int  # B
     draws: int  # N
-    places: NDArray[np.int64]  # (T,), b N + j
+    places: NDArray[np.int64]  # (T,), b N + j of the sample j of image b
     margins: Floats  # (T, L)
 
     @classmethod
     def of(cls, margins: ArrayLike, ys: ArrayLike) -> Self:
-        """Find the disputed draws of margins (B, L, N, K) and classes (B,)."""
-        z, y = np.asarray(margins, dtype=np.float64), np.asarray(ys)
-        rivals = (z <= 0).any(axis=1) & (np.arange(z.shape[-1]) != y[:, None])[:, None]  # (B, N, K)
-        image, draw, rival = np.nonzero(rivals)
-        return cls(len(z), z.shape[2], image * z.shape[2] + draw, z[image, :, draw, rival])
+        """Find the disputed samples of margins (B, L, N, K) and classes (B,)."""
+        z = np.asarray(margins, dtype=np.float64)
+        images, _, draws, classes = z.shape
+        is_other = np.arange(classes) != np.asarray(ys)[:, None]  # (B, K)
+        is_disputed = (z <= 0).any(axis=1) & is_other[:, None]  # (B, N, K)
+        image, draw, rival = np.nonzero(is_disputed)
+        return cls(images, draws, image * draws + draw, z[image, :, draw, rival])
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Put the images of several parts behind each other."""
-        starts = np.cumsum([0, *(part.images * part.draws for part in parts[:-1])])
-        places = np.concatenate(
-            [part.places + start for part, start in zip(parts, starts, strict=True)]
-        )
+        """Concatenate the images of several parts."""
+        draws = parts[0].draws
+        images = 0
+        places = []
+        for part in parts:
+            places.append(part.places + images * draws)
+            images += part.images
         margins = np.concatenate([part.margins for part in parts])
-        return cls(sum(part.images for part in parts), parts[0].draws, places, margins)
+        return cls(images, draws, np.concatenate(places), margins)
 
     @property
     def members(self) -> int:
@@ -94,23 +97,24 @@ class DisputedDraws:
 
     @property
     def used_share(self) -> float:
-        """Share of the images that have a disputed draw: on the others all weights get all votes."""
+        """Share of images with a disputed sample; on others, all weights get all votes."""
         return len(np.unique(self.places // self.draws)) / self.images
 
     def of_members(self, numbers: Sequence[int]) -> Self:
         """Return what is disputed among some of the members."""
         margins = self.margins[:, list(numbers)]
-        disputed = (margins <= 0).any(axis=1)
-        return type(self)(self.images, self.draws, self.places[disputed], margins[disputed])
+        is_disputed = (margins <= 0).any(axis=1)
+        return replace(self, places=self.places[is_disputed], margins=margins[is_disputed])
 
     def votes(self, weights: Sequence[float]) -> NDArray[np.int64]:
         """Return k_b, the votes for the label of each image, (B,); a tie is lost."""
         total = np.zeros(len(self.margins))
         for weight, margins in zip(weights, self.margins.T, strict=True):
             total += weight * margins
-        lost = np.zeros(self.images * self.draws, dtype=bool)
-        lost[self.places[total <= 0]] = True
-        return self.draws - lost.reshape(self.images, self.draws).sum(axis=1)
+        is_lost = np.zeros(self.images * self.draws, dtype=bool)
+        is_lost[self.places[total <= 0]] = True
+        lost_votes = is_lost.reshape(self.images, self.draws).sum(axis=1)
+        return self.draws - lost_votes
 
 
 Radii = Callable[[Weights], Floats]
@@ -118,11 +122,10 @@ Radii = Callable[[Weights], Floats]
 
 
 def radii_of(disputed: DisputedDraws) -> Radii:
-    """Return the radii of the images as a function of the weights, which remembers what it was
-    asked.
-    """
-    table = radius(lower_bound(np.arange(disputed.draws + 1), disputed.draws, ALPHA), sigma=1.0)
-    return cache(lambda weights: table[disputed.votes(weights)])
+    """Return the radii of the images as a cached function of the weights."""
+    votes = np.arange(disputed.draws + 1)
+    radius_of_votes = radius(lower_bound(votes, disputed.draws, ALPHA), sigma=1.0)
+    return cache(lambda weights: radius_of_votes[disputed.votes(weights)])
 
 
 class RadiusWeights(NamedTuple):
@@ -133,82 +136,84 @@ class RadiusWeights(NamedTuple):
 
 
 def radius_weights(disputed: DisputedDraws) -> RadiusWeights:
-    """Return the weights that maximise J, shrunk towards equal ones by cross-validation over
-    images.
+    """Return the weights of the largest J, shrunk towards equal ones by cross-validation.
 
     Each fold of the images is judged with weights that were fitted to the other folds, shrunk by
-    each of SHRINKAGES. The largest shrinkage is taken whose J is within one standard error, of the
-    paired difference over images, of the largest J (Breiman et al. 1984, section 3.4.3). A single
-    image leaves nothing to judge by, so weights are equal.
+    each of SHRINKAGES. The result is the largest shrinkage whose J is within one standard error, of
+    the paired difference over images, of the largest J (Breiman et al. 1984, section 3.4.3). For a
+    single image, weights are equal.
     """
-    equal, radii = (1 / disputed.members,) * disputed.members, radii_of(disputed)
+    members = disputed.members
+    equal = (1 / members,) * members
     if disputed.images < 2:
         return RadiusWeights(equal, 1.0)
-    solve = (
-        best_of_all
-        if math.comb(PARTS + disputed.members - 1, PARTS) <= MAX_POINTS
-        else best_forward
-    )
+    candidates = math.comb(PARTS + members - 1, PARTS)
+    fit = best_of_all if candidates <= MAX_POINTS else best_forward
+    radii = radii_of(disputed)
     folds = np.arange(disputed.images) % min(FOLDS, disputed.images)
     judged = np.empty((len(SHRINKAGES), disputed.images))
     for fold in range(folds.max() + 1):
-        out = folds == fold
-        fitted = solve(radii, disputed.members, ~out)
-        judged[:, out] = [radii(_shrunk(fitted, shrinkage))[out] for shrinkage in SHRINKAGES]
+        is_left_out = folds == fold
+        fitted = fit(radii, members, ~is_left_out)
+        for row, shrinkage in enumerate(SHRINKAGES):
+            judged[row, is_left_out] = radii(_shrunk(fitted, shrinkage))[is_left_out]
     shrinkage = SHRINKAGES[_first_within_one_error(judged)]
-    fitted = solve(radii, disputed.members, np.full(disputed.images, True))
-    return RadiusWeights(_shrunk(fitted, shrinkage) if shrinkage < 1 else equal, shrinkage)
+    if shrinkage == 1:
+        return RadiusWeights(equal, shrinkage)
+    fitted = fit(radii, members, np.full(disputed.images, True))
+    return RadiusWeights(_shrunk(fitted, shrinkage), shrinkage)
 
 
 def chosen_weights(disputed: DisputedDraws, budget: int) -> RadiusWeights:
-    """Return the shares of ``budget`` members that each one has, chosen by J on all images:
-    :func:`best_forward`.
-    """
-    used = np.full(disputed.images, True)
-    return RadiusWeights(best_forward(radii_of(disputed), disputed.members, used, budget), 0.0)
+    """Choose ``budget`` members with replacement and return weight = times chosen / budget."""
+    all_images = np.full(disputed.images, True)
+    weights = best_forward(radii_of(disputed), disputed.members, all_images, budget)
+    return RadiusWeights(weights, 0.0)
 
 
-def best_of_all(radii: Radii, members: int, used: NDArray[np.bool_]) -> Weights:
-    """Return the weights in twelfths with the largest J over the images ``used`` (B,).
+def best_of_all(radii: Radii, members: int, is_used: NDArray[np.bool_]) -> Weights:
+    """Return the weights in twelfths with the largest J over the used images (B,).
 
-    Of equally good ones, the mean of those nearest to equal weights: so the order of the members
-    does not matter.
+    If several are equally good, it is the mean of those nearest to equal weights, so the order of
+    the members does not matter.
     """
     counts = _lattice(members)
-    means = np.array([fmean(radii(_weights(point))[used]) for point in counts])
+    means = np.array([fmean(radii(_weights(point))[is_used]) for point in counts])
     best = counts[means == means.max()]
-    distances = (best**2).sum(axis=1)  # sums being equal, the order of distances to equal weights
+    distances = (best**2).sum(axis=1)  # ordered as the distances to equal weights
     nearest = best[distances == distances.min()]
-    return tuple((nearest.sum(axis=0) / (len(nearest) * PARTS)).tolist())
+    mean = nearest.sum(axis=0) / (len(nearest) * PARTS)
+    return tuple(mean.tolist())
 
 
 def best_forward(
-    radii: Radii, members: int, used: NDArray[np.bool_], budget: int = PARTS
+    radii: Radii, members: int, is_used: NDArray[np.bool_], budget: int = PARTS
 ) -> Weights:
     """Choose ``budget`` members one after the other, with replacement (Caruana et al. 2004).
 
-    Each step adds the member with which the softmax average of those chosen so far has the largest
-    J over the images ``used`` (B,); of equally good ones that which was chosen least, then the
-    first.
+    Each step adds the member with which the softmax average of the chosen members has the largest J
+    over the used images (B,). Among equally good members, it is the one that was chosen least, then
+    the first.
 
     Returns:
-        Weights (L,): the share of ``budget`` that each member has.
+        Weights (L,): the share of ``budget`` of each member.
     """
     counts = np.zeros(members, dtype=np.int64)
     for _ in range(budget):
-        tried = counts + np.eye(members, dtype=np.int64)
-        means = [fmean(radii(_weights(point))[used]) for point in tried]
-        counts = tried[max(range(members), key=lambda member: (means[member], -counts[member]))]
+        candidates = counts + np.eye(members, dtype=np.int64)
+        scores = []
+        for member, candidate in enumerate(candidates):
+            mean = fmean(radii(_weights(candidate))[is_used])
+            scores.append((mean, -counts[member]))
+        counts = candidates[scores.index(max(scores))]
     return _weights(counts)
 
 
 @cache
 def _lattice(members: int) -> NDArray[np.int64]:
-    """Return all whole numbers (points, L) that are at least 0 and sum to PARTS."""
-    bars = [
-        (-1, *chosen, PARTS + members - 1)
-        for chosen in combinations(range(PARTS + members - 1), members - 1)
-    ]
+    """Return all vectors of whole numbers (points, L) that are at least 0 and sum to PARTS."""
+    end = PARTS + members - 1
+    bars = [(-1, *inner, end) for inner in combinations(range(end), members - 1)]
     return np.diff(bars) - 1
 
 
@@ -221,9 +226,9 @@ def _shrunk(weights: Weights, shrinkage: float) -> Weights:
 
 
 def _first_within_one_error(judged: Floats) -> int:
-    """Return the first row of (candidates, B) whose mean is at most one paired standard error below
-    the largest.
-    """
-    lags = judged[np.argmax([fmean(row) for row in judged])] - judged
+    """Return the first row of (candidates, B) within one paired standard error of the best mean."""
+    means = [fmean(row) for row in judged]
+    lags = judged[np.argmax(means)] - judged
     errors = lags.std(axis=1, ddof=1) / math.sqrt(judged.shape[1])
-    return int((np.array([fmean(row) for row in lags]) <= errors * ROUNDING).argmax())
+    is_near = np.array([fmean(row) for row in lags]) <= errors * ROUNDING
+    return int(is_near.argmax())

@@ -285,8 +285,8 @@ def test_a_classifier_is_timed_with_its_own_members_alone_and_no_rows_change(mon
     monkeypatch.setattr("rs.certification.certify_pool._seconds_alone", seconds)
     pool(timed=50)
     paths = [*FILES.values(), *(f"ensembles/{slug}.json" for slug in PER_IMAGE)]
-    voting = [len(read(Path(path)).voting) for path in paths]
-    assert len(read(Path(FILES[f"{ALL}.two"])).voting) < 3
+    voting = [len(read(Path(path)).voting_members) for path in paths]
+    assert len(read(Path(FILES[f"{ALL}.two"])).voting_members) < 3
     assert sorted(timed) == sorted([*voting, *[1] * len(MEMBERS)])
     assert table("rows") == table("unbroken")
 

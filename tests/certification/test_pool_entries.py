@@ -97,9 +97,7 @@ def turned(spec):
 def test_weights_of_another_ensemble_are_refused(change):
     path = WEIGHTS / f"{OPTIMAL}.json"
     change(read(path)).write(path)
-    message = (
-        r"optimal\.json must be the ensemble macer 0-1 as it is now, with weights that are solved"
-    )
+    message = r"optimal\.json must be the ensemble macer-0-1\.optimal as it is now, with fitted"
     with pytest.raises(InputError, match=message):
         models_and_entries()
 

@@ -170,7 +170,7 @@ def test_weights_of_the_largest_radius_are_those_of_margins_from_a_slow_loop_ove
     assert fitted.shrinkage < 1
     two = read(Path("weights", f"{TWO}.json"))
     assert (tuple(two.fitted.weights), two.fitted.shrinkage) == chosen_weights(disputed, 2)
-    assert two.members[2] in two.voting
+    assert two.members[2] in two.voting_members
 
 
 def with_validation(folder, seed):

@@ -80,7 +80,7 @@ def test_members_that_were_not_chosen_are_not_even_loaded():
     with torch.no_grad():
         assert torch.equal(loaded(x), by_hand(x))
     assert model_fingerprint(loaded) == model_fingerprint(by_hand)
-    assert ([one.seed for one in own.voting], own.solution, len(own.members)) == (
+    assert ([one.seed for one in own.voting_members], own.fitted_values, len(own.members)) == (
         [0, 2],
         [2 / 3, 1 / 3],
         3,
@@ -89,7 +89,7 @@ def test_members_that_were_not_chosen_are_not_even_loaded():
 
 def test_all_members_vote_whose_weights_are_not_a_choice_or_not_yet_made():
     for one in (spec(fitted=fitted(0.0, 0.25, 0.75), **GLOBAL), spec(**CHOICE), spec()):
-        assert one.voting == one.members
+        assert one.voting_members == one.members
 
 
 # -------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def weighted(*weights):
     return {"fitted": THREE | {"weights": list(weights)}, "combination": GLOBAL}
 
 
-UNFIT = "fitted weights must come with weights that are solved for, of scope global"
+UNFIT = "fitted weights must come with weights of scope global"
 
 
 BAD = [
@@ -187,7 +187,7 @@ def test_keys_that_are_missing_unknown_or_of_another_kind_are_named(change, mess
 def test_weights_that_are_not_solved_for_all_images_are_no_classifier(combination):
     with pytest.raises(
         InputError,
-        match=r"macer 0-1-2, some: its weights must be solved .* python -m stages\.weights",
+        match=r"macer-0-1-2.some must have weights for all images; .* python -m stages\.weights",
     ):
         load(written(spec(**combination)))
 
@@ -207,7 +207,7 @@ def test_a_member_that_changed_is_refused():
     checkpoint.save(
         Path("models/macer/1"), smallnet(99), checkpoint.read_card(Path("models/macer/1"))
     )
-    with refuses(r"models/macer/1 must be the model .* but it changed; make ensemble\.json again"):
+    with refuses(r"models/macer/1 must be the model .* but it has changed; make ensemble\.json again"):
         load(path)
 
 
