@@ -26,7 +26,7 @@ from rs.certification.predict import predict_files
 from rs.data import sources
 from rs.data.images import epoch_order, load_images
 from rs.data.pictures import Conversion
-from rs.data.prepared import Epoch, read_meta
+from rs.data.prepared import EpochPlan, read_meta
 from rs.ensemble.base import Ensemble
 from rs.errors import InputError
 from rs.methods import METHODS
@@ -239,7 +239,7 @@ def folder_images(device, folder):
         "tiny", folder / "set"
     )
     images = load_images(folder / "set", "train")
-    epoch = Epoch(seed=0, number=0, size=2, crop=1, flip=True)
+    epoch = EpochPlan(seed=0, number=0, size=2, crop=1, flip=True)
     ((x, y),) = images.batches(epoch_order(len(images), epoch), epoch, device, 0)
     nn.functional.cross_entropy(nn.Linear(108, 2).to(device)(x.flatten(1)), y)
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from rs.data import pictures, readers
 from rs.data.pictures import Conversion
-from rs.data.prepared import Epoch, Meta, check_names_differ, make_meta, pictures_fingerprint
+from rs.data.prepared import EpochPlan, Meta, check_names_differ, make_meta, pictures_fingerprint
 from rs.data.readers import Tree
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
@@ -74,7 +74,7 @@ class FolderImages:
         return larger, smaller
 
     def batches(
-        self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
+        self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order``, see :class:`rs.data.prepared.Images`; ``crop`` > 0 is
         random, resized.
@@ -271,7 +271,7 @@ def as_tensor(pixels: NDArray[np.uint8]) -> Tensor:
     )  # Pillow's array is read-only, and (H, W, C)
 
 
-def _augmentation(images: FolderImages, epoch: Epoch) -> Callable[[Image.Image], Tensor]:
+def _augmentation(images: FolderImages, epoch: EpochPlan) -> Callable[[Image.Image], Tensor]:
     """Return what makes an image of an epoch from one on disk."""
     from torchvision.transforms import v2  # slow to import, and no part of a small installation
 

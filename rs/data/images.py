@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs.data import prepared
-from rs.data.prepared import Epoch, Images, Meta, read_meta
+from rs.data.prepared import EpochPlan, Images, Meta, read_meta
 from rs.errors import InputError
 from rs.runtime.streams import Stream, process_key, stream
 
@@ -55,7 +55,7 @@ class PackedImages:
         return self._resident[device]
 
     def batches(
-        self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int = 0
+        self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order``; see :class:`rs.data.prepared.Images`. No workers are
         needed.
@@ -101,7 +101,7 @@ def load_images(folder: Path, split: str) -> Images:
     return PackedImages(meta, *prepared.read_split(folder, split, meta))
 
 
-def epoch_order(count: int, epoch: Epoch) -> Tensor:
+def epoch_order(count: int, epoch: EpochPlan) -> Tensor:
     """Return the numbers of the images of one epoch: a permutation, or drawn by ``epoch.weights``.
 
     The order depends on (seed, epoch) and the weights. Several processes share it out; what does

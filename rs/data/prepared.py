@@ -336,7 +336,7 @@ def _check_sizes(path: Path, split: str, meta: Meta) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Epoch:
+class EpochPlan:
     """One pass over a split: its order, its batches, its augmentation, and the process that it is
     for.
 
@@ -382,7 +382,7 @@ class Images(Protocol):
         """Return image ``index`` as certification sees it: float32 (C, H, W) in [0, 1], on the CPU."""
 
     def batches(
-        self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
+        self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of an epoch, each with an augmentation of its own.
 

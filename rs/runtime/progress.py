@@ -38,13 +38,13 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def progress(
-    items: Iterable[T], total: int, description: str, done: int = 0, *, always: bool = True
+    items: Iterable[T], total: int | None, description: str, done: int = 0, *, always: bool = True
 ) -> Iterator[T]:
     """Yield ``items`` and report the progress on stderr.
 
     Args:
         items: The remaining items; the next one is requested when the last one is done.
-        total: Number of all items, including those done before.
+        total: Number of all items, including those done before; ``None`` if it is unknown.
         description: Name of the work.
         done: Number of items done before.
         always: Whether work of less than half a minute prints a line, too, where there is no
@@ -61,9 +61,9 @@ def progress(
         now = time.monotonic()
         if now - last >= QUIET_SECONDS or (done + count == total and (always or last > start)):
             rate = count / max(now - start, 1e-9)
-            left = (total - done - count) / rate
-            say(
-                f"{description}: {done + count}/{total}, {rate:.2f}/s, {left:.0f} s left",
-                sys.stderr,
-            )
+            line = f"{description}: {done + count}, {rate:.2f}/s"
+            if total is not None:
+                left = (total - done - count) / rate
+                line = f"{description}: {done + count}/{total}, {rate:.2f}/s, {left:.0f} s left"
+            say(line, sys.stderr)
             last = now

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Generator, Tensor, nn
 
-from rs.data.prepared import Epoch, Images
+from rs.data.prepared import EpochPlan, Images
 from rs.errors import InputError
 from rs.methods.base import TargetSettings
 from rs.models.checkpoint import load_model, read_card
@@ -50,7 +50,7 @@ def vote_shares(
     Returns:
         float64 (N, K), on the CPU.
     """
-    epoch = Epoch(seed=0, number=0, size=BATCH)  # without crop and flip its seed is not used
+    epoch = EpochPlan(seed=0, number=0, size=BATCH)  # without crop and flip its seed is not used
     votes = []
     with torch.no_grad(), evaluating(network):
         for x, y in images.batches(numbers, epoch, rng.device, workers):

@@ -109,7 +109,9 @@ def train_on(
         )
         progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
         if is_first_process:
-            checkpoint.save(out, trainer.trained, replace(card, epochs=progress.epoch))
+            training = card.training | {"epochs": progress.epoch}  # which --seconds decides
+            card_of_run = replace(card, epochs=progress.epoch, training=training)
+            checkpoint.save(out, trainer.trained, card_of_run)
             classifier = model_fingerprint(trainer.trained)
             _write_logs(log, card, classifier, progress, seconds_before, options.device)
 

@@ -2,17 +2,18 @@
 
 Several processes, as ``torchrun`` starts them, each take steps on their share of the images, with
 noise of their own; ``torch.nn.parallel.DistributedDataParallel`` averages the gradients and gives
-every process the running statistics of the first one. Batch norm normalises by the images of its
-own process, as the field's code does.
+every process the running statistics of the first one. Batch norm normalizes by the images of its
+own process, as is standard.
 """
 
 from __future__ import annotations
 
+import copy
 import io
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.sgd import sgd
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from rs.data import images as data
-from rs.data.prepared import Epoch, Images
+from rs.data.prepared import EpochPlan, Images
 from rs.errors import InputError
 from rs.methods.base import Method, Step, WeightsImages
 from rs.runtime import processes
@@ -36,14 +34,19 @@ from rs.smoothing.classifier import autocast
 from rs.storage import files
 from rs.training import attack_backend, warnings
 from rs.training.history import STEP_NUMBERS, Progress, quick_acr, step_numbers
-from rs.training.image_votes import vote_shares
+from rs.training.image_weights import weigh_images
+from rs.training.optimization import (
+    gradients_of,
+    move_average,
+    optimizer_of,
+    trained_parameters,
+)
 from rs.training.recipe import RunOptions, Training
-
-MOST_EPOCHS = 100_000
-"""Epochs at which a training with a limit of seconds ends at the latest."""
+from rs.training.schedule import Schedule
+from rs.training.steps import StepInput, steps_of_epoch
 
 ONE_IMAGE_ERROR = "Expected more than 1 value per channel when training"
-"""What torch's batch norm says of one image with one pixel a channel."""
+"""Error of torch's batch norm for one image with one pixel per channel."""
 
 
 class Trainer:
@@ -54,15 +57,15 @@ class Trainer:
     than two processes add gradients up in another order in the first step after that.)
 
     Args:
-        model: As built, on ``options.device``; trained in place.
-        method: What a step minimises.
+        model: The untrained model, on ``options.device``; trained in place.
+        method: Defines the loss of a step.
         images: The training split.
         evaluation: The split of the quick ACR.
         settings: How to train.
         options: Noise level, seed, device and limits of this run.
         targets: Class probabilities of each image, shape (N, K), for methods that need them.
     Raises:
-        InputError: If a step would have less than one image of each process, or the settings do not
+        InputError: If a step would have less than one image per process, or the settings do not
             suit several processes.
     """
 
@@ -76,394 +79,300 @@ class Trainer:
         options: RunOptions,
         targets: Tensor | None = None,
     ) -> None:
-        self.model, self.method, self.images, self.evaluation = model, method, images, evaluation
-        self.settings, self.options, self.device = settings, options, options.device
+        self.model = model
+        self.method = method
+        self.images = images
+        self.evaluation = evaluation
+        self.settings = settings
+        self.options = options
+        self.device = options.device
         self.targets = targets if targets is None else targets.to(options.device)
+        self.schedule = Schedule(settings, options.seconds)
         self.rank, self.world_size = processes.rank_and_world_size()
         self._check()
         self.precision = precision_on(self.device, settings.precision)
         check_precision(self.device, self.precision)
         warn_of_slow_bfloat16(self.device.type, self.precision)
-        self.parameters: list[Tensor] = [
-            parameter for parameter in model.parameters() if parameter.requires_grad
-        ]
-        alone = (
-            self.world_size == 1
-        )  # else compiling, which tries a backward pass, would set off the averaging
-        slower = (
-            self.device.type == "cpu" and self.precision == "bfloat16"
-        )  # compiled batch norms are
-        shape = images.meta.shape
-        compiles = alone and not slower
+        # A trial of the compiler has a backward pass, which would start averaging over processes.
+        is_single_process = self.world_size == 1
+        # On a CPU compiled batch norms are slower in bfloat16.
+        is_slower = self.device.type == "cpu" and self.precision == "bfloat16"
         self.network = attack_backend.training_network(
-            model, settings.engine, shape, compile_training=compiles
+            model,
+            settings.engine,
+            images.meta.shape,
+            compile_training=is_single_process and not is_slower,
         )
-        self.step_loss = (
-            self._loss if alone else DistributedDataParallel(StepLoss(model, self._loss))
-        )
-        self.velocities: list[Tensor | None] = [None] * len(self.parameters)
-        self.average: AveragedModel | None = (
-            None  # of weights and running statistics, w <- decay w + (1 - decay) w'
-        )
-        if settings.ema_decay is not None:
-            averaging = get_ema_multi_avg_fn(settings.ema_decay)
-            self.average = AveragedModel(model, multi_avg_fn=averaging, use_buffers=True)
-        self.image_weights: Tensor | None = (
-            None  # probabilities of the images of an epoch, drawn with replacement
-        )
+        self.step_loss: Callable[..., Step] = self._loss
+        if not is_single_process:
+            self.step_loss = DistributedDataParallel(StepLoss(model, self._loss))
+        self.parameters = [*trained_parameters(model).values()]
+        self.optimizer = optimizer_of(self.parameters, settings)
+        self.average = None if settings.ema_decay is None else copy.deepcopy(model)
+        # Probabilities by which the images of an epoch are drawn; None shuffles them.
+        self.image_weights: Tensor | None = None
         self.progress = Progress()
-        self._began: float | None = None  # when the epoch began that is running
+        self._epoch_start: float | None = None  # None between epochs
 
     @property
     def trained(self) -> nn.Module:
-        """The model to evaluate and to keep: the average of the weights where the settings ask for
-        it.
-        """
-        return self.model if self.average is None else self.average.module
+        """The model to evaluate and keep: the average of the weights if the settings ask for it."""
+        return self.model if self.average is None else self.average
 
     def _check(self) -> None:
-        batch, world, steps = self.settings.batch, self.world_size, self.method.steps_per_batch
-        if batch % world:
+        batch = self.settings.batch
+        steps = self.method.steps_per_batch
+        if batch % self.world_size:
             raise InputError(
                 f"training.batch must be divisible by the number of processes, got {batch} and "
-                f"{world}"
+                f"{self.world_size}"
             )
-        if min(batch, len(self.images)) // world < steps:
+        if min(batch, len(self.images)) // self.world_size < steps:
+            several = f" for {self.world_size} processes" if self.world_size > 1 else ""
             raise InputError(
-                "training.batch and the train split must be at least the number of draws, "
-                f"{steps}, because a step "
-                f"takes batch // draws images; got {batch} and {len(self.images)}"
-                + (f" for {world} processes" if world > 1 else "")
+                f"training.batch and the train split must be at least the number of draws, {steps},"
+                f" because a step takes batch // draws images; got {batch} and {len(self.images)}"
+                f"{several}"
             )
-        if world > 1 and self.options.seconds is not None:
+        if self.world_size > 1 and self.options.seconds is not None:
             raise InputError(
                 "seconds must not be limited where several processes train together: their clocks "
                 "differ"
             )
 
     def run(self, checkpoint: Path | None = None) -> Progress:
-        """Train to the last epoch, from ``checkpoint`` if it is there; save into it every few
-        epochs.
+        """Train to the end, from ``checkpoint`` if it exists; save into it every few epochs.
 
         Args:
-            checkpoint: A file; of several processes the first one's counts.
+            checkpoint: A file; of several processes only the first one reads and writes it.
         Raises:
             InputError: If the loss or its gradient becomes NaN or infinite, or a step has one image
                 that batch norm cannot train on; the last checkpoint stays.
         """
         self.restore(checkpoint)
-        limit, saved = self.options.seconds, checkpoint if self.rank == 0 else None
-        remaining = range(self.progress.epoch, self.settings.epochs)
-        if limit is not None:
-            remaining = range(self.progress.epoch, MOST_EPOCHS)
-        shown = self.rank == 0 and limit is None
-        for epoch in (
-            progress(remaining, remaining.stop, "train", remaining.start) if shown else remaining
-        ):
-            if epoch > 0 and self._is_over():
+        epochs: Iterable[int] = itertools.count(self.progress.epoch)
+        if self.rank == 0:
+            total = self.settings.epochs if self.options.seconds is None else None
+            epochs = progress(epochs, total, "train", self.progress.epoch)
+        for epoch in epochs:
+            if epoch > 0 and self._is_over(epoch):
                 break
             self.epoch(epoch)
-            if saved is not None and (epoch + 1) % self.settings.checkpoint_every == 0:
-                self.save(saved)
+            is_due = (epoch + 1) % self.settings.checkpoint_every == 0
+            if is_due and checkpoint is not None and self.rank == 0:
+                self.save(checkpoint)
         self.trained.eval()
         return self.progress
 
     def epoch(self, epoch: int) -> None:
         """Train one epoch and append its row to the history."""
-        self._began = start = time.perf_counter()
+        self._epoch_start = time.perf_counter()
         self._weigh_images(epoch)
         self.model.train()
         self.network.train()
         attack_backend.freeze_norms(self.model)
-        layers = stream(
-            self.options.seed, Stream.LAYERS, epoch, *process_key(self.rank)
-        ).initial_seed()
-        with (
-            seeded(layers, self.device),
-            products(self.device, self.precision),
-        ):  # backward passes too
-            reports = []
-            for x, y, targets, key in self._steps(epoch):
-                reports.append(self._step(x, y, key, **targets))
-                if self._share(0.0) >= 1:
-                    break
-            means = self._means(reports)
+        means = self._train_epoch(epoch)
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
                 f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']} and a "
-                "gradient of norm "
-                f"{means['gradient_norm']}; lower learning_rate or lam, or set clip_norm"
+                f"gradient of norm {means['gradient_norm']}; lower learning_rate or lam, or set "
+                "clip_norm"
             )
         if epoch == 0 and self.rank == 0:
             warnings.warn_of_chance(means["accuracy"], self.images.labels)
-        now = self.progress
-        now.epoch, now.seconds = epoch + 1, now.seconds + time.perf_counter() - start
-        self._began = None
-        rate = self._learning_rate(self._share(epoch + 0.5))
+        progress = self.progress
+        progress.seconds = self._seconds()
+        self._epoch_start = None
+        progress.epoch = epoch + 1
         row = {
-            "epoch": epoch + 1,
-            "updates": now.updates,
-            "learning_rate": rate,
+            "epoch": progress.epoch,
+            "updates": progress.updates,
+            "learning_rate": self.schedule.learning_rate(epoch + 0.5, progress.seconds),
             **means,
             "acr": self._quick_acr(),
         }
-        now.history.append(row)
-        now.timing.append({"epoch": epoch + 1, "seconds": now.seconds})
+        progress.history.append(row)
+        progress.timing.append({"epoch": progress.epoch, "seconds": progress.seconds})
         if self.options.on_epoch is not None:
             self.options.on_epoch(row)
 
-    def _is_over(self) -> bool:
-        return self.options.seconds is not None and self.progress.seconds >= self.options.seconds
-
-    def _share(self, passed: float) -> float:
-        """Return the share of the training that is done: of its time where that is limited, else of
-        its epochs.
-        """
-        if self.options.seconds is None:
-            return passed / self.settings.epochs
-        seconds = self.progress.seconds
-        if self._began is not None:
-            seconds += time.perf_counter() - self._began
-        return min(1.0, seconds / self.options.seconds) if self.options.seconds else 1.0
-
-    def _learning_rate(self, share: float) -> float:
-        """Return the learning rate after a share of the training: by steps, or linearly up from 0
-        and down again.
-        """
-        s = self.settings
-        if s.schedule == "step":
-            return s.learning_rate * s.decay ** sum(
-                milestone <= share * s.epochs for milestone in s.milestones
-            )
-        return s.learning_rate * min(share / s.ramp, (1 - share) / (1 - s.ramp))
-
-    def _rate_of(self, epoch: int, batch: int) -> float:
-        """Return the rate of the steps of a batch: that of its middle."""
-        batches = -(
-            -(len(self.images) // self.world_size) // (self.settings.batch // self.world_size)
+    def _train_epoch(self, epoch: int) -> dict[str, Any]:
+        """Take the steps of an epoch and return the means of what they report."""
+        key = process_key(self.rank)
+        layers = stream(self.options.seed, Stream.LAYERS, epoch, *key).initial_seed()
+        reports = []
+        steps = steps_of_epoch(
+            self.images,
+            self._plan(epoch),
+            self.method.steps_per_batch,
+            self.targets,
+            self.device,
+            self.options.workers,
         )
-        return self._learning_rate(self._share(epoch + (batch + 0.5) / batches))
+        # Backward passes are in these contexts too.
+        with seeded(layers, self.device), products(self.device, self.precision):
+            for given in steps:
+                reports.append(self._step(given))
+                if self.options.seconds is not None and self._is_over(epoch):
+                    break
+            return self._means(reports)
+
+    def _seconds(self) -> float:
+        """Return the seconds of training so far, evaluation excluded."""
+        if self._epoch_start is None:
+            return self.progress.seconds
+        return self.progress.seconds + time.perf_counter() - self._epoch_start
+
+    def _is_over(self, epochs: int) -> bool:
+        return self.schedule.share(epochs, self._seconds()) >= 1
 
     def _weigh_images(self, epoch: int) -> None:
         """Ask the method how often each image is drawn; the answer of the first process counts."""
         if not isinstance(self.method, WeightsImages):
             return
-        count, calls = len(self.images), itertools.count()
-
-        def accuracies(numbers: Tensor, draws: int) -> Tensor:
-            rng = stream(self.options.seed, Stream.VOTES, epoch, next(calls), device=self.device)
-            with autocast(self.device, self.precision):
-                shares = vote_shares(
-                    self.network,
-                    self.images,
-                    numbers,
-                    draws,
-                    self.options.sigma,
-                    rng,
-                    self.options.workers,
-                )
-            return shares.gather(
-                1, torch.from_numpy(self.images.labels)[numbers].unsqueeze(1)
-            ).squeeze(1)
-
-        weights: list[Tensor | None] = [self.image_weights]
+        weights = None
         if self.rank == 0:
-            equal = torch.full((count,), 1 / count, dtype=torch.float64)
-            weights = [
-                self.method.image_weights(
-                    epoch, equal if weights[0] is None else weights[0], accuracies
-                )
-            ]
-        if self.world_size > 1:
-            dist.broadcast_object_list(weights, device=self.device)
-        (self.image_weights,) = weights
+            weights = weigh_images(
+                self.method,
+                self.network,
+                self.images,
+                self.image_weights,
+                epoch=epoch,
+                options=self.options,
+                precision=self.precision,
+            )
+        self.image_weights = self._from_first_process(weights)
 
-    def _steps(
-        self, epoch: int
-    ) -> Iterator[tuple[Tensor, Tensor, dict[str, Tensor], tuple[int, int, int]]]:
-        """Yield images, labels and, for methods that need them, targets of each optimiser step, and
-        its key.
+    def _from_first_process(self, value: Any) -> Any:
+        """Return the value that the first process has."""
+        if self.world_size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, device=self.device)
+        return values[0]
 
-        The key is the number of the epoch, of the batch and of the step in the batch.
-
-        A batch makes ``steps_per_batch`` equal steps; what does not divide is left out, as is a
-        batch that is too small.
-        """
-        s, steps = self.settings, self.method.steps_per_batch
-        share = Epoch(
+    def _plan(self, epoch: int) -> EpochPlan:
+        return EpochPlan(
             seed=self.options.seed,
             number=epoch,
-            size=s.batch // self.world_size,
-            crop=s.crop,
-            flip=s.flip,
+            size=self.settings.batch // self.world_size,
+            crop=self.settings.crop,
+            flip=self.settings.flip,
             rank=self.rank,
             world_size=self.world_size,
             weights=self.image_weights,
         )
-        order = data.epoch_order(len(self.images), share)
-        numbers = order.to(self.device).split(share.size)
-        for batch, (x, y) in enumerate(
-            self.images.batches(order, share, self.device, self.options.workers)
-        ):
-            size = len(x) // steps
-            for step in range(steps if size else 0):
-                chosen = slice(step * size, (step + 1) * size)
-                targets = (
-                    {}
-                    if self.targets is None
-                    else {"targets": self.targets[numbers[batch][chosen]]}
-                )
-                yield x[chosen], y[chosen], targets, (epoch, batch, step)
 
-    def _step(self, x: Tensor, y: Tensor, key: tuple[int, int, int], **targets: Tensor) -> Tensor:
-        """Take one optimiser step.
+    def _step(self, given: StepInput) -> Tensor:
+        """Take one optimizer step.
 
-        Args:
-            x: Images of this process, shape (B, C, H, W).
-            y: Labels, shape (B,).
-            key: Number of the epoch, of the batch and of the step in the batch.
-            targets: Of these images, (B, K), if the method needs them.
         Returns:
-            What the step reports, shape (6,), on the device and without synchronisation.
+            The numbers of the step, shape (6,), on the device and without synchronization.
         """
-        rng = stream(
-            self.options.seed, Stream.STEP, *key, *process_key(self.rank), device=self.device
-        )
         self.model.zero_grad(set_to_none=True)
         if self.settings.engine == "compiled":
             attack_backend.begin_step(self.device)
+        result = self._forward(given)
+        result.loss.backward()
+        norm = nn.utils.get_total_norm(gradients_of(self.model))
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
+        self.optimizer.param_groups[0]["lr"] = self._learning_rate(given.key)
+        self.optimizer.step()
+        self._update_average()
+        self.progress.updates += 1
+        return step_numbers(result, norm)
+
+    def _forward(self, given: StepInput) -> Step:
+        """Compute the loss of a step."""
+        key = (*given.key, *process_key(self.rank))
+        step: dict[str, Any] = {
+            "sigma": self.options.sigma,
+            "rng": stream(self.options.seed, Stream.STEP, *key, device=self.device),
+            "epoch": given.key[0],
+        }
+        if given.targets is not None:
+            step["targets"] = given.targets
         try:
             with autocast(self.device, self.precision):
-                result = self.step_loss(
-                    x, y, sigma=self.options.sigma, rng=rng, epoch=key[0], **targets
-                )
+                return self.step_loss(given.x, given.y, **step)
         except ValueError as error:
             if ONE_IMAGE_ERROR not in str(error):
                 raise
             raise InputError(
                 "training.batch must leave no step of one image to a network that ends in maps of "
-                "one pixel, which "
-                f"batch norm cannot train on, got {self.settings.batch} of {len(self.images)} "
-                "images; take another"
+                f"one pixel, which batch norm cannot train on, got {self.settings.batch} of "
+                f"{len(self.images)} images; take another"
             ) from error
-        result.loss.backward()
-        norm = nn.utils.get_total_norm(self._gradients())
-        if self.settings.clip_norm is not None:
-            nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
-        self._sgd_step(self._rate_of(*key[:2]))
-        if self.average is not None:
-            self._update_average(self.average)
-        self.progress.updates += 1
-        return step_numbers(result, norm)
 
     def _loss(self, x: Tensor, y: Tensor, **step: Any) -> Step:
         return self.method.loss(self.network, x, y, **step)
 
-    def _gradients(self) -> list[Tensor]:
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        if len(gradients) < len(self.parameters):
-            names = [
-                name
-                for name, value in self.model.named_parameters()
-                if value.requires_grad and value.grad is None
-            ]
-            raise InputError(
-                f"the loss must depend on every parameter that is trained, but {len(names)} have "
-                "no gradient, first "
-                f"{names[0]}; leave such layers out of the network, or name the others with "
-                "--trainable"
-            )
-        return gradients
+    def _learning_rate(self, key: tuple[int, int, int]) -> float:
+        """Return the learning rate at the middle of a batch; all its steps have this rate."""
+        epoch, batch, _ = key
+        images = len(self.images) // self.world_size
+        batches = math.ceil(images / (self.settings.batch // self.world_size))
+        return self.schedule.learning_rate(epoch + (batch + 0.5) / batches, self._seconds())
 
-    def _sgd_step(self, rate: float) -> None:
-        """Update the parameters by torch's own SGD, in its functional form, since the class imports
-        the compiler.
-        """
-        with torch.no_grad():
-            sgd(
-                self.parameters,
-                self._gradients(),
-                self.velocities,
-                lr=rate,
-                momentum=self.settings.momentum,
-                weight_decay=self.settings.weight_decay,
-                dampening=0.0,
-                nesterov=self.settings.nesterov,
-                maximize=False,
-            )
-
-    def _update_average(self, average: AveragedModel) -> None:
-        """Update the average of the weights; on a GPU without ``AveragedModel``, which waits for
-        the GPU.
-        """
-        if self.device.type != "cuda" or average.n_averaged == 0:
-            average.update_parameters(self.model)
+    def _update_average(self) -> None:
+        """Add the weights of this step to their average, which begins with those of the first."""
+        if self.average is None or self.settings.ema_decay is None:
             return
-        with torch.no_grad():
-            ours, theirs = self._floats(average.module), self._floats(self.model)
-            get_ema_multi_avg_fn(self.settings.ema_decay)(ours, theirs, 0)
-
-    @staticmethod
-    def _floats(module: nn.Module) -> list[Tensor]:
-        return [
-            value
-            for value in (*module.parameters(), *module.buffers())
-            if value.is_floating_point()
-        ]
+        if self.progress.updates == 0:
+            self.average.load_state_dict(self.model.state_dict())
+        else:
+            move_average(self.average, self.model, self.settings.ema_decay)
 
     def _means(self, reports: list[Tensor]) -> dict[str, Any]:
-        """Return means over steps and processes; ``None`` where a method has no such number."""
+        """Return means over steps and processes; ``None`` if the method has no such number."""
         total = torch.stack(reports).double().mean(dim=0)
         if self.world_size > 1:
             dist.all_reduce(total)
-        means = (total / self.world_size).tolist()
-        return {
-            name: None if name == "hinge_share" and math.isnan(mean) else mean
-            for name, mean in zip(STEP_NUMBERS, means, strict=True)
-        }
+        values = (total / self.world_size).tolist()
+        means: dict[str, Any] = dict(zip(STEP_NUMBERS, values, strict=True))
+        if math.isnan(means["hinge_share"]):
+            means["hinge_share"] = None
+        return means
 
     def _quick_acr(self) -> float | None:
-        """Return the ACR of a few draws on a few images, at the epochs that ask for it."""
-        s, epoch = self.settings, self.progress.epoch
-        last = epoch == s.epochs if self.options.seconds is None else self._is_over()
-        if s.eval_every == 0 or (epoch % s.eval_every and not last):
+        """Return the quick ACR every ``eval_every`` epochs and after the last; else ``None``."""
+        every = self.settings.eval_every
+        if every == 0:
             return None
-        return quick_acr(self.trained.eval(), self.evaluation, s, self.options)
+        epoch = self.progress.epoch
+        if epoch % every != 0 and not self._is_over(epoch):
+            return None
+        return quick_acr(self.trained.eval(), self.evaluation, self.settings, self.options)
 
     def save(self, checkpoint: Path) -> None:
-        """Write model, velocities, average and progress, in one step."""
+        """Write model, optimizer, average and progress, in one step."""
         state = {
             "model": self.model.state_dict(),
-            "velocities": self.velocities,
+            "optimizer": self.optimizer.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
             "image_weights": self.image_weights,
+            "progress": asdict(self.progress),
         }
-        state |= {} if self.average is None else {"average": self.average.state_dict()}
-        content = (
-            io.BytesIO()
-        )  # a full disk is an error of the operating system, not one of torch's
-        torch.save({**state, "progress": asdict(self.progress)}, content)
+        # In memory first: a full disk is then an error of the operating system, not one of torch.
+        content = io.BytesIO()
+        torch.save(state, content)
         files.write_bytes(checkpoint, content.getvalue())
 
     def restore(self, checkpoint: Path | None) -> None:
-        """Continue from what :meth:`save` wrote, if it is there; several processes from what the
-        first one finds.
-        """
-        states: list[Any] = [None]
+        """Continue from the file that :meth:`save` wrote for the first process, if it exists."""
+        state: Any = None
         if self.rank == 0 and checkpoint is not None and checkpoint.exists():
-            states = [torch.load(checkpoint, map_location="cpu", weights_only=True)]
-        if self.world_size > 1:
-            dist.broadcast_object_list(states, device=self.device)
-        (state,) = states
-        if state is not None:
-            self.model.load_state_dict(state["model"])
-            self.velocities = [
-                velocity if velocity is None else velocity.to(self.device)
-                for velocity in state["velocities"]
-            ]
-            if self.average is not None:
-                self.average.load_state_dict(state["average"])
-            self.image_weights = state["image_weights"]
-            self.progress = Progress(**state["progress"])
+            state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        state = self._from_first_process(state)
+        if state is None:
+            return
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.image_weights = state["image_weights"]
+        self.progress = Progress(**state["progress"])
 
 
 class StepLoss(nn.Module):
@@ -473,8 +382,8 @@ class StepLoss(nn.Module):
     image alone.
 
     Args:
-        model: Whose gradients are averaged.
-        loss: What a step minimises; it may call the model more than once.
+        model: The model whose gradients are averaged over processes.
+        loss: The loss of a step; it may call the model more than once.
     """
 
     def __init__(self, model: nn.Module, loss: Callable[..., Step]) -> None:
@@ -482,5 +391,5 @@ class StepLoss(nn.Module):
         self.model, self.loss = model, loss
 
     def forward(self, *inputs: Any, **settings: Any) -> Step:
-        """Return what the loss returns."""
+        """Return the loss of a step."""
         return self.loss(*inputs, **settings)

@@ -6,7 +6,7 @@ from PIL import Image
 from rs.data import image_folder, sources
 from rs.data import images as data
 from rs.data.pictures import Conversion
-from rs.data.prepared import Epoch
+from rs.data.prepared import EpochPlan
 from rs.errors import InputError
 
 
@@ -36,7 +36,7 @@ def prepared(root, folder, **changes):
 
 
 def epoch(images, *, crop=1, flip=True, seed=0, epoch=0, size=4, workers=0, **process):
-    chosen = Epoch(seed=seed, number=epoch, size=size, crop=crop, flip=flip, **process)
+    chosen = EpochPlan(seed=seed, number=epoch, size=size, crop=crop, flip=flip, **process)
     x, y = zip(
         *images.batches(data.epoch_order(len(images), chosen), chosen, "cpu", workers), strict=True
     )

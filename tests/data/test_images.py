@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 
 def epoch(images, size, *, seed=0, epoch=0, **changes):
-    chosen = prepared.Epoch(seed=seed, number=epoch, size=size, **changes)
+    chosen = prepared.EpochPlan(seed=seed, number=epoch, size=size, **changes)
     return list(images.batches(data.epoch_order(len(images), chosen), chosen, "cpu"))
 
 

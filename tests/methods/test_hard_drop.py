@@ -6,7 +6,7 @@ from scipy import stats
 
 from rs import params
 from rs.data.images import epoch_order
-from rs.data.prepared import Epoch
+from rs.data.prepared import EpochPlan
 from rs.errors import InputError
 from rs.methods.hard_drop import HardDrop, weights_of_accuracies
 from tests.support.helpers import method_parameters
@@ -76,7 +76,7 @@ def test_without_new_weights_the_kept_images_are_equally_likely():
 def test_threshold_0_without_weights_is_plain_sampling_with_replacement():
     assert torch.equal(method(threshold=0.0, every=0).image_weights(2, EQUAL, measured), EQUAL)
     order = epoch_order(
-        5000, Epoch(seed=0, number=0, size=10, weights=torch.full((5000,), 1 / 5000).double())
+        5000, EpochPlan(seed=0, number=0, size=10, weights=torch.full((5000,), 1 / 5000).double())
     )
     assert len(order) == 5000
     distinct = 1 - (1 - 1 / 5000) ** 5000  # of the images, expected
@@ -96,11 +96,11 @@ def test_a_threshold_that_leaves_no_image_is_one_line():
 
 def test_an_epoch_names_no_discarded_image_and_the_others_by_their_weights():
     shares = torch.tensor([0.0, 0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
-    order = epoch_order(5, Epoch(seed=3, number=7, size=2, weights=shares))
-    assert torch.equal(order, epoch_order(5, Epoch(seed=3, number=7, size=2, weights=shares)))
+    order = epoch_order(5, EpochPlan(seed=3, number=7, size=2, weights=shares))
+    assert torch.equal(order, epoch_order(5, EpochPlan(seed=3, number=7, size=2, weights=shares)))
     counts = torch.zeros(5)
     for number in range(400):
-        counts += epoch_order(5, Epoch(seed=3, number=number, size=2, weights=shares)).bincount(
+        counts += epoch_order(5, EpochPlan(seed=3, number=number, size=2, weights=shares)).bincount(
             minlength=5
         )
     assert counts[[0, 2]].tolist() == [0, 0]
@@ -109,9 +109,9 @@ def test_an_epoch_names_no_discarded_image_and_the_others_by_their_weights():
 
 def test_the_processes_share_one_order_out():
     shares = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
-    alone = epoch_order(4, Epoch(seed=3, number=7, size=2, weights=shares))
+    alone = epoch_order(4, EpochPlan(seed=3, number=7, size=2, weights=shares))
     both = [
-        epoch_order(4, Epoch(seed=3, number=7, size=1, weights=shares, rank=rank, world_size=2))
+        epoch_order(4, EpochPlan(seed=3, number=7, size=1, weights=shares, rank=rank, world_size=2))
         for rank in (0, 1)
     ]
     assert torch.stack(both, dim=1).flatten().tolist() == alone.tolist()

@@ -1,0 +1,77 @@
+"""The optimizer, the gradients that it needs, and the average of the weights over its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from rs.errors import InputError
+from rs.training.recipe import Training
+
+
+def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained, by name."""
+    return {name: value for name, value in model.named_parameters() if value.requires_grad}
+
+
+def optimizer_of(parameters: Iterable[nn.Parameter], settings: Training) -> torch.optim.SGD:
+    """Return the optimizer of parameters; the trainer sets its learning rate before each step."""
+    return torch.optim.SGD(
+        parameters,
+        lr=settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        nesterov=settings.nesterov and settings.momentum > 0,  # torch refuses it without momentum
+    )
+
+
+def gradients_of(model: nn.Module) -> list[Tensor]:
+    """Return the gradients of the parameters that are trained.
+
+    Raises:
+        InputError: If the loss does not depend on one of them.
+    """
+    gradients = []
+    without = []
+    for name, parameter in trained_parameters(model).items():
+        if parameter.grad is None:
+            without.append(name)
+        else:
+            gradients.append(parameter.grad)
+    if without:
+        raise InputError(
+            f"the loss must depend on every parameter that is trained, but {len(without)} have no "
+            f"gradient, first {without[0]}; leave such layers out of the network, or name the "
+            "others with --trainable"
+        )
+    return gradients
+
+
+@torch.no_grad()
+def move_average(average: nn.Module, model: nn.Module, decay: float) -> None:
+    """Move averaged weights and running statistics towards a model: w <- decay w + (1 - decay) w'.
+
+    All floating-point tensors move in one operation, which does not wait for a GPU.
+
+    Args:
+        average: A copy of the model, changed in place.
+        model: The model after a step.
+        decay: Weight of the average so far, in (0, 1).
+    """
+    averaged = _tensors(average, Tensor.is_floating_point)
+    torch._foreach_lerp_(averaged, _tensors(model, Tensor.is_floating_point), 1 - decay)
+    for count, current in zip(
+        _tensors(average, _is_count), _tensors(model, _is_count), strict=True
+    ):
+        count.copy_(count * decay + current * (1 - decay))
+
+
+def _is_count(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point()
+
+
+def _tensors(module: nn.Module, is_chosen: Callable[[Tensor], bool]) -> list[Tensor]:
+    tensors = [*module.parameters(), *module.buffers()]
+    return [tensor for tensor in tensors if is_chosen(tensor)]
