@@ -36,6 +36,17 @@ class NetworkOptions:
         ),
     ] = "all"
 
+    def say_start(self) -> None:
+        """Say where the training starts, if that is not the network's own random weights."""
+        if self.network is None and self.weights is None:
+            return
+        start = f"the weights that {self.network} returns"
+        if self.from_scratch:
+            start = "random weights"
+        elif self.weights is not None:
+            start = str(self.weights)
+        say(f"training starts from {start}")
+
 
 def main(
     *,
@@ -76,7 +87,8 @@ def main(
     batch: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Noisy images of a step, of macer images; fewer need less memory."
+            min=1,
+            help="Noisy images per step (macer: clean images). Lower it if memory runs out.",
         ),
     ] = None,
     params: shell.ParamsFile = Path("params.yaml"),
@@ -95,8 +107,8 @@ def main(
 
     An interrupted training continues from its last checkpoint.
 
-    With --network, train a network of your own, from the weights that it has. Of --images, a tenth
-    of each class is left out of the training, chosen by content, and so of --data without a
+    With --network, train a network of your own, starting from its weights. A tenth of each class of
+    --images, chosen by content, is held out of the training; the same holds for --data without a
     validation split. The ACR of each epoch is measured on these images.
 
     Example:
@@ -117,43 +129,36 @@ def main(
         )
     recipe_name = dataset or "finetune"
     values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
-    from rs.params import replace_in_recipe
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.smoothing.user_networks import register_network
     from rs.training import run
+    from rs.training.overrides import Overrides
     from rs.training.recipe import RunOptions, training_recipe
 
     if base.network is not None:
         register_network(base.network)
-        values = replace_in_recipe(
-            values, recipe_name, "model", {"network": base.network, "weights": None}
-        )
     elif base.from_scratch:
         raise InputError(
             "--from-scratch is for --network; networks of this project start from random weights "
-            "anyhow"
+            "anyway"
         )
-    if base.weights is not None:
-        values = replace_in_recipe(values, recipe_name, "model", {"weights": str(base.weights)})
-    overrides = {}
-    if epochs is not None:
-        overrides["epochs"] = epochs
-    if batch is not None:
-        overrides["batch"] = batch
+    training = {}
     if targets is not None and base.network is not None:
-        overrides["eval_every"] = 0  # every image has targets, so none is held out
-    values = replace_in_recipe(values, recipe_name, f"{method}.training", overrides)
+        training["eval_every"] = 0  # every image has targets, so none is held out
+    overrides = Overrides(
+        network=base.network,
+        weights=None if base.weights is None else str(base.weights),
+        epochs=epochs,
+        batch=batch,
+        training=training,
+    )
+    values = overrides.apply(values, recipe_name, method)
     recipe = training_recipe(values, recipe_name, method, sigma, nearest=dataset is None)
     shell.launch(values)
-    is_first = rank_and_world_size()[0] == 0
-    if is_first and (base.network is not None or base.weights is not None):
-        start = (
-            "random weights"
-            if base.from_scratch
-            else base.weights or f"the weights that {base.network} returns"
-        )
-        say(f"training starts from {start}")
+    is_first_process = rank_and_world_size()[0] == 0
+    if is_first_process:
+        base.say_start()
     options = RunOptions(
         sigma=sigma,
         seed=seed,
@@ -169,7 +174,7 @@ def main(
         run.train_on(recipe, train, validation, options, out=out, log=log)
     elif data is not None:
         run.train_model(recipe, data, options, out=out, log=log)
-    if is_first:
+    if is_first_process:
         say(f"model of the last epoch in {out}, log in {log}")
         if base.network is not None:
             say(

@@ -1,4 +1,4 @@
-"""``rs.train``: train a network of the user's with noise, on arrays or a data set of torch."""
+"""``rs.train``: train a user's network with noise, on arrays or a data set of torch."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ from rs.methods import DEFAULT_METHOD, method_class
 from rs.runtime.device import device_named
 from rs.smoothing.inputs import as_image, check_unmasked
 from rs.smoothing.user_networks import class_name, register_network
+from rs.training.overrides import Overrides
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_on
 
 RECIPE = "finetune"
 """Recipe of the package for networks of users."""
+
+Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Images (N, C, H, W) and labels (N,)."""
 
 Pixels = Tensor | NDArray[Any]
 """Images (N, C, H, W): uint8, or floating-point multiples of 1/255 in [0, 1]."""
@@ -53,10 +57,10 @@ def train(
     out: str | Path | None = None,
     **hyperparameters: Any,
 ) -> Classifier:
-    """Train a network with noise, from the weights that it has, and return what :func:`rs.load`
-    returns.
+    """Train a network with noise, starting from its weights, and return a classifier.
 
-    It follows the recipe ``finetune`` of params.yaml, as ``rs train --network`` does.
+    The classifier is what :func:`rs.load` returns. The training follows the recipe ``finetune`` of
+    params.yaml, as ``rs train --network`` does.
 
     Args:
         network: Images (N, C, H, W) in [0, 1] -> logits (N, K), any normalisation inside; or a
@@ -66,20 +70,20 @@ def train(
         sigma: Noise standard deviation, in pixels of [0, 1].
         method: Key of ``rs.methods.METHODS``.
         validation: Images and labels of the quick ACR of each epoch, or the share of each class to
-            leave out for it.
+            hold out for it.
         classes: Names of the K classes; ``None`` for their numbers.
         epochs: Passes over the images, the last of which is kept; ``None`` for the recipe's.
-        batch: Noisy images of a step, of ``macer`` images; they decide the memory; ``None`` for the
-            recipe's.
+        batch: Noisy images per step (``macer``: clean images), which decide the memory; ``None``
+            for the recipe's.
         seed: Seed of every random number.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        from_scratch: Whether to draw the weights anew.
+        from_scratch: Whether to start from random weights.
         trainable: ``all``, ``head`` (the last linear layer) or a regular expression of parameters'
             names.
         on_epoch: Called with the row of the history after each epoch.
         out: Folder for the model; ``None`` keeps none.
-        hyperparameters: Of the method, in place of the recipe's; ``training`` holds values of the
-            section of that name.
+        hyperparameters: Values of the method in place of the recipe's; ``training`` holds values
+            of the section of that name.
     Raises:
         InputError: If images, labels, network or settings do not fit, or the loss becomes NaN.
     """
@@ -89,42 +93,18 @@ def train(
             f"{type(network).__name__}"
         )
     params.check_sigma(sigma)
-    allowed = inspect.signature(method_class(method)).parameters
-    for name in hyperparameters:
-        if name not in (*allowed, "training"):
-            raise InputError(
-                f"{method} has no hyper-parameter {name}; it has {', '.join(allowed) or 'none'}"
-            )
-    if not isinstance(validation, tuple) and not 0 < validation < 1:
-        raise InputError(
-            f"validation must be images and labels, or a share between 0 and 1, got {validation}"
-        )
-    pixels, numbers = _arrays(images, labels)
-    names = tuple(map(str, range(int(numbers.max()) + 1))) if classes is None else tuple(classes)
-    to_train: Images = _packed((pixels, numbers), names)
-    if isinstance(validation, tuple):
-        to_validate: Images = _packed(_arrays(*validation), names)
-        shapes = to_train.meta.shape, to_validate.meta.shape
-        if shapes[0] != shapes[1]:
-            raise InputError(
-                f"validation images must have the shape of the others, {shapes[0]}, got {shapes[1]}"
-            )
-    else:
-        to_train, to_validate = to_train.split(validation)
-    values = params.packaged()
-    if isinstance(network, nn.Module):
-        name = register_network(lambda: copy.deepcopy(network), class_name(network))
-    else:
-        name = register_network(network)
-    values = params.replace_in_recipe(values, RECIPE, "model", {"network": name})
-    training = params.validate(
-        dict[str, Any], hyperparameters.pop("training", {}), f"{method}.training"
+    section = hyperparameters.pop("training", {})
+    overrides = Overrides(
+        network=_registered(network),
+        epochs=epochs,
+        batch=batch,
+        hyperparameters=hyperparameters,
+        training=params.validate(dict[str, Any], section, f"{method}.training"),
     )
-    values = params.replace_in_recipe(values, RECIPE, method, hyperparameters)
-    length = {
-        key: value for key, value in (("epochs", epochs), ("batch", batch)) if value is not None
-    }
-    values = params.replace_in_recipe(values, RECIPE, f"{method}.training", training | length)
+    _check_hyperparameters(method, hyperparameters)
+    to_train, to_validate = _splits(_arrays(images, labels), validation, classes)
+    values = overrides.apply(params.packaged(), RECIPE, method)
+    recipe = training_recipe(values, RECIPE, method, sigma, nearest=True)
     options = RunOptions(
         sigma=sigma,
         seed=seed,
@@ -133,77 +113,119 @@ def train(
         trainable=trainable,
         on_epoch=on_epoch,
     )
-    recipe = training_recipe(values, RECIPE, method, sigma, nearest=True)
     threads = torch.get_num_threads()
     try:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "model" if out is None else Path(out)
-            train_on(
-                recipe, to_train, to_validate, options, out=folder, log=Path(temporary) / "log"
-            )
+            log = Path(temporary) / "log"
+            train_on(recipe, to_train, to_validate, options, out=folder, log=log)
             return load(folder)
     finally:
         torch.set_num_threads(threads)
 
 
-def _arrays(images: Any, labels: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _check_hyperparameters(method: str, hyperparameters: dict[str, Any]) -> None:
+    allowed = inspect.signature(method_class(method)).parameters
+    for name in hyperparameters:
+        if name not in allowed:
+            raise InputError(
+                f"{method} has no hyper-parameter {name}; it has {', '.join(allowed) or 'none'}"
+            )
+
+
+def _registered(network: nn.Module | Callable[[], nn.Module]) -> str:
+    """Register a network, of a module a copy of its state now, and return its name."""
+    if isinstance(network, nn.Module):
+        return register_network(lambda: copy.deepcopy(network), class_name(network))
+    return register_network(network)
+
+
+def _splits(
+    arrays: Arrays, validation: tuple[Pixels, Any] | float, classes: Sequence[str] | None
+) -> tuple[Images, Images]:
+    """Return the images to train on and those of the quick ACR."""
+    if not isinstance(validation, tuple) and not 0 < validation < 1:
+        raise InputError(
+            f"validation must be images and labels, or a share between 0 and 1, got {validation}"
+        )
+    _, labels = arrays
+    if classes is None:
+        classes = [str(number) for number in range(labels.max() + 1)]
+    train = _packed(arrays, tuple(classes))
+    if not isinstance(validation, tuple):
+        return train.split(validation)
+    evaluation = _packed(_arrays(*validation), tuple(classes))
+    if evaluation.meta.shape != train.meta.shape:
+        raise InputError(
+            f"validation images must have the shape of the others, {train.meta.shape}, got "
+            f"{evaluation.meta.shape}"
+        )
+    return train, evaluation
+
+
+def _arrays(images: Any, labels: Any) -> Arrays:
     """Return images as uint8 (N, C, H, W) and labels as int64 (N,).
 
     Raises:
         InputError: If they are of another kind or shape.
     """
     if labels is None:
-        if isinstance(images, (Tensor, np.ndarray)):
-            raise InputError(
-                "labels must be given with an array of images, got none; a data set of torch has "
-                "its own"
-            )
-        pairs = [images[index] for index in range(len(images))]
-        images, labels = [as_image(x) for x, _ in pairs], [y for _, y in pairs]
-        if len({image.shape for image in images}) > 1:
-            raise InputError(
-                "the images of a data set must have one shape, but they differ; resize them in it"
-            )
-        images = torch.stack(images)
+        images, labels = _items(images)
     check_unmasked(images, "images")
     try:
-        x, y = torch.as_tensor(images), torch.as_tensor(labels)
+        x = torch.as_tensor(images)
+        y = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"images and labels must be arrays of numbers, but: {error}; give labels as numbers"
         ) from error
-    if (
-        x.ndim != 4
-        or y.shape != x.shape[:1]
-        or y.is_floating_point()
-        or len(x) == 0
-        or int(y.min()) < 0
-    ):
-        raise InputError(
+    are_shapes = x.ndim == 4 and y.shape == x.shape[:1]
+    if not are_shapes or y.is_floating_point() or len(x) == 0 or int(y.min()) < 0:
+        message = (
             "images must have the shape (N, C, H, W), and labels N whole numbers from 0, got "
-            "images of shape "
-            f"{tuple(x.shape)} and labels of shape {tuple(y.shape)} in {y.dtype}".replace(
-                "torch.", ""
-            )
+            f"images of shape {tuple(x.shape)} and labels of shape {tuple(y.shape)} in {y.dtype}"
         )
-    if x.dtype != torch.uint8:
-        levels = (x * 255).round()
-        on_grid = (levels / 255 - x).abs() < 1e-6
-        if not (
-            x.is_floating_point() and on_grid.all() and levels.amin() >= 0 and levels.amax() <= 255
-        ):
-            raise InputError(
-                f"images must be uint8, or multiples of 1/255 in [0, 1], got {x.dtype} from "
-                f"{x.min():.4g} to "
-                f"{x.max():.4g}; give the pictures before any normalisation".replace("torch.", "")
-            )
-        x = levels.to(torch.uint8)
-    return np.ascontiguousarray(x.cpu().numpy()), y.cpu().numpy().astype(np.int64)
+        raise InputError(message.replace("torch.", ""))
+    pixels = _as_uint8(x).cpu().numpy()
+    return np.ascontiguousarray(pixels), y.cpu().numpy().astype(np.int64)
 
 
-def _packed(
-    arrays: tuple[NDArray[np.uint8], NDArray[np.int64]], classes: tuple[str, ...]
-) -> PackedImages:
+def _items(images: Any) -> tuple[Tensor, list[Any]]:
+    """Return the images and the labels of a data set of torch."""
+    if isinstance(images, (Tensor, np.ndarray)):
+        raise InputError(
+            "labels must be given with an array of images, got none; a data set of torch has its "
+            "own"
+        )
+    pixels = []
+    labels = []
+    for index in range(len(images)):
+        x, y = images[index]
+        pixels.append(as_image(x))
+        labels.append(y)
+    if len({image.shape for image in pixels}) > 1:
+        raise InputError(
+            "the images of a data set must have one shape, but they differ; resize them in it"
+        )
+    return torch.stack(pixels), labels
+
+
+def _as_uint8(x: Tensor) -> Tensor:
+    if x.dtype == torch.uint8:
+        return x
+    levels = (x * 255).round()
+    on_grid = (levels / 255 - x).abs() < 1e-6
+    in_range = levels.amin() >= 0 and levels.amax() <= 255
+    if not (x.is_floating_point() and on_grid.all() and in_range):
+        message = (
+            f"images must be uint8, or multiples of 1/255 in [0, 1], got {x.dtype} from "
+            f"{x.min():.4g} to {x.max():.4g}; give the pictures before any normalization"
+        )
+        raise InputError(message.replace("torch.", ""))
+    return levels.to(torch.uint8)
+
+
+def _packed(arrays: Arrays, classes: tuple[str, ...]) -> PackedImages:
     images, labels = arrays
     if labels.max() >= len(classes):
         raise InputError(
@@ -215,7 +237,7 @@ def _packed(
         name="images",
         classes=classes,
         shape=images.shape[1:],
-        mean=(0.0,) * channels,  # the network has its own normalisation
+        mean=(0.0,) * channels,  # the network has its own normalization
         std=(1.0,) * channels,
         source="arrays",
         sizes={"train": len(labels)},

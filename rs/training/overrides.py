@@ -1,0 +1,43 @@
+"""What a caller sets in place of the values of a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rs.params import replace_in_recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overrides:
+    """Settings of one training that replace those of its recipe; ``None`` keeps the recipe's."""
+
+    network: str | None = None  # name of a registered network of the user's
+    weights: str | None = None  # file or model folder that the training starts from
+    epochs: int | None = None
+    batch: int | None = None
+    hyperparameters: dict[str, Any] = field(default_factory=dict)  # of the method
+    training: dict[str, Any] = field(default_factory=dict)  # of the section ``training``
+
+    def apply(self, values: dict[str, Any], dataset: str, method: str) -> dict[str, Any]:
+        """Return parameters whose recipe ``recipes.DATASET`` has these settings.
+
+        Args:
+            values: The parameters, as :func:`rs.params.read_params` returns them.
+            dataset: Name of the recipe.
+            method: The training method.
+        """
+        model: dict[str, Any] = {}
+        if self.network is not None:
+            model = {"network": self.network, "weights": None}
+        if self.weights is not None:
+            model["weights"] = self.weights
+        training = dict(self.training)
+        if self.epochs is not None:
+            training["epochs"] = self.epochs
+        if self.batch is not None:
+            training["batch"] = self.batch
+        if model:
+            values = replace_in_recipe(values, dataset, "model", model)
+        values = replace_in_recipe(values, dataset, method, self.hyperparameters)
+        return replace_in_recipe(values, dataset, f"{method}.training", training)
