@@ -20,7 +20,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from rs.certification.quantize import quantized_identity, quantized_members
 from rs.ensemble.base import Ensemble
 from rs.errors import InputError
-from rs.models import InferenceEngine, Precision
+from rs.models import InferenceEngine
 from rs.models.architectures import Logits
 from rs.models.backend import (
     DTYPES,
@@ -34,6 +34,7 @@ from rs.models.backend import (
     split_normalization,
     warn_of_fallback,
 )
+from rs.runtime import Precision
 from rs.runtime.device import products
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Function, logits_of

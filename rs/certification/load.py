@@ -14,10 +14,11 @@ from rs.certification.inference import Calibration, Optimized, optimize_for_infe
 from rs.data.prepared import Meta, data_set_text
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError
-from rs.models import InferenceEngine, PrecisionChoice, checkpoint
+from rs.models import InferenceEngine, checkpoint
 from rs.models.backend import device_of
 from rs.models.fingerprint import sources
 from rs.models.zoo import path_of_model
+from rs.runtime import PrecisionChoice
 from rs.runtime.device import check_precision, precision_on, warn_of_slow_bfloat16
 from rs.smoothing import Noise
 from rs.smoothing.classifier import SmoothedClassifier

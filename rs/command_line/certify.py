@@ -9,7 +9,8 @@ import typer
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError
-from rs.models import InferenceEngine, PrecisionChoice
+from rs.models import InferenceEngine
+from rs.runtime import PrecisionChoice
 from rs.runtime.progress import say
 
 DEFAULT_RECIPE = "finetune"

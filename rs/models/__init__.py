@@ -6,9 +6,6 @@ The names of all that there is stand here, so that help and checks list them wit
 
 from typing import Literal
 
-from rs.runtime import Precision as Precision
-from rs.runtime import PrecisionChoice as PrecisionChoice
-
 Architecture = Literal["resnet110", "resnet20", "resnet8", "fastnet", "resnet50", "smallnet"]
 
 Engine = Literal["plain", "folded", "compiled"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from rs.models import Precision
+from rs.runtime import Precision
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

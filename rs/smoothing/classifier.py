@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs.errors import InputError
-from rs.models import Precision
 from rs.models.backend import device_of
 from rs.params import check_sigma
+from rs.runtime import Precision
 from rs.runtime.device import products
 from rs.runtime.streams import Stream
 from rs.smoothing import Noise

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rs.errors import InputError, NotDeterministicError
-from rs.models import Precision
 from rs.models.backend import DTYPES
+from rs.runtime import Precision
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import autocast
 from rs.smoothing.inputs import logits_of, user_code

@@ -10,8 +10,9 @@ import torch
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.models import InferenceEngine, PrecisionChoice
+from rs.models import InferenceEngine
 from rs.params import NonNegativeCount, validated
+from rs.runtime import PrecisionChoice
 from rs.smoothing import Noise
 from rs.smoothing.noise import NOISE_OF_8_BIT
 from rs.statistics.certificate import MAX_DRAWS, MIN_ALPHA

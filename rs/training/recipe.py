@@ -15,8 +15,9 @@ from rs import params
 from rs.errors import InputError
 from rs.methods import PRETRAINING, method_class
 from rs.methods.base import Method, NeedsTargets, TargetSettings
-from rs.models import Engine, PrecisionChoice, architectures
+from rs.models import Engine, architectures
 from rs.params import MAX_SIDE, STRICT, Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.runtime import PrecisionChoice
 from rs.statistics.certificate import MIN_ALPHA
 
 

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from rs.command_line.main import COMMANDS, app
 from rs.errors import DISTRIBUTION
 from rs.methods import EVERY_METHOD
-from rs.models import Architecture, InferenceEngine, Normalisation, Precision
+from rs.models import Architecture, InferenceEngine, Normalisation
 from rs.models.architectures import ARCHITECTURES
+from rs.runtime import Precision
 from rs.smoothing import Noise
 from tests.support.helpers import ROOT, python
 from tests.support.pages import check_typer
