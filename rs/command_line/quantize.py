@@ -12,9 +12,7 @@ from rs.runtime.progress import say
 def main(
     model: Annotated[
         str,
-        typer.Argument(
-            metavar="MODEL", help="Model folder, zoo:NAME, or ensemble *.json for its members."
-        ),
+        typer.Argument(metavar="MODEL", help="Model folder, or ensemble *.json for its members."),
     ],
     data: DataFolder,
     count: Annotated[
@@ -37,6 +35,7 @@ def main(
     from rs.certification.load import check_has_folder, load
     from rs.certification.quantize import CALIBRATION, CARD, quantize, write_quantized
     from rs.data.images import load_images
+    from rs.models.zoo import check_may_write
     from rs.storage import files
 
     check_has_folder(model)
@@ -46,6 +45,7 @@ def main(
     members = [*zip(map(Path, classifier.folders), members_of(classifier.module), strict=True)]
     count = count or CALIBRATION
     for folder, _ in members:
+        check_may_write(folder)
         files.check_output(folder / CARD, "a quantised network", option="MODEL", force=force)
     for folder, member in members:
         quantized = quantize(member, training, classifier.sigma, count)

@@ -20,8 +20,7 @@ def zoo_names(zoo: Path = FOLDER) -> list[str]:
 
 
 def path_of_model(model: str | Path, zoo: Path = FOLDER) -> Path:
-    """Return the path of a model: its folder in the zoo for ``zoo:NAME``, and any other path
-    unchanged.
+    """Return the path of a model: its folder in the zoo for ``zoo:NAME``, else the path itself.
 
     Args:
         model: ``zoo:NAME``, or the path of a model folder or of an ensemble.
@@ -37,3 +36,16 @@ def path_of_model(model: str | Path, zoo: Path = FOLDER) -> Path:
         question = did_you_mean(name, known)
         raise InputError(f"zoo:NAME must name one of {', '.join(known)}, got {name!r}{question}")
     return zoo / name
+
+
+def check_may_write(folder: Path) -> None:
+    """Check that a model folder is not a part of the package.
+
+    Raises:
+        InputError: If it is in the zoo; says how to copy it.
+    """
+    if folder.resolve().is_relative_to(FOLDER):
+        raise InputError(
+            f"{PREFIX}{folder.name} is a part of the package, in which nothing may be written; "
+            f"copy the folder {folder}, and give the copy"
+        )

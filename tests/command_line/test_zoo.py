@@ -10,6 +10,7 @@ from PIL import Image
 from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
 from rs.command_line.predict import main as predict
+from rs.command_line.quantize import main as quantize
 from rs.command_line.targets import main as targets
 from rs.command_line.zoo import HEADER, RADII, ROWS, zoo_table
 from rs.command_line.zoo import main as zoo
@@ -120,19 +121,30 @@ def test_certificates_name_the_network_and_not_where_it_is_installed(photos):
     assert sidecar["classifier"] == model_fingerprint(module)
 
 
-def test_other_commands_take_the_name(tmp_path, monkeypatch):
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """The current folder has a data set of noise that fits the network."""
     monkeypatch.chdir(tmp_path)
     labels = np.arange(20) % len(CLASSES)
     images = np.random.default_rng(0).integers(0, 256, (20, 3, 32, 32), dtype=np.uint8)
-    save_images(
-        Path("data"), "cifar10", {"train": (images, labels), "test": (images, labels)}, CLASSES
-    )
+    splits = {"train": (images, labels), "test": (images, labels)}
+    save_images(Path("data"), "cifar10", splits, CLASSES)
+
+
+def test_other_commands_take_the_name(data):
     write_params(Path("params.yaml"), targets={"draws": 2, "seed": 0})
     common = ("--data", "data", "--device", "cpu")
     assert (
         exit_code(targets, MODEL, "--dataset", "tiny", *common, "--out", "targets.safetensors") == 0
     )
     assert exit_code(doctor, MODEL, *common, "--count", 20) in (0, 1)  # the images are noise
+
+
+def test_no_command_writes_into_the_package(capfd, data):
+    before = sorted(FOLDER.rglob("*"))
+    for model in (MODEL, FOLDER / NAME):
+        assert "copy the folder" in refusal(capfd, quantize, model, "--data", "data")
+    assert sorted(FOLDER.rglob("*")) == before
 
 
 @pytest.mark.parametrize("command", [certify, doctor, targets])
