@@ -50,10 +50,9 @@ check:
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest --doctest-modules --numprocesses=$(JOBS) --dist=worksteal
 
-# What tries to break the promises: attacks on certificates, fuzzing, faults, and the tests of `make test` that refuse bad
-# input. At the end a table by family: tried, held or refused clearly, broken.
+# What tries to break the promises (docs/guarantees.md): attacks on certificates, fuzzing, faults.
 trust: setup ## attacks, fuzzing, faults and kills
-	$(BIN)/python -m pytest -q -m "trust or trust_only" --numprocesses=$(JOBS) --dist=worksteal
+	$(BIN)/python -m pytest -q -m trust_only --numprocesses=$(JOBS) --dist=worksteal
 
 # The tests under settings that imitate other processors, other BLAS kernels and another number of threads: the fast
 # ones, or all with TESTS=. Haswell and Prescott are kernels of OpenBLAS; without a setting it picks the machine's own.

@@ -130,45 +130,9 @@ def pool_here(tmp_path, monkeypatch, work, solved_pool):
     monkeypatch.chdir(shutil.copytree(solved_pool, tmp_path / "project"))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Mark the tests of ``support.trust.FAMILIES``, and note the family of every test of ``make
-    trust``.
-    """
-    from tests.support.trust import family_of, module_of
-
-    for item in items:
-        marker = item.get_closest_marker("trust_only")
-        family = family_of(item.nodeid, marker.args if marker else ())
-        if family or marker:
-            item.user_properties.append(("family", family or module_of(item.nodeid)))
-            if not marker:
-                item.add_marker(pytest.mark.trust)
-
-
 def pytest_collection_finish():
     """Leave what has been imported out of every later search for garbage, which takes a tenth of a
     small test.
     """
     gc.collect()
     gc.freeze()
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    """Print the table of ``make trust``, if it ran."""
-    from tests.support.trust import table
-
-    if "trust or" not in config.getoption("markexpr"):
-        return
-    stats = terminalreporter.stats
-    reports = [
-        report for outcome in ("passed", "failed", "error") for report in stats.get(outcome, [])
-    ]
-    properties = [dict(getattr(report, "user_properties", ())) for report in reports]
-    cases = [
-        (noted["family"], int(noted.get("tried", 1)), report.passed)
-        for report, noted in zip(reports, properties, strict=True)
-        if "family" in noted
-    ]
-    terminalreporter.section("trust")
-    terminalreporter.write_line("\n".join(table(sorted(cases))))

@@ -10,6 +10,7 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,8 +28,7 @@ from rs.runtime import arithmetic
 from rs.storage import certificate_rows, tsv
 from rs.study.ensembles import declared_ensembles
 from rs.study.grid import stage_parameters
-from tests.support import tiny_study
-from tests.support.faults import make_study
+from tests.support import tiny_pool, tiny_study
 from tests.support.raw_images import image_bytes, pixels, write_parquet
 
 EXAMPLES = 1500
@@ -88,9 +88,18 @@ READERS = {
 def place(tmp_path_factory):
     """A folder with a file of each kind."""
     root = tmp_path_factory.mktemp("fuzz")
-    make_study(root)
+    members = [{"members": {"macer": [0, 1]}, "combinations": ["average"]}]
     with chdir(root):
+        tiny_pool.write_three(Path("data"))
+        for seed in (0, 1):
+            tiny_pool.save_member("macer", seed)
+        values = tiny_pool.make_ensembles("ensembles", members)
+        values |= {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
+        Path("params.yaml").write_text(json.dumps(values))
+        network = checkpoint.load_model(Path("models/macer/0"))[0].network
+        torch.save({"state_dict": network.state_dict()}, "c.pth")
         rows = tiny_study.make_rows(0.25, 0)
+        tiny_study.write_rows(rows, Path("rows.tsv"))
         said = json.loads(Path("rows.json").read_text())
         said |= {
             "images": "0" * 64,
