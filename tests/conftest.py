@@ -19,7 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # them not.
 os.environ.setdefault(
     "TORCHINDUCTOR_CACHE_DIR",
-    f"{tempfile.gettempdir()}/rs-compiled-{os.getuid()}-{os.environ.get('ATEN_CPU_CAPABILITY', 'native')}",
+    f"{tempfile.gettempdir()}/rs-compiled-{os.getuid()}-"
+    f"{os.environ.get('ATEN_CPU_CAPABILITY', 'native')}",
 )
 
 # Torch need not compile programs to see which vector instructions the compiler knows: the
