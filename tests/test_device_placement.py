@@ -1,9 +1,4 @@
-"""Whatever computes does so on one device: every path runs on a GPU that is simulated, with nothing
-left on the CPU.
-
-In ``make trust`` each line of ``rs`` that places tensors on the GPU forgets the device once, and
-must be seen to.
-"""
+"""Every path of the library runs on a simulated GPU, and leaves nothing on the CPU."""
 
 import shutil
 from contextlib import chdir
@@ -42,7 +37,7 @@ from rs.storage.files import read_json
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from tests.support import helpers
-from tests.support.helpers import CERTIFY, CLASSES, ROOT, SHAPE, smallnet, tiny_images, trainer
+from tests.support.helpers import CERTIFY, CLASSES, SHAPE, smallnet, tiny_images, trainer
 from tests.support.simulated_gpu import GPU, DeviceMismatchError, simulated_gpu
 from tests.support.small_pool import ALPHA, DRAWS, ENTRIES, N0, SIGMA, image, members, noisy_pool
 from tests.support.tiny_pool import CERTIFICATION, SETTINGS, make_pool, solve
@@ -263,34 +258,13 @@ def quick(monkeypatch, work):
     )
 
 
-def on_gpu(name, folder, forgotten=None):
+def on_gpu(name, folder):
     """Run a path on the simulated GPU; return what was placed there."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    with simulated_gpu(forgotten) as gpu:
+    with simulated_gpu() as gpu:
         PATHS[name](device_named("cuda"), folder)
     return gpu
-
-
-def is_kept(line):
-    """Whether a line places what meets nothing else on the GPU: it asks whether the device is
-    there.
-    """
-    file, number = line.split(":")
-    return (
-        "torch.zeros(1, device=device)" in (ROOT / file).read_text().splitlines()[int(number) - 1]
-    )
-
-
-def is_seen(line, name, folder, capfd):
-    """Whether a path shows that this line of it forgot the device: by an error, or by the warning
-    of a slower way.
-    """
-    try:
-        on_gpu(name, folder, forgotten=line)
-    except (DeviceMismatchError, InputError, AssertionError):
-        return True
-    return SLOWER in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("name", PATHS)
@@ -298,21 +272,6 @@ def test_every_path_runs_on_a_gpu(name, tmp_path, capfd):
     """No path falls back to a slower way, which it would say on stderr."""
     assert on_gpu(name, tmp_path / "run").operations
     assert SLOWER not in capfd.readouterr().err
-
-
-@pytest.mark.trust_only
-@pytest.mark.parametrize("group", dict.fromkeys(name.partition(",")[0] for name in PATHS))
-def test_each_line_that_forgets_the_device_is_seen(group, tmp_path, capfd, record_property):
-    """On one of its paths at least."""
-    lines, seen = set(), set()
-    for name in (name for name in PATHS if name.partition(",")[0] == group):
-        placed = {line for line in on_gpu(name, tmp_path / "run").lines if not is_kept(line)}
-        lines |= placed
-        seen |= {
-            line for line in sorted(placed - seen) if is_seen(line, name, tmp_path / "run", capfd)
-        }
-    assert seen == lines
-    record_property("tried", len(lines))
 
 
 def test_outputs_of_a_compiled_network_lie_in_one_memory_unless_they_are_copied():

@@ -1,18 +1,16 @@
-"""A GPU that is not there: tensors compute on the CPU, and know on which of two devices they lie.
+"""A simulated GPU: tensors compute on the CPU, and know on which of two devices they lie.
 
 What torch refuses on a machine with a GPU is refused here: operands on two devices, a generator of
-the other device, NumPy arrays of what lies on the GPU. Values are real, so whole commands run, with
-the branches that are for a GPU. An index on the CPU into a tensor on the GPU, which torch allows
-and which waits for the GPU, is refused too.
+the other device, and NumPy arrays of tensors on the GPU. So is an index on the CPU into a tensor on
+the GPU, which torch allows but which waits for the GPU. Values are real, so whole commands run,
+with the branches that are for a GPU.
 
-A storage lies on a device, as with torch; a tensor lies where its storage does. Compilers change
-nothing here, except that a compiled network without gradients writes all of its outputs into the
-same memory, as a CUDA graph does.
+As with torch, a storage lies on a device, and a tensor lies where its storage does. Compilers
+change nothing here, except that a compiled network without gradients writes all of its outputs into
+the same memory, as a CUDA graph does.
 """
 
-import sys
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
@@ -20,7 +18,6 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves
 
 from rs.ensemble import outputs
-from tests.support.helpers import ROOT
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 NEVER_MIXED = {
@@ -35,17 +32,9 @@ NEVER_MIXED = {
 MIXED = {torch.Tensor.copy_, torch._has_compatible_shallow_copy_type}
 """Functions that take tensors of two devices."""
 
-CREATE = {
-    "zeros_like",
-    "ones_like",
-    "full_like",
-    "empty_like",
-    "rand_like",
-    "randn_like",
-    "new_zeros",
-    "new_ones",
-}
-CREATE |= {"new_full", "new_empty", "new_tensor"}
+LIKE = {f"{name}_like" for name in ("zeros", "ones", "full", "empty", "rand", "randn")}
+CREATE = LIKE | {f"new_{name}" for name in ("zeros", "ones", "full", "empty", "tensor")}
+"""Functions whose result lies where their first tensor does."""
 
 
 class DeviceMismatchError(RuntimeError):
@@ -74,17 +63,12 @@ def placed(device):
 
 
 class SimulatedGpu(TorchFunctionMode):
-    """Within it ``cuda`` is a device.
+    """Within it ``cuda`` is a device."""
 
-    Args:
-        forgotten: A line of the library, ``file:number``, whose tensors come to lie on the CPU
-            instead of the GPU.
-    """
-
-    def __init__(self, forgotten=None):
+    def __init__(self):
         super().__init__()
-        self.forgotten, self.storages = forgotten, {}
-        self.lines, self.operations = set(), 0  # that place tensors on the GPU; on tensors there
+        self.storages = {}  # of tensors on the GPU
+        self.operations = 0  # on these tensors
 
     def device_of(self, tensor):
         return GPU if tensor.untyped_storage()._cdata in self.storages else CPU
@@ -107,25 +91,25 @@ class SimulatedGpu(TorchFunctionMode):
         if function in MOVES:
             return self._moved(function, args, kwargs)
         if function not in MIXED and function not in SETTERS:
-            self._check(function, args, tensors)
+            self._check(function, tensors)
         wanted = self._wanted(function, tensors, kwargs)
         rng = kwargs.get("generator")
         if rng is not None and rng.device != wanted:
             raise DeviceMismatchError(
-                f"{named(function)} on {wanted} takes no generator of {rng.device}"
+                f"{resolve_name(function)} on {wanted} takes no generator of {rng.device}"
             )
         if wanted == GPU:
             self.operations += 1
         return self._result(function, args, kwargs, tensors, wanted)
 
     def _wanted(self, function, tensors, kwargs):
-        """Where the result is to lie."""
+        """The device of the result."""
         given = kwargs.get("device")
         if given is not None:
             kwargs["device"] = CPU
-            return self._remembered(placed(given))
+            return placed(given)
         if getattr(function, "__name__", "") in CREATE:
-            return self._remembered(self.device_of(tensors[0]))
+            return self.device_of(tensors[0])
         if any(self.device_of(tensor) == GPU for tensor in tensors):
             return GPU
         return CPU
@@ -154,8 +138,6 @@ class SimulatedGpu(TorchFunctionMode):
             words.append(word)
         if kwargs.get("device") is not None:
             wanted, kwargs["device"] = placed(kwargs["device"]), CPU
-        if wanted == GPU and own == CPU:
-            wanted = self._remembered(wanted)
         if function is not torch.Tensor.to:
             kwargs = {}
         out = torch.Tensor.to(args[0], *words, **kwargs) if words or kwargs else args[0]
@@ -165,44 +147,14 @@ class SimulatedGpu(TorchFunctionMode):
             self.place(out)
         return out
 
-    def _remembered(self, device):
-        """The device, unless the line of the library that asks for it is the one that is to forget
-        it.
-        """
-        if device == GPU and (line := line_of_library()) is not None:
-            self.lines.add(line)
-            return CPU if line == self.forgotten else device
-        return device
-
-    def _check(self, function, args, tensors):
-        if (
-            function in (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
-            and self.device_of(args[0]) == CPU
-        ):
-            tensors = [tensor for tensor in tensors if tensor is not args[0]] + [args[0]]
+    def _check(self, function, tensors):
         strict = function in NEVER_MIXED
         there = {self.device_of(tensor) for tensor in tensors if tensor.ndim or strict}
         here = {self.device_of(tensor) for tensor in tensors if not tensor.ndim}
         if len(there) > 1 or (CPU in there and GPU in here):
             raise DeviceMismatchError(
-                f"{named(function)} expects its tensors on one device, got cpu and cuda:0"
+                f"{resolve_name(function)} expects its tensors on one device, got cpu and cuda:0"
             )
-
-
-def named(function):
-    """The name of a function of torch, with its module where torch knows that."""
-    return resolve_name(function) or function.__name__
-
-
-def line_of_library():
-    """The line of ``rs`` that is being run, the innermost of them; ``None`` outside of it."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(ROOT / "rs"):
-            return f"{path.relative_to(ROOT).as_posix()}:{frame.f_lineno}"
-        frame = frame.f_back
-    return None
 
 
 GETTERS = {
@@ -231,7 +183,7 @@ class Graph(torch.nn.Module):
 
 
 def autocast(kind, dtype=None, enabled=True):
-    """torch's context: that of the GPU rounds here, that of the CPU would change nothing on a GPU."""
+    """torch's context: the GPU's rounds here, and the CPU's would change nothing on a GPU."""
     return AUTOCAST("cpu", dtype=dtype, enabled=enabled and kind == "cuda")
 
 
@@ -239,7 +191,7 @@ AUTOCAST = torch.autocast
 
 
 @contextmanager
-def simulated_gpu(forgotten=None):
+def simulated_gpu():
     """Run with a GPU, which ``torch.cuda`` knows of; yields the :class:`SimulatedGpu`."""
     kinds = [torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn]
     before = [kind.fp32_precision for kind in kinds]
@@ -261,7 +213,7 @@ def simulated_gpu(forgotten=None):
             stack.enter_context(patch(name, stand_in))
         outputs._tensor.cache_clear()  # weights that are kept where they are used
         try:
-            yield stack.enter_context(SimulatedGpu(forgotten))
+            yield stack.enter_context(SimulatedGpu())
         finally:
             outputs._tensor.cache_clear()
             for kind, precision in zip(kinds, before, strict=True):
