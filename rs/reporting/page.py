@@ -1,48 +1,58 @@
-"""The report as one page that recomputes: votes, commands and provenance of every result, in a file
-of its own.
+"""The report as one interactive page: a single HTML file that needs no network.
 
-The files in the folder ``web`` beside this one are its program. Vega-Lite comes from the package
-vl-convert-python. Nothing in the page asks for anything outside it. Its bytes depend on rows,
-sidecars, parameters and, where it is given them, the test images alone.
+The page shows what Python computed: the tables of the report, which sort by a click, charts by
+Altair, images with their votes, and where each number comes from. The files in the folder ``web``
+are its frame, its style and its script. Its bytes depend on rows, sidecars, parameters and, where
+they are given, test images and counts of attacks.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from itertools import product
+from html import escape
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from rs.errors import InputError
-from rs.reporting.figures import COLOURS, DASHES
+from rs.params import base_dataset
+from rs.reporting import page_charts
 from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
-from rs.reporting.page_data import Pictures, has_votes, packed, vote_columns
-from rs.reporting.results import Group, Groups, Result, filter_groups, results_of
-from rs.reporting.tables.ensemble_tables import families, models_by_member, with_combination
+from rs.reporting.page_data import COLUMNS, MAX_IMAGES, Pictures, has_votes, image_table
+from rs.reporting.results import Group, Groups, Result, best, filter_groups, published, results_of
+from rs.reporting.summaries import radii_shown
+from rs.reporting.tables import notes
+from rs.reporting.tables.ensemble_tables import ensembles_table
+from rs.reporting.tables.formatting import (
+    EMPTY,
+    Column,
+    Row,
+    Table,
+    build_table,
+    plain,
+    with_errors,
+    with_verdict,
+)
+from rs.reporting.tables.method_tables import certified_table, differences_table, main_table
 from rs.statistics import metrics
-from rs.statistics.certificate import SET_SCOPE
 from rs.study import grid
 from rs.study.layout import pool_rows, pool_target
 
 WEB = Path(__file__).with_name("web")
 
-LIMIT = 5_000_000
-"""Bytes of a page at most: where votes are too many, the page has those of half of the images, or
-of a quarter, ...
-"""
-
-POLICY = "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-"""What the page may do: run programs of these hashes, which evaluate no text as code, style itself,
-and show pictures that it holds.
-"""
+POLICY = (
+    "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""What the page may do: run scripts with these hashes, without eval; inline style and images."""
 
 SIDECAR = (
     "code",
@@ -58,11 +68,48 @@ SIDECAR = (
 )
 """What the page tells of the sidecar of rows."""
 
-Record = dict[str, Any]
-"""Values by name, as in JSON."""
+NUMBER = re.compile(r"(<b>)?[+-]?\d")
+"""The beginning of a cell of a column of numbers."""
 
-Origins = Mapping[Any, Record]
-"""Where a result comes from, by its key."""
+Origin = dict[str, Any]
+"""Where a result comes from: ``file``, ``command``; in a study ``target`` and ``parameters``."""
+
+
+@dataclass
+class Page:
+    """What stands on a page, noise level by noise level."""
+
+    title: str
+    groups: Groups  # the results that are compared
+    reference: str  # the baseline; empty: the next best
+    origins: Mapping[Any, Origin]  # by :func:`_key`
+    pictures: Pictures | None
+    radii: Sequence[float]  # of the table of certified accuracy
+    remarks: Sequence[str] = ()
+    charts: dict[str, page_charts.Json] = field(default_factory=dict)  # by the name of their place
+
+    def chart(self, name: str, spec: page_charts.Json | None) -> str:
+        """Return the place of a chart; nothing if there is no chart."""
+        if spec is None:
+            return ""
+        self.charts[name] = spec
+        return f'<div class="chart" id="{name}"></div>'
+
+    def by_level(self, show: Callable[[int, float], str]) -> str:
+        """Return blocks by noise level, of which the page shows one at a time."""
+        blocks = []
+        for number, sigma in enumerate(self.groups):
+            content = show(number, sigma)
+            blocks.append(f'<div class="level" data-level="{number}">{content}</div>')
+        return "\n".join(blocks)
+
+    def reference_at(self, sigma: float) -> str:
+        """Return the name that others are compared with at a noise level."""
+        methods = self.groups[sigma]
+        if self.reference in methods:
+            return self.reference
+        ranked = sorted(methods, key=lambda name: methods[name].acr.value, reverse=True)
+        return ranked[:2][-1]
 
 
 def study_page(
@@ -70,27 +117,54 @@ def study_page(
     study: StudyFiles,
     pictures: Pictures | None = None,
     claims: Sequence[Sequence[str]] = (),
+    attacks: Path | None = None,
 ) -> bytes | None:
     """Return the page of a study; ``None`` if no rows hold their votes.
 
     Args:
         groups: All results; those without votes (early stopping) are left out.
         study: What the parameters declare.
-        pictures: The test images, of which the page shows some, with the names of their classes.
-        claims: The table of the claims of the paper, its titles first.
+        pictures: The test images, with the names of their classes.
+        claims: The table of the claims of the paper, its titles first. The page has it where the
+            paper has figures on the data set.
+        attacks: Folder of what attacks on certificates found, DATASET.csv.
     Raises:
         InputError: If rows are of other images than ``pictures``.
     """
-    shown = filter_groups(groups, has_votes)
-    if not shown:
+    with_votes = filter_groups(groups, has_votes)
+    if not with_votes:
         return None
-    about = {
-        "dataset": study.dataset,
-        "combination": study.combination,
-        "remarks": study.settings.remarks,
-        "claims": claims,
+    usual = (None, study.combination)
+    page = Page(
+        study.dataset,
+        filter_groups(with_votes, lambda result: result.combination in usual),
+        study.settings.reference,
+        _study_origins(study),
+        pictures,
+        study.settings.radii,
+        study.settings.remarks,
+    )
+    _check_images(results_of(with_votes), pictures)
+    path = attacks and attacks / f"{study.dataset}.csv"
+    attacked = attacks_table(path) if path and path.is_file() else None
+    ensembles = ""
+    if any(result.ensemble for result in results_of(with_votes)):
+        ensembles = page.by_level(
+            lambda _, sigma: html_table(ensembles_table(with_votes, sigma, study.combination))
+        )
+    is_of_paper = not published(base_dataset(study.values, study.dataset)).empty
+    claimed = html_cells(claims[0], claims[1:]) if claims and is_of_paper else ""
+    remade = f"<p>Make all of it again: <code>make study DATASET={study.dataset}</code></p>"
+    sections = {
+        **_headline(page),
+        "Attacks on certificates": html_table(attacked) if attacked else "",
+        **_costs(page),
+        "Ensembles": ensembles,
+        **_images(page),
+        "Claims of the paper": claimed,
+        **_where_from(page, with_votes, remade),
     }
-    return _page(shown, about, study.settings.reference, dict(_origins(study)), pictures)
+    return _html(page, sections)
 
 
 def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
@@ -105,181 +179,205 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     groups: Groups = {}
     origins = {}
     for path, result in zip(paths, read_several_alone(paths), strict=True):
-        if not (has_votes(result) and metrics.has_labels(result.rows)):
-            mode = metrics.mode_of(result.rows)
-            lacking = "votes" if metrics.has_labels(result.rows) else "labels"
-            got = (
-                f"has no {lacking}; rs show reads it"
-                if mode == "certify"
-                else f"is of mode {mode}; rs show reads it"
-            )
-            raise InputError(
-                f"{path} must have labels and all votes of one classifier to be reported, but it "
-                f"{got}"
-            )
-        classes = None if result.scope == SET_SCOPE else result.provenance.classes
-        groups.setdefault(result.sigma, {})[result.name] = Group(
-            (replace(result, classes=classes),)
-        )
-        origins[_key(result)] = {"file": str(path), "command": f"rs show {path}", "parameters": {}}
-    terms = [result.terms for result in results_of(groups)]
-    metrics.check_comparable(
-        [each._replace(budget=each.budget | {"sigma": 0.0}) for each in terms]
-    )  # of any sigma
-    dataset = results_of(groups)[0].provenance.dataset or "images"
-    about = {"dataset": dataset, "combination": "", "remarks": [], "claims": []}
-    return _page(groups, about, "", origins, pictures)
-
-
-def _page(
-    groups: Groups, about: Record, reference: str, origins: Origins, pictures: Pictures | None
-) -> bytes:
-    """Return a page of as many images as it has room for."""
-    images = min(len(result.rows) for result in results_of(groups))
-    while (
-        len(content := _html(about | _data(groups, about, reference, origins, pictures, images)))
-        > LIMIT
-    ):
-        if images <= 2:
-            break
-        images //= 2
-    return content
-
-
-# -----------------------------------------------------------------------------------------------------
-# data
-
-
-def _data(
-    groups: Groups,
-    about: Record,
-    default_reference: str,
-    origins: Origins,
-    pictures: Pictures | None,
-    images: int,
-) -> Record:
+        _check_has_votes(path, result)
+        groups.setdefault(result.sigma, {})[result.name] = Group((result,))
+        origins[_key(result)] = {"file": str(path), "command": f"rs show {path}"}
     results = results_of(groups)
-    n0, n, alpha = (
-        metrics.common_budget([result.terms for result in results], name)
-        for name in ("n0", "n", "alpha")
-    )
-    provenances: list[Record] = []
+    of_any_sigma = []
     for result in results:
-        if (provenance := _provenance(result)) not in provenances:
-            provenances.append(provenance)
-    if pictures:
-        _check_images(provenances, pictures)
-    levels = []
-    for sigma, methods in groups.items():
-        reference = default_reference if default_reference in methods else next(iter(methods))
-        level = _level(methods, about["combination"], origins, provenances, images, int(n))
-        levels.append(level | {"sigma": sigma, "reference": reference})
-    return {
-        "subset": results[0].subset,
-        "images": images,
-        "certified": len(results[0].rows),
-        "n0": int(n0),
-        "n": int(n),
-        "alpha": alpha,
-        "colours": COLOURS,
-        "dashes": {
-            name: [] if dash == "-" else [2 * part for part in dash[1]]
-            for name, dash in DASHES.items()
-        },
-        "levels": levels,
-        "provenance": provenances,
-        "classes": pictures and pictures.classes,
-        "pictures": pictures and pictures.sheet(levels[0]["indices"]),
-    }
+        terms = result.terms
+        of_any_sigma.append(terms._replace(budget=terms.budget | {"sigma": 0.0}))
+    metrics.check_comparable(of_any_sigma)
+    _check_images(results, pictures)
+    radii = radii_shown([result.rows for result in results])
+    title = results[0].provenance.dataset or "images"
+    page = Page(title, groups, "", origins, pictures, radii)
+    sections = {**_headline(page), **_images(page), **_where_from(page, groups)}
+    return _html(page, sections)
 
 
-def _provenance(result: Result) -> Record:
-    stated = result.provenance.to_json()
-    return {name: stated[name] for name in SIDECAR if name in stated}
+def _check_has_votes(path: Path, result: Result) -> None:
+    """Refuse rows that have no labels, or not the votes of all their samples."""
+    mode = metrics.mode_of(result.rows)
+    if mode != "certify":
+        problem = f"is of mode {mode}"
+    elif not has_votes(result):
+        problem = "has no votes"
+    elif not metrics.has_labels(result.rows):
+        problem = "has no labels"
+    else:
+        return
+    raise InputError(
+        f"{path} must have labels and all votes of one classifier to be reported, but it "
+        f"{problem}; rs show reads it"
+    )
 
 
-def _check_images(provenances: Sequence[Record], pictures: Pictures) -> None:
+def _check_images(results: Iterable[Result], pictures: Pictures | None) -> None:
     """Check that rows whose sidecars name their images are of these."""
-    for images in {provenance["images"] for provenance in provenances if "images" in provenance}:
-        if images != pictures.fingerprint:
+    for result in results:
+        images = result.provenance.images
+        if pictures and images and images != pictures.fingerprint:
             raise InputError(
                 "--data or --images must hold the test images that the rows are of, "
-                f"{images[:12]}, got "
-                f"{pictures.fingerprint[:12]}; give what was certified, converted in the same way, "
-                "with --classes in the order of the model"
+                f"{images[:12]}, got {pictures.fingerprint[:12]}; give what was certified, "
+                "converted in the same way, with --classes in the order of the model"
             )
 
 
-def _level(
-    methods: Mapping[str, Group],
-    combination: str,
-    origins: Origins,
-    provenances: list[Record],
-    images: int,
-    draws: int,
-) -> Record:
-    """Return the results and groups of a noise level."""
-    results = [result for group in methods.values() for result in group.results]
-    numbers = {id(result): i for i, result in enumerate(results)}
-    frames = [result.rows.sort_values("idx", kind="stable")[:images] for result in results]
-    width = 2 if draws < 65_535 else 4
-    singles = models_by_member(methods)
-    return {
-        "indices": frames[0]["idx"].tolist(),
-        "labels": frames[0]["label"].tolist(),
-        "width": width,
-        "votes": packed([vote_columns(frame, draws) for frame in frames], width),
-        "results": [
-            _result(result, origins) | {"provenance": provenances.index(_provenance(result))}
-            for result in results
-        ],
-        "groups": [
-            _group(group, methods, combination, singles, numbers) for group in methods.values()
-        ],
+# --------------------------------------------------------------------------------------------------
+# tables
+
+
+def answer_table(page: Page) -> Table:
+    """Return which is best at each noise level, and by how much."""
+    rows: list[Row] = []
+    for sigma, methods in page.groups.items():
+        singles = {name: group for name, group in methods.items() if not group.first.ensemble}
+        for name, *ties in filter(None, [best(methods)]):
+            group = methods[name]
+            row = {"sigma": sigma, "best": name, "acr": group.acr, "ties": ", ".join(ties)}
+            row["clean_accuracy"] = group.accuracy(0.0)
+            others = {"reference": [page.reference_at(sigma)], "single": best(singles)[:1]}
+            for key, other in others.items():
+                if other and other != [name]:
+                    difference = with_verdict(group.difference_to(methods[other[0]]))
+                    row[key] = f"{difference} ({other[0]})"
+            rows.append(row)
+    single = len(results_of(page.groups)) == 1
+    reference = "the baseline" if page.reference else "the next best"
+    columns: dict[str, Column] = {
+        "σ": plain("sigma"),
+        "Classifier" if single else "Best": plain("best"),
+        "ACR": lambda row: with_errors(row["acr"]),
+        f"Minus {reference}": plain("reference"),
+        "Minus the best single model": plain("single"),
+        "Clean accuracy": plain("clean_accuracy", ".1%"),
+        "Ties with it": lambda row: row["ties"] or EMPTY,
     }
+    return build_table(notes.about(page.groups), columns, rows, [])
 
 
-def _result(result: Result, origins: Origins) -> Record:
-    record = origins[_key(result)] | {
-        "name": result.full_name,
-        "chosen": result.chosen,
-        "classes": result.classes,
-        "seeds": sorted(result.seeds),
-        "evaluations": result.members_per_draw,
+def attacks_table(path: Path) -> Table:
+    """Return what attacks within and beyond certified radii found, by classifier."""
+    counts = pd.read_csv(path)
+    rows: list[Row] = []
+    for (sigma, classifier), found in counts.groupby(["sigma", "classifier"]):
+        row: Row = {"sigma": sigma, "classifier": classifier, "scope": found["scope"].iloc[0]}
+        for distance, attempts in found[found["attacked"] > 0].groupby("distance"):
+            row[distance] = f"{attempts['below_half'].sum()} of {attempts['attacked'].sum()}"
+        rows.append(row)
+    columns = {name.capitalize(): plain(name) for name in ("classifier", "scope")}
+    columns = {"σ": plain("sigma")} | columns
+    for distance in sorted(counts["distance"].unique()):
+        columns[f"at {distance:g} of the radius"] = plain(distance)
+    caption = (
+        "How often an attack found a point where the certified class has less than half of the "
+        "votes. Within the radius (below 1) each one would refute a certificate, except of scope "
+        "per-image, which covers frozen weights only. Beyond it, they show how tight radii are."
+    )
+    return build_table(caption, columns, rows, [])
+
+
+# --------------------------------------------------------------------------------------------------
+# sections, as HTML by their titles
+
+
+def _headline(page: Page) -> dict[str, str]:
+    """Return the answer, the curves, and the paired differences."""
+    answer = html_table(answer_table(page))
+    if not any(map(best, page.groups.values())):
+        answer = "<p>No result has a sound certificate.</p>"
+
+    def curves(number: int, sigma: float) -> str:
+        spec = page_charts.curves_chart(page.groups[sigma], page.reference_at(sigma))
+        table = html_table(certified_table(page.groups, sigma, page.radii))
+        return page.chart(f"curves-{number}", spec) + _folded(
+            "Certified accuracy in numbers", table
+        )
+
+    def differences(number: int, sigma: float) -> str:
+        spec = page_charts.differences_chart(page.groups[sigma], page.reference_at(sigma))
+        return page.chart(f"differences-{number}", spec)
+
+    single = all(len(methods) == 1 for methods in page.groups.values())
+    sections = {
+        "Result" if single else "Which is best, and by how much?": answer,
+        "Certified accuracy": page.by_level(curves),
     }
-    # votes for no class have the number after those of the classes
-    return record | {"undecided": result.provenance.classes} if result.scope == "set" else record
+    if single:
+        return sections
+    named = dict.fromkeys(page.reference_at(sigma) for sigma in page.groups)
+    table = html_table(differences_table(page.groups, list(named)))
+    sections["All results"] = html_table(main_table(page.groups), links=True)
+    sections["Paired differences"] = page.by_level(differences) + _folded("In numbers", table)
+    return sections
 
 
-def _group(
-    group: Group,
-    methods: Mapping[str, Group],
-    combination: str,
-    singles: Mapping[tuple[str, int | None], Result],
-    numbers: Mapping[int, int],
-) -> Record:
-    def numbers_of(results: Sequence[Result | None]) -> list[int]:
-        """Return the numbers of results; none if one of them is not there."""
-        return [] if None in results else [numbers[id(result)] for result in results]
+def _costs(page: Page) -> dict[str, str]:
+    def costs(number: int, sigma: float) -> str:
+        return page.chart(f"cost-{number}", page_charts.cost_chart(page.groups[sigma]))
 
-    first = group.first
-    same = with_combination(group, methods, combination)
-    teams = [[singles.get(member) for member in result.members] for result in group.results]
-    return {
-        "name": first.name,
-        "ensemble": first.ensemble,
-        "combination": first.combination,
-        "scope": first.scope,
-        "sound": group.sound,
-        "size": len(first.members) or 1,
-        "trained": first.training_methods or [first.name],
-        "headline": first.ensemble is None or first.combination == combination,
-        "cost": "evaluations" in first.rows and group in families(methods, str(first.combination)),
-        "results": numbers_of(group.results),
-        "fewest_seeds": group.fewest_seeds,
-        "members": [numbers_of(team) for team in teams] if first.members else None,
-        "beside": same and numbers_of(same.results),
+    has_ensembles = any(result.ensemble for result in results_of(page.groups))
+    return {"What a larger ACR costs": page.by_level(costs) if has_ensembles else ""}
+
+
+def _images(page: Page) -> dict[str, str]:
+    """Return the images with their votes, by the classifiers that the charts show first."""
+
+    def images(number: int, sigma: float) -> str:
+        methods = page.groups[sigma]
+        names = page_charts.highlighted(methods, page.reference_at(sigma))
+        results = {name: methods[name].first for name in names}
+        titles, rows = image_table(results, page.pictures)
+        return _cells(titles, rows)
+
+    results = results_of(page.groups)
+    certified = len(results[0].rows)
+    texts = []
+    if certified > MAX_IMAGES:
+        texts.append(f"The first {MAX_IMAGES} of {certified:,} images.")
+    if any(
+        len(group.results) > 1 for methods in page.groups.values() for group in methods.values()
+    ):
+        texts.append("Of each method, the first training seed.")
+    if not page.pictures:
+        texts.append("Classes are the numbers of the data set; pictures are not in this page.")
+    return {"Images and their votes": f"<p>{' '.join(texts)}</p>{page.by_level(images)}"}
+
+
+def _where_from(page: Page, groups: Groups, text: str = "") -> dict[str, str]:
+    """Return files, commands and parameters of all results."""
+
+    def origins(number: int, sigma: float) -> str:
+        found = []
+        for name, group in groups[sigma].items():
+            details = _origin([page.origins[_key(result)] for result in group.results], group.first)
+            found.append(_folded(name, details, name=name))
+        return f'<div class="scroll">{"".join(found)}</div>'
+
+    return {"Where each number comes from": text + page.by_level(origins)}
+
+
+def _origin(origins: Sequence[Origin], first: Result) -> str:
+    lines = [origin["file"] for origin in origins]
+    lines += dict.fromkeys(origin["command"] for origin in origins)
+    targets = dict.fromkeys(origin["target"] for origin in origins if "target" in origin)
+    stated = first.provenance.to_json()
+    certified = {name: stated[name] for name in SIDECAR if name in stated}
+    values = {
+        "DVC targets": ", ".join(targets),
+        "parameters": origins[0].get("parameters"),
+        "certified with": first.terms.budget | certified,
+        "weights chose": first.chosen,
     }
+    told = [_definition(name, value) for name, value in values.items() if value]
+    return f"<pre>{escape(chr(10).join(lines))}</pre><dl>{''.join(told)}</dl>"
+
+
+def _definition(name: str, value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)[1:-1].replace('"', "")
+    return f"<dt>{name}</dt><dd>{escape(text)}</dd>"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -290,69 +388,131 @@ def _key(result: Result) -> tuple[str, float, int | None, tuple[tuple[str, int],
     return result.name, result.sigma, result.seed, result.members
 
 
-def _origins(study: StudyFiles) -> Iterator[tuple[Any, Record]]:
-    """Yield the key of each result, and its paths and commands as in the pipeline."""
-    results, declared = Path("results", study.dataset), study.values.get("combinations") or {}
+def _study_origins(study: StudyFiles) -> dict[Any, Origin]:
+    """Return the file, target, command and parameters of each result, as in the pipeline."""
+    results, dataset = Path("results", study.dataset), study.dataset
+    declared = study.values.get("combinations") or {}
+    origins: dict[Any, Origin] = {}
     for cell in study.cells:
-        file, model = cell.rows(results).as_posix(), cell.model(Path("models", study.dataset))
-        alone = f"python -m stages.certify {model} --dataset {study.dataset} --data data/{study.dataset} --out {file}"
-        alone += f" --times logs/{study.dataset}/{cell.sigma}/{cell.method}-{cell.seed}.seconds.csv"
-        yield (
-            (cell.method, float(cell.sigma), cell.seed, ()),
-            {
-                "file": file,
-                "target": cell.target("certify"),
-                "command": pool_command(study.dataset, cell.sigma)
-                if cell.is_member_seed
-                else alone,
-                "parameters": grid.configuration(
-                    study.values, study.dataset, cell.method, float(cell.sigma)
-                ),
-            },
+        file = cell.rows(results).as_posix()
+        model = cell.model(Path("models", dataset))
+        command = (
+            f"python -m stages.certify {model} --dataset {dataset} --data data/{dataset} "
+            f"--out {file} "
+            f"--times logs/{dataset}/{cell.sigma}/{cell.method}-{cell.seed}.seconds.csv"
         )
-    for sigma, ensemble in product(study.sigmas, study.ensembles):
-        yield (
-            (study.label(ensemble), float(sigma), None, ensemble.members),
-            {
+        sigma = float(cell.sigma)
+        origins[cell.method, sigma, cell.seed, ()] = {
+            "file": file,
+            "target": cell.target("certify"),
+            "command": pool_command(dataset, cell.sigma) if cell.is_member_seed else command,
+            "parameters": grid.configuration(study.values, dataset, cell.method, sigma),
+        }
+    for sigma in study.sigmas:
+        for ensemble in study.ensembles:
+            origins[study.label(ensemble), float(sigma), None, ensemble.members] = {
                 "file": pool_rows(results, sigma, ensemble.slug).as_posix(),
-                "target": pool_target("certify_ensembles", study.dataset, sigma),
-                "command": pool_command(study.dataset, sigma),
+                "target": pool_target("certify_ensembles", dataset, sigma),
+                "command": pool_command(dataset, sigma),
                 "parameters": {"combination": ensemble.key, **declared[ensemble.key]},
-            },
-        )
+            }
+    return origins
 
 
 def pool_command(dataset: str, sigma: Any) -> str:
     """Return the command that certifies further seeds and ensembles of a noise level."""
     cell = f"{dataset}/{sigma}"
     return (
-        f"python -m stages.certify_ensembles {dataset} --ensembles ensembles/{cell} --weights "
-        f"weights/{cell} "
-        f"--data data/{dataset} --out results/{cell}/pool --times logs/{cell}"
+        f"python -m stages.certify_ensembles {dataset} --ensembles ensembles/{cell} "
+        f"--weights weights/{cell} --data data/{dataset} --out results/{cell}/pool "
+        f"--times logs/{cell}"
     )
 
 
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # HTML
 
 
-def _html(data: Record) -> bytes:
-    """Return the page, which forbids itself every request and every program that is not its own."""
-    scripts = {
-        "LIBRARY": vega_embed(),
-        "STATISTICS": _text("statistics.js"),
-        "PAGE": _text("page.js"),
-    }
-    digests = [hashlib.sha256(script.encode()).digest() for script in scripts.values()]
-    sources = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    parts = {name: f"<script>{script}</script>" for name, script in scripts.items()} | {
-        "POLICY": POLICY.format(sources),
-        "STYLE": _text("page.css"),
-        "LICENCES": html.escape(_text("licences.txt")),
-        "TITLE": html.escape(data["dataset"]),
-        "DATA": json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).replace(
-            "<", "\\u003c"
-        ),
+def html_table(table: Table, links: bool = False) -> str:
+    """Return a table with its caption and notes, whose columns sort by a click.
+
+    Args:
+        table: As the report prints it, in Markdown.
+        links: Whether names in the first column lead to where they come from.
+    """
+    rows = []
+    for line in table.body:
+        cells = [_bold(escape(cell)) for cell in line]
+        if links:
+            cells[0] = f'<a href="#origins" data-name="{escape(line[0])}">{cells[0]}</a>'
+        rows.append(cells)
+    said = "".join(f"<p class=note>{escape(note)}</p>" for note in table.notes)
+    return f"<p class=note>{escape(table.caption)}</p>{_cells(table.header, rows)}{said}"
+
+
+def html_cells(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a sortable table of plain text."""
+    return _cells(titles, [[escape(cell) for cell in row] for row in rows])
+
+
+def _cells(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a sortable table of cells in HTML; columns of numbers are aligned at the right."""
+    numbers = set()
+    for row in rows:
+        numbers |= {column for column, cell in enumerate(row) if NUMBER.match(cell)}
+    align = ["" if column in numbers else " class=text" for column in range(len(titles))]
+    head = []
+    for column, title in enumerate(titles):
+        head.append(f"<th{align[column]}><button>{escape(title)}</button></th>")
+    body: list[str] = []
+    for row in rows:
+        body += ["<tr>", *(f"<td{align[column]}>{cell}" for column, cell in enumerate(row))]
+    search = ""
+    if len(rows) > 10:
+        search = '<input type="search" placeholder="filter rows" aria-label="Filter rows">'
+    table = f"<table><thead><tr>{''.join(head)}<tbody>{''.join(body)}</table>"
+    return f'<div class="sortable">{search}<div class="scroll">{table}</div></div>'
+
+
+def _bold(text: str) -> str:
+    return re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", text)
+
+
+def _folded(title: str, content: str, name: str = "") -> str:
+    """Return content that a click on its title unfolds."""
+    attribute = f' data-name="{escape(name)}"' if name else ""
+    return f"<details{attribute}><summary>{escape(title)}</summary>{content}</details>"
+
+
+def _html(page: Page, sections: Mapping[str, str]) -> bytes:
+    """Return the page, which forbids itself every request and every script that is not its own."""
+    scripts = [vega_embed(), _text("page.js")]
+    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
+    sources = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+    body, links = [], []
+    for title, content in sections.items():
+        if content:
+            place = f"section-{len(body)}"
+            heading = f"<h2>{escape(title)}</h2>"
+            body.append(f'<section id="{place}">{heading}\n{content}\n</section>')
+            links.append(f'<a href="#{place}">{escape(title)}</a>')
+    buttons = []
+    for number, sigma in enumerate(page.groups):
+        buttons.append(f'<button data-show="{number}">σ = {sigma:g}</button>')
+    charts = json.dumps({"config": page_charts.CONFIG, "specs": page.charts}, allow_nan=False)
+    indices = sorted(results_of(page.groups)[0].rows["idx"])[:MAX_IMAGES]
+    sheet = page.pictures.sheet(indices) if page.pictures else None
+    parts = {
+        "POLICY": POLICY.format(" ".join(sources)),
+        "STYLE": _style(sheet, len(indices)),
+        "TITLE": escape(page.title),
+        "REMARKS": escape(" ".join(page.remarks)),
+        "CONTENTS": "\n".join(links),
+        "LEVELS": "".join(buttons) if len(buttons) > 1 else "",
+        "SECTIONS": "\n".join(body),
+        "LICENCES": escape(_text("licences.txt")),
+        "CHARTS": charts.replace("<", "\\u003c"),
+        "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
     return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], _text("page.html")).encode()
 
@@ -363,9 +523,20 @@ def _text(name: str) -> str:
 
 @cache
 def vega_embed() -> str:
-    """Return Vega-Embed, with Vega and Vega-Lite in it, as a program that can stand in HTML."""
+    """Return Vega-Embed, with Vega and Vega-Lite in it, as a script that can stand in HTML."""
     from vl_convert import javascript_bundle
 
     program = javascript_bundle("window.vegaEmbed = vegaEmbed;")
     program = program.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     return f"(() => {{{program}}})();"  # so that its names are its own
+
+
+def _style(sheet: str | None, images: int) -> str:
+    """Return the style of the page: its colors, and the sheet that pictures are cut from."""
+    light, dark = (page_charts.series_style(scheme) for scheme in ("light", "dark"))
+    colors = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    pictures = ""
+    if sheet:
+        lines = -(-images // COLUMNS)
+        pictures = f":root {{ --sheet: url({sheet}); --columns: {COLUMNS}; --lines: {lines}; }}"
+    return "\n".join([colors, pictures, _text("page.css")])

@@ -1,12 +1,12 @@
-"""What the page holds in bulk: the votes of rows, and the test images in small."""
+"""What the page shows image by image: small pictures, predictions, radii and votes."""
 
 from __future__ import annotations
 
 import base64
 import io
-import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,73 +17,34 @@ from PIL import Image
 from rs.data.prepared import read_meta, read_split
 from rs.reporting.results import Result
 from rs.statistics import metrics
-from rs.statistics.certificate import votes_for, votes_of
-from rs.statistics.resampling import dense_votes
+from rs.statistics.certificate import ABSTAIN, parse_counts
 
 if TYPE_CHECKING:
     from rs.data.image_folder import FolderImages
 
+MAX_IMAGES = 300
+"""Images on the page at most, the first ones."""
+
+MAX_CLASSES = 3
+"""Classes whose votes are shown for an image, those with the most votes."""
+
 SIDE = 32
-"""Pixels a side at most: larger images are made smaller."""
+"""Pixels per side at most: larger images are made smaller."""
 
 COLUMNS = 50
 """Images in a line of the sheet of all images."""
 
-MAX_SHEET = 1_000_000
-"""Characters of the sheet at most: a PNG, or if that is too large a JPEG; of half of the images, a
-quarter, ...
-"""
+MAX_SHEET = 500_000
+"""Characters of the sheet as PNG at most: a larger one is a JPEG."""
 
 
 def has_votes(result: Result) -> bool:
-    """Return whether rows hold the votes of a fixed number of draws; a log, whose n may be NaN,
-    does not.
-    """
+    """Return whether rows hold the votes of a fixed number of samples."""
     rows = result.rows
-    return (
-        metrics.mode_of(rows) == "certify"
-        and not ((rows["counts"] == "-") & (rows["n"] != 0)).any()
-    )
-
-
-def vote_columns(rows: Any, draws: int) -> NDArray[np.int64]:
-    """Return of every image what its certificates depend on, in numbers that are mostly 0.
-
-    Args:
-        rows: In the order of the images' numbers, with votes.
-        draws: n.
-    Returns:
-        Shape (4, N): the class that the n0 draws chose + 1, or 0 for the label; draws that did not
-            vote for it, n + 1
-        where the n draws were skipped; those of them that voted for none of the first two classes;
-        votes for the label if it was not chosen.
-    """
-    labels = rows["label"].to_numpy()
-    chosen = dense_votes(rows["counts0"]).argmax(axis=1)  # the lowest class of several
-    votes = votes_of(rows["counts"])
-    row, k, count = votes
-    second = np.zeros(len(rows), dtype=np.int64)
-    np.maximum.at(second, row, np.where(k == chosen[row], 0, count))
-    skipped, right = rows["n"].to_numpy() == 0, chosen == labels
-    missing = draws - votes_for(votes, chosen)
-    label_votes = np.where(right, 0, votes_for(votes, labels))
-    return np.stack(
-        [
-            np.where(right, 0, chosen + 1),
-            np.where(skipped, draws + 1, missing),
-            np.where(skipped, 0, missing - second),
-            label_votes,
-        ]
-    )
-
-
-def packed(columns: Sequence[NDArray[np.int64]], width: int) -> str:
-    """Return numbers of at most ``width`` bytes as text: byte by byte, the low ones of all first,
-    deflated, base64.
-    """
-    whole = np.stack(columns, axis=1).astype("<u8")  # (4, results, images)
-    planes = [(whole >> np.uint64(8 * byte)).astype(np.uint8).tobytes() for byte in range(width)]
-    return base64.b64encode(zlib.compress(b"".join(planes), 9)).decode()
+    if metrics.mode_of(rows) != "certify":
+        return False
+    lacks_votes = (rows["counts"] == "-") & (rows["n"] != 0)  # n of a log may be NaN
+    return not lacks_votes.any()
 
 
 @dataclass(frozen=True)
@@ -108,53 +69,100 @@ class Pictures:
     @classmethod
     def of_folder(cls, images: FolderImages) -> Pictures:
         """Return the pictures of a folder, made small one by one."""
-        tiles = [
-            _small(images.pixels(index).mul(255).byte().permute(1, 2, 0).numpy())
-            for index in range(len(images))
-        ]
-        pixels = np.stack([np.atleast_3d(tile).transpose(2, 0, 1) for tile in tiles])
-        return cls(images.meta.classes, images.fingerprint, pixels)
+        tiles = []
+        for index in range(len(images)):
+            pixels = images.pixels(index).mul(255).byte().permute(1, 2, 0).numpy()
+            small = np.atleast_3d(_small(pixels))
+            tiles.append(small.transpose(2, 0, 1))
+        return cls(images.meta.classes, images.fingerprint, np.stack(tiles))
 
-    def sheet(self, indices: Sequence[int]) -> dict[str, Any] | None:
-        """Return the images of these numbers side by side, or as many of the first as
-        :data:`MAX_SHEET` has room for.
+    def sheet(self, indices: Sequence[int]) -> str | None:
+        """Return the images of these numbers as one picture, in lines of :data:`COLUMNS`.
 
         Returns:
-            ``url``, of the sheet as data; ``columns``, and ``count``, the images in it. ``None`` if
-            there are none.
+            The picture as a ``data:`` URL; ``None`` if there are no pixels.
         """
         if self.pixels is None:
             return None
         tiles = [_small(image) for image in self.pixels[list(indices)].transpose(0, 2, 3, 1)]
-        while len(url := _url(_side_by_side(tiles))) > MAX_SHEET:
-            tiles = tiles[: len(tiles) // 2]
-        return {"url": url, "columns": COLUMNS, "count": len(tiles)}
+        tiles += [np.zeros_like(tiles[0])] * (-len(tiles) % COLUMNS)
+        lines = []
+        for start in range(0, len(tiles), COLUMNS):
+            lines.append(np.concatenate(tiles[start : start + COLUMNS], axis=1))
+        sheet = Image.fromarray(np.concatenate(lines))
+        lossless = _data_url(sheet, "PNG")
+        return lossless if len(lossless) <= MAX_SHEET else _data_url(sheet, "JPEG")
+
+
+def image_table(
+    results: Mapping[str, Result], pictures: Pictures | None
+) -> tuple[list[str], list[list[str]]]:
+    """Return the first images with what each classifier says of them.
+
+    Args:
+        results: Classifiers by their names on the page, all of the same images.
+        pictures: The images, if they are there.
+    Returns:
+        Titles of columns, and rows of cells in HTML.
+    """
+    titles = ["Image", "Label"]
+    columns: list[list[str]] = []
+    frames = {}
+    for name, result in results.items():
+        frames[name] = result.rows.sort_values("idx", kind="stable")[:MAX_IMAGES]
+    first = next(iter(frames.values()))
+    classes = pictures.classes if pictures else ()
+    columns.append([_picture(place, idx, pictures) for place, idx in enumerate(first["idx"])])
+    columns.append([_class_name(label, classes) for label in first["label"]])
+    for name, frame in frames.items():
+        titles += [f"{name}: prediction", "radius", "votes"]
+        records = frame.to_dict("records")
+        columns.append([_prediction(row, classes) for row in records])
+        columns.append([f"{row['radius']:.3f}" for row in records])
+        columns.append([_votes(row, classes) for row in records])
+    return titles, [list(cells) for cells in zip(*columns, strict=True)]
+
+
+def _picture(place: int, idx: int, pictures: Pictures | None) -> str:
+    """Return the number of an image after its picture, which is cut out of the sheet."""
+    if pictures is None or pictures.pixels is None:
+        return str(idx)
+    line, column = divmod(place, COLUMNS)
+    return f'<i class="picture" style="--column:{column};--line:{line}"></i>{idx}'
+
+
+def _class_name(number: int, classes: Sequence[str]) -> str:
+    """Return the name of a class; votes for no class have the number after the last class."""
+    if not classes:
+        return str(number)
+    return escape(classes[number]) if number < len(classes) else "no class"
+
+
+def _prediction(row: Mapping[str, Any], classes: Sequence[str]) -> str:
+    if row["predict"] == ABSTAIN:
+        return "abstains"
+    name = _class_name(row["predict"], classes)
+    return name if row["correct"] else f'<span class="wrong">{name} (wrong)</span>'
+
+
+def _votes(row: Mapping[str, Any], classes: Sequence[str]) -> str:
+    """Return the classes with the most votes; of the n0 samples where the n were skipped."""
+    skipped = row["n"] == 0
+    counts = parse_counts(row["counts0"] if skipped else row["counts"])
+    largest = sorted(counts, key=lambda number: (-counts[number], number))[:MAX_CLASSES]
+    listed = [f"{_class_name(number, classes)}:&nbsp;{counts[number]:,}" for number in largest]
+    text = ", ".join(listed) + (", …" if len(counts) > MAX_CLASSES else "")
+    return f"{text} of the first {row['n0']:,}" if skipped else text
 
 
 def _small(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return an image (H, W, C) of :data:`SIDE` pixels a side at most."""
+    """Return an image (H, W, C) of :data:`SIDE` pixels per side at most."""
     small = Image.fromarray(image.squeeze(axis=2) if image.shape[2] == 1 else image)
     small.thumbnail((SIDE, SIDE))
     return np.asarray(small)
 
 
-def _side_by_side(tiles: Sequence[NDArray[np.uint8]]) -> Image.Image:
-    """Return images in lines of :data:`COLUMNS`, black where the last line ends early."""
-    empty = [np.zeros_like(tiles[0])] * (-len(tiles) % COLUMNS)
-    whole = [*tiles, *empty]
-    lines = [
-        np.concatenate(whole[start : start + COLUMNS], axis=1)
-        for start in range(0, len(whole), COLUMNS)
-    ]
-    return Image.fromarray(np.concatenate(lines))
-
-
-def _url(sheet: Image.Image) -> str:
-    lossless = _encoded(sheet, "PNG")
-    return lossless if len(lossless) <= MAX_SHEET else _encoded(sheet, "JPEG")
-
-
-def _encoded(sheet: Image.Image, form: str) -> str:
+def _data_url(sheet: Image.Image, form: str) -> str:
     data = io.BytesIO()
     sheet.save(data, form)
     return f"data:image/{form.lower()};base64,{base64.b64encode(data.getvalue()).decode()}"

@@ -1,0 +1,337 @@
+"""The charts of the report page, by Altair (Vega-Lite), in colors that light and dark pages show.
+
+Vega draws them as SVG, where a color may be a variable of the page's style: the style sheet of
+:func:`series_style` decides what it is on a light and on a dark page.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+from numpy.typing import NDArray
+
+from rs.reporting.figures import COLOURS
+from rs.reporting.results import Group, best
+from rs.statistics import metrics
+
+STEPS = 100
+"""Points of a curve between radius 0 and the largest certified radius at its noise level."""
+
+ENOUGH_ROOM = 0.1
+"""Certified accuracy between curves where a name has enough room."""
+
+HOVER_STEPS = 4
+"""Points of a curve between those that answer to the pointer."""
+
+PAPERS = {"light": "#ffffff", "dark": "#15181c"}
+"""Background of the page, by color scheme."""
+
+CONTRAST = 3.0
+"""Of every line against the background, at least (WCAG 2.1, graphical objects)."""
+
+ORDER = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""Colors of names that are no training methods: those of Okabe and Ito (2008), in this order."""
+
+SERIES = tuple(dict.fromkeys([*COLOURS.values(), *ORDER]))
+"""Colors of the variables ``--series-0``, ``--series-1``, ... before they are made legible."""
+
+INK = "var(--ink)"
+"""The color of ensembles of several training methods."""
+
+PATTERNS: tuple[list[int], ...] = (
+    [],
+    [6, 3],
+    [2, 3],
+    [10, 3, 2, 3],
+    [1, 5],
+    [14, 4],
+    [6, 2, 2, 2, 2, 2],
+)
+"""Dashes of lines of one color, in this order."""
+
+CONFIG = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        "domainColor": "var(--line)",
+        "gridColor": "var(--line)",
+        "tickColor": "var(--line)",
+        "labelColor": INK,
+        "titleColor": INK,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelLimit": 230,
+    },
+    "legend": {"labelColor": INK, "labelFontSize": 12, "labelLimit": 260, "unselectedOpacity": 0.6},
+}
+"""What all charts share, in the names of Vega-Lite."""
+
+Json = dict[str, Any]
+"""Values by name, as in JSON."""
+
+Methods = Mapping[str, Group]
+"""The groups of a noise level by name."""
+
+
+# --------------------------------------------------------------------------------------------------
+# colors
+
+
+def luminance(color: str) -> float:
+    """Return the relative luminance of a color ``#rrggbb`` (WCAG 2.1)."""
+    channels = np.array([int(color[start : start + 2], 16) for start in (1, 3, 5)]) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(first: str, second: str) -> float:
+    """Return the contrast ratio of two colors, from 1 to 21 (WCAG 2.1)."""
+    darker, lighter = sorted([luminance(first), luminance(second)])
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def legible(color: str, paper: str) -> str:
+    """Return the color, mixed with as little black or white as gives it :data:`CONTRAST`."""
+    toward = 255 if luminance(paper) < 0.5 else 0
+    channels = [int(color[start : start + 2], 16) for start in (1, 3, 5)]
+    for percent in range(101):
+        mixed = [channel + (toward - channel) * percent // 100 for channel in channels]
+        text = "#{:02x}{:02x}{:02x}".format(*mixed)
+        if contrast(text, paper) >= CONTRAST:
+            break
+    return text
+
+
+def series_style(scheme: str) -> str:
+    """Return the declarations of the colors of lines on a ``light`` or ``dark`` page."""
+    paper = PAPERS[scheme]
+    declarations = [f"--paper: {paper};"]
+    for number, color in enumerate(SERIES):
+        declarations.append(f"--series-{number}: {legible(color, paper)};")
+    return " ".join(declarations)
+
+
+def looks(methods: Methods) -> dict[str, tuple[str, list[int]]]:
+    """Return color and dash of the line of each name; no two of them are the same.
+
+    A training method has its own color, and so have ensembles of that method alone; ensembles of
+    several methods are drawn in ink. Any other name takes that color of :data:`ORDER` which the
+    fewest lines have.
+    """
+    series = {color: f"var(--series-{number})" for number, color in enumerate(SERIES)}
+    used: Counter[str] = Counter()
+    found = {}
+    for name in sorted(methods, key=lambda name: name not in COLOURS):
+        trained = methods[name].first.training_methods or [name]
+        if len(trained) > 1:
+            color = INK
+        elif trained[0] in COLOURS:
+            color = series[COLOURS[trained[0]]]
+        else:
+            color = min([series[color] for color in ORDER], key=used.__getitem__)
+        found[name] = (color, PATTERNS[used[color] % len(PATTERNS)])
+        used[color] += 1
+    return found
+
+
+def highlighted(methods: Methods, reference: str) -> list[str]:
+    """Return the names that are shown first: the best, the best single model, and the reference."""
+    singles = {name: group for name, group in methods.items() if group.first.ensemble is None}
+    if len(methods) <= 4:
+        return list(methods)
+    chosen = [*best(methods)[:1], *best(singles)[:1], reference]
+    return [name for name in dict.fromkeys(chosen) if name in methods]
+
+
+# --------------------------------------------------------------------------------------------------
+# charts
+
+
+def curves_chart(methods: Methods, reference: str) -> Json:
+    """Return certified accuracy by radius, one line per name.
+
+    A click on a name in the legend shows or hides its line. The pointer shows the nearest point.
+    """
+    longest = max(float(rows["radius"].max()) for group in methods.values() for rows in group.rows)
+    radii = np.linspace(0, 1.02 * longest or 1.0, STEPS + 1)
+    curves = {name: _mean_accuracy(group, radii) for name, group in methods.items()}
+    first = highlighted(methods, reference)
+    points: list[Json] = []
+    for name, accuracies in curves.items():
+        for step, (radius, share) in enumerate(zip(radii, accuracies, strict=True)):
+            point: Json = {"name": name, "r": round(radius, 4), "share": round(share, 4)}
+            if step % HOVER_STEPS == 0:
+                point["near"] = 1
+            points.append(point)
+    labels = []
+    for name, accuracies in curves.items():
+        others = [curves[other] for other in first if other != name]
+        step, above = _place_of_label(accuracies, others)
+        place = {"r": float(radii[step]), "share": float(accuracies[step]), "above": above}
+        labels.append({"name": name, **place})
+
+    start = [{"name": name} for name in first]
+    chosen = alt.selection_point(
+        name="chosen", fields=["name"], bind="legend", toggle="true", value=start
+    )
+    near = alt.selection_point(
+        name="near", on="pointerover", nearest=True, clear="pointerout", empty=False
+    )
+    color, dash = _color_and_dash(methods)
+    base = alt.Chart().encode(
+        x=alt.X(
+            "r:Q",
+            title="certified ℓ₂ radius r",
+            scale=alt.Scale(nice=False),
+            axis=alt.Axis(tickCount=8),
+        ),
+        y=alt.Y("share:Q", title="certified accuracy", axis=alt.Axis(format="%", tickCount=6)),
+        color=color,
+    )
+    lines = base.mark_line(interpolate="step-before", strokeWidth=2, clip=True).encode(
+        strokeDash=dash
+    )
+    tooltip = [
+        alt.Tooltip("name:N"),
+        alt.Tooltip("r:Q", format=".3f", title="radius"),
+        alt.Tooltip("share:Q", format=".1%", title="certified accuracy"),
+    ]
+    dots = base.transform_filter("datum.near").mark_point(filled=True, size=70)
+    dots = dots.encode(
+        opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)), tooltip=tooltip
+    )
+    texts = alt.Chart(_data(labels)).mark_text(
+        align=alt.ExprRef("datum.above ? 'left' : 'right'"),
+        dy=alt.ExprRef("datum.above ? -9 : 12"),
+        fontWeight=600,
+    )
+    texts = texts.encode(x="r:Q", y="share:Q", text="name:N", color=color)
+    layers = alt.layer(
+        lines.transform_filter(chosen).add_params(chosen).properties(name="lines"),
+        dots.transform_filter(chosen).add_params(near).properties(name="dots"),
+        texts.transform_filter(chosen),
+        data=_data(points),
+    )
+    return _sized(layers, height=380)
+
+
+def differences_chart(methods: Methods, reference: str) -> Json | None:
+    """Return the paired differences of ACR to the reference with 95 % intervals, largest first."""
+    rows = []
+    for name, group in methods.items():
+        if name != reference:
+            found = group.difference_to(methods[reference])
+            low, high = found.value - found.half_width, found.value + found.half_width
+            verdict = "may be 0 (tie)" if found.tie else "is not 0"
+            numbers = {"value": found.value, "low": low, "high": high}
+            rows.append({"name": name, "verdict": verdict} | numbers)
+    if not rows:
+        return None
+    title = f"ACR minus ACR of {reference}"
+    names = alt.Y("name:N", title=None, sort=alt.EncodingSortField("value", order="descending"))
+    color, _ = _color_and_dash(methods, legend=False)
+    base = alt.Chart(_data(rows)).encode(y=names, color=color)
+    x = alt.X("low:Q", title=title, axis=alt.Axis(tickCount=6))
+    bars = base.mark_rule(strokeWidth=2).encode(x=x, x2="high:Q")
+    tooltip = [
+        alt.Tooltip("name:N"),
+        alt.Tooltip("value:Q", format="+.4f", title="difference"),
+        alt.Tooltip("low:Q", format="+.4f", title="95 % from"),
+        alt.Tooltip("high:Q", format="+.4f", title="to"),
+        alt.Tooltip("verdict:N", title="difference"),
+    ]
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(x="value:Q", tooltip=tooltip)
+    zero = alt.Chart(_data([{"zero": 0}])).mark_rule(strokeDash=[4, 3], color="var(--soft)")
+    layers = alt.layer(zero.encode(x="zero:Q"), bars, dots)
+    return _sized(layers, height=24 + 20 * len(rows))
+
+
+def cost_chart(methods: Methods) -> Json | None:
+    """Return ACR by the number of members that are evaluated per sample; ``None`` if all have one.
+
+    The best of each cost is named.
+    """
+    rows: list[Json] = []
+    for name, group in methods.items():
+        evaluations = np.mean([result.members_per_draw for result in group.results])
+        acr = group.acr
+        low, high = acr.value - acr.error_images, acr.value + acr.error_images
+        row = {"name": name, "cost": round(float(evaluations), 3)}
+        rows.append(row | {"value": acr.value, "low": low, "high": high})
+    if len({row["cost"] for row in rows}) == 1:
+        return None
+    for row in rows:
+        at_this_cost = [other["value"] for other in rows if other["cost"] == row["cost"]]
+        row["label"] = row["name"] if row["value"] == max(at_this_cost) else ""
+    fitted = alt.Scale(zero=False, padding=16)
+    whole = alt.Axis(tickMinStep=1)
+    color, _ = _color_and_dash(methods, legend=False)
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X("cost:Q", title="members evaluated per sample", scale=fitted, axis=whole),
+        color=color,
+    )
+    bars = base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", title="ACR"), y2="high:Q")
+    tooltip = [
+        alt.Tooltip("name:N"),
+        alt.Tooltip("value:Q", format=".4f", title="ACR"),
+        alt.Tooltip("cost:Q", title="members per sample"),
+    ]
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(
+        y=alt.Y("value:Q", scale=alt.Scale(zero=False)), tooltip=tooltip
+    )
+    place = alt.ExprRef("datum.cost > 2 ? 'right' : 'left'")
+    texts = base.mark_text(dy=-10, align=place, fontWeight=600)
+    return _sized(alt.layer(bars, dots, texts.encode(y="value:Q", text="label:N")), height=300)
+
+
+def _mean_accuracy(group: Group, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the certified accuracy at each radius, mean over the training seeds."""
+    shares = [metrics.certified_accuracy(rows, radii) for rows in group.rows]
+    return np.mean(shares, axis=0)
+
+
+def _place_of_label(
+    curve: NDArray[np.float64], others: Sequence[NDArray[np.float64]]
+) -> tuple[int, bool]:
+    """Return the step at which a curve has the most room for its name, and whether above it."""
+    steps = slice(STEPS // 5, STEPS * 7 // 10)  # not at an axis, nor where all curves fall to 0
+    above = np.full(len(curve[steps]), ENOUGH_ROOM)
+    below = np.minimum(curve[steps], ENOUGH_ROOM)
+    for other in others:
+        distance = (other - curve)[steps]
+        above = np.where(distance >= 0, np.minimum(above, distance), above)
+        below = np.where(distance <= 0, np.minimum(below, -distance), below)
+    is_above = bool(above.max() >= below.max())
+    room = above if is_above else below
+    last = len(room) - 1 - int(room[::-1].argmax())  # further right, curves differ more
+    return STEPS // 5 + last, is_above
+
+
+def _color_and_dash(methods: Methods, legend: bool = True) -> tuple[alt.Color, alt.StrokeDash]:
+    """Return the encodings of names by :func:`looks`."""
+    by_name = looks(methods)
+    shown = alt.Legend(title=None, orient="bottom", symbolType="stroke") if legend else None
+    colors, dashes = zip(*by_name.values(), strict=True)
+    names = list(by_name)
+    color_scale = alt.Scale(domain=names, range=list(colors))
+    dash_scale = alt.Scale(domain=names, range=list(dashes))
+    return (
+        alt.Color("name:N", scale=color_scale, legend=shown),
+        alt.StrokeDash("name:N", scale=dash_scale, legend=shown),
+    )
+
+
+def _data(rows: Iterable[Json]) -> alt.InlineData:
+    return alt.InlineData(values=list(rows))
+
+
+def _sized(chart: alt.LayerChart | alt.FacetChart, height: int) -> Json:
+    """Return the specification of a chart that is as wide as its place on the page."""
+    fitted = alt.AutoSizeParams(type="fit-x", contains="padding")
+    return chart.properties(width="container", height=height, autosize=fitted).to_dict()
