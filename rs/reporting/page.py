@@ -489,7 +489,8 @@ def _html(page: Page, sections: Mapping[str, str]) -> bytes:
     scripts = [vega_embed(), _text("page.js")]
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
     sources = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
-    body, links = [], []
+    body: list[str] = []
+    links: list[str] = []
     for title, content in sections.items():
         if content:
             place = f"section-{len(body)}"
