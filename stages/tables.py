@@ -1,6 +1,4 @@
-"""The report of a study: claims, tables and pictures, from its certificate rows; another one of its
-times.
-"""
+"""The report of a study, from its certificate rows, and the report of its times."""
 
 from pathlib import Path
 from typing import Annotated
@@ -40,13 +38,24 @@ def main(
     data: Annotated[
         Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")
     ] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Leave out what has no rows yet, and name it.")
+    ] = False,
 ) -> None:
-    """Report the methods, seeds and sigmas of DATASET that the parameters list."""
+    """Report the methods, ensembles and noise levels of DATASET that the parameters list.
+
+    With --partial, report the noise levels at which the reference method has rows, and the methods
+    and ensembles that have rows at all of these noise levels.
+    """
     values = parameters(params, dataset)
     from rs.reporting import report
     from rs.runtime.progress import say
     from rs.storage.files import check_output, is_made
+    from rs.study.grid import part_with_rows
 
+    if partial:
+        values, missing = part_with_rows(values, dataset, results)
+        say(f"{len(missing)} cells have no rows yet: {', '.join(missing) or 'none'}")
     check_output(out, "a folder of reports", is_made(out, "claims.md"))
     if logs is not None:
         content = report.report_times(values, dataset, results, weights, logs, epoch_seconds)

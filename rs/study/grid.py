@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from rs.errors import InputError, did_you_mean
@@ -22,7 +23,7 @@ from rs.params import (
     validate,
 )
 from rs.study.ensembles import declared_ensembles
-from rs.study.layout import GridCell
+from rs.study.layout import GridCell, pool_rows, pool_target
 
 TABLE_PARAMETERS = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "batch")
 """Hyper-parameters that the cost table shows, where a method has them."""
@@ -107,7 +108,9 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
         for method, seed in member_pairs:
             grid.append(GridCell(dataset, method, sigma, seed, is_member_seed=True))
     if not grid:
-        raise InputError("params.yaml must list at least one method, one seed and one sigma")
+        raise InputError(
+            "params.yaml must list a method, a seed and a sigma at least; there is nothing to do"
+        )
     return grid
 
 
@@ -256,3 +259,44 @@ def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridC
             f"it{advice}"
         )
     return [cell for pair, cell in trained.items() if cell.is_member_seed or pair in wanted]
+
+
+def part_with_rows(
+    values: dict[str, Any], dataset: str, results: Path
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the parameters of the part of a study that has rows, and the cells without rows.
+
+    The part is a study itself. It has the noise levels at which the reference method has rows, and
+    the methods and ensembles that have rows at all of these noise levels.
+
+    Args:
+        values: The parameters.
+        dataset: Name of the recipe.
+        results: Folder of certificate rows, by sigma.
+    """
+    reference = load_section(values, "tables.reference", str)
+    bare = [cell for cell in cells(values, dataset) if not cell.rows(results).is_file()]
+    missing = {cell.target("certify") for cell in bare}
+    bare_sigmas = {cell.sigma for cell in bare if cell.method == reference}
+    sigmas = [sigma for sigma in values["sigmas"] if sigma not in bare_sigmas]
+    here = [cell for cell in bare if cell.sigma in sigmas]
+    bare_methods = {cell.method for cell in here if not cell.is_member_seed}
+    bare_members = {cell.method for cell in here if cell.is_member_seed}
+    members = values.get("members") or []
+    part = values | {
+        "sigmas": sigmas,
+        "methods": [method for method in values["methods"] if method not in bare_methods],
+        "members": [method for method in members if method not in bare_members],
+    }
+    trained = {(cell.method, cell.seed) for cell in cells(part, dataset)}
+    left_out = set()
+    for ensemble in declared_ensembles(values):
+        if not trained.issuperset(ensemble.members):
+            left_out.add(ensemble.name)
+        for sigma in sigmas:
+            if not pool_rows(results, sigma, ensemble.slug).is_file():
+                left_out.add(ensemble.name)
+                missing.add(pool_target("certify_ensembles", dataset, sigma))
+    ensembles = values.get("ensembles") or {}
+    part["ensembles"] = {name: one for name, one in ensembles.items() if name not in left_out}
+    return part, sorted(missing)

@@ -14,7 +14,6 @@ from ruamel.yaml import YAML
 
 from rs import params
 from rs.methods import METHODS
-from rs.storage.files import sha256
 from tests.support.pages import blocks
 from tests.support.small_project import (
     ROOT,
@@ -26,7 +25,7 @@ from tests.support.small_project import (
     write_params,
 )
 
-COMPUTE = {"train", "targets", "certify", "weights", "certify_ensembles"}
+COMPUTE = {"train", "certify", "weights", "certify_ensembles"}
 """Stages whose outputs are made with torch, and so differ between its series."""
 
 PARAMS = params.read_params(ROOT / "params.yaml")
@@ -61,7 +60,7 @@ def test_every_path_of_a_command_is_a_dependency_or_an_output_or_of_wall_times(n
     stage = STAGES[name]
     outs = [out if isinstance(out, str) else next(iter(out)) for out in stage["outs"]]
     named = re.findall(
-        r"(?:--(?:data|targets|out|log|logs|results|times|models|ensembles|weights|seconds)|stages\.certify) (\S+)",
+        r"(?:--(?:data|out|log|logs|results|times|models|ensembles|weights|seconds)|stages\.certify) (\S+)",
         stage["cmd"],
     )
     assert named
@@ -84,7 +83,7 @@ def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(
         for dep in stage.get("deps", [])
         if dep.startswith("fingerprints/")
     }
-    grid = itertools.product(PARAMS["methods"] + PARAMS["methods_with_targets"], PARAMS["sigmas"])
+    grid = itertools.product(PARAMS["methods"], PARAMS["sigmas"])
     items = [{"dataset": "digits", "method": method, "sigma": sigma} for method, sigma in grid]
     filled = {
         re.sub(r"\$\{item\.(\w+)\}", lambda name, item=item: str(item[name[1]]), dep)
@@ -127,6 +126,8 @@ POOL = [f"{stage}@digits-0.5" for stage in ("ensemble", "weights", "certify_ense
 
 CERTIFY = {f"certify@digits-{method}-0.5-0" for method in ("gaussian", "macer")}
 
+WARM_START = {"sigma": 0.001, "epochs": 2}
+
 CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "draws train and solve nothing again": (
         {"recipes": {"digits": {"certify": {"n": 30}}}},
@@ -145,14 +146,13 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {POOL[0]},
     ),
     "no ensembles": ({"ensembles": None}, {POOL[0]}),
-    "a start and what goes on from it": (
-        {"warm_start": {"methods": ["stability"], "seeds": [0]}},
-        {
-            "start@digits-gaussian-0.001-0",
-            "train_from_start@digits-stability-0.5-0",
-            "certify_from_start@digits-stability-0.5-0",
-            POOL[0],
-        },
+    "a warm start": (
+        {"recipes": {"digits": {"gaussian": {"training": {"warm_start": WARM_START}}}}},
+        {"train@digits-gaussian-0.5-0"},
+    ),
+    "a method that needs targets": (
+        {"methods": ["gaussian", "macer", "cat-rs"]},
+        {"train@digits-cat-rs-0.5-0", "certify@digits-cat-rs-0.5-0", POOL[0]},
     ),
 }
 """Changes of the parameters, and the cells that depend on them besides the tables."""
@@ -192,29 +192,6 @@ def to_rerun(root: Path) -> set[str]:
     make_cells(root, "fingerprint_first")
     with opened(root) as repo:
         return {*repo.status()} - {"fingerprint_first"}
-
-
-@pytest.mark.slow
-def test_a_training_goes_on_from_the_start_of_its_seed_which_all_noise_levels_share(
-    studied: Path, tmp_path: Path
-) -> None:
-    root = shutil.copytree(studied, tmp_path / "copy", symlinks=True)
-    warm = {"methods": ["stability"], "seeds": [3], "epochs": 2}
-    write_params(
-        root,
-        merged(
-            params.read_params(root / "params.yaml"), {"sigmas": [0.25, 0.5], "warm_start": warm}
-        ),
-    )
-    cells = [f"train_from_start@digits-stability-{sigma}-3" for sigma in (0.25, 0.5)]
-    made = make_cells(root, "fingerprint_first", "start", "train_from_start")
-    assert made == ["fingerprint_first", "start@digits-gaussian-0.001-3", *cells]
-    start = root / "models/digits/0.001/gaussian/3"
-    card = json.loads((start / "model.json").read_text())
-    assert (card["sigma"], card["epochs"]) == (0.001, 2)
-    for sigma in ("0.25", "0.5"):
-        card = json.loads((root / f"models/digits/{sigma}/stability/3/model.json").read_text())
-        assert card["training"]["start"] == f"sha256 {sha256(start / 'model.safetensors')}"
 
 
 @pytest.mark.slow

@@ -224,8 +224,9 @@ def test_the_page_has_every_finding_what_there_is_and_what_must_be_said(root):
 def test_the_page_says_which_trainings_start_from_other_models(root):
     said = "Trainings by advmacer start from models that were trained almost without noise, not from random weights."
     assert said not in claims_text(evidence(root), None, [])
-    warm = {"methods": ["advmacer"], "seeds": [0]}
-    warm_only = evidence(root, methods=["gaussian"], members=[], ensembles=None, warm_start=warm)
+    recipes = params.read_params(root / "params.yaml")["recipes"]
+    recipes["tiny"]["advmacer"]["training"]["warm_start"] = {"sigma": 0.001, "epochs": 5}
+    warm_only = evidence(root, recipes=recipes)
     assert f"\n{said}\n" in claims_text(warm_only, None, [])
 
 

@@ -277,28 +277,26 @@ def test_seconds_an_epoch_that_were_measured_take_the_place_of_those_of_the_trai
     ).all()
 
 
-def test_the_seconds_of_a_start_count_in_a_training_but_in_none_of_its_epochs(tiny, values):
+def test_the_seconds_before_the_first_epoch_count_in_a_training_but_in_none_of_its_epochs(
+    tiny, values
+):
     """By its log, or by what was measured of its method."""
-    warm = {"methods": ["advmacer"], "seeds": [0], "sigma": 0.001, "epochs": 2}
-    grid = {"methods": ["gaussian"], "members": [], "ensembles": None, "warm_start": warm}
-    log = tiny / "logs/0.001/gaussian/0/timing.csv"
-    log.parent.mkdir(parents=True)
-    log.write_text("epoch,seconds\n1,20.0\n2,40.0\n")
-    (tiny / "seconds.csv").write_text("method,seconds\ngaussian,5.0\nadvmacer,7.0\n")
-    for measured, start, epoch in ((None, 40.0, 3.0), (tiny / "seconds.csv", 10.0, 7.0)):
-        found = study(tiny, values | grid, measured)
-        *_, cell = found.cells
-        assert (cell.method, cell.start) == ("advmacer", GridCell("tiny", "gaussian", 0.001, 0))
-        assert found.read_epoch_seconds(cell).tolist() == [epoch] * 4
-        assert found.read_model(cell).training_seconds == start + 4 * epoch
-        best = found.read_best_acr().query("method == 'advmacer'")
-        assert set(best["seconds"] - epoch * best["epoch"]) == {start}
-    other = grid | {"warm_start": warm | {"epochs": 3}}
-    assert (
-        study(tiny, values | other).read_model(cell).training_seconds is None
-    )  # the log is of a shorter start
-    log.unlink()  # DVC had the model
-    assert study(tiny, values | grid).read_model(cell).training_seconds is None
+    (tiny / "seconds.csv").write_text("method,seconds\ngaussian,5.0\nadvmacer,7.0\nmacer,6.0\n")
+    cell = GridCell("tiny", "advmacer", 0.25, 0)
+    log = cell.log(tiny / "logs", "timing.csv")
+    lines = log.read_text().splitlines()
+    own = study(tiny, values).read_epoch_seconds(cell).tolist()
+    shifted = []
+    for line in lines[1:]:
+        epoch, seconds = line.split(",")
+        shifted.append(f"{epoch},{float(seconds) + 40.0}")
+    log.write_text("\n".join([lines[0], "0,40.0", *shifted]) + "\n")
+    for measured, epochs in ((None, own), (tiny / "seconds.csv", [7.0] * len(own))):
+        found = study(tiny, values, measured)
+        assert found.read_epoch_seconds(cell).tolist() == epochs
+        assert found.read_model(cell).training_seconds == 40.0 + sum(epochs)
+        best = found.read_best_acr().query("method == 'advmacer' and sigma == 0.25")
+        assert best["seconds"].min() > 40.0
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,18 @@
 """The cells of a study, and the parameters of their trainings."""
 
 import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rs.errors import InputError
 from rs.params import parse
 from rs.study import grid
+from rs.study.ensembles import declared_ensembles
+from rs.study.layout import pool_rows
 from tests.support import tiny_study
 from tests.support.helpers import METHOD_PARAMETERS, tiny_params
 from tests.support.tiny_study import CELLS, SIGMAS
@@ -73,3 +79,49 @@ def test_a_training_depends_on_the_settings_of_its_pretraining():
     assert found["pretraining"]["warm_start"]["learning_rate"] == 0.3
     assert found["pretraining"]["targets"]["learning_rate"] == 0.2
     assert "pretraining" not in grid.training_parameters(values, "tiny", "macer", 0.5)
+
+
+STUDY = parse(tiny_study.PARAMS, "test")
+
+
+def rows_of(values, results):
+    """The files of rows of a study, and what DVC calls the cells that make them."""
+    files = {}
+    for cell in grid.cells(values, "tiny"):
+        files[cell.rows(results)] = cell.target("certify")
+    for sigma in values["sigmas"]:
+        for ensemble in declared_ensembles(values):
+            path = pool_rows(results, sigma, ensemble.slug)
+            files[path] = f"certify_ensembles@tiny-{sigma}"
+    return files
+
+
+@given(st.sets(st.sampled_from(sorted(rows_of(STUDY, Path())))))
+def test_a_part_of_a_study_has_all_its_rows_and_what_is_missing_is_named(absent):
+    """The reference, gaussian, has rows, so no noise level is left out without it."""
+    absent = {path for path in absent if path.name != "gaussian-0.tsv"}
+    with TemporaryDirectory() as folder:
+        results = Path(folder)
+        missing = set()
+        for path, cell in rows_of(STUDY, Path()).items():
+            if path in absent:
+                missing.add(cell)
+                continue
+            (results / path).parent.mkdir(parents=True, exist_ok=True)
+            (results / path).touch()
+        part, named = grid.part_with_rows(STUDY, "tiny", results)
+        assert named == sorted(missing)
+        assert part["sigmas"] == STUDY["sigmas"]
+        assert all(path.is_file() for path in rows_of(part, results))
+    if not absent:
+        assert part == STUDY
+
+
+def test_a_noise_level_without_rows_of_the_reference_is_left_out(tmp_path):
+    for path in rows_of(STUDY, tmp_path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "0.25" / "gaussian-0.tsv").unlink()
+    part, missing = grid.part_with_rows(STUDY, "tiny", tmp_path)
+    assert part == STUDY | {"sigmas": [0.5]}
+    assert missing == ["certify@tiny-gaussian-0.25-0"]

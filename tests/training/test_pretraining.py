@@ -17,11 +17,13 @@ from rs.training.trainer import Trainer
 from tests.support.helpers import (
     METHOD_PARAMETERS,
     TRAINING,
+    python,
     read_csv,
     refuses,
     tiny_images,
     tiny_params,
     weights,
+    write_params,
 )
 
 pytestmark = pytest.mark.usefixtures("work")
@@ -127,3 +129,18 @@ def test_a_file_of_targets_is_refused_for_other_methods_and_for_other_images(tmp
     for path in (file, tmp_path / "none"):
         with refuses("must be a file of targets, but it is not one"):
             read_targets(path, images)
+
+
+@pytest.mark.slow
+def test_two_processes_train_with_the_targets_that_the_first_one_counts(tmp_path, tiny):
+    """The first process keeps the votes; both models are one, so its targets have reached both."""
+    write_params(
+        tmp_path / "params.yaml",
+        **{"cat-rs": CAT_RS, "training": TRAINING | {"warm_start": WARM_START}},
+    )
+    words = ["--dataset", "tiny", "--sigma", "0.25", "--data", str(tiny), "--device", "cpu"]
+    words += ["--out", "model", "--log", "log"]
+    forked = ["-m", "tests.support.forked", "2", "stages.train", "cat-rs", *words]
+    done = python(*forked, cwd=tmp_path, RS_WORK=str(tmp_path / "work"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "log/provenance.json").read_text())["processes"] == 2
