@@ -6,12 +6,12 @@ VENV ?= .venv
 JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 
-.PHONY: help repro study times test trust audit licences vulnerabilities test-portable check format pages docs setup setup-hashed bench
+.PHONY: help repro dag study times test trust audit licences vulnerabilities test-portable check format pages docs setup setup-hashed bench
 
 # uv installs packages without bytecode: where none may be written, each process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Print the targets that people use.
+# Print the targets for users.
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
@@ -19,9 +19,14 @@ help:
 repro: setup ## install, then make the study that params.yaml describes, several cells at once
 	@$(BIN)/python -m stages.repro --jobs $(JOBS)
 
+# `dvc dag` draws every cell.
+dag: setup ## the graph of the stages, in Mermaid
+	@echo 'graph LR'
+	@$(BIN)/dvc dag --dot | sed -nE 's/^"([^"@]+)[^"]*" -> "([^"@]+)[^"]*".*/    \1 --> \2/p' | sort -u
+
 # As much of a study as fits into MINUTES (all of it without), and the rest the next time: what is stopped, by Ctrl-C too,
 # continues from its last checkpoint or image. A cell that fails stops those that need it and no others. DATASET, and its
-# grid if it has one, are written into params.yaml. TARGETS is a regular expression of cells' names, such as
+# grid if it has one, are written into params.yaml. TARGETS is a regular expression of names of cells, such as
 # 'certify@cifar10-.*-1.0-0', instead of the whole study. The commands run in a process group of their own, which is told
 # to stop as a whole. EXECUTOR=slurm submits all cells that are missing to SLURM instead, and ends.
 study: export PATH := $(BIN):$(PATH)
@@ -50,7 +55,7 @@ check:
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest --doctest-modules --numprocesses=$(JOBS) --dist=worksteal
 
-# What tries to break the promises (docs/guarantees.md): attacks on certificates, fuzzing, faults.
+# Tests that try to break the guarantees: attacks on certificates, fuzzing, faults.
 trust: setup ## attacks, fuzzing, faults and kills
 	$(BIN)/python -m pytest -q -m trust_only --numprocesses=$(JOBS) --dist=worksteal
 
@@ -70,8 +75,8 @@ test-portable: $(addprefix test-on-,$(MACHINES))
 test-on-%: setup
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(MACHINE.$*) $(BIN)/python -m pytest -q $(TESTS)
 
-# The licences of what is installed, and then what is known to be unsafe among the versions of the lock file: that part
-# asks a service, and fails where none answers. Each is a target of its own; their programs are installed for them.
+# The licenses of the installed packages, and the known vulnerabilities of the versions in the lock file. The second part
+# asks a service, and fails without an answer.
 audit: licences vulnerabilities
 
 licences: setup
@@ -104,8 +109,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python $(PINNED) || $(BIN)/python -m pip install --quiet $(PINNED)
 	touch $@
 
-# The same versions, of which no file is installed whose SHA-256 is another. pip takes no editable project together with
-# hashes, so this project comes second, and without what it depends on.
+# As `setup`, but pip refuses any file whose SHA-256 differs from the lock file. pip takes no editable project together with
+# hashes, so this project comes second, and without its dependencies.
 setup-hashed:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock

@@ -60,14 +60,14 @@ def cell_fingerprints(
 
 
 def _have_changed(contents: dict[str, Any], out: Path) -> bool:
-    """Return whether fingerprints differ from the ones in the folder ``out``."""
-    for name, content in contents.items():
-        try:
-            text = json.dumps(content, allow_nan=False)
-        except (TypeError, ValueError) as error:  # a YAML value JSON cannot represent
-            raise InputError(
-                f"params.yaml: values must be finite numbers, words, lists and mappings: {error}"
-            ) from error
+    """Return whether fingerprints differ from those in the folder ``out``, or are not there."""
+    try:
+        texts = {name: json.dumps(content, allow_nan=False) for name, content in contents.items()}
+    except (TypeError, ValueError) as error:  # a YAML value JSON cannot represent
+        raise InputError(
+            f"params.yaml: values must be finite numbers, words, lists and mappings: {error}"
+        ) from error
+    for name, text in texts.items():
         path = out / f"{name}.json"
         if not path.is_file() or files.read_json(path) != json.loads(text):
             return True
