@@ -1,3 +1,1 @@
-"""The stages of the pipeline: thin commands over the library ``rs``; run one as ``python -m
-stages.NAME``.
-"""
+"""The stages of the pipeline: commands over the library ``rs``, as ``python -m stages.NAME``."""

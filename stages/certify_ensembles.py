@@ -34,7 +34,7 @@ def main(
     device: Device = "auto",
     batch: Batch = None,
 ) -> None:
-    """Certify the pool on the test split; an interrupted certification continues where it stopped."""
+    """Certify the pool on the test split; an interrupted certification continues."""
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings
     from rs.certification.certify_pool import PoolSettings, certify_pool

@@ -1,4 +1,4 @@
-"""Choose what to study: write a recipe's name, and its grid, into the parameters."""
+"""Select what to study: write the name of a recipe, and its grid, into the parameters."""
 
 import io
 from pathlib import Path
@@ -18,28 +18,34 @@ def main(
     ],
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
-    """Write DATASET into `dataset` of the parameters, and grids.DATASET over the keys of the grid."""
+    """Select DATASET in the parameters, with its grid if grids.DATASET exists."""
     from rs.params import merge, read_params, section, validate
     from rs.storage import files
 
     values = read_params(params)
-    grids = merge(values, "grids", optional=True)[0]
+    grids, _ = merge(values, "grids", optional=True)
     for name in (dataset, *grids):
         section(values, f"recipes.{name}")
     grid = validate(dict[str, Any], grids.get(dataset, {}), f"grids.{dataset}")
-    if unknown := [key for key in grid if key not in GRID]:
-        must = f"grids.{dataset} must have keys among {', '.join(GRID)}"
-        raise InputError(f"params.yaml: {must}; got {', '.join(unknown)}")
+    unknown = [key for key in grid if key not in GRID]
+    if unknown:
+        raise InputError(
+            f"params.yaml: grids.{dataset} must have keys among {', '.join(GRID)}; got "
+            f"{', '.join(unknown)}"
+        )
     text = params.read_bytes().decode()
+    has_windows_lines = "\r\n" in text
     changed = with_values(text.replace("\r\n", "\n"), {"dataset": dataset, **grid})
-    files.write_text(params.resolve(), changed.replace("\n", "\r\n") if "\r\n" in text else changed)
+    if has_windows_lines:
+        changed = changed.replace("\n", "\r\n")
+    files.write_text(params.resolve(), changed)
 
 
 def with_values(text: str, changes: dict[str, Any]) -> str:
-    """Return YAML with other values at its top level; all else stays, comments too, and values that
-    are equal already.
+    """Return YAML with other values at its top level; everything else stays, and comments too.
 
-    >>> print(with_values("dataset: digits  # which\\nlimit: null\\nsigmas:\\n  - 0.5\\n", {"sigmas": [1.0]}), end="")
+    >>> text = "dataset: digits  # which\\nlimit: null\\nsigmas:\\n  - 0.5\\n"
+    >>> print(with_values(text, {"sigmas": [1.0]}), end="")
     dataset: digits  # which
     limit: null
     sigmas:
@@ -48,7 +54,8 @@ def with_values(text: str, changes: dict[str, Any]) -> str:
     from ruamel.yaml import YAML
 
     yaml = YAML()
-    yaml.preserve_quotes, yaml.width = True, 2**16
+    yaml.preserve_quotes = True
+    yaml.width = 2**16
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.representer.add_representer(
         type(None),

@@ -1,4 +1,4 @@
-"""Make the ensembles of one noise level: files that name their members, and certify like models."""
+"""Write the ensembles of one noise level: files that name their members and certify like models."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,9 +22,7 @@ def main(
     ],
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
-    """Make every ensemble that the parameters declare, after checking that its members exist and
-    fit each other.
-    """
+    """Write every ensemble that the parameters declare, if its members exist and fit each other."""
     from rs.ensemble.declare import write_ensembles
     from rs.params import read_params
 

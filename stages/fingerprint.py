@@ -1,5 +1,6 @@
-"""Write down what cells depend on beside files: code, versions, raw data, merged parameters. It
-always runs, first.
+"""Write down what cells depend on besides files: code, versions, raw data, merged parameters.
+
+This stage always runs, before all others.
 """
 
 from pathlib import Path
@@ -33,18 +34,14 @@ def main(
         Path, typer.Option(exists=True, help="Folder that holds the packages rs and stages.")
     ] = Path(),
 ) -> None:
-    """Fingerprint the code of each stage and method, versions and raw data, and merge the
-    parameters of each cell.
-    """
+    """Write fingerprints of code, versions and raw data, and the merged parameters of each cell."""
     from rs.command_line.fingerprints import cell_fingerprints
     from rs.params import read_params
     from rs.storage import files
 
     contents = cell_fingerprints(read_params(params), dataset, prepared, out, root)
-    inputs = [prepared, params]
-    files.check_output(
-        out, "a folder of fingerprints", files.is_made(out, "versions.json"), inputs=inputs
-    )
+    replaceable = files.is_made(out, "versions.json")
+    files.check_output(out, "a folder of fingerprints", replaceable, inputs=[prepared, params])
     with files.replacing(out) as folder:
         for name, content in contents.items():
             files.write_json(folder / f"{name}.json", content)

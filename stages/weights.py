@@ -34,7 +34,7 @@ def main(
     device: Device = "auto",
     batch: Batch = None,
 ) -> None:
-    """Fit the weights of ensembles: on images that are not certified, or image by image."""
+    """Fit the weights of ensembles: on images that are not certified, or for each image."""
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings
     from rs.ensemble.fit_weights import fit_weights

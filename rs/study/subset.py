@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from rs.errors import InputError
 
 Subset = str | Mapping[str, int | Sequence[int]]
-"""``"all"``, ``{"first": n}``, ``{"stride": n}`` or ``{"range": [start, stop]}``, ``stop`` not
-included.
-"""
+"""``"all"``, ``{"first": n}``, ``{"stride": n}`` or ``{"range": [start, stop]}`` without stop."""
 
 Sliced = TypeVar("Sliced", NDArray[np.int64], range)
 """Indices of images."""
@@ -36,16 +34,14 @@ def select(size: int, subset: Subset) -> NDArray[np.int64]:
     start, stop, step = _slice(size, *_parse(subset))
     if not 0 <= start < stop <= size:
         raise InputError(
-            f"subset {subset_name(subset)} must pick at least one image, and only some of the "
-            f"{size}; "
-            "choose other bounds"
+            f"subset {subset_name(subset)} must pick at least one image, and only images of the "
+            f"{size}; choose other bounds"
         )
     return np.arange(start, stop, step)
 
 
 def share_of(indices: Sliced, share: str) -> Sliced:
-    """Return one of several shares of images, each as often as the others: ``3/16`` is the third of
-    16.
+    """Return one of several equal shares of images: ``3/16`` is the third of 16.
 
     Raises:
         InputError: If it has another form, or there are fewer images than shares.
@@ -57,9 +53,8 @@ def share_of(indices: Sliced, share: str) -> Sliced:
     number, count = map(int, words.groups()) if words else (0, 0)
     if not 0 < number <= count <= len(indices):
         raise InputError(
-            "--share must be NUMBER/COUNT, from 1/16 to 16/16 for 16 shares, of at most "
-            f"{len(indices):,} shares for "
-            f"{len(indices):,} images; got {share!r}"
+            "--share must be NUMBER/COUNT, from 1/16 to 16/16 for 16 shares, with at most "
+            f"{len(indices):,} shares for {len(indices):,} images; got {share!r}"
         )
     return indices[number - 1 :: count]
 
@@ -80,8 +75,7 @@ def subset_name(subset: Subset) -> str:
 def is_subset(
     indices: Sequence[int], name: str, size: int | None = None, share: str = "1/1"
 ) -> bool:
-    """Return whether a split has a subset of this name (:func:`subset_name`) with exactly these
-    images.
+    """Return whether the subset of a name (:func:`subset_name`) has exactly these images.
 
     Args:
         indices: The images.
@@ -96,17 +90,19 @@ def is_subset(
     """
     form, *words = name.split("-")
     numbers = [int(word) for word in words if word.isdecimal() and len(word) < 20]
-    value = numbers[0] if len(words) == len(numbers) == 1 else numbers
+    last = max(indices)
+    split_size = last + 1 if size is None else size
+    if last >= split_size:
+        return False
+    subset: Any = form
+    if words:
+        is_single = len(words) == len(numbers) == 1
+        subset = {form: numbers[0] if is_single else numbers}
     try:
-        bounds = _slice(
-            max(indices) + 1 if size is None else size, *_parse({form: value} if words else form)
-        )
-        images = share_of(range(*bounds), share)
+        images = share_of(range(*_slice(split_size, *_parse(subset))), share)
     except InputError:  # no subset has this name
         return False
-    return list(images[: len(indices) + 1]) == sorted(indices) and (
-        size is None or max(indices) < size
-    )
+    return list(images[: len(indices) + 1]) == sorted(indices)
 
 
 def _slice(size: int, form: str, numbers: list[int]) -> tuple[int, int, int]:
@@ -126,10 +122,12 @@ def _parse(subset: Subset) -> tuple[str, list[int]]:
         raise InputError(f"{FORMS}; got {subset!r}")
     ((form, value),) = subset.items()
     listed = list(value) if form == "range" and isinstance(value, Sequence) else [value]
-    numbers = [
-        number for number in listed if isinstance(number, int) and not isinstance(number, bool)
-    ]
-    if not len(numbers) == len(listed) == {"first": 1, "stride": 1, "range": 2}.get(form):
+    numbers = []
+    for number in listed:
+        if isinstance(number, int) and not isinstance(number, bool):
+            numbers.append(number)
+    expected = {"first": 1, "stride": 1, "range": 2}.get(form)
+    if not len(numbers) == len(listed) == expected:
         raise InputError(f"{FORMS}, with whole numbers; got {subset!r}")
     if form == "stride" and numbers[0] < 1:
         raise InputError(f"the stride of a subset must be at least 1, got {numbers[0]}")

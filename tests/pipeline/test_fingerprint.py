@@ -93,6 +93,15 @@ def test_a_method_that_is_not_in_the_grid_may_lack_a_value_for_a_noise_level_and
         stage_parameters(values | {"methods": ["stability"]}, "tiny")
 
 
+def test_a_training_that_begins_with_gaussian_depends_on_its_code(tmp_path):
+    values = tiny() | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}} | POOL
+    values |= {"methods": ["macer", "cat-rs"]}
+    found = cell_fingerprints(values, "tiny", tmp_path / "data", tmp_path / "out", ROOT)
+    begins = found["parameters/tiny/train/cat-rs-0.25"]["pretraining"]
+    assert begins["code"] == found["code/methods/gaussian"]
+    assert "pretraining" not in found["parameters/tiny/train/macer-0.25"]
+
+
 def test_stale_files_do_not_stay(tmp_path):
     values = tiny() | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
     for method in ("macer", "stability"):

@@ -74,6 +74,15 @@ def test_a_failed_cell_is_shown_the_others_are_kept_and_the_same_command_complet
     with opened(root) as repo:
         assert repo.status().keys() == {"fingerprint_first"}  # DVC finds nothing to do
     assert cells_of(printed(root)) == []
+    values = params.read_params(root / "params.yaml")
+    values["recipes"]["digits"]["gaussian"] = {"training": {"learning_rate": 0.07}}
+    write_params(root, values)
+    listed = run(root, *REPRO, "--dry").splitlines()
+    changed = listed.index("2 cells have changed:")
+    assert listed[changed + 1 : changed + 3] == ["  tables@digits", "  train@digits-gaussian-0.5-0"]
+    assert "  certify@digits-gaussian-0.5-0" in listed[changed + 3 :]
+    with opened(root) as repo:
+        assert "train@digits-gaussian-0.5-0" in repo.status()  # it has not run
 
 
 @pytest.mark.trust_only
