@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from benchmarks.common import unpack_rows
-from benchmarks.page_tables import LEVELS, Committed, digits_ensembles, digits_methods, rows_of
+from benchmarks.page_tables import LEVELS, Committed, rows_of
 from benchmarks.pages import BLOCK, blocks, fill, pages
 from benchmarks.warm_starts import trainings
 from rs.errors import InputError
@@ -75,34 +75,6 @@ def test_the_picture_of_warm_starts_shows_the_acrs_and_seconds_of_its_table(comm
 
 # ------------------------------------------------------------------------------------------ of
 # digits
-
-
-def test_a_method_of_the_digits_is_shown_with_its_errors_where_they_are_known(tmp_path):
-    (tmp_path / "reports/digits").mkdir(parents=True)
-    (tmp_path / "reports/digits/main.csv").write_text(
-        "method,sigma,acr,standard_error,clean_accuracy,images,seeds,standard_error_with_seeds\n"
-        "macer,0.25,0.46714,0.00794,0.9791,359,4,0.00866\n"
-        "macer,0.5,0.36164,0.01278,0.8579,359,1,\n"
-    )
-    titles, line = digits_methods(Committed(tmp_path, tmp_path), "macer")
-    assert titles == ["method", "σ = 0.25", "σ = 0.5"]
-    assert line == ["macer", "0.467 ± 0.008 [0.009] (97.9%)", "0.362 ± 0.013 (85.8%)"]
-
-
-def test_an_ensemble_of_the_digits_is_shown_with_what_it_gains_over_equal_weights(tmp_path):
-    (tmp_path / "reports/digits").mkdir(parents=True)
-    head = "ensemble,combination,members_per_draw,acr,images,seeds,reference_difference,reference_error_images,"
-    lines = {
-        0.25: "macer x3,average,3.0,0.48301,359,4,,,\nmacer x3,cascade,1.136,0.48181,359,4,-0.0012,0.0003,0.0010\n",
-        0.5: "macer x3,average,3.0,0.38131,359,4,,,\nmacer x3,cascade,1.534,0.38551,359,4,0.0042,0.0004,\n",
-    }
-    for sigma, text in lines.items():
-        path = tmp_path / f"reports/digits/ensembles-{sigma}.csv"
-        path.write_text(f"{head}reference_error\n{text}macer x2,average,2.0,0.4,359,4,,,\n")
-    _, average, cascade = digits_ensembles(Committed(tmp_path, tmp_path))
-    assert average == ["macer x3", "average", "3.00", "0.483", "–", "3.00", "0.381", "–"]
-    of_one = ["1.14", "0.482", "-0.0012 ± 0.0003 [0.0010] tie"]
-    assert cascade == ["macer x3", "cascade", *of_one, "1.53", "0.386", "+0.0042 ± 0.0004"]
 
 
 # ------------------------------------------------------------------------------------------ blocks

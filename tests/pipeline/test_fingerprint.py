@@ -84,7 +84,7 @@ def test_a_value_reaches_the_trainings_of_its_method_and_noise_level_and_the_rep
     }
 
 
-def test_a_method_that_is_not_in_the_grid_may_lack_a_value_for_a_noise_level_and_one_in_it_may_not():
+def test_only_a_method_in_the_grid_must_have_a_value_for_each_noise_level():
     values = tiny(stability={"lam": {0.5: 1.0}})
     assert "train/stability-0.25" not in stage_parameters(values, "tiny")
     with pytest.raises(
@@ -156,7 +156,6 @@ def fingerprint_of(tmp_path, **sections):
             "methods and members must be among gaussian, .*; got mcaer",
         ),
         ({"defaults": {"trainnig": {}}}, "sections of defaults must be among .*; got trainnig"),
-        (recipe(mcaer={"lam": 1.0}), r"sections of recipes\.tiny must be among .*; got mcaer"),
         (
             recipe(arithmetic="exact"),
             r"recipes\.tiny\.arithmetic: Input should be 'portable' or 'native', got 'exact'",
@@ -164,14 +163,6 @@ def fingerprint_of(tmp_path, **sections):
         (
             recipe(arithmetic="portable", training=TRAINING | {"precision": "bfloat16"}),
             "depends on the processor",
-        ),
-        (
-            recipe(model={"architecture": "resnet111"}),
-            "architecture must be one of .*; got 'resnet111'",
-        ),
-        (
-            recipe(macer=METHOD_PARAMETERS["macer"] | {"gama": 1.0}),
-            r"recipes\.tiny\.macer\.gama is not a known key",
         ),
         (
             recipe(training=TRAINING | {"epohcs": 2}),
@@ -184,10 +175,6 @@ def fingerprint_of(tmp_path, **sections):
         ),
         (recipe(weights={}), r"recipes\.tiny\.weights\.noises is missing"),
         (
-            recipe(model={"weights": {0.25: "a"}}),
-            r"recipes\.tiny\.model\.weights: Input should be a valid string",
-        ),
-        (
             recipe(certify=CERTIFY | {"stop": STOP}),
             r"recipes\.tiny\.certify\.stop must be null where a pool is",
         ),
@@ -195,7 +182,6 @@ def fingerprint_of(tmp_path, **sections):
             recipe(**DENOISER) | {"methods": ["macer", "denoiser-mse"]},
             r"denoiser-mse must have a network in recipes\.tiny\.model; add it",
         ),
-        ({"recipes": {"tiny": None}}, "must have the key"),
         ({"datasets": {}}, r"must have the key datasets\.tiny"),
         ({"seeds": []}, "must list a method, a seed and a sigma at least"),
         (
@@ -214,10 +200,6 @@ def fingerprint_of(tmp_path, **sections):
             r"tables\.reference must be among .*; got gausian",
         ),
         ({"launcher": "torchun -n 2"}, "launcher must be null or a command with the word torchrun"),
-        (
-            {"tables": POOL["tables"] | {"combination": "three"}},
-            r"tables\.combination must be one that ensembles have",
-        ),
         (
             {"tables": POOL["tables"] | {"combination": "frozen"}},
             r"tables\.combination must be one whose .* are sound",

@@ -72,7 +72,7 @@ WORDS = {
 
 @pytest.fixture(scope="module")
 def made(saved, tmp_path_factory):
-    """A folder with models, a data set, an ensemble, rows, a checkpoint, and files of other kinds."""
+    """A folder with models, a data set, an ensemble, rows, a checkpoint, and other files."""
     folder = tmp_path_factory.mktemp("made") / "folder"
     folder.mkdir()
     with chdir(folder):
@@ -138,23 +138,18 @@ def command(stage, **options):
     [
         (export, (), {"out": "rows.tsv"}),
         (export, (), {"out": "link.tsv"}),
-        (export, (), {"out": "rows.json"}),
         (export, (), {"out": "rows.seconds.csv"}),
         (export, (), {"out": "notes/a.tsv"}),
         (export, (), {"out": "nowhere"}),
         (certify, (), {"out": "rows.tsv"}),
         (certify, ("ensembles/macer-0.average.json",), {"out": "ensembles/macer-0.average.tsv"}),
         (certify, (), {"out": "models/macer/0/model.tsv"}),
-        (certify, (), {"out": "notes/a.tsv"}),
         (train, (), {"out": "models/macer/0"}),
         (train, (), {"out": "data"}),
         (train, (), {"log": "notes"}),
         (train, (), {"log": "logs"}),
         (import_, (), {"out": "models/macer/0"}),
-        (import_, (), {"out": "."}),
         (prepare, (), {"out": "notes"}),
-        (prepare, (), {"out": "data"}),
-        (ensemble, (), {"out": "."}),
         (ensemble, (), {"models": "ensembles", "out": "ensembles"}),
         (weights, (), {"out": "data"}),
         (weights, (), {"seconds": "nowhere"}),

@@ -79,7 +79,7 @@ def shown(page: str) -> list[str]:
 
 
 def state(root: Path) -> dict[str, bytes]:
-    """The contents of parameters, lock, report and outputs, of which logs are without wall times."""
+    """The contents of parameters, lock, report and outputs; logs are without wall times."""
     places = ("params.yaml", "dvc.lock", "reports", "models", "results", "logs", "fingerprints")
     files = [
         file
@@ -171,8 +171,10 @@ class NearestMean(nn.Module):
     def __init__(self):
         super().__init__()
         digits = load_digits()
-        images, labels = torch.tensor(digits.images / 16).float().flatten(1), torch.tensor(digits.target)
-        self.register_buffer("means", torch.stack([images[labels == k].mean(dim=0) for k in range(10)]))
+        images = torch.tensor(digits.images / 16).float().flatten(1)
+        labels = torch.tensor(digits.target)
+        means = [images[labels == k].mean(dim=0) for k in range(10)]
+        self.register_buffer("means", torch.stack(means))
 
     def forward(self, x):
         return x.flatten(1) @ self.means.T - self.means.square().sum(dim=1) / 2

@@ -59,10 +59,8 @@ def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
 def test_every_path_of_a_command_is_a_dependency_or_an_output_or_of_wall_times(name: str) -> None:
     stage = STAGES[name]
     outs = [out if isinstance(out, str) else next(iter(out)) for out in stage["outs"]]
-    named = re.findall(
-        r"(?:--(?:data|out|log|logs|results|times|models|ensembles|weights|seconds)|stages\.certify) (\S+)",
-        stage["cmd"],
-    )
+    options = "data|out|log|logs|results|times|models|ensembles|weights|seconds"
+    named = re.findall(rf"(?:--(?:{options})|stages\.certify) (\S+)", stage["cmd"])
     assert named
     assert {path for path in named if not path.startswith("logs/")} <= {
         *stage.get("deps", []),
@@ -221,25 +219,6 @@ def test_the_status_after_an_edit_says_what_will_rerun(studied: Path, tmp_path: 
     rules = root / "rs" / "ensemble" / "rules.py"
     rules.write_text(rules.read_text() + "\n\nUNUSED = 1\n")
     assert to_rerun(root) == {POOL[-1]}
-
-
-def test_what_was_pushed_is_pulled_where_it_is_gone_and_nothing_will_rerun(
-    studied: Path, tmp_path: Path
-) -> None:
-    root = shutil.copytree(studied, tmp_path / "copy", symlinks=True)
-    before = contents(root, *MADE)
-    with (root / ".dvc" / "config.local").open("w") as file:
-        file.write(
-            f"[core]\n    remote = store\n['remote \"store\"']\n    url = {tmp_path / 'store'}\n"
-        )
-    with opened(root) as repo:
-        assert repo.push() > 0
-    for folder in (".dvc/cache", *MADE):
-        shutil.rmtree(root / folder)
-    with opened(root) as repo:
-        repo.pull()
-    assert contents(root, *MADE) == before
-    assert to_rerun(root) == set()
 
 
 def is_clean(root: Path) -> bool:

@@ -1,5 +1,3 @@
-import re
-
 import numpy as np
 import pytest
 
@@ -24,8 +22,7 @@ def params(tmp_path):
 def test_digits_are_prepared_from_the_command_line(params, tmp_path, capsys):
     assert exit_code(main, "digits", "--out", tmp_path / "data" / "digits", "--params", params) == 0
     folder = tmp_path / "data" / "digits"
-    said = r"[\d,]+ train and \d+ test images of digits \(10 classes, shape \[1, 8, 8\]\); data set in (.*)\n"
-    assert re.fullmatch(said, capsys.readouterr().out)[1] == str(folder)
+    assert capsys.readouterr().out.endswith(f"data set in {folder}\n")
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "test.npz", "train.npz"]
     train, test = images.load_images(folder, "train"), images.load_images(folder, "test")
     assert len(train) + len(test) == 1797

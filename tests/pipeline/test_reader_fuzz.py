@@ -1,6 +1,4 @@
-"""Every reader of a file that comes from outside, given damaged ones: it reads them, or says what
-is wrong.
-"""
+"""Every reader of files from outside reads a damaged file, or says what is wrong with it."""
 
 import json
 import resource
@@ -123,8 +121,9 @@ def place(tmp_path_factory):
 
 
 STRANGE = [
-    None, True, 0, -1, 2**63, -(2**63) - 1, 10**30, 10**400, 0.5, -0.0, 1e-320, 1e308, float("nan"), float("inf"), "",
-    "x" * 10**4, "\ud800", "../../x", "\0", "0.25", [], {}, [[]], [None] * 300, {"": 0}, {"a": {"b": [1]}},
+    None, True, 0, -1, 2**63, -(2**63) - 1, 10**30, 10**400, 0.5, -0.0, 1e-320, 1e308,
+    float("nan"), float("inf"), "", "x" * 10**4, "\ud800", "../../x", "\0", "0.25",
+    [], {}, [[]], [None] * 300, {"": 0}, {"a": {"b": [1]}},
 ]  # fmt: skip
 DEEP = "[" * 10**5
 
@@ -132,14 +131,12 @@ DEEP = "[" * 10**5
 def places_in(value, path=()):
     """Paths of all the values in JSON."""
     yield path
-    inside = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, one in inside:
+    inside = {}
+    if isinstance(value, dict):
+        inside = value
+    if isinstance(value, list):
+        inside = dict(enumerate(value))
+    for key, one in inside.items():
         yield from places_in(one, (*path, key))
 
 

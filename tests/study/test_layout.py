@@ -18,10 +18,10 @@ MODELS, LOGS, RESULTS, WEIGHTS, ENSEMBLES = (
 )
 TIMES = {
     "weights": f"--seconds {layout.pool_file(LOGS, 0.5, 'weights.csv').as_posix()}",
-    "certify_ensembles": f"--times {layout.pool_file(LOGS, 0.5, layout.ALONE_FILE).parent.as_posix()}",
+    "certify_ensembles": "--times logs/digits/0.5",
     "train": f"--log {CELL.log(LOGS, 'timing.csv').parent.as_posix()}",
 }
-"""Where stages write wall times, which are no outputs."""
+"""Where stages write wall times, which are not outputs."""
 
 
 @pytest.mark.parametrize(
