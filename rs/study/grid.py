@@ -77,10 +77,8 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
         InputError: If the grid is empty, a key is missing, a list has an entry twice, or a method
             would be trained twice with a seed.
     """
-    stated: dict[str, Any] = {"members": [], "member_seeds": []}
-    for key, value in values.items():
-        if value is not None:
-            stated[key] = value
+    given = {key: value for key, value in values.items() if value is not None}
+    stated: dict[str, Any] = {"members": [], "member_seeds": []} | given
     load_section(values, "sigmas", list[Positive])
     lists: dict[str, list[Any]] = {
         "sigmas": section(values, "sigmas"),  # as written there: they are part of file names
@@ -215,10 +213,12 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
     for name, sections in stages.items():
         stages[name] = {"arithmetic": arithmetic, **sections}
     grid = {key: values.get(key) for key in GRID_SECTIONS}
-    report = {"defaults": values.get("defaults"), "tables": values.get("tables")}
+    stages["ensemble"] = grid
+    tables = grid | {"defaults": values.get("defaults"), "tables": values.get("tables")}
     for source in recipe_chain(values, dataset):
-        report[source] = section(values, source)
-    return stages | {"ensemble": grid, "tables": grid | report}
+        tables[source] = section(values, source)
+    stages["tables"] = tables
+    return stages
 
 
 def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridCell]:
@@ -277,17 +277,16 @@ def part_with_rows(
     reference = load_section(values, "tables.reference", str)
     bare = [cell for cell in cells(values, dataset) if not cell.rows(results).is_file()]
     missing = {cell.target("certify") for cell in bare}
-    bare_sigmas = {cell.sigma for cell in bare if cell.method == reference}
-    sigmas = [sigma for sigma in values["sigmas"] if sigma not in bare_sigmas]
-    here = [cell for cell in bare if cell.sigma in sigmas]
-    bare_methods = {cell.method for cell in here if not cell.is_member_seed}
-    bare_members = {cell.method for cell in here if cell.is_member_seed}
-    members = values.get("members") or []
-    part = values | {
-        "sigmas": sigmas,
-        "methods": [method for method in values["methods"] if method not in bare_methods],
-        "members": [method for method in members if method not in bare_members],
-    }
+    part = dict(values)
+    sigmas = list(values["sigmas"])
+    for cell in bare:
+        if cell.method == reference and cell.sigma in sigmas:
+            sigmas.remove(cell.sigma)
+    part["sigmas"] = sigmas
+    for cell in bare:
+        key = "members" if cell.is_member_seed else "methods"
+        if cell.sigma in sigmas:
+            part[key] = [method for method in part[key] if method != cell.method]
     trained = {(cell.method, cell.seed) for cell in cells(part, dataset)}
     left_out = set()
     for ensemble in declared_ensembles(values):
