@@ -123,7 +123,8 @@ def list_cells(repo: Repo) -> None:
     print(f"{len(changed)} cells have changed:")
     for cell in sorted(changed):
         print(f"  {cell}")
-    print(f"{len(later)} cells follow, and run if their inputs change:")
+    if later:
+        print(f"{len(later)} cells follow, and run if their inputs change:")
     for cell in later:
         print(f"  {cell}")
 
