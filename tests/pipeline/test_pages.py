@@ -112,7 +112,7 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(
         "tables@digits",
     ]
     assert re.search(r"recipes\.digits\.advmacer\.lam +0\.5 +1\.0", printed)
-    assert "advmacer.0.25.acr" in printed
+    assert "acr.advmacer.0.25" in printed
     assert "gaussian" not in printed.split("recipes.digits.advmacer.lam")[-1]
     written = (root / "params.yaml").read_text(encoding="utf-8")
     kept = [
@@ -126,7 +126,7 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(
     assert "lam-1" in shell(root, again)[0]
     assert state(root) == before
     table = shell(root, compare)[0]
-    assert all(name in table for name in ("lam-1", "lam-2", "advmacer.0.25.acr"))
+    assert all(name in table for name in ("lam-1", "lam-2", "lam-4", "acr.advmacer.0.25"))
     shell(root, rows)
     assert (root / "lam-1.tsv").read_bytes() != before["results/digits/0.25/advmacer-0.tsv"]
     shell(root, grid)

@@ -1,4 +1,5 @@
 import io
+import json
 import shutil
 from contextlib import nullcontext
 from unittest.mock import patch
@@ -170,6 +171,14 @@ def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
     expected = metrics.certified_accuracy(cell_rows("gaussian", 0.5, 0), line["radius"])
     assert line["accuracy"].tolist() == expected.tolist()
     assert (line["radius"].iloc[0], line["accuracy"].iloc[-1]) == (0, 0)
+
+
+def test_the_metrics_are_the_acrs_of_methods_and_of_the_first_ensemble(made):
+    acrs = json.loads(made["metrics.json"])["acr"]
+    assert list(acrs) == ["gaussian", "advmacer", "advmacer 0-1"]
+    for sigma in SIGMAS:
+        expected = metrics.acr(cell_rows("gaussian", sigma, 0))
+        assert acrs["gaussian"][str(sigma)] == pytest.approx(expected)
 
 
 def test_gains_are_of_the_best_largest_ensembles_at_radii_of_the_curves(made):
