@@ -1,32 +1,20 @@
-"""The page on training a network of one's own, from rows of ``benchmarks.finetune``: a table and a
-picture.
+"""The page on training a network of one's own, from committed rows: a table and a picture.
 
-``python -m benchmarks.own_network``: reads ``reports/rows/finetune`` (rows, ``seconds.csv`` and
-``accuracy.csv``), and writes ``benchmarks/results/own-network.md`` and ``own-network.svg``. Runs
-without rows are left out.
+``python -m benchmarks.own_network`` reads ``reports/rows/finetune`` (rows, ``seconds.csv`` and
+``accuracy.csv``) and ``reports/rows/other-networks``, and writes
+``benchmarks/results/own-network.md`` and ``own-network.svg``. Runs without rows are left out.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.finetune import (
-    DENOISER_SIZE,
-    DENOISERS,
-    RUNS,
-    SCRATCH_EPOCHS,
-    START_EPOCHS,
-    Run,
-    read_accuracies,
-)
-from benchmarks.other_networks import NETWORKS
 from rs.reporting.figures import COLOURS
 from rs.reporting.logs import read_alone
 from rs.reporting.report import svg
@@ -34,44 +22,93 @@ from rs.reporting.results import Group
 from rs.reporting.tables.formatting import with_errors, with_verdict
 from rs.storage import files
 
-ROWS, PAGE = Path("reports/rows/finetune"), Path("benchmarks/results/own-network.md")
+ROWS = Path("reports/rows/finetune")
+PAGE = Path("benchmarks/results/own-network.md")
+
+START_EPOCHS = 5
+METHODS = ("gaussian", "consistency", "smoothadv", "advmacer")
+DENOISERS = {"denoiser-mse": "s", "denoiser-stability": "D"}
+"""Methods that train a denoiser, and their markers in the picture."""
+SCRATCH_EPOCHS = {"gaussian": 7, "consistency": 5, "smoothadv": 3, "advmacer": 3}
+"""Epochs from random weights that take about as long as the start and two epochs from it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training and its certificates."""
+
+    sigma: float
+    method: str | None = None  # None: the network as it was
+    epochs: int = 0
+    start: str = "clean"  # or random
+
+    @property
+    def name(self) -> str:
+        """The name of its row file, without the seed."""
+        return f"{self.sigma:g}-{self.start}-{self.method or 'nothing'}-{self.epochs}"
+
+
+def _runs() -> list[Run]:
+    """Return all runs, by noise level."""
+    runs = []
+    for sigma in (0.25, 0.5):
+        runs.append(Run(sigma))
+        for epochs in (1, 2, 4):
+            runs += [Run(sigma, method, epochs) for method in METHODS]
+            if epochs == 2:
+                runs += [Run(sigma, method, epochs) for method in DENOISERS]
+        for method, epochs in SCRATCH_EPOCHS.items():
+            runs.append(Run(sigma, method, epochs, "random"))
+    return runs
+
+
+RUNS = _runs()
 
 PAIRS = [
     (Run(0, "advmacer", 1), Run(0, "gaussian", 4)),
     (Run(0, "advmacer", 1), Run(0, "consistency", 2)),
     (Run(0, "advmacer", 1), Run(0, "smoothadv", 1)),
     (Run(0, "advmacer", 2), Run(0, "smoothadv", 2)),
-    *[
-        (Run(0, method, 2), Run(0, method, epochs, "random"))
-        for method, epochs in SCRATCH_EPOCHS.items()
-    ],
+    (Run(0, "gaussian", 2), Run(0, "gaussian", 7, "random")),
+    (Run(0, "consistency", 2), Run(0, "consistency", 5, "random")),
+    (Run(0, "smoothadv", 2), Run(0, "smoothadv", 3, "random")),
+    (Run(0, "advmacer", 2), Run(0, "advmacer", 3, "random")),
 ]
-"""Trainings that take about as long, at any noise level; from random weights as long as the start
-and two epochs.
-"""
+"""Trainings that take about as long; those from random weights as the start and two epochs."""
+
+NETWORKS = {
+    "torchvision ResNet-18, 64 x 64": ("resnet18", 1_000),
+    "timm ViT-tiny, 32 x 32": ("vit_tiny", 1_000),
+    "grey CNN, 28 x 28": ("Grey", 20_000),
+}
+"""Folder of the rows of a network, and the images of the train split that it was trained with."""
 
 OTHER_ROWS = Path("reports/rows/other-networks")
 
 RULE = "|---:|---|---|---:|---:|---:|---:|---:|---:|"
-HEADER = "| sigma | start | method | epochs | seeds | CPU seconds | ACR | accuracy under noise | accuracy without noise |"
+HEADER = (
+    "| sigma | start | method | epochs | seeds | CPU seconds "
+    "| ACR | accuracy under noise | accuracy without noise |"
+)
 
 TEXT = """\
 # What training with noise gives a network that has never seen noise
 
-`resnet8` of CIFAR-10, trained without noise for {start_epochs} epochs ({start_seconds:,.0f} CPU seconds), then the
-recipe `finetune` from these weights (clean) or from random ones. A seed is one of start and training.
-ACR ± its standard error over the first {images} test images [over images and seeds]. n = {n:,}, alpha = {alpha:g}.
-Most images went through JPEG. Denoisers have {depth} convolutions of {width} channels; the published ones have 17 of
-64, for fifteen times the cost.
+`resnet8` of CIFAR-10 is trained without noise for {start_epochs} epochs ({start_seconds:,.0f} CPU
+seconds), then by the recipe `finetune` from these weights (clean) or from random ones. A seed is
+one seed of start and training. ACR ± its standard error over the first {images} test images [over
+images and seeds]. n = {n:,}, alpha = {alpha:g}. Most images went through JPEG. Denoisers have 6
+convolutions of 32 channels; the published ones have 17 of 64, for fifteen times the cost.
 
 {table}
 
 ![ACR by CPU seconds of training](own-network.svg)
 
-Accuracy under noise is that of the smoothed classifier. Accuracy without noise is that of the network alone, on all
-test images. CPU seconds are the epochs times the median of an epoch of the method, in one thread of one machine, and
-without the first {start_epochs} epochs. Trainings from random weights take about as long as these and two epochs more,
-at the learning rate of the recipe, which was chosen for the clean start.
+Accuracy under noise is the accuracy of the smoothed classifier. Accuracy without noise is the
+accuracy of the network alone, on all test images. CPU seconds are the epochs times the median
+time of an epoch of the method, in one thread of one machine, and without the first {start_epochs}
+epochs. Trainings from random weights take about as long as these and two epochs more, at the
+learning rate of the recipe, which was chosen for the clean start.
 
 ## Differences at about equal cost
 
@@ -79,40 +116,36 @@ Over the seeds that both have.
 
 {differences}
 
-The rows are in `reports/rows/finetune`; `python -m benchmarks.finetune` makes them, `python -m benchmarks.own_network`
-this page.
+The rows are in `reports/rows/finetune`; `python -m benchmarks.own_network` makes this page from
+them. The program that trained the networks is in the history of git: `benchmarks/finetune.py`.
 """
 
 OTHERS_TEXT = """
 ## Other networks
 
-The first {images} test images of CIFAR-10, resized, n = {n:,}, one seed. Training images: {trained}.
-These are too few for large ACRs; the table says what one epoch of the recipe does to other architectures.
+The first {images} test images of CIFAR-10, resized, n = {n:,}, one seed. Training images:
+{trained}. These are too few for large ACRs; the table says what one epoch of the recipe does to
+other architectures.
 
 {table}
 
-The rows are in `reports/rows/other-networks`; `python -m benchmarks.other_networks` makes them.
+The rows are in `reports/rows/other-networks`.
 """
 
 
 def read_groups(folder: Path) -> dict[Run, Group]:
-    """Return the results of each run over its seeds, in the order of :data:`RUNS`, by noise level."""
-    seconds, groups = epoch_seconds(folder), {}
-    for run in sorted(RUNS, key=lambda run: run.sigma):
-        seeds = {
-            path: path.stem.removeprefix(f"{run.name}-")
-            for path in sorted(folder.glob(f"{run.name}-*.tsv"))
-        }
-        results = [
-            replace(
-                read_alone(path),
-                name=run.name,
-                seed=int(seed),
-                training_seconds=run.epochs * seconds[run.method] if run.method else 0.0,
-            )
-            for path, seed in seeds.items()
-            if seed.isdigit()
-        ]
+    """Return the results of each run over its seeds, in the order of :data:`RUNS`."""
+    seconds = epoch_seconds(folder)
+    groups = {}
+    for run in RUNS:
+        results = []
+        for path in sorted(folder.glob(f"{run.name}-*.tsv")):
+            seed = path.stem.removeprefix(f"{run.name}-")
+            if not seed.isdigit():  # rows of the choice of a learning rate
+                continue
+            result = replace(read_alone(path), name=run.name, seed=int(seed))
+            spent = run.epochs * seconds.get(run.method or "", 0.0)
+            results.append(replace(result, training_seconds=spent))
         if results:
             groups[run] = Group(tuple(results))
     return groups
@@ -120,28 +153,29 @@ def read_groups(folder: Path) -> dict[Run, Group]:
 
 def epoch_seconds(folder: Path) -> dict[str, float]:
     """Return the median CPU seconds of an epoch of each method."""
-    runs, an_epoch = (
-        {run.name: run for run in RUNS if run.method},
-        defaultdict[str, list[float]](list),
-    )
-    for name, seconds in read_seconds(folder).items():
-        if run := runs.get(name.rpartition("-")[0]):  # else the seconds are of a start
-            an_epoch[str(run.method)].append(seconds / run.epochs)
-    return {method: median(seconds) for method, seconds in an_epoch.items()}
+    seconds_of: dict[str, list[float]] = {}
+    spent = read_seconds(folder)
+    for run in RUNS:
+        for name, seconds in spent.items():
+            if run.method and name.rpartition("-")[0] == run.name:
+                seconds_of.setdefault(run.method, []).append(seconds / run.epochs)
+    return {method: median(seconds) for method, seconds in seconds_of.items()}
 
 
 def read_seconds(folder: Path) -> dict[str, float]:
-    """Return the CPU seconds of each training of ``seconds.csv``; those of one that was continued
-    are added.
-    """
+    """Return the CPU seconds of each training, the sum of its lines in ``seconds.csv``."""
     return pd.read_csv(folder / "seconds.csv").groupby("run")["cpu_seconds"].sum().to_dict()
 
 
-def table_rows(groups: dict[Run, Group], accuracies: dict[str, float]) -> list[str]:
+def table_rows(folder: Path) -> list[str]:
     """Return the rows of the table of the page as Markdown."""
+    accuracies = pd.read_csv(folder / "accuracy.csv").set_index("run")["accuracy"]
     lines = []
-    for run, group in groups.items():
-        alone = [accuracies.get(f"{run.name}-{result.seed}") for result in group.results]
+    for run, group in read_groups(folder).items():
+        without_noise = "–"
+        names = [f"{run.name}-{result.seed}" for result in group.results]
+        if accuracies.index.isin(names).sum() == len(names):
+            without_noise = f"{fmean(accuracies[names]):.1%}"
         cells = [
             f"{run.sigma:g}",
             run.start,
@@ -151,7 +185,7 @@ def table_rows(groups: dict[Run, Group], accuracies: dict[str, float]) -> list[s
             f"{group.training_seconds:,.0f}",
             with_errors(group.acr),
             f"{group.accuracy(0.0):.1%}",
-            "–" if None in alone else f"{sum(filter(None, alone)) / len(alone):.1%}",
+            without_noise,
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -160,55 +194,58 @@ def table_rows(groups: dict[Run, Group], accuracies: dict[str, float]) -> list[s
 def differences(groups: dict[Run, Group]) -> list[str]:
     """Return the table of the pairs of :data:`PAIRS` that have rows, as Markdown."""
     lines = ["| sigma | training | less | seeds | difference of ACR |", "|---:|---|---|---:|---:|"]
-    for sigma, (first, second) in product(sorted({run.sigma for run in groups}), PAIRS):
-        pair = replace(first, sigma=sigma), replace(second, sigma=sigma)
-        if groups.keys() >= {*pair}:
-            seeds = set.intersection(
-                *({result.seed for result in groups[run].results} for run in pair)
-            )
-            a, b = (
-                Group(tuple(one for one in groups[run].results if one.seed in seeds))
-                for run in pair
-            )
-            names = (
-                f"{run.method}, {run.epochs} epoch{'s' * (run.epochs > 1)}, {run.start}"
-                for run in pair
-            )
-            lines.append(
-                f"| {sigma:g} | {' | '.join(names)} | {len(seeds)} | "
-                f"{with_verdict(a.difference_to(b))} |"
-            )
+    for sigma, pair in product((0.25, 0.5), PAIRS):
+        first, second = (replace(run, sigma=sigma) for run in pair)
+        if first not in groups or second not in groups:
+            continue
+        seeds = _seeds(groups[first]) & _seeds(groups[second])
+        difference = _of_seeds(groups[first], seeds).difference_to(_of_seeds(groups[second], seeds))
+        cells = [
+            f"{sigma:g}",
+            _training(first),
+            _training(second),
+            str(len(seeds)),
+            with_verdict(difference),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
+def _seeds(group: Group) -> set[int | None]:
+    return {result.seed for result in group.results}
+
+
+def _of_seeds(group: Group, seeds: set[int | None]) -> Group:
+    return Group(tuple(result for result in group.results if result.seed in seeds))
+
+
+def _training(run: Run) -> str:
+    epochs = "1 epoch" if run.epochs == 1 else f"{run.epochs} epochs"
+    return f"{run.method}, {epochs}, {run.start}"
+
+
 def draw(groups: dict[Run, Group]) -> Figure:
-    """Draw the ACR against the CPU seconds of training: a panel per noise level, a line per method
-    and start.
-    """
+    """Draw ACR against CPU seconds: a panel per noise level, a line per method and start."""
     sigmas = sorted({run.sigma for run in groups})
     figure = Figure(figsize=(4.5 * len(sigmas), 4.2), layout="constrained")
+    handles = {}
     for axis, sigma in zip(figure.subplots(1, len(sigmas), squeeze=False)[0], sigmas, strict=True):
-        lines: dict[tuple[str, str | None], list[Group]] = {}
+        lines: dict[tuple[str, str], list[Group]] = {}
         for run, group in groups.items():
             if run.sigma == sigma:
-                lines.setdefault((run.start, run.method), []).append(group)
+                lines.setdefault((run.start, run.method or "nothing"), []).append(group)
         for (start, method), line in lines.items():
-            points = [
-                (group.training_seconds, group.acr.value, group.acr.error_images) for group in line
-            ]
-            seconds, acrs, errors = zip(*sorted(points), strict=True)
-            colour, name = COLOURS.get(method or "", "#000000"), method or "nothing"
-            marker = dict(zip(DENOISERS, "sD", strict=True)).get(method or "", "o")
-            filled, label = (
-                (colour, name) if start == "clean" else ("white", f"{name}, from scratch")
-            )
-            axis.errorbar(
-                seconds,
-                acrs,
-                errors,
-                color=colour,
-                marker=marker,
-                mfc=filled,
+            line.sort(key=lambda group: group.training_seconds or 0.0)
+            color = COLOURS.get(method, "#000000")
+            is_clean = start == "clean"
+            label = method if is_clean else f"{method}, from scratch"
+            handles[label] = axis.errorbar(
+                [group.training_seconds for group in line],
+                [group.acr.value for group in line],
+                [group.acr.error_images for group in line],
+                color=color,
+                marker=DENOISERS.get(method, "o"),
+                mfc=color if is_clean else "white",
                 capsize=2,
                 label=label,
             )
@@ -216,11 +253,6 @@ def draw(groups: dict[Run, Group]) -> Figure:
         axis.set_xlabel("CPU seconds, without the clean start")
         axis.set_ylabel("ACR")
         axis.set_ylim(bottom=0)
-    handles = {
-        label: handle
-        for axis in figure.axes
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
     figure.legend(
         handles.values(), handles.keys(), loc="outside right upper", frameon=False, fontsize=8
     )
@@ -230,39 +262,34 @@ def draw(groups: dict[Run, Group]) -> Figure:
 def page(folder: Path) -> str:
     """Return the page from the files in ``folder``."""
     groups = read_groups(folder)
-    starts = [
-        seconds for name, seconds in read_seconds(folder).items() if name.startswith("start-")
-    ]
-    first = next(iter(groups.values())).first
-    budget = first.rows.iloc[0]
+    spent = read_seconds(folder)
+    starts = [seconds for name, seconds in spent.items() if name.startswith("start-")]
+    rows = next(iter(groups.values())).first.rows
     return TEXT.format(
         start_epochs=START_EPOCHS,
         start_seconds=median(starts),
-        images=len(first.rows),
-        n=int(budget["n"]),
-        alpha=budget["alpha"],
-        **DENOISER_SIZE,
-        table="\n".join([HEADER, RULE, *table_rows(groups, read_accuracies(folder))]),
+        images=len(rows),
+        n=int(rows["n"].iloc[0]),
+        alpha=rows["alpha"].iloc[0],
+        table="\n".join([HEADER, RULE, *table_rows(folder)]),
         differences="\n".join(differences(groups)),
     )
 
 
 def others(folder: Path) -> str:
     """Return the section on other networks from the folders of networks in ``folder``."""
-    rows, images, n = [], 0, 0
-    for name, network in NETWORKS.items():
-        groups = read_groups(folder / network.function)
-        rows += [
-            f"| {name} {row}"
-            for row in table_rows(groups, read_accuracies(folder / network.function))
-        ]
-        first = next(iter(groups.values())).first.rows
-        images, n = len(first), int(first["n"].max())
-    trained = ", ".join(
-        f"{network.images:,} for {network.function}" for network in NETWORKS.values()
+    lines = [f"| network {HEADER}", f"|---{RULE}"]
+    trained = []
+    for name, (network, images) in NETWORKS.items():
+        lines += [f"| {name} {row}" for row in table_rows(folder / network)]
+        trained.append(f"{images:,} for {network}")
+    first = next(iter(read_groups(folder / network).values())).first.rows
+    return OTHERS_TEXT.format(
+        images=len(first),
+        n=int(first["n"].max()),
+        trained=", ".join(trained),
+        table="\n".join(lines),
     )
-    table = "\n".join([f"| network {HEADER}", f"|---{RULE}", *rows])
-    return OTHERS_TEXT.format(images=images, n=n, trained=trained, table=table)
 
 
 def main() -> None:
