@@ -1,4 +1,4 @@
-"""The one error and the one warning a user can cause, and what their messages have in common."""
+"""The error and the warning that a user can cause, and helpers for their messages."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -17,21 +17,18 @@ def install_command(extra: str) -> str:
 
 
 class InputError(ValueError):
-    """A user's mistake; the message says what must hold, what came, and what to do.
+    """A user's mistake; the message says what must hold, what was found, and what to do.
 
-    Stages print it as one line and exit with code 2. Everything else that goes wrong keeps its
-    traceback.
+    Commands print it as one line and exit with code 2. All other errors keep their traceback.
     """
 
 
 class NotDeterministicError(InputError):
-    """A classifier that is not one function of each image; nothing that was computed with it
-    counts.
-    """
+    """A classifier that is not one function of each image; no result computed with it is valid."""
 
 
 class InputWarning(UserWarning):
-    """What a user has probably not meant; a command prints it as one line."""
+    """Something that the user probably did not intend; a command prints it as one line."""
 
 
 def printable(line: str) -> str:
@@ -40,11 +37,16 @@ def printable(line: str) -> str:
     >>> print(printable("bird\x1b[2J.png\ncat.png: dog"))
     bird\x1b[2J.png\ncat.png: dog
     """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    escaped = ""
+    for character in line:
+        if not character.isprintable():
+            character = character.encode("unicode_escape").decode()
+        escaped += character
+    return escaped
 
 
 def raised(error: BaseException) -> str:
-    """Return the end of a message: what a user's code has raised.
+    """Return the end of a message: what the user's code raised.
 
     >>> raised(KeyError("no such layer"))
     "raised KeyError: 'no such layer'; correct it (--debug shows where)"
@@ -59,8 +61,7 @@ def one_line(error: BaseException) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a question that ends a message about an unknown name; empty if no known one is close
-    to it.
+    """Return a question that ends a message about an unknown name; empty without a close one.
 
     >>> did_you_mean("modl", ["model", "train"]), did_you_mean("x", ["model"])
     ("; did you mean 'model'?", '')
