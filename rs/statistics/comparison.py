@@ -1,12 +1,10 @@
-"""Average certified radii and their differences, with errors over images and over training seeds
-(NumPy, SciPy).
+"""Average certified radii and their differences, with errors over images and training seeds.
 
-A study certifies classifiers that were trained with some seeds on some images, and both could have
-been others. With d[i] the difference of the mean scores (radius times correct) on image i, and
-d_s[i] that difference without every classifier that training seed s is in, the pseudo-values of the
-jackknife are
+A study certifies classifiers of some training seeds on some images; both are samples. With d[i] the
+difference of the mean scores (radius times correct) on image i, and d_s[i] that difference without
+every classifier that training seed s is in, the pseudo-values of the jackknife are
 
-    p[s, i] = S d[i] - (S - 1) d_s[i]                          (Tukey 1958; of U-statistics: Arvesen 1969)
+    p[s, i] = S d[i] - (S - 1) d_s[i]       (Tukey 1958; of U-statistics: Arvesen 1969)
 
 For single models p[s, i] is the difference at seed s itself. For ensembles, each sub-ensemble of k
 of the S seeds being a value of the kernel, the mean of all is a U-statistic, and the jackknife
@@ -29,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -47,31 +45,25 @@ LEVEL = 0.05
 
 NORMAL_QUANTILE = float(stats.norm.isf(LEVEL / 2))
 DIGITS = 6
-"""Significant digits of p-values and errors over images and seeds, fewer than on which processors
-differ.
-"""
+"""Significant digits of p-values and errors over images and seeds; processors agree on these."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Scores of classifiers of one kind on the same images: one for each training seed, or each set
-    of them.
-    """
+    """Scores (classifiers, images) of one method: one row per training seed, or set of seeds."""
 
     terms: Terms  # of the first classifier's rows: budget, images and labels
-    # whose mean is compared (:func:`sample`), (classifiers, images), by the images' numbers
-    scores: Floats
-    seeds: tuple[frozenset[int], ...]  # that each classifier was trained with; empty: not known
-    fewest_seeds: int | None = (
-        None  # of the method that has the fewest (:func:`fewest_seeds_of`); None: there is one
-    )
+    scores: Floats  # whose mean is compared (:func:`sample`), in the order of the images' numbers
+    seeds: tuple[frozenset[int], ...]  # training seeds of each classifier; empty: not known
+    # of the method with the fewest seeds (:func:`fewest_seeds_of`); None: of the only method
+    fewest_seeds: int | None = None
 
     def mean(self, without: int | None = None) -> Floats | None:
-        """Return the mean scores (images,) of the classifiers without a seed; ``None`` if all have
-        it.
-        """
+        """Return the mean scores (images,) of classifiers without a seed; ``None`` if none."""
         is_left = [without not in seeds for seeds in self.seeds]
-        return self.scores[is_left].mean(axis=0) if any(is_left) else None
+        if not any(is_left):
+            return None
+        return self.scores[is_left].mean(axis=0)
 
     @property
     def all_seeds(self) -> frozenset[int]:
@@ -80,8 +72,10 @@ class Sample:
 
     @property
     def counted_seeds(self) -> int:
-        """The number of seeds that counts for degrees of freedom."""
-        return len(self.all_seeds) if self.fewest_seeds is None else self.fewest_seeds
+        """The number of seeds that determines the degrees of freedom."""
+        if self.fewest_seeds is None:
+            return len(self.all_seeds)
+        return self.fewest_seeds
 
 
 @dataclass(frozen=True)
@@ -90,18 +84,16 @@ class Estimate:
 
     ``error`` is the half-width of the 95 % interval over images and training seeds, divided by the
     normal quantile 1.96: the standard error of a normal estimate with that interval. So a
-    difference is a tie where it is at most 1.96 errors, whatever the number of seeds.
+    difference is a tie if it is at most 1.96 errors, for any number of seeds.
     """
 
     value: float
-    error_images: float  # standard error over images, the training seeds being those there are
-    error: (
-        float | None
-    )  # over images and training seeds; None where a single seed leaves it unknown
+    error_images: float  # standard error over images, given the training seeds at hand
+    error: float | None  # over images and training seeds; None for a single seed
     # two-sided, of "the value is 0": the larger one over images, and over images and seeds
     p_value: float
     images: int
-    seeds: int  # training seeds that the classifiers were trained with; 0: not known
+    seeds: int  # number of training seeds; 0: not known
 
     @property
     def tie(self) -> bool:
@@ -110,15 +102,14 @@ class Estimate:
 
     @property
     def half_width(self) -> float:
-        """Half the width of the 95 % interval, over images and training seeds where that is known."""
+        """Half the width of the 95 % interval, over images and seeds if that is known."""
         if self.error is None:
             return self.error_images * _student_quantile(self.images)
         return self.error * NORMAL_QUANTILE
 
 
 def fewest_seeds_of(teams: Iterable[Iterable[tuple[str, int]]]) -> int | None:
-    """Return the number of training seeds of the method that has the fewest; ``None`` if there are
-    no methods.
+    """Return the number of seeds of the method with the fewest; ``None`` without methods.
 
     Args:
         teams: Training method and seed of each member, for each ensemble.
@@ -139,39 +130,39 @@ def sample(
     radius: float | None = None,
     fewest_seeds: int | None = None,
 ) -> Sample:
-    """Return the scores of classifiers, with the seeds that each was trained with.
+    """Return the scores of classifiers, with their training seeds.
 
     Args:
-        rows: Of each classifier.
+        rows: Rows of each classifier.
         seeds: Training seeds of each classifier.
+        radius: Scores are 1 for images that are certified at this radius, else 0; their mean is the
+            certified accuracy. ``None``: radius times correct, whose mean is the ACR.
         fewest_seeds: As in :class:`Sample`.
-        radius: Where the scores are to be 1 for an image that is certified at this radius, else 0,
-            whose mean is the certified accuracy; ``None`` for radius times correct, whose mean is
-            the ACR.
     Raises:
         InputError: If there are none, or they are of different images or budgets.
     """
     terms = [metrics.terms_of(frame) for frame in rows]
     metrics.check_comparable(terms)
-    score = metrics.image_scores if radius is None else partial(metrics.certified_at, radius=radius)
-    scores = np.stack([score(frame) for frame in rows])
-    return Sample(terms[0], scores, tuple(map(frozenset, seeds)), fewest_seeds)
+    if radius is None:
+        scores = [metrics.image_scores(frame) for frame in rows]
+    else:
+        scores = [metrics.certified_at(frame, radius) for frame in rows]
+    return Sample(terms[0], np.stack(scores), tuple(map(frozenset, seeds)), fewest_seeds)
 
 
 def estimate(first: Sample, second: Sample | None = None) -> Estimate:
-    """Return the mean score of a sample, such as its ACR, or its difference to another one's, with
-    both errors.
+    """Return the mean score of a sample, such as its ACR, or the difference of two, with errors.
 
-    Seeds of the same number are one seed in both: they begin with the same weights and see the
-    images in the same order, so what they share leaves the difference.
+    A seed is the same in both samples: its networks start with the same weights and see the images
+    in the same order, so their common effect cancels in the difference.
 
     Raises:
         InputError: If the two are of different images or budgets, or of fewer than two images.
     """
     samples = [first] if second is None else [first, second]
     metrics.check_comparable([group.terms for group in samples])
-    trained_with = [seeds for group in samples for seeds in group.seeds]
-    seeds = sorted(frozenset[int]().union(*trained_with))
+    are_known = all(all(group.seeds) for group in samples)
+    seeds = sorted(frozenset[int]().union(*(group.all_seeds for group in samples)))
     counted = min(group.counted_seeds for group in samples)
     whole = _difference(samples)
     assert whole is not None  # it leaves no seed out
@@ -181,49 +172,47 @@ def estimate(first: Sample, second: Sample | None = None) -> Estimate:
     value = float(whole.mean())
     error_images = float(whole.std(ddof=1)) / math.sqrt(images)
     by_images = _student_p_value(value, error_images, images)
-    parts = [part for seed in seeds if (part := _difference(samples, seed)) is not None]
-    if counted < 2 or len(parts) < len(seeds) or not all(trained_with):
-        return Estimate(value, error_images, None, _rounded(by_images), images, len(seeds))
-    squares = two_way.mean_squares(len(seeds) * whole - (len(seeds) - 1) * np.stack(parts))
-    squares = squares._replace(seed_count=counted)
-    larger = max(by_images, float(two_way.p_value(value, squares)))
-    half_width = max(error_images * _student_quantile(images), two_way.half_width(LEVEL, squares))
-    return Estimate(
-        value,
-        error_images,
-        _rounded(half_width / NORMAL_QUANTILE),
-        _rounded(larger),
-        images,
-        len(seeds),
-    )
+    p_value = by_images
+    error = None
+    without_seed = [_difference(samples, seed) for seed in seeds]
+    parts = [part for part in without_seed if part is not None]
+    if counted >= 2 and len(parts) == len(seeds) and are_known:
+        table = len(seeds) * whole - (len(seeds) - 1) * np.stack(parts)
+        squares = two_way.mean_squares(table)._replace(seed_count=counted)
+        p_value = max(by_images, float(two_way.p_value(value, squares)))
+        over_images = error_images * _student_quantile(images)
+        half_width = max(over_images, two_way.half_width(LEVEL, squares))
+        error = _rounded(half_width / NORMAL_QUANTILE)
+    return Estimate(value, error_images, error, _rounded(p_value), images, len(seeds))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number, so that one of them is wrongly small with
-    probability LEVEL at most.
+    """Return p-values corrected for their number: one of them is wrongly small at most at LEVEL.
 
-    The k-th smallest of m is multiplied by m - k + 1, and never falls below a smaller one's (Holm
-    1979).
+    The k-th smallest of m is multiplied by m - k + 1, and is at least the corrected value of the
+    smaller ones (Holm 1979).
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
     order = np.argsort(p_values, kind="stable")
     factors = len(p_values) - np.arange(len(p_values))
-    corrected = np.maximum.accumulate(np.asarray(p_values, dtype=np.float64)[order] * factors).clip(
-        max=1.0
-    )
+    multiplied = np.asarray(p_values, dtype=np.float64)[order] * factors
+    corrected = np.maximum.accumulate(multiplied).clip(max=1.0)
     return corrected[np.argsort(order)].tolist()
 
 
 def _difference(samples: Sequence[Sample], without: int | None = None) -> Floats | None:
-    """Return the mean scores of a sample, or the difference of two; ``None`` if a seed is in all of
-    one.
+    """Return the mean scores without a seed, or the difference of two samples' mean scores.
+
+    It is ``None`` if all classifiers of a sample have this seed.
     """
-    means = [mean for group in samples if (mean := group.mean(without)) is not None]
-    if len(means) < len(samples):
-        return None
-    return means[0] - means[1] if len(means) > 1 else means[0]
+    first, *others = [group.mean(without) for group in samples]
+    for other in others:
+        if first is None or other is None:
+            return None
+        first = first - other
+    return first
 
 
 def _student_p_value(value: float, error: float, images: int) -> float:

@@ -110,7 +110,7 @@ def _mean(values: Floats) -> Floats:
 
 
 class Bounds(NamedTuple):
-    """Bounds minimum <= weighted on the share of samples with class y, and this share; (...) each."""
+    """Bounds minimum <= weighted on the share of samples of class y, and this share; (...) each."""
 
     weighted: Floats  # e_i = sum_l w_l E[z^l_i], the mean margin of the ensemble
     minimum: Floats  # e_i = min_l E[z^l_i], the paper's, which does not depend on the weights

@@ -1,8 +1,8 @@
 """From votes to radii: exact binomial bounds and the certified l2 radius (pure NumPy and SciPy).
 
 Votes are counts of successes among independent trials; bounds are one-sided Clopper-Pearson; radii
-carry the unit of ``sigma``. Every function takes scalars or arrays and broadcasts; a scalar in
-gives a scalar out.
+have the unit of ``sigma``. Every function takes scalars or arrays and broadcasts. Scalar arguments
+give a scalar.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from scipy.special import betainccinv, betaincinv, ndtri
 from rs.statistics.certificate import MIN_ALPHA
 
 _power = np.vectorize(math.pow, otypes=[np.float64])
-"""The C library's power: NumPy's differs in its last digit between scalars, arrays and processors.
-"""
+"""The C library's power. NumPy's last digit differs between scalars, arrays and processors."""
 
 _log = np.vectorize(math.log, otypes=[np.float64])
-"""The C library's logarithm, likewise."""
+"""The C library's logarithm, for the same reason."""
 
 
 _BELOW_ONE = math.nextafter(1.0, 0.0)
@@ -36,21 +35,22 @@ _MIN_LEVEL = MIN_ALPHA * 1e-50
 
 
 def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> NDArray[np.float64]:
-    """Return the exact one-sided lower confidence bound of a success probability (Clopper and
-    Pearson 1934).
+    """Return the one-sided lower confidence bound of a success probability.
+
+    It is exact (Clopper and Pearson 1934):
 
         P_p(Binomial(trials, p) >= successes) = alpha  at p = the bound
 
-    The true probability lies below the bound with probability at most ``alpha`` over the draws.
+    The true probability lies below the bound with probability at most ``alpha`` over the trials.
 
     Args:
         successes: Whole numbers in [0, trials], shape (...).
         trials: Whole numbers of at least 1, broadcast against ``successes``.
-        alpha: Failure probability, in (0, 1), at least 1e-250; below 1e-260 SciPy's quantiles may
-            be wrong. One for all, or broadcast too.
+        alpha: Failure probability, in (0, 1), at least 1e-250; below 1e-260 SciPy's quantiles are
+            inaccurate. Broadcast too.
     Returns:
-        Bounds in [0, 1), shape (...); 0 where there is no success, ``alpha ** (1 / trials)`` where
-        all are successes. A bound that would be rounded to 1 is the largest number below 1, and one
+        Bounds in [0, 1), shape (...); 0 without successes, ``alpha ** (1 / trials)`` if all trials
+        are successes. A bound that would be rounded to 1 is the largest number below 1, and one
         that SciPy does not find is 0.
     Raises:
         ValueError: If an argument leaves its range or is not a number.
@@ -60,27 +60,28 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
     """
     k, n = _votes(successes, trials)
     _check_alpha(alpha)
-    inner = (k > 0) & (k < n)
-    bound = np.nan_to_num(
-        betaincinv(np.where(inner, k, 1), np.where(inner, n - k + 1, 1), alpha), nan=0.0
-    )
+    is_inner = (k > 0) & (k < n)
+    a = np.where(is_inner, k, 1)
+    b = np.where(is_inner, n - k + 1, 1)
+    inner = np.nan_to_num(betaincinv(a, b, alpha), nan=0.0)
     edges = np.where(k == 0, 0.0, _power(alpha, 1.0 / n))
-    return np.minimum(np.where(inner, bound, edges), _BELOW_ONE)[()]
+    return np.minimum(np.where(is_inner, inner, edges), _BELOW_ONE)[()]
 
 
 def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> NDArray[np.float64]:
-    """Return the exact one-sided upper confidence bound of a success probability (Clopper and
-    Pearson 1934).
+    """Return the one-sided upper confidence bound of a success probability.
+
+    It is exact (Clopper and Pearson 1934):
 
         P_p(Binomial(trials, p) <= successes) = alpha  at p = the bound
 
     Args:
         successes: Whole numbers in [0, trials], shape (...).
         trials: Whole numbers of at least 1, broadcast against ``successes``.
-        alpha: As above.
+        alpha: As for :func:`lower_bound`.
     Returns:
-        Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` where there is no success, 1
-        where all are or where SciPy does not find the bound.
+        Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` without successes, 1 if all
+        trials are successes or SciPy does not find the bound.
     Raises:
         ValueError: If an argument leaves its range or is not a number.
 
@@ -89,12 +90,12 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
     """
     k, n = _votes(successes, trials)
     _check_alpha(alpha)
-    inner = (k > 0) & (k < n)
-    bound = np.nan_to_num(
-        betainccinv(np.where(inner, k + 1, 1), np.where(inner, n - k, 1), alpha), nan=1.0
-    )
+    is_inner = (k > 0) & (k < n)
+    a = np.where(is_inner, k + 1, 1)
+    b = np.where(is_inner, n - k, 1)
+    inner = np.nan_to_num(betainccinv(a, b, alpha), nan=1.0)
     edges = np.where(k == n, 1.0, -np.expm1(_log(alpha) / n))
-    return np.where(inner, bound, edges)[()]
+    return np.where(is_inner, inner, edges)[()]
 
 
 def radius(
@@ -104,7 +105,7 @@ def radius(
 
         R = sigma Phi^-1(p_lower)                          one-sided, if p_lower >= 1/2
         R = sigma / 2 (Phi^-1(p_lower) - Phi^-1(p_upper))  two-sided, if p_lower > p_upper
-        R = 0                                              else: the classifier abstains
+        R = 0                                              otherwise: the classifier abstains
 
     The one-sided form is the two-sided one with p_upper = 1 - p_lower.
 
@@ -124,12 +125,13 @@ def radius(
     >>> radius(0.9, sigma=1.0, p_upper=0.05).round(4)
     np.float64(1.4632)
     """
-    low, scale = _probability(p_lower, "p_lower"), _sigma(sigma)
+    low = _probability(p_lower, "p_lower")
+    scale = _sigma(sigma)
     if p_upper is None:
         return (scale * ndtri(np.where(low < 0.5, 0.5, low)))[()]
     high = _probability(p_upper, "p_upper")
-    certain = low > high
-    spread = ndtri(np.where(certain, low, 0.5)) - ndtri(np.where(certain, high, 0.5))
+    is_above = low > high
+    spread = ndtri(np.where(is_above, low, 0.5)) - ndtri(np.where(is_above, high, 0.5))
     return (scale / 2 * spread)[()]
 
 
@@ -142,19 +144,19 @@ def two_sided_radius(
 ) -> NDArray[np.float64]:
     """Return the two-sided radius from the votes for every class.
 
-    :data:`PREDICTED_SHARE` of alpha pays for the lower bound of the predicted class and the rest,
-    split over the K - 1 others (Bonferroni), for their upper bounds U_j; p_upper = min(1 - p_lower,
-    max_j U_j). All K bounds hold together with probability 1 - alpha, so the radius is as valid as
-    the one-sided radius at ``alpha``, and never below the one-sided radius at that share of it. The
-    votes must not be those that chose ``predict`` or ``weights``.
+    :data:`PREDICTED_SHARE` of alpha pays for the lower bound of the predicted class. The rest,
+    split over the K - 1 other classes (Bonferroni), pays for their upper bounds U_j, and
+    p_upper = min(1 - p_lower, max_j U_j). All K bounds hold together with probability 1 - alpha. So
+    the radius is as valid as the one-sided radius at ``alpha``, and at least the one-sided radius
+    at that share of it. The votes must not be those that chose ``predict`` or ``weights``.
 
     Args:
-        counts: Votes per class, shape (..., K) with K >= 2; a class nobody voted for counts too.
-        predict: The class chosen beforehand, shape (...), in [0, K).
+        counts: Votes per class, shape (..., K) with K >= 2, including classes without votes.
+        predict: The class that was chosen beforehand, shape (...), in [0, K).
         sigma: Standard deviation of the noise; positive.
         alpha: Failure probability of the whole statement, in (0, 1).
-        weights: Positive numbers (..., K), in whose proportion the others share the rest; that of
-            the predicted class does not count. ``None``: evenly.
+        weights: Positive numbers (..., K), in whose proportion the other classes share the rest;
+            the number of the predicted class is ignored. ``None``: evenly.
     Returns:
         Radii, shape (...); 0 where the bounds overlap.
     Raises:
@@ -165,25 +167,28 @@ def two_sided_radius(
     >>> radius(lower_bound(900, 1000, 0.001), sigma=1.0).round(3)
     np.float64(1.114)
     """
-    votes, chosen = np.asarray(counts), np.asarray(predict)
-    _check_classes(votes, chosen)
+    votes = np.asarray(counts)
+    predicted = np.asarray(predict)
+    _check_classes(votes, predicted)
     _check_alpha(alpha)
-    total, classes = votes.sum(axis=-1), votes.shape[-1]
-    mine = chosen[..., None] == np.arange(classes)  # (..., K)
-    p_lower = lower_bound((votes * mine).sum(axis=-1), total, PREDICTED_SHARE * alpha)
+    total = votes.sum(axis=-1)
+    classes = votes.shape[-1]
+    is_predicted = predicted[..., None] == np.arange(classes)  # (..., K)
+    predicted_votes = (votes * is_predicted).sum(axis=-1)
+    p_lower = lower_bound(predicted_votes, total, PREDICTED_SHARE * alpha)
     rest = (1 - PREDICTED_SHARE) * alpha
-    levels: ArrayLike = rest / (classes - 1)
+    alphas: ArrayLike = rest / (classes - 1)
     if weights is not None:
-        others = np.where(mine, 0.0, weights)
-        levels = rest * np.where(mine, 0.5, others / others.sum(axis=-1, keepdims=True))
-    uppers = upper_bound(votes, total[..., None], levels)
-    p_upper = np.minimum(1 - p_lower, np.where(mine, 0.0, uppers).max(axis=-1))
-    return radius(p_lower, sigma, p_upper)
+        other_weights = np.where(is_predicted, 0.0, weights)
+        shares = other_weights / other_weights.sum(axis=-1, keepdims=True)
+        alphas = rest * np.where(is_predicted, 0.5, shares)
+    upper_bounds = upper_bound(votes, total[..., None], alphas)
+    largest = np.where(is_predicted, 0.0, upper_bounds).max(axis=-1)
+    return radius(p_lower, sigma, np.minimum(1 - p_lower, largest))
 
 
 def cap(n: int, alpha: float, sigma: float) -> float:
-    """Return the largest one-sided radius that ``n`` draws can certify: all of them vote for one
-    class.
+    """Return the largest one-sided radius of ``n`` samples, which all vote for one class.
 
     >>> round(cap(100_000, 0.001, sigma=0.25), 5)
     0.95286
@@ -192,27 +197,25 @@ def cap(n: int, alpha: float, sigma: float) -> float:
 
 
 def fewest_votes(p: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
-    """Return the fewest of ``n`` votes whose lower bound is at least p, or n + 1 where even n votes
-    have less.
+    """Return the fewest of ``n`` votes whose lower bound is at least p, or n + 1 if none reaches p.
 
     >>> fewest_votes([0.5, 0.9999, 1.0], 100_000, 0.001)
     array([ 50490,  99999, 100001])
     """
     target = np.asarray(p, dtype=np.float64)
-    below, reaching = np.full(target.shape, -1), np.full(target.shape, n + 1)
+    below = np.full(target.shape, -1)
+    reaching = np.full(target.shape, n + 1)
     while (reaching - below > 1).any():
         middle = np.maximum((below + reaching) // 2, 0)
         reaches = lower_bound(middle, n, alpha) >= target
-        below, reaching = np.where(reaches, below, middle), np.where(reaches, middle, reaching)
+        below = np.where(reaches, below, middle)
+        reaching = np.where(reaches, middle, reaching)
     return reaching[()]
 
 
 @cache
 def fewest_draws(alpha: float) -> int:
-    """Return the fewest draws n that can certify at ``alpha``: the bound of a unanimous vote
-    reaches 1/2.
-
-        (1/2)^n <= alpha
+    """Return the smallest n whose unanimous vote certifies at ``alpha``: (1/2)^n <= alpha.
 
     >>> fewest_draws(0.001)
     10
@@ -223,24 +226,21 @@ def fewest_draws(alpha: float) -> int:
 def _votes(
     successes: ArrayLike, trials: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    k, n = np.broadcast_arrays(
-        *(np.asarray(value, dtype=np.float64) for value in (successes, trials))
-    )
-    if not (np.isfinite(n).all() and (n >= 1).all() and (n == np.floor(n)).all()):
+    k = np.asarray(successes, dtype=np.float64)
+    n = np.asarray(trials, dtype=np.float64)
+    k, n = np.broadcast_arrays(k, n)
+    if not (np.isfinite(n) & (n >= 1) & (n == np.floor(n))).all():
+        raise ValueError(f"trials must be whole numbers of at least 1, got {trials}")
+    if not ((k >= 0) & (k <= n) & (k == np.floor(k))).all():
         raise ValueError(
-            f"trials must be whole numbers of at least 1, got {trials}; pass the draws made"
-        )
-    if not ((k >= 0).all() and (k <= n).all() and (k == np.floor(k)).all()):
-        raise ValueError(
-            f"successes must be whole numbers in [0, trials], got {successes} of {trials}; pass "
-            "votes"
+            f"successes must be whole numbers in [0, trials], got {successes} of {trials}"
         )
     return k, n
 
 
 def _check_alpha(alpha: ArrayLike) -> None:
-    levels = np.asarray(alpha, dtype=np.float64)
-    if not ((levels >= _MIN_LEVEL) & (levels < 1)).all():
+    alphas = np.asarray(alpha, dtype=np.float64)
+    if not ((alphas >= _MIN_LEVEL) & (alphas < 1)).all():
         raise ValueError(
             f"alpha must lie strictly between 0 and 1, at least {_MIN_LEVEL}, got {alpha}; 0.001 "
             "is usual"
@@ -261,17 +261,15 @@ def _sigma(sigma: ArrayLike) -> NDArray[np.float64]:
     return scale
 
 
-def _check_classes(votes: NDArray[Any], chosen: NDArray[Any]) -> None:
+def _check_classes(votes: NDArray[Any], predicted: NDArray[Any]) -> None:
     if votes.ndim < 1 or votes.shape[-1] < 2:
         raise ValueError(
             f"counts must have shape (..., K) with K >= 2, got {votes.shape}; pass all classes"
         )
-    if chosen.shape != votes.shape[:-1]:
+    if predicted.shape != votes.shape[:-1]:
         raise ValueError(
-            f"predict must have shape {votes.shape[:-1]}, as counts less K, got {chosen.shape}"
+            f"predict must have the shape of counts without K, {votes.shape[:-1]}, got "
+            f"{predicted.shape}"
         )
-    if not ((chosen >= 0) & (chosen < votes.shape[-1])).all():
-        raise ValueError(
-            f"predict must name classes in [0, {votes.shape[-1]}), got {chosen}; pass the n0 "
-            "draws' choice"
-        )
+    if not ((predicted >= 0) & (predicted < votes.shape[-1])).all():
+        raise ValueError(f"predict must be classes in [0, {votes.shape[-1]}), got {predicted}")

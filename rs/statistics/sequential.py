@@ -1,13 +1,11 @@
-"""Certification that stops as soon as it is sure, as valid as with all draws (pure NumPy and
-SciPy).
+"""Certification that stops early, as valid as with all samples (pure NumPy and SciPy).
 
-A run looks at k successes of n draws again and again, and stops when they settle the question. A
-bound made for one look does not allow that; :class:`Cumulative` takes exact binomial bounds at n_1
-< n_2 < ... <= budget, and splits alpha between them.
+A run looks at k successes of n samples repeatedly, and stops when they answer its question. A bound
+for a single look would not be valid. :class:`Cumulative` computes exact binomial bounds at
+n_1 < n_2 < ... <= budget, and splits alpha between them.
 
-:class:`Decider` asks which of some radii hold, :class:`ExpectedRadius` asks for a radius that loses
-little of the average. They are fed with counts of the votes for one class, which must have been
-chosen on other draws:
+:class:`Decider` asks which of some radii hold. :class:`ExpectedRadius` asks for a radius that loses
+little of the average. Both take the votes for one class, which other samples must have selected:
 
 >>> decider = Decider([0.0, 0.5, 1.0], sigma=0.5, alpha=0.001, budget=100_000)
 >>> while draws := decider.next_draws():
@@ -32,44 +30,39 @@ from rs.statistics.certificate import MIN_ALPHA, round_down
 from rs.statistics.radius import cap, fewest_votes, lower_bound, radius, upper_bound
 
 RANGE = f"strictly between 0 and 1, at least {MIN_ALPHA}"
-STEP = 100  # draws between looks, at least: a block of certification noise
+STEP = 100  # minimum number of samples between looks: a block of certification noise
 
 
 def look_schedule(budget: int, growth: float, step: int = STEP) -> NDArray[np.int64]:
-    """Return the numbers of draws n_1 < n_2 < ... < n_T = ``budget`` after which to look.
+    """Return the numbers of samples n_1 < n_2 < ... < n_T = ``budget`` after which to look.
 
-    Each is the multiple of ``step`` nearest to ``growth`` times the one before, and a step beyond
-    it at least; the last one is the budget. With growth 1 they are a step apart.
+    Each is the multiple of ``step`` nearest to ``growth`` times the one before, and at least a step
+    larger; the last one is the budget.
 
     >>> look_schedule(2000, growth=1.5)
     array([ 100,  200,  300,  400,  600,  900, 1400, 2000])
     """
     for name, count in (("budget", budget), ("step", step)):
-        _require(
-            count >= 1 and float(count).is_integer(), name, "a whole number of at least 1", count
-        )
+        is_valid = count >= 1 and float(count).is_integer()
+        _require(is_valid, name, "a whole number of at least 1", count)
     times = [0]
     while times[-1] < budget:
-        times.append(
-            min(budget, step * max(times[-1] // step + 1, round(growth * times[-1] / step)))
-        )
+        steps = max(times[-1] // step + 1, round(growth * times[-1] / step))
+        times.append(min(budget, step * steps))
     return np.array(times[1:], dtype=np.int64)
 
 
 FINAL_LOOK_SHARE = 0.8
-"""Share of alpha that is kept for the last look, so that the budget certifies nearly what one look
-at it would.
-"""
+"""Share of alpha for the last look, so that the budget certifies nearly as much as one look."""
 
 
 def alpha_spending(times: ArrayLike) -> NDArray[np.float64]:
-    """Return the shares of alpha that looks after ``times`` draws may spend, shape (T,); they sum
-    to 1.
+    """Return the shares of alpha for looks after ``times`` samples, shape (T,), which sum to 1.
 
-        s_t = (1 - FINAL_LOOK_SHARE) sqrt(n_t) / sum_u sqrt(n_u),   and FINAL_LOOK_SHARE besides for t = T
+        s_t = (1 - FINAL_LOOK_SHARE) sqrt(n_t) / sum_u sqrt(n_u),   + FINAL_LOOK_SHARE for t = T
 
-    Where p lies anywhere near p0, the number of looks until an answer at n draws falls like 1 /
-    sqrt(n), so the draws that are taken in all grow like sqrt(n); there alpha saves most.
+    If p may be anywhere near p0, the probability that a run ends at n samples falls like
+    1 / sqrt(n). So the samples spent there grow like sqrt(n), and alpha saves most there.
 
     >>> alpha_spending([100, 400, 900]).round(3)
     array([0.033, 0.067, 0.9  ])
@@ -82,35 +75,31 @@ def alpha_spending(times: ArrayLike) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class Cumulative:
-    """Clopper-Pearson bounds from all draws so far, look t at level s_t alpha
-    (:func:`alpha_spending`).
+    """Clopper-Pearson bounds from all samples so far; look t at level s_t alpha (alpha_spending).
 
-    By the union bound all lower bounds hold together with probability 1 - alpha, whatever the rule
-    that stops: the runs in which the bound of some look exceeds p have probability at most sum_t
-    alpha s_t = alpha. So "yes" is wrong with probability at most alpha, and so is the largest lower
-    bound seen: where none exceeds p, neither does the largest. Upper bounds likewise, at ``beta``,
-    of which each look has the same part.
+    By the union bound all lower bounds hold together with probability 1 - alpha, for every stopping
+    rule: the runs in which the bound of some look exceeds p have probability at most sum_t alpha
+    s_t = alpha. So "yes" is wrong with probability at most alpha. The same holds for the largest
+    lower bound seen: if no bound exceeds p, the largest one does not. Upper bounds are at level
+    ``beta``, of which each look has the same part.
     """
 
-    growth: ClassVar[float] = 1.25  # of the times; more looks stop sooner, at a lower level each
-    times: NDArray[np.int64]  # numbers of draws to look after, increasing, shape (T,)
+    growth: ClassVar[float] = 1.25  # of the times; more looks stop earlier, at a lower level each
+    times: NDArray[np.int64]  # numbers of samples after which to look, increasing, shape (T,)
     alpha: float  # failure probability of the certificate, in (0, 1)
-    beta: float  # probability of giving up needlessly, in (0, 1)
+    beta: float  # probability of giving up unnecessarily, in (0, 1)
 
     def __post_init__(self) -> None:
         for name, level in (("alpha", self.alpha), ("beta", self.beta)):
             _require(MIN_ALPHA <= level < 1, name, f"{RANGE}; 0.001 is usual", level)
 
     def lower(self, successes: ArrayLike, look: int) -> NDArray[np.float64]:
-        """Return lower bounds of p at look ``look`` (from 0), from ``successes`` of all draws so
-        far, shape (...).
-        """
-        return lower_bound(
-            successes, self.times[look], self.alpha * alpha_spending(self.times)[look]
-        )
+        """Return lower bounds (...) of p at look ``look``, from 0, given all successes so far."""
+        alpha = self.alpha * alpha_spending(self.times)[look]
+        return lower_bound(successes, self.times[look], alpha)
 
     def upper(self, successes: ArrayLike, look: int) -> NDArray[np.float64]:
-        """Return upper bounds of p, likewise."""
+        """Return upper bounds (...) of p at look ``look``, from 0, given all successes so far."""
         return upper_bound(successes, self.times[look], self.beta / len(self.times))
 
 
@@ -121,11 +110,13 @@ def _rule(budget: int, step: int, alpha: float, beta: float) -> Cumulative:
 
 @lru_cache
 def required_share(rule: Cumulative, p0: tuple[float, ...]) -> NDArray[np.float64]:
-    """Return the smallest share of successes with which the last look establishes each ``p0``;
-    above 1 for never.
+    """Return the smallest share of successes for which the last look establishes each ``p0``.
+
+    It is above 1 if no share does.
     """
     budget = int(rule.times[-1])
-    return fewest_votes(p0, budget, rule.alpha * alpha_spending(rule.times)[-1]) / budget
+    alpha = rule.alpha * alpha_spending(rule.times)[-1]
+    return fewest_votes(p0, budget, alpha) / budget
 
 
 class _Run:
@@ -139,20 +130,20 @@ class _Run:
         self.stopped = False
 
     def next_draws(self) -> int:
-        """Return how many draws to take before the next look; 0 where the run is over."""
-        return 0 if self.stopped else int(self.times[self.looks]) - self.draws
+        """Return the number of samples until the next look; 0 if the run has ended."""
+        if self.stopped:
+            return 0
+        return int(self.times[self.looks]) - self.draws
 
     def _look(self, successes: int, draws: int) -> int:
-        """Count the draws up to the next look, and return its number from 0."""
+        """Count the samples up to the next look, and return its number from 0."""
         if not 0 <= successes <= draws == self.next_draws() > 0:
             raise ValueError(
                 f"a look takes successes of {self.next_draws()} draws, got {successes} of {draws}"
             )
-        self.successes, self.draws, self.looks = (
-            self.successes + successes,
-            self.draws + draws,
-            self.looks + 1,
-        )
+        self.successes += successes
+        self.draws += draws
+        self.looks += 1
         self.stopped = self.looks == len(self.times)
         return self.looks - 1
 
@@ -160,30 +151,28 @@ class _Run:
 class Decider(_Run):
     """A run that asks which of the radii r_1 < r_2 < ... hold: p >= p_k = Phi(r_k / sigma).
 
-    An answer is "yes" where a look established r_k and every smaller radius, so that those radii
-    are the first ones. Alpha is not split over them. Let r_j be the smallest false radius. A run
-    that says yes to any false radius says yes to r_j at the same look, which has probability at
-    most alpha.
+    An answer is "yes" if a look established r_k and all smaller radii. Alpha is not split over the
+    radii. Let r_j be the smallest false radius. A run that says yes to any false radius says yes to
+    r_j at the same look, which has probability at most alpha.
 
-    "no" gives up: the budget would hardly establish r_k. Let w_k be the share of successes with
-    which the last look does; "no" is given where p < w_k is established, and so with probability at
-    most beta for each r_k with p >= w_k. It claims nothing, nor does a radius with neither answer
-    when the budget is spent.
+    "no" gives up: the budget is unlikely to establish r_k. Let w_k be the share of successes for
+    which the last look does. The answer is "no" if p < w_k is established, and so with probability
+    at most beta for each r_k with p >= w_k. "no" claims nothing, and neither does a radius without
+    an answer at the end of the budget.
 
     Args:
         radii: Increasing, at least 0, in the unit of ``sigma``; 0 asks whether the class has half
-            of the votes. Those that not even successes alone could certify are answered "no"
-            without draws.
+            of the votes. A radius that only successes could not certify is answered "no" at once.
         alpha: Failure probability of the certificate: that some "yes" is wrong.
-        beta: Probability of giving up a radius that the budget would rather certify. No certificate
-            depends on it.
-        budget, step: Draws to take at most, and between looks at least.
+        beta: Probability of giving up a radius that the budget would probably certify. No
+            certificate depends on it.
+        budget, step: Maximum number of samples, and minimum number between looks.
     Attributes:
         established: How many radii, from the smallest, are answered "yes".
         open_to: How many are not answered "no".
     Raises:
-        InputError: If an argument leaves its range, or not even successes alone could certify the
-            smallest radius.
+        InputError: If an argument leaves its range, or ``budget`` cannot certify the smallest
+            radius.
     """
 
     def __init__(
@@ -202,11 +191,16 @@ class Decider(_Run):
         if not len(radii) or (np.diff(radii) <= 0).any():
             listed = ", ".join(map(str, radii)) or "none"
             raise InputError(f"radii must be one or more, in increasing order, got {listed}")
-        self.radii, self.p0 = tuple(map(float, radii)), ndtr(np.asarray(radii) / sigma)
+        self.radii = tuple(map(float, radii))
+        self.p0 = ndtr(np.asarray(radii) / sigma)
         self.required_share = required_share(self.rule, tuple(self.p0))
-        self.established, self.open_to = 0, int((self.required_share <= 1).sum())
+        self.established = 0
+        self.open_to = int((self.required_share <= 1).sum())
         largest = round_down(cap(budget, alpha, sigma))
-        reach = f"within reach of {budget} draws at alpha = {alpha}, by which none exceeds {largest}; take more draws"
+        reach = (
+            f"within reach of {budget} draws at alpha = {alpha}, by which none exceeds {largest}; "
+            "take more draws"
+        )
         _require(self.open_to > 0, "radius", reach, radii[0])
 
     @property
@@ -220,38 +214,44 @@ class Decider(_Run):
 
     def certified(self) -> tuple[float, float | None]:
         """Return a lower bound of p, and the largest radius that is certified or ``None``."""
+        if self.established == 0:
+            return 0.0, None
         best = self.established - 1
-        return (0.0, None) if best < 0 else (float(self.p0[best]), self.radii[best])
+        return float(self.p0[best]), self.radii[best]
 
     def update(self, successes: int, draws: int) -> None:
-        """Count as :meth:`ExpectedRadius.update` does."""
+        """Count ``successes`` among ``draws`` new samples.
+
+        Raises:
+            ValueError: If ``draws`` is not ``next_draws()``.
+        """
         look = self._look(successes, draws)
-        held = np.logical_and.accumulate(self.rule.lower(self.successes, look) >= self.p0)
-        given_up = self.rule.upper(self.successes, look) < self.required_share[: self.open_to]
-        self.open_to -= int(given_up.sum())  # the last ones, as shares of larger radii are larger
-        self.established = max(self.established, int(held.sum()))
+        holds = self.rule.lower(self.successes, look) >= self.p0  # p0 increases
+        is_given_up = self.rule.upper(self.successes, look) < self.required_share[: self.open_to]
+        self.open_to -= int(is_given_up.sum())  # the last ones: larger radii need larger shares
+        self.established = max(self.established, int(holds.sum()))
         self.stopped |= self.established >= self.open_to
 
 
 class ExpectedRadius(_Run):
-    """A run for an average radius, which stops when all draws are expected to add ``error`` to the
-    radius at most.
+    """A run for an average radius, which stops when more samples should add at most ``error``.
 
     It keeps the largest lower and the smallest upper bound of :class:`Cumulative`, and stops before
     the budget
-    - if ``p_upper`` is less than the share of successes with which the last look establishes 1/2:
+
+    - if ``p_upper`` is less than the share of successes for which the last look establishes 1/2:
       it will abstain;
     - if ``p_lower`` >= 1/2 and sigma (Phi^-1(p_high) - Phi^-1(p_lower)) <= error, where p_high is
-      the bound of CERTIFY with the budget if the share of successes stays what it is.
-    In between it goes on, so that no error turns an answer into an abstention. So an average of
-    such radii is expected to fall short of that with all draws by at most the error
-    (``tests/statistics/test_sequential.py`` enumerates it). The radius is that of ``p_lower``, and
-    exceeds the true one with probability at most alpha (:class:`Cumulative`).
+      the bound of CERTIFY with the budget for the present share of successes.
+
+    In between it continues, so no answer becomes an abstention. So the expected average radius is
+    below the one with all samples by at most ``error`` (``tests/statistics/test_sequential.py``
+    enumerates it). The radius is that of ``p_lower``, and exceeds the true one with probability at
+    most alpha (:class:`Cumulative`).
 
     Args:
-        error: What the average radius may lose, in the unit of ``sigma``; at least what the looks
-            cost if all draws succeed, which stopping cannot save. For the others see
-            :class:`Decider`.
+        error: What the average radius may lose, in the unit of ``sigma``; at least the cost of the
+            looks if all samples are successes. For the other arguments see :class:`Decider`.
 
     >>> run = ExpectedRadius(sigma=0.5, error=0.05, alpha=0.001, budget=100_000)
     >>> while draws := run.next_draws():
@@ -271,17 +271,14 @@ class ExpectedRadius(_Run):
         step: int = STEP,
     ) -> None:
         super().__init__(sigma, alpha, budget, beta, step)
-        least = cap(budget, alpha, sigma) - float(
-            radius(self.rule.lower(budget, len(self.times) - 1), sigma)
-        )
-        _require(
-            least <= error < np.inf,
-            "acr_error",
-            f"at least {least:.2g}, which looking early costs",
-            error,
-        )
+        largest = radius(self.rule.lower(budget, len(self.times) - 1), sigma)
+        least = cap(budget, alpha, sigma) - float(largest)
+        at_least = f"at least {least:.2g}, which looking early costs"
+        _require(least <= error < np.inf, "acr_error", at_least, error)
         self.error = float(error)
-        self.p_lower, self.p_upper, self.radius = 0.0, 1.0, 0.0
+        self.p_lower = 0.0
+        self.p_upper = 1.0
+        self.radius = 0.0
         self.required_share = float(required_share(self.rule, (0.5,))[0])
 
     @property
@@ -294,18 +291,18 @@ class ExpectedRadius(_Run):
         return self.p_lower, self.radius if self.p_lower >= 0.5 else None
 
     def update(self, successes: int, draws: int) -> None:
-        """Count ``successes`` among ``draws`` new draws; ``ValueError`` if they are not
-        ``next_draws()``.
-        """
-        look, budget = self._look(successes, draws), int(self.times[-1])
+        """Count votes as :meth:`Decider.update` does."""
+        look = self._look(successes, draws)
+        budget = int(self.times[-1])
         self.p_lower = max(self.p_lower, float(self.rule.lower(self.successes, look)))
         self.p_upper = min(self.p_upper, float(self.rule.upper(self.successes, look)))
         self.radius = float(radius(self.p_lower, self.sigma))
-        p_high = float(lower_bound(round(budget * self.successes / self.draws), budget, self.alpha))
-        left = self.sigma * (float(ndtri(p_high)) - float(ndtri(self.p_lower)))
-        self.stopped |= self.p_upper < self.required_share or (
-            self.p_lower >= 0.5 and left <= self.error
-        )
+        expected_votes = round(budget * self.successes / self.draws)
+        p_high = float(lower_bound(expected_votes, budget, self.alpha))
+        gain = self.sigma * (float(ndtri(p_high)) - float(ndtri(self.p_lower)))
+        will_abstain = self.p_upper < self.required_share
+        is_close = self.p_lower >= 0.5 and gain <= self.error
+        self.stopped |= will_abstain or is_close
 
 
 def _require(holds: bool, name: str, rule: str, value: float) -> None:

@@ -160,7 +160,7 @@ def test_there_is_a_bound_for_all_votes_at_the_smallest_alpha(draws):
         (radius, (0.9, 0.5, 1.5), "p_upper must lie"),
         (radius, (0.9, math.inf), "sigma must be positive"),
         (two_sided_radius, ([5], 0, 1.0, 0.1), "K >= 2"),
-        (two_sided_radius, ([[5, 5], [5, 5]], [0, 2], 1.0, 0.1), "predict must name"),
+        (two_sided_radius, ([[5, 5], [5, 5]], [0, 2], 1.0, 0.1), "predict must be classes"),
         (two_sided_radius, ([5, 5], 0, 1.0, 2.0), "alpha must lie"),
     ],
 )
