@@ -1,8 +1,8 @@
 """Average certified radius, certified accuracy, and which rows may be compared (NumPy and pandas).
 
-Rows have at least the columns ``radius`` and ``correct``; comparisons also need ``idx`` and look at
-``label``, ``n0``, ``n``, ``alpha`` and ``sigma`` where there are any. A wrong or abstaining image
-counts as radius 0 everywhere.
+Rows have at least the columns ``radius`` and ``correct``; comparisons also need ``idx``, and use
+``label``, ``n0``, ``n``, ``alpha`` and ``sigma`` if they exist. A wrong or abstaining image counts
+as radius 0 everywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rs.statistics.certificate import UNLABELLED
 from rs.statistics.procedures import draws_at_most, radii_asked
 
 BUDGET = ("n0", "n", "alpha", "sigma")
-"""What must agree before two average radii may be compared."""
+"""Columns that must agree before two average radii may be compared."""
 
 
 class Terms(NamedTuple):
@@ -27,7 +27,7 @@ class Terms(NamedTuple):
 
     mode: str
     budget: dict[str, float]  # by the names of :data:`BUDGET`
-    images: NDArray[np.float64]  # their numbers, in their order
+    images: NDArray[np.float64]  # their numbers, increasing
     labels: NDArray[np.float64]
 
 
@@ -35,10 +35,11 @@ def terms_of(rows: pd.DataFrame) -> Terms:
     """Return what other rows must share with these.
 
     Raises:
-        InputError: If they contradict themselves: by several modes (:func:`mode_of`), several
-            values (:func:`budget`), or one image twice.
+        InputError: If they have several modes (:func:`mode_of`), several values (:func:`budget`),
+            or an image twice.
     """
-    return Terms(mode_of(rows), {name: budget(rows, name) for name in BUDGET}, *_images(rows))
+    budgets = {name: budget(rows, name) for name in BUDGET}
+    return Terms(mode_of(rows), budgets, *_images(rows))
 
 
 def acr(rows: pd.DataFrame) -> float:
@@ -55,10 +56,9 @@ def acr(rows: pd.DataFrame) -> float:
 
 
 def certified_accuracy(rows: pd.DataFrame, radii: ArrayLike) -> NDArray[np.float64]:
-    """Return the share of images that are correct with a radius of at least each of ``radii``
-    (...).
+    """Return the share of images that are correct with at least each of ``radii`` (...).
 
-    At 0 this is the field's "clean accuracy": abstentions are errors.
+    At 0 this is the usual "clean accuracy": abstentions are errors.
 
     Raises:
         InputError: If rows were certified in several ways (:func:`mode_of`).
@@ -69,9 +69,8 @@ def certified_accuracy(rows: pd.DataFrame, radii: ArrayLike) -> NDArray[np.float
     mode_of(rows)
     check_labels(rows)
     certified = np.sort(_column(rows, "radius")[_column(rows, "correct") == 1])
-    beyond = certified.size - np.searchsorted(
-        certified, np.asarray(radii, dtype=np.float64), side="left"
-    )
+    below = np.searchsorted(certified, np.asarray(radii, dtype=np.float64), side="left")
+    beyond = certified.size - below
     return np.asarray(beyond / len(rows))[()]
 
 
@@ -85,10 +84,9 @@ def image_scores(rows: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def certified_at(rows: pd.DataFrame, radius: float) -> NDArray[np.float64]:
-    """Return 1 for every image that is correct with a radius of at least ``radius`` and 0 for the
-    others, (N,).
+    """Return 1 for images that are correct with at least ``radius``, 0 for the others, (N,).
 
-    In the order of the images' numbers; the mean is :func:`certified_accuracy`.
+    They are in the order of the images' numbers. The mean is :func:`certified_accuracy`.
 
     Raises:
         InputError: As :func:`certified_accuracy`.
@@ -100,29 +98,26 @@ def certified_at(rows: pd.DataFrame, radius: float) -> NDArray[np.float64]:
 
 
 def check_comparable(terms: Sequence[Terms]) -> None:
-    """Refuse terms of rows of different images or budgets: their radii say nothing about each
-    other.
+    """Refuse terms of rows of different images or budgets, whose radii are not comparable.
 
     Raises:
-        InputError: Names what differs.
+        InputError: Names the difference.
     """
     first = terms[0]
     for other in terms[1:]:
         if other.mode != first.mode:
             raise InputError(
-                f"rows to compare must be certified alike, got {first.mode} and {other.mode}; "
-                "their radii do not mean "
-                "the same: certify both alike"
+                f"rows to compare must be certified in the same mode, got {first.mode} and "
+                f"{other.mode}, whose radii differ in their meaning"
             )
     for name in BUDGET:
         common_budget(terms, name)
     for other in terms[1:]:
         if not np.array_equal(first.images, other.images):
+            shared = np.intersect1d(first.images, other.images).size
             raise InputError(
                 f"rows to compare must be of the same images, got {len(first.images)} and "
-                f"{len(other.images)}, "
-                f"{np.intersect1d(first.images, other.images).size} of them shared; select the "
-                "same subset of both"
+                f"{len(other.images)}, {shared} of them shared; select the same subset of both"
             )
         if not np.array_equal(first.labels, other.labels, equal_nan=True):
             raise InputError(
@@ -131,11 +126,10 @@ def check_comparable(terms: Sequence[Terms]) -> None:
 
 
 def mode_of(rows: pd.DataFrame) -> str:
-    """Return how rows were certified: ``certify``, or the mode of rows that stopped when they were
-    sure.
+    """Return how rows were certified: ``certify``, or the mode of rows that stopped early.
 
     Raises:
-        InputError: If there are several modes; a shortcut goes with each.
+        InputError: If there are several modes; a shortcut fits each.
     """
     stated = rows["mode"].unique() if "mode" in rows else []
     modes = sorted({*stated} - {"shortcut"}) or ["certify"]
@@ -145,14 +139,12 @@ def mode_of(rows: pd.DataFrame) -> str:
 
 
 def check_radii(rows: pd.DataFrame, what: str = "rows") -> None:
-    """Refuse rows that say only which of some radii are certified: their average certified radius
-    means nothing.
+    """Refuse rows that only say which of some radii are certified, and so have no average radius.
 
-    Args:
-        rows: The rows.
-        what: What the message calls them.
+    ``what`` is their name in the message.
+
     Raises:
-        InputError: If they do, or there are several modes.
+        InputError: If they only say this, or there are several modes.
     """
     mode = mode_of(rows)
     if radii_asked(mode) is not None:
@@ -168,28 +160,25 @@ def has_labels(rows: pd.DataFrame) -> bool:
 
 
 def check_labels(rows: pd.DataFrame, what: str = "rows") -> None:
-    """Refuse rows of images whose classes are not known: they have no accuracy and no average
-    certified radius.
+    """Refuse rows of images without labels, which have no accuracy and no average radius.
 
-    Args:
-        rows: The rows.
-        what: What the message calls them.
+    ``what`` is their name in the message.
+
     Raises:
-        InputError: If they are such rows.
+        InputError: If the images have no labels.
     """
     if not has_labels(rows):
         raise InputError(
-            f"{what} must have labels, but their images have none; put images into one folder a "
+            f"{what} must have labels, but their images have none; put images into one folder per "
             "class"
         )
 
 
 def budget(rows: pd.DataFrame, name: str) -> float:
-    """Return the one value that the rows have for ``n0``, ``n``, ``alpha`` or ``sigma``; NaN if
-    they do not say.
+    """Return the single value of ``n0``, ``n``, ``alpha`` or ``sigma``; NaN if it is not stated.
 
-    Rows whose draws were skipped do not count for n0 and n, which are 0 if there are no others; of
-    rows that stopped when they were sure n is the most draws.
+    Rows without samples are ignored for n0 and n, which are 0 if there are no others. For rows that
+    stopped early, n is the maximum number of samples.
 
     Raises:
         InputError: If there are several values.
@@ -197,21 +186,22 @@ def budget(rows: pd.DataFrame, name: str) -> float:
     if name not in rows:
         return float("nan")
     most = draws_at_most(mode_of(rows)) if name == "n" else None
-    values = _column(rows, name) if most is None else np.array([most], dtype=np.float64)
+    if most is not None:
+        return float(most)
+    values = _column(rows, name)
     stated = np.unique(values[~np.isnan(values)])
     if name in ("n0", "n") and stated.max(initial=0) > 0:
         stated = stated[stated > 0]
     if stated.size > 1:
-        raise InputError(
-            f"rows must all have the same {name}, got {', '.join(f'{v:g}' for v in stated)}"
-        )
+        texts = [f"{value:g}" for value in stated]
+        raise InputError(f"rows must all have the same {name}, got {', '.join(texts)}")
     return float(stated[0]) if stated.size else float("nan")
 
 
 def common_budget(terms: Sequence[Terms], name: str) -> float:
-    """Return the one value that several sets of rows have (:func:`budget`).
+    """Return the single value of several sets of rows (:func:`budget`).
 
-    Rows that skipped all their n draws agree with any n; n is 0 if there are no others.
+    Rows that skipped all of their n samples agree with any n; n is 0 if there are no others.
 
     Raises:
         InputError: If two of them differ.
@@ -222,8 +212,8 @@ def common_budget(terms: Sequence[Terms], name: str) -> float:
         if not (first == other or (np.isnan(first) and np.isnan(other))):
             raise InputError(
                 f"rows to compare must have the same {name}, got {_stated(first)} and "
-                f"{_stated(other)}"
-                f"{_WHY.get(name, '')}; certify both alike, or state what a log does not say"
+                f"{_stated(other)}{_WHY.get(name, '')}; certify both in the same way, or pass the "
+                "missing values of a log as options"
             )
     return first
 
@@ -242,9 +232,11 @@ def _images(rows: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64
     idx = _column(rows, "idx")
     order = np.argsort(idx, kind="stable")
     images = idx[order]
-    if (again := images[1:] == images[:-1]).any():
-        raise InputError(f"rows must have unique idx, got {images[1:][again][0]:g} more than once")
-    return images, (_column(rows, "label") if "label" in rows else np.zeros(len(rows)))[order]
+    repeated = images[1:][images[1:] == images[:-1]]
+    if repeated.size:
+        raise InputError(f"rows must have unique idx, got {repeated[0]:g} more than once")
+    labels = _column(rows, "label") if "label" in rows else np.zeros(len(rows))
+    return images, labels[order]
 
 
 def _scores(rows: pd.DataFrame) -> NDArray[np.float64]:

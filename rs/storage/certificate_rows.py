@@ -1,9 +1,8 @@
-"""Certificate rows: one line per image, in this project's columns or in the six columns of the
-field's logs.
+"""Certificate rows: one line per image, in this project's columns or Cohen's six-column log format.
 
-Rows keep all votes and digits; rounding is left to tables. What is read is recomputed from the
-votes, not believed. All readers return a DataFrame for ``rs.statistics.metrics``, and refuse a
-damaged file with an error that names the line.
+Rows keep all votes and digits; tables round. Readers compute certificates again from the votes,
+return a DataFrame for ``rs.statistics.metrics``, and refuse a damaged file with an error that names
+the line.
 """
 
 from __future__ import annotations
@@ -46,8 +45,11 @@ _FIELD_KINDS: dict[str, tsv.Kind] = {
     "time": str,
 }
 _KINDS: dict[str, tsv.Kind] = {
-    name: kind for name, kind in _FIELD_KINDS.items() if name != "time"
-} | {
+    "idx": tsv.whole,
+    "label": tsv.whole,
+    "predict": tsv.whole,
+    "radius": tsv.finite,
+    "correct": tsv.whole,
     "p_lower": tsv.finite,
     "n0": tsv.whole,
     "n": tsv.whole,
@@ -61,7 +63,7 @@ _KINDS: dict[str, tsv.Kind] = {
 
 COLUMNS = tuple(_KINDS)
 EVALUATIONS = "evaluations"
-"""The last column of the rows of cascades: evaluations of members, on all draws of the image."""
+"""The last column of rows of cascades: evaluations of members, on all samples of the image."""
 _CASCADE_KINDS: dict[str, tsv.Kind] = _KINDS | {EVALUATIONS: tsv.whole}
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
 HEADER = "\t".join(COLUMNS)
@@ -71,21 +73,21 @@ CASCADE_HEADER = "\t".join(_CASCADE_KINDS)
 
 
 def sidecar_of(path: Path) -> Path:
-    """Return the path of the JSON file that says what made the rows in ``path``."""
+    """Return the path of the sidecar of a row file (``rs.storage.provenance``)."""
     return path.with_suffix(".json")
 
 
 def seconds_of(path: Path) -> Path:
-    """Return the path of the wall-clock seconds of each image in ``path``."""
+    """Return the path of the wall-clock seconds of each image in a row file."""
     return path.with_suffix(".seconds.csv")
 
 
 def format_row(row: Mapping[str, Any]) -> str:
-    """Return one row as a line, without the newline; its numbers read back exactly.
+    """Return one row as a line, without the newline, from which its numbers are read exactly.
 
     Args:
-        row: A value for each of :data:`COLUMNS`, of a cascade for :data:`EVALUATIONS` too; counts
-            as votes per class, or as text.
+        row: A value for each of :data:`COLUMNS`, and for :data:`EVALUATIONS` of a cascade; counts
+            are votes per class, or text.
     Raises:
         ValueError: If a number is not finite.
     """
@@ -106,8 +108,8 @@ def read_rows(path: Path) -> pd.DataFrame:
     """Read this project's rows.
 
     Returns:
-        The columns :data:`COLUMNS`, of a cascade :data:`EVALUATIONS` too; ``counts0`` and
-        ``counts`` stay text (see :func:`parse_counts`).
+        The columns :data:`COLUMNS`, and :data:`EVALUATIONS` of a cascade; ``counts0`` and
+        ``counts`` remain text (see :func:`parse_counts`).
     Raises:
         InputError: If the file is missing or damaged, or a row contradicts itself; names the file
             and the line.
@@ -157,7 +159,7 @@ def read_field_log(
     n: int | None = None,
     alpha: float | None = None,
 ) -> pd.DataFrame:
-    """Read a log in the field's six columns ``idx label predict radius correct time``.
+    """Read a log in Cohen's format: ``idx label predict radius correct time``.
 
     Args:
         path: The log.
@@ -165,8 +167,8 @@ def read_field_log(
     Returns:
         The columns :data:`COLUMNS`, NaN and ``-`` where unknown.
     Raises:
-        InputError: As :func:`read_rows`, or if a value is impossible, or a radius cannot come from
-            sigma and budget where they are given.
+        InputError: As :func:`read_rows`, or if a value is impossible, or no votes give a radius for
+            the given sigma and budget.
     """
     rows = tsv.read_tsv(path, _FIELD_KINDS, blank_end=True)
     check_columns(path, as_arrays(rows))
@@ -191,19 +193,18 @@ def _check_budget(path: Path, **budget: float | None) -> None:
         "n": (0, 2**63),
         "alpha": (math.nextafter(MIN_ALPHA, 0), 1),
     }
-    stated = {name: value for name, value in budget.items() if value is not None}
-    bad = [
-        f"{name} {value}"
-        for name, value in stated.items()
-        if not limits[name][0] < value < limits[name][1]
-    ]
+    bad = []
+    for name, value in budget.items():
+        low, high = limits[name]
+        if value is not None and not low < value < high:
+            bad.append(f"{name} {value}")
     if bad:
         must = f"sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), at least {MIN_ALPHA}"
         raise InputError(f"{path} must be of {must}, got {', '.join(bad)}")
 
 
 def is_field_log(path: Path) -> bool:
-    """Return whether a file begins as a log in the field's six columns, which has no sidecar.
+    """Return whether a file starts as a six-column log, which has no sidecar.
 
     Raises:
         InputError: If it is missing, empty, or no text.
@@ -212,7 +213,7 @@ def is_field_log(path: Path) -> bool:
 
 
 def is_certificate_rows(path: Path) -> bool:
-    """Return whether a file begins as certificate rows.
+    """Return whether a file starts as certificate rows.
 
     Raises:
         InputError: If it is missing, empty, or no text.
@@ -221,7 +222,7 @@ def is_certificate_rows(path: Path) -> bool:
 
 
 def read_any(path: Path, **known: Any) -> pd.DataFrame:
-    """Read rows of either kind, which the header tells.
+    """Read certificate rows or a six-column log; the header says which.
 
     Args:
         path: The file.
@@ -232,19 +233,20 @@ def read_any(path: Path, **known: Any) -> pd.DataFrame:
     if is_field_log(path):
         return read_field_log(path, **known)
     if not is_certificate_rows(path):
+        found = repr(" ".join(tsv.read_columns(path)))
         raise InputError(
             f"{path}, line 1: must be certificate rows of `rs certify`, with the columns "
-            f"{' '.join(COLUMNS)}, or a log "
-            f"in the field's six columns, {' '.join(FIELD_COLUMNS)}, with tabs between them; got "
-            f"{tsv.shortened(repr(' '.join(tsv.read_columns(path))))}"
+            f"{' '.join(COLUMNS)}, or a log with Cohen's six columns, {' '.join(FIELD_COLUMNS)}, "
+            f"with tabs between them; got {tsv.shortened(found)}"
         )
     return read_rows(path)
 
 
 def write_field_log(rows: pd.DataFrame, path: Path) -> None:
-    """Write the field's six columns, with all digits of the radii; the time of each image is 0."""
-    fields = [
-        rows[name].map(lambda value, name=name: _text(name, value)) for name in FIELD_COLUMNS[:-1]
-    ]
-    lines = zip(*fields, ["0:00:00"] * len(rows), strict=True)
-    files.write_text(path, "\n".join("\t".join(line) for line in [FIELD_COLUMNS, *lines]) + "\n")
+    """Write Cohen's six columns, with all digits of the radii; the time of each image is 0."""
+    columns = FIELD_COLUMNS[:-1]
+    lines = ["\t".join(FIELD_COLUMNS)]
+    for values in zip(*(rows[name] for name in columns), strict=True):
+        fields = [_text(name, value) for name, value in zip(columns, values, strict=True)]
+        lines.append("\t".join([*fields, "0:00:00"]))
+    files.write_text(path, "\n".join(lines) + "\n")

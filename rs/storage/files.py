@@ -1,6 +1,4 @@
-"""Writing files whole or not at all, and reading those of others within limits, with messages a
-person can act on.
-"""
+"""Writing files whole or not at all, and reading files within limits."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,29 +22,25 @@ from rs.runtime.scratch import in_the_way_of
 T = TypeVar("T")
 
 MAX_JSON_BYTES, MAX_TABLE_BYTES = 2**21, 2**28
-"""Bytes of a JSON file and of a table, rows or CSV, at most; larger ones are refused before they
-are read.
-"""
+"""Maximum number of bytes of a JSON file, and of a table (rows or CSV), that is read."""
 
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9a-f]{8})-([0-9]{1,9})(\.old)?\.tmp")
-"""Name of a temporary: it has that of the file that is written or replaced, the machine and the
-process.
-"""
+"""Name of a temporary: that of the file, the machine and the process."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; on success it takes the place of ``path``, on failure
-    it goes.
+    """Yield a temporary path next to ``path``, which replaces ``path`` on success.
 
-    Works for a file and for a folder (which the caller makes); an existing ``path`` is untouched
-    until the end, and there is never half of one. What processes that were killed have left of the
-    same ``path`` is removed.
+    On failure it is deleted. It can be a file, or a folder that the caller makes. An existing
+    ``path`` does not change until the end, and is never incomplete. Leftovers of killed processes
+    are removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(path)
     process = f"{_machine()}-{os.getpid()}"
-    temporary, old = (path.with_name(f".{path.name}.{process}{end}.tmp") for end in ("", ".old"))
+    temporary = path.with_name(f".{path.name}.{process}.tmp")
+    old = path.with_name(f".{path.name}.{process}.old.tmp")
     try:
         yield temporary
         if temporary.is_dir() and os.path.lexists(path):
@@ -61,31 +54,26 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _machine() -> str:
-    """Return a short name of this machine: on a shared disk its processes have numbers of their
-    own.
-    """
+    """Return a short name of this machine: each machine numbers its own processes."""
     return f"{zlib.crc32(platform.node().encode()):08x}"
 
 
 def _remove_stale(path: Path) -> None:
     """Remove the temporaries of ``path`` that dead processes of this machine have left."""
     for name in os.listdir(path.parent):
-        match = _TEMPORARY.fullmatch(name) if name.startswith(f".{path.name}.") else None
-        if (
-            match
-            and match[1] == path.name
-            and match[2] == _machine()
-            and not _is_another(int(match[3]))
-        ):
+        match = _TEMPORARY.fullmatch(name)
+        if match is None or (match[1], match[2]) != (path.name, _machine()):
+            continue
+        if not _is_another(int(match[3])):
             _remove(path.with_name(name))
 
 
 def _is_another(process: int) -> bool:
-    """Return whether another process has this number."""
+    """Return whether another running process has this number."""
     if process == os.getpid():
         return False
     try:
-        with suppress(PermissionError):  # it is someone else's
+        with suppress(PermissionError):  # of another user
             os.kill(process, 0)
     except ProcessLookupError:
         return False
@@ -109,21 +97,19 @@ def check_output(
     option: str = "--out",
     force: bool = True,
 ) -> None:
-    """Check that ``path`` may be written: nothing is there, or what may be replaced, and no input
-    of the command.
+    """Check that ``path`` may be written: it is new or replaceable, and contains no input.
 
-    A stage replaces its outputs, which DVC declares; a user's command replaces what is there with
-    ``--force`` alone.
+    A stage replaces its outputs, which DVC declares; a user's command only replaces with
+    ``--force``.
 
     Args:
-        path: A file or folder; a link counts as what it leads to, and is refused where it leads
-            nowhere.
-        what: What it must be, in words.
-        replaceable: Whether what is there may be replaced; by default, whether it is a file.
+        path: A file or folder; a link counts as its target, and a broken link is refused.
+        what: Description of what is written.
+        replaceable: Whether the existing content may be replaced; by default, whether it is a file.
         inputs: Files and folders that the command reads.
-        there: What is there otherwise, in words; by default its first line, or the names in it.
-        option: What named it.
-        force: Whether it is replaced.
+        there: Description of the existing content; by default its first line, or the names in it.
+        option: The option that names the path.
+        force: Whether existing content is replaced.
     Raises:
         InputError: If something else would be lost.
     """
@@ -156,12 +142,12 @@ def is_made(folder: Path, marker: str) -> bool:
 
 
 def is_empty(folder: Path) -> bool:
-    """Return whether it is an empty folder, apart from what killed processes may have left."""
+    """Return whether it is an empty folder, except for leftovers of killed processes."""
     return folder.is_dir() and all(_TEMPORARY.fullmatch(child.name) for child in folder.iterdir())
 
 
 def json_values(path: Path) -> dict[str, Any]:
-    """Return the values of a JSON file; none where it is missing, or holds something else."""
+    """Return the values of a JSON file; none if it is missing or holds something else."""
     try:
         values = read_json(path)
     except (InputError, OSError):
@@ -170,12 +156,13 @@ def json_values(path: Path) -> dict[str, Any]:
 
 
 def _content(path: Path) -> str:
-    """Say in a few words what lies at ``path``."""
+    """Describe what lies at ``path`` in a few words."""
     if not path.exists():
         return f"a link to {os.readlink(path)}, which is not there"
     if path.is_dir():
         names = sorted(child.name for child in path.iterdir())
-        return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
+        text = ", ".join(names[:3])
+        return f"{text} and {len(names) - 3} more" if len(names) > 3 else text
     with path.open("rb") as file:
         return repr(file.read(40).decode(errors="replace"))
 
@@ -198,11 +185,11 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_csv(path: Path, columns: Sequence[str], table: Sequence[Mapping[str, Any]]) -> None:
     """Write dicts as CSV at full precision, empty where a value is ``None``."""
-    lines = [
-        ",".join("" if row[column] is None else str(row[column]) for column in columns)
-        for row in table
-    ]
-    write_text(path, "\n".join([",".join(columns), *lines]) + "\n")
+    lines = [",".join(columns)]
+    for row in table:
+        fields = ["" if row[column] is None else str(row[column]) for column in columns]
+        lines.append(",".join(fields))
+    write_text(path, "\n".join(lines) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -222,7 +209,7 @@ def decode_json(content: bytes) -> Any:
     """Parse JSON in UTF-8.
 
     Raises:
-        ValueError: If it is none, an object has a key twice, or it is nested deeper than
+        ValueError: If it is not JSON, an object has a key twice, or it is nested deeper than
             ``rs.params.MAX_DEPTH``.
     """
     deep = f"it is nested deeper than {MAX_DEPTH}"
@@ -232,19 +219,20 @@ def decode_json(content: bytes) -> Any:
         raise ValueError(deep) from error
     level = [value]
     for _ in range(MAX_DEPTH):
-        inside = [
-            item.values() if isinstance(item, dict) else item
-            for item in level
-            if isinstance(item, dict | list)
-        ]
-        level = list(chain.from_iterable(inside))
-        if not level:
+        inside: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inside.extend(item.values())
+            elif isinstance(item, list):
+                inside.extend(item)
+        if not inside:
             return value
+        level = inside
     raise ValueError(deep)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON whose keys are all different."""
+    """Return a JSON object whose keys are all different."""
     values = dict(pairs)
     if len(values) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
@@ -256,13 +244,13 @@ def read_bytes(path: Path, most: int, remedy: str = "correct its name, or make i
     """Read a file, of at most ``most`` bytes.
 
     Raises:
-        InputError: If there is none, or it is larger.
+        InputError: If it does not exist, or is larger.
     """
     if not path.is_file():
         raise InputError(f"{path} must be a file, but there is none; {remedy}")
     if (size := path.stat().st_size) > most:
         raise InputError(
-            f"{path} must have at most {most:,} bytes, got {size:,}; look whether it is the right "
+            f"{path} must have at most {most:,} bytes, got {size:,}; check that it is the right "
             "file"
         )
     return path.read_bytes()
@@ -274,10 +262,10 @@ def read_as(kind: type[T], path: Path, what: str, remedy: str) -> T:
     Args:
         kind: A class under :func:`rs.params.validated`.
         path: The file.
-        what: What it must be, in words.
-        remedy: What to do where it is not.
+        what: Description of the record.
+        remedy: What to do if it is something else.
     Raises:
-        InputError: If it is missing, is not JSON, or is not a ``kind``; names every key at fault.
+        InputError: If it is missing or damaged; names every key at fault.
     """
     return record(kind, read_json(path), f"{path} must be {what}", remedy)
 
@@ -286,7 +274,7 @@ def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal.
 
     Raises:
-        InputError: If there is none, or it is a device or a pipe, which may have no end.
+        InputError: If it is not a regular file; a device or a pipe may have no end.
     """
     if not path.is_file():
         raise InputError(f"{path} must be a file, but there is none; correct its name")

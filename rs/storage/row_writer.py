@@ -1,6 +1,4 @@
-"""Writing row files: appended image by image, resumed after an interruption, shared by processes,
-published whole.
-"""
+"""Writing row files: image by image, resumable, shared by processes, published at once."""
 
 from __future__ import annotations
 
@@ -38,35 +36,36 @@ def write_rows(
 ) -> Iterator[RowWriter]:
     """Write row files of the same images, their sidecars and the seconds of each image.
 
-    The body writes the rows of every image in ``writer.remaining``; nothing remains if all files
-    are complete::
+    The body writes the rows of every image in ``writer.remaining``, which is empty if all files are
+    complete::
 
         with write_rows({out: provenance}, seconds, indices) as writer:
             for index in writer.remaining:
                 writer.write(index, {out: row})
 
-    Rows are appended to files in a scratch folder, and published when the body ends. If it raises,
-    or the process is killed, nothing is published, and the next run resumes after the last complete
-    image; the published bytes are those of an uninterrupted run. If it raises
+    Rows are appended to files in a scratch folder, and published when the body ends. If the body
+    raises, or the process is killed, nothing is published, and the next run resumes after the last
+    complete image; the published bytes are those of an uninterrupted run. If the body raises
     ``NotDeterministicError``, the rows are discarded. Under torchrun each process writes its share
     of the images and the first one merges them, so all processes must see the same scratch folder.
 
     Args:
-        outs: The row files, ``*.tsv``, each with everything that its rows depend on: the sidecar
-            that is written, and compared with an existing one.
+        outs: The row files, ``*.tsv``, each with everything that its rows depend on. It is written
+            as the sidecar, and compared with an existing one.
         seconds: File for the wall-clock seconds of each image.
         indices: The images.
         cascades: The row files that have the column ``evaluations``
             (``rs.storage.certificate_rows.EVALUATIONS``).
     Raises:
-        InputError: If a file is not a ``*.tsv``, holds the rows of something else, even if that is
-            noticed only at the end, or another process is writing it; or if its sidecar or
-            ``seconds`` is something else.
+        InputError: If a file is not a ``*.tsv``, holds other rows (also if this is noticed only at
+            the end), or is being written by another process; or if its sidecar or ``seconds`` is
+            something else.
         ValueError: If the body leaves out an image.
     """
     rank, world_size = processes.rank_and_world_size()
     contents = [provenance.to_json() for provenance in outs.values()]
     shares = [{"rows": contents, "rank": k, "world": world_size} for k in range(world_size)]
+    folders = [scratch.root() / scratch.key(share) for share in shares]
     if _all_complete(outs, len(indices)):
         scratch.discard(shares[rank])
         yield RowWriter({}, None, indices[:0], was_complete=True)
@@ -78,70 +77,57 @@ def write_rows(
                 yield writer
             wait_for_all()
             if rank == 0:
-                folders = [scratch.root() / scratch.key(share) for share in shares]
-                parts = {
-                    out: [folder / f"{number}.tsv" for folder in folders]
-                    for number, out in enumerate(outs)
-                }
-                _publish(
-                    outs,
-                    seconds,
-                    parts | {seconds: [folder / SECONDS for folder in folders]},
-                    len(indices),
-                )
+                parts = {seconds: [folder / SECONDS for folder in folders]}
+                for number, out in enumerate(outs):
+                    parts[out] = [folder / f"{number}.tsv" for folder in folders]
+                _publish(outs, seconds, parts, len(indices))
             wait_for_all()
     except NotDeterministicError:
-        for (
-            share
-        ) in shares:  # rows that no later run may continue with, those of other processes too
-            shutil.rmtree(scratch.root() / scratch.key(share), ignore_errors=True)
+        for folder in folders:  # discard all partial rows, including other processes'
+            shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
 @dataclass
 class RowWriter:
-    """Appends the rows of images to unfinished files, flushed to the operating system; made by
-    :func:`write_rows`.
-    """
+    """Appends the rows of images to unfinished files; made by :func:`write_rows`."""
 
-    row_files: Mapping[Path, TextIO]  # unfinished files, by the path of the file that is published
-    seconds_file: TextIO | None  # None where there is nothing to write
+    row_files: Mapping[Path, TextIO]  # unfinished files, by the path of the published file
+    seconds_file: TextIO | None  # None if there is nothing to write
     indices: NDArray[np.int64]  # the images of this process
-    written: int = 0  # images whose rows are in the files
+    written: int = 0  # number of images whose rows are in the files
     description: str = ""  # of the work, for the progress bar
-    was_complete: bool = False  # there is nothing to write: the files were published before
+    was_complete: bool = False  # whether the files were published before
 
     @property
     def remaining(self) -> Iterator[int]:
-        """Iterate over the images whose rows are to be written, in order, and show the progress."""
+        """Yield the images whose rows are missing, in order, and show the progress."""
         self._start = time.perf_counter()
         if self.written < len(self.indices):
             remaining = map(int, self.indices[self.written :])
             yield from progress(remaining, len(self.indices), self.description, self.written)
 
     def write(self, index: int, rows: Mapping[Path, Mapping[str, Any]]) -> None:
-        """Append the row of image ``index`` to each file, and the seconds since the image before
-        it.
-        """
-        assert self.seconds_file is not None  # nothing remains where it is
+        """Append the row of an image to each file, and the seconds since the previous image."""
+        assert self.seconds_file is not None  # there is something to write
         now = time.perf_counter()
         for out, file in self.row_files.items():
             file.write(certificate_rows.format_row(rows[out]) + "\n")
             file.flush()
         self.seconds_file.write(f"{index},{now - self._start:.6f}\n")
         self.seconds_file.flush()
-        self.written, self._start = self.written + 1, now
+        self.written += 1
+        self._start = now
 
 
 def check_row_file_name(out: Path) -> None:
     """Refuse a row file that is not a ``*.tsv``.
 
     Raises:
-        InputError: If it is none.
+        InputError: If it has another name.
     """
-    if (
-        out.suffix != ".tsv"
-    ):  # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
+    # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
+    if out.suffix != ".tsv":
         raise InputError(
             f"the row file must be named *.tsv, got {out}; its sidecar takes the name with .json"
         )
@@ -150,9 +136,8 @@ def check_row_file_name(out: Path) -> None:
 def _all_complete(outs: Mapping[Path, Provenance], images: int) -> bool:
     for out in outs:
         check_row_file_name(out)
-    complete = [
-        _is_complete(out, provenance, images) for out, provenance in outs.items()
-    ]  # checks every file
+    # a list, so that every file is checked
+    complete = [_is_complete(out, provenance, images) for out, provenance in outs.items()]
     if not all(complete):
         return False
     first, *others = outs
@@ -172,12 +157,13 @@ def _is_complete(out: Path, provenance: Provenance, images: int) -> bool:
     sidecar = sidecar_of(out)
     if not sidecar.exists():
         raise InputError(
-            f"{out} must have {sidecar} beside it, but there is none; remove {out} or name another"
+            f"{out} must have {sidecar} next to it, but there is none; remove {out} or choose "
+            "another --out"
         )
     stated = Provenance.read(out, f"remove {out} and run again")
     if difference := stated.difference(provenance):
         raise InputError(
-            f"{out} must hold rows of this run, but {difference}; remove it or name another --out"
+            f"{out} must hold rows of this run, but {difference}; remove it or choose another --out"
         )
     rows = len(certificate_rows.read_rows(out))
     if rows != images:
@@ -189,11 +175,10 @@ def _check_outputs(outs: Mapping[Path, Provenance], seconds: Path) -> None:
     for out in outs:
         files.check_output(out, "rows", replaceable=True)  # their content is checked already
         sidecar = sidecar_of(out)
-        files.check_output(
-            sidecar, f"the sidecar of {out}", "classifier" in files.json_values(sidecar)
-        )
-    is_made = seconds.is_file() and seconds.read_bytes().startswith(SECONDS_HEADER.encode())
-    files.check_output(seconds, "a file of seconds", is_made, option="--times")
+        is_sidecar = "classifier" in files.json_values(sidecar)
+        files.check_output(sidecar, f"the sidecar of {out}", is_sidecar)
+    is_seconds = seconds.is_file() and seconds.read_bytes().startswith(SECONDS_HEADER.encode())
+    files.check_output(seconds, "a file of seconds", is_seconds, option="--times")
 
 
 @contextmanager
@@ -204,18 +189,19 @@ def _open_parts(
     cascades: Collection[Path],
 ) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
-    parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
-    headers = {
-        path: (CASCADE_HEADER if out in cascades else HEADER) + "\n" for out, path in parts.items()
-    }
-    written = _resume(headers | {folder / SECONDS: SECONDS_HEADER})
+    parts = {}
+    headers = {folder / SECONDS: SECONDS_HEADER}
+    for number, out in enumerate(outs):
+        parts[out] = folder / f"{number}.tsv"
+        header = CASCADE_HEADER if out in cascades else HEADER
+        headers[parts[out]] = header + "\n"
+    written = _resume(headers)
     if written:
         print(f"continuing after {written} of {len(indices)} images", file=sys.stderr)
     with ExitStack() as stack:
-        row_files = {
-            out: stack.enter_context(path.open("a", encoding="utf-8"))
-            for out, path in parts.items()
-        }
+        row_files = {}
+        for out, path in parts.items():
+            row_files[out] = stack.enter_context(path.open("a", encoding="utf-8"))
         seconds_file = stack.enter_context((folder / SECONDS).open("a", encoding="utf-8"))
         writer = RowWriter(row_files, seconds_file, indices, written, _description(outs))
         yield writer
@@ -229,24 +215,23 @@ def _open_parts(
 
 def _description(outs: Mapping[Path, Provenance]) -> str:
     rank, world_size = processes.rank_and_world_size()
-    what = (
-        f"certify {next(iter(outs)).stem}" if len(outs) == 1 else f"certify {len(outs)} classifiers"
-    )
-    return f"{what}, process {rank + 1} of {world_size}" if world_size > 1 else what
+    first, *others = outs
+    text = f"certify {len(outs)} classifiers" if others else f"certify {first.stem}"
+    if world_size > 1:
+        text = f"{text}, process {rank + 1} of {world_size}"
+    return text
 
 
 def _resume(headers: Mapping[Path, str]) -> int:
-    """Cut interrupted files back to the images that all of them have whole; return the number of
-    these images.
-    """
+    """Truncate interrupted files to their common images; return the number of these images."""
     if not all(path.exists() for path in headers):
         for path, header in headers.items():
             files.write_text(path, header)
         return 0
-    lines = {
-        path: [line for line in path.read_text().splitlines(True) if line.endswith("\n")]
-        for path in headers
-    }
+    lines = {}
+    for path in headers:
+        text = path.read_text()
+        lines[path] = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
     complete = max(1, min(map(len, lines.values())))
     for path in headers:
         files.write_text(path, "".join(lines[path][:complete]))
@@ -259,11 +244,10 @@ def _publish(
     parts: Mapping[Path, Sequence[Path]],
     images: int,
 ) -> None:
-    """Merge the files of all processes, ``parts`` of each file, and write them to their final
-    paths.
+    """Merge the parts of each file, one per process, and write them to their final paths.
 
     Raises:
-        InputError: If something else has been written there since :func:`write_rows` looked.
+        InputError: If something else has been written there in the meantime.
     """
     with ExitStack() as stack:
         for folder in sorted({out.parent.resolve() for out in outs}):
@@ -274,17 +258,20 @@ def _publish(
         files.write_text(seconds, _merge(parts[seconds], images))
         for out, provenance in outs.items():
             provenance.write(out)
-            files.write_text(
-                out, _merge(parts[out], images)
-            )  # last: rows without a sidecar are refused
+            files.write_text(out, _merge(parts[out], images))  # last: it needs a sidecar
 
 
 def _merge(parts: Sequence[Path], images: int) -> str:
-    """Return the text of one file from its parts: image i is line i // world of part i % world,
-    after the header.
+    """Return the text of one file from its parts.
+
+    Of n parts, image i is line i // n of part i % n, after the header.
     """
-    lines = [part.read_text(encoding="utf-8").splitlines(True) for part in parts]
-    return lines[0][0] + "".join(lines[i % len(parts)][1 + i // len(parts)] for i in range(images))
+    lines = [part.read_text(encoding="utf-8").splitlines(keepends=True) for part in parts]
+    merged = [lines[0][0]]
+    for image in range(images):
+        line, part = divmod(image, len(parts))
+        merged.append(lines[part][1 + line])
+    return "".join(merged)
 
 
 def merge_shares(shares: Sequence[Path], out: Path) -> int:
@@ -295,7 +282,7 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
     Returns:
         The number of images.
     Raises:
-        InputError: If a share is missing, incomplete, given twice or of another certification, or
+        InputError: If a share is missing, incomplete, given twice or of another certification, and
             as :func:`write_rows`.
     """
     provenances = [_provenance_of_share(path) for path in shares]
@@ -310,10 +297,10 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
     count = int(numbers[0].partition("/")[2])
     names = [f"{number}/{count}" for number in range(1, count + 1)]
     if path_of_share.keys() != set(names) or len(shares) != count:
-        missing = ", ".join(name for name in names if name not in path_of_share) or "none"
+        missing = [name for name in names if name not in path_of_share]
         raise InputError(
             f"each of {count} shares must be given once, got {len(shares)} files; missing: "
-            f"{missing}"
+            f"{', '.join(missing) or 'none'}"
         )
     images = sum(provenance.rows or 0 for provenance in provenances)
     parts = [path_of_share[name] for name in names]
@@ -324,12 +311,9 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
                 "there"
             )
     check_row_file_name(out)
-    _publish(
-        {out: replace(wholes[0], rows=images)},
-        seconds_of(out),
-        {out: parts, seconds_of(out): [*map(seconds_of, parts)]},
-        images,
-    )
+    outs = {out: replace(wholes[0], rows=images)}
+    parts_of_file = {out: parts, seconds_of(out): [seconds_of(part) for part in parts]}
+    _publish(outs, seconds_of(out), parts_of_file, images)
     return images
 
 

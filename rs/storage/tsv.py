@@ -1,4 +1,4 @@
-"""Tab-separated tables read strictly: every field converted, every fault named by file and line."""
+"""Strict readers of tab-separated tables, whose errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NAMES = ("classifier", "ensemble", "method")
 """Columns of CSV files that hold names."""
 
 MAX_SHOWN = 100
-"""Characters of a field that a message shows."""
+"""Maximum number of characters of a field in a message."""
 
 Kind = Callable[[str], Any]
-"""Turns the text of a field into its value, or raises ``ValueError``."""
+"""A parser: from the text of a field to its value, or ``ValueError``."""
 
 
 def whole(text: str) -> int:
@@ -50,7 +50,7 @@ def checked(value: float) -> float:
 
 
 def _check_plain(text: str) -> None:
-    """Refuse numbers that Python alone would read, such as 1_0 for 10."""
+    """Refuse numbers that only Python accepts, such as 1_0 for 10."""
     if "_" in text or not text.isascii():
         raise ValueError("a number must be of plain digits")
 
@@ -65,15 +65,14 @@ def read_columns(path: Path) -> tuple[str, ...]:
 
 
 def read_tsv(path: Path, kinds: Mapping[str, Kind], *, blank_end: bool = False) -> pd.DataFrame:
-    """Read a table that has exactly the columns ``kinds``, at least one row, and a newline at its
-    end.
+    """Read a table with exactly the columns ``kinds``, at least one row, and a final newline.
 
     Args:
         path: The file.
-        kinds: What each column holds.
+        kinds: The parser of each column.
         blank_end: Whether blank lines may follow the last row.
     Raises:
-        InputError: If it has not, or a field is not of its kind; names the file and the line.
+        InputError: If the table or a field is damaged; names the file and the line.
     """
     import pandas as pd
 
@@ -100,13 +99,10 @@ def read_tsv(path: Path, kinds: Mapping[str, Kind], *, blank_end: bool = False) 
             raise InputError(
                 f"{path}, line {line}: there must be {len(kinds)} fields, got {len(row)}"
             )
-    columns = zip(*fields, strict=True)
-    return pd.DataFrame(
-        {
-            name: _column(path, name, kind, texts)
-            for (name, kind), texts in zip(kinds.items(), columns, strict=True)
-        }
-    )
+    columns = {}
+    for (name, kind), texts in zip(kinds.items(), zip(*fields, strict=True), strict=True):
+        columns[name] = _column(path, name, kind, texts)
+    return pd.DataFrame(columns)
 
 
 def refuse(path: Path, bad: ArrayLike, rule: str, remedy: str = "make the file again") -> None:
@@ -125,29 +121,25 @@ def read_csv(
 
     Args:
         path: The file.
-        columns: That it must have.
-        remedy: What to do where it is none.
-        empty: Whether it may be without rows.
+        columns: Required columns.
+        remedy: What to do if it is something else.
+        empty: Whether it may have no rows.
     Raises:
-        InputError: If it is missing, too large or damaged, lacks a column, or has no rows and may
-            not be empty.
+        InputError: If it is missing, too large or damaged, or lacks a column or rows.
     """
     import pandas as pd
 
     content = files.read_bytes(path, files.MAX_TABLE_BYTES, remedy)
     try:
         frame = pd.read_csv(io.BytesIO(content))
-    except (ValueError, OverflowError) as error:  # pandas' own are of these
+    except (ValueError, OverflowError) as error:  # and their subclasses in pandas
         raise InputError(f"{path} must be a table, but: {error}; {remedy}") from error
     if not set(columns) <= set(frame) or (frame.empty and not empty):
         raise InputError(f"{path} must have rows with {', '.join(columns)}; {remedy}")
-    words = [
-        name
-        for name in columns
-        if name not in NAMES and len(frame) and frame[name].dtype.kind not in "iuf"
-    ]
-    if words:
-        raise InputError(f"{path} must have numbers in the column {words[0]}; {remedy}")
+    for name in columns:
+        is_numeric = frame.empty or frame[name].dtype.kind in "iuf"
+        if name not in NAMES and not is_numeric:
+            raise InputError(f"{path} must have numbers in the column {name}; {remedy}")
     return frame
 
 
@@ -171,7 +163,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _column(path: Path, name: str, kind: Kind, texts: Sequence[str]) -> list[Any]:
-    values: dict[str, Any] = {}  # most columns say the same again and again
+    values: dict[str, Any] = {}  # most columns repeat few texts
     for line, text in enumerate(texts, start=2):
         if text not in values:
             try:

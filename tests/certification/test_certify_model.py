@@ -170,7 +170,7 @@ def keep_rows(count):
         (
             IDENTITY,
             lambda out: sidecar_of(out).unlink(),
-            r"must have .*rows\.json beside it, but there is none",
+            r"must have .*rows\.json next to it, but there is none",
         ),
         (IDENTITY, lambda out: sidecar_of(out).write_text("{"), "must hold JSON"),
         (IDENTITY, lambda out: sidecar_of(out).write_text("[]"), "but it is a list"),

@@ -226,7 +226,7 @@ REFUSED = {
         lambda path: written(path, labelled(make_rows(0.25, 2), LABELS)),
         "must have the same sigma",
     ),
-    "mode": (lambda path: written(path, frame(2, mode=f"acr-error:0.1:{N}")), "certified alike"),
+    "mode": (lambda path: written(path, frame(2, mode=f"acr-error:0.1:{N}")), "in the same mode"),
     "labels": (
         lambda path: written(path, labelled(make_rows(0.5, 2), 1 - LABELS)),
         "must have the same labels",

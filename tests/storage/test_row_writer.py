@@ -64,7 +64,7 @@ def test_rows_of_other_draws_that_another_run_has_published_meanwhile_are_refuse
 ):
     publish(elsewhere := out.with_name("elsewhere") / out.name, 1000)
     refused = pytest.raises(
-        InputError, match=r"but n is 1000 there and 10000 here; remove it or name another --out$"
+        InputError, match=r"but n is 1000 there and 10000 here; remove it or choose another --out$"
     )
     with refused, unpublished(out, 10_000):
         publish(out, 1000)
