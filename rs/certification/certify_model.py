@@ -104,7 +104,7 @@ def certify_model(
         raise InputError(
             f"shortcut must be false for images without labels, such as {images.meta.name}"
         )
-    classifier = base.smooth_with(settings, options)
+    classifier = smooth(base, settings, options)
     device = options.device or device_of(base.module)
     settings.new_test(classifier.sigma)  # refuses radii that no votes certify
     indices = select(len(images), settings.subset)
@@ -129,6 +129,21 @@ def certify_model(
         **engine_identity([classifier.base]),
     )
     certify_images(classifier, images, indices, settings, device, provenance, out, seconds)
+
+
+def smooth(
+    base: Classifier, settings: CertificationSettings, options: SmoothingOptions
+) -> SmoothedClassifier:
+    """Smooth a base classifier as settings and options say; see :meth:`Classifier.smooth`."""
+    return base.smooth(
+        options.sigma,
+        device=options.device,
+        noise=settings.noise,
+        precision=settings.precision,
+        engine=settings.engine,
+        batch=options.batch,
+        calibration=options.calibration,
+    )
 
 
 def warn_of_few_classes(images: Images, indices: NDArray[np.int64]) -> None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rs.certification.certify_model import run_provenance
+from rs.certification.certify_model import run_provenance, smooth
 from rs.certification.inference import engine_identity, members_of
 from rs.certification.load import Classifier
 from rs.data import images as data
@@ -104,7 +104,7 @@ def certify_pool(
         folders=tuple(member.path for member in pool.members),
     )
     options = replace(options, device=device, calibration=folder)
-    smoothed_pool = pool_classifier.smooth_with(certification, options)
+    smoothed_pool = smooth(pool_classifier, certification, options)
     networks = members_of(smoothed_pool.base)
     run = run_provenance(
         images, certification, pool.sigma, device, smoothed_pool.engine, MODULE, RULES.as_posix()

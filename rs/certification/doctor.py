@@ -23,13 +23,23 @@ STANDARD_ERRORS = 4.0
 BATCH = 100
 """Images in a batch."""
 
-NOT_LOOKED_AT = "nothing was found out about its accuracy, its training and the pixels and classes that it wants"
+UNCHECKED = "accuracy, training and expected input could not be checked"
+
+OTHER_PIXELS = {
+    "BGR": "it seems to expect channels in the other order, as BGR for RGB; put x.flip(1) before "
+    "its first layer",
+    "-1 to 1": "it seems to expect pixels of -1 to 1; put 2x - 1 before its first layer",
+    "normalized": "it seems to expect normalized pixels; put the normalization before its first "
+    "layer",
+    "255": "it seems to expect pixels of 0 to 255; multiply by 255 inside",
+}
+"""What a classifier may have been made for instead of RGB in [0, 1], and what to do then."""
 
 
 class Diagnosis(NamedTuple):
-    """Something that was found, and what to do about it."""
+    """Something that was checked, and what to do about it if it is wrong."""
 
-    level: Literal["fault", "warning"]  # a fault makes certificates wrong or worthless
+    level: Literal["fault", "warning", "ok"]  # a fault makes certificates wrong or worthless
     text: str
 
 
@@ -40,12 +50,12 @@ def diagnose(
     device: torch.device,
     count: int = 200,
 ) -> list[Diagnosis]:
-    """Look for common mistakes in a classifier, most of them with labelled images.
+    """Look for common mistakes in a classifier, most of them with labeled images.
 
-    Its accuracy is compared with those in what it may have been made for instead: pixels of 0 to
-    255, normalised ones, other channels. The best is reported if it exceeds both its accuracy and
-    that of guessing the most frequent class by 4 standard errors of the paired difference; later
-    faults follow from it and are not searched.
+    Its accuracy is compared with its accuracy on what it may have been made for instead: pixels of
+    0 to 255, normalized ones, other channels. The best is reported if it exceeds both its accuracy
+    and that of guessing the most frequent class by 4 standard errors of the paired difference;
+    later faults follow from it and are not searched.
 
     Args:
         classifier: What is to be certified.
@@ -53,18 +63,17 @@ def diagnose(
             are skipped.
         sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the training.
         device: Where it runs.
-        count: Images that are looked at, spread over the split.
+        count: Number of images to use, spread over the split.
     Returns:
-        Diagnoses, in the order in which to mend them; none of a classifier that seems right.
+        Diagnoses, in the order in which to fix them; all "ok" if no problem was found.
     Raises:
         InputError: If the classes and the shape of the images are unknown.
     """
     if not classifier.shape:
         raise InputError(
             f"the classes and the shape of the images must be known, but {classifier.name} names "
-            "none; "
-            "give --data, the folder of a prepared data set that has them, or --images, a folder "
-            "of pictures"
+            "none; give --data, the folder of a prepared data set that has them, or --images, a "
+            "folder of pictures"
         )
     try:
         with user_code(f"{classifier.name} must run on {device}"):
@@ -72,25 +81,27 @@ def diagnose(
             check_deterministic(module, noisy_pair(classifier.shape, device))
     except InputError as error:
         return [Diagnosis("fault", str(error))]
+    findings = [Diagnosis("ok", "logits depend on the image alone, not on its batch")]
     if images is None:
-        return [
-            Diagnosis(
-                "warning", f"no images were given, so {NOT_LOOKED_AT}; give --data or --images"
-            )
-        ]
+        text = f"no images were given, so {UNCHECKED}; give --data or --images"
+        return [*findings, Diagnosis("warning", text)]
+    if sigma is None:
+        sigma = classifier.sigma
     with torch.inference_mode(), evaluating(module):
-        return list(_findings(_Trial(module, images, device, count), images, classifier, sigma))
+        trial = _Trial(module, images, device, count)
+        return [*findings, *_findings(trial, images, classifier, sigma)]
 
 
 class _Trial:
-    """A classifier and the labelled images that it is tried on."""
+    """A classifier and the labeled images that it is tried on."""
 
     def __init__(self, module: nn.Module, images: Images, device: torch.device, count: int) -> None:
-        chosen = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().tolist()
+        count = min(count, len(images))
+        indices = torch.linspace(0, len(images) - 1, count).round().long().tolist()
         self.module = module
-        self.is_labelled = not (images.labels == UNLABELLED).any()
-        self.x = torch.stack([images.pixels(index) for index in chosen]).to(device)
-        self.labels = torch.as_tensor(images.labels)[chosen].to(device)
+        self.is_labeled = not (images.labels == UNLABELLED).any()
+        self.x = torch.stack([images.pixels(index) for index in indices]).to(device)
+        self.labels = torch.as_tensor(images.labels)[indices].to(device)
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the logits (N, K) of images (N, C, H, W)."""
@@ -105,30 +116,25 @@ class _Trial:
 def _findings(
     trial: _Trial, images: Images, classifier: Classifier, sigma: float | None
 ) -> Iterator[Diagnosis]:
-    logits, classes = (
-        trial.logits(trial.x),
-        len(classifier.classes) + getattr(trial.module, "undecided", False),
-    )
+    logits = trial.logits(trial.x)
+    classes = len(classifier.classes) + getattr(trial.module, "undecided", False)
     if logits.shape[1] != classes:
         yield Diagnosis(
             "fault",
-            f"the classifier must have {classes} logits, one for each class; it has "
-            f"{logits.shape[1]}",
+            f"the classifier must have {classes} logits, one per class; it has {logits.shape[1]}",
         )
         return
-    if trial.is_labelled:
+    if trial.is_labeled:
         finding = _of_accuracy(trial, images, logits)
-        if finding is not None:
-            yield finding
-            if finding.level == "fault":
-                return
+        yield finding
+        if finding.level == "fault":
+            return
     else:
         yield Diagnosis(
             "warning",
-            f"the images have no labels, so {NOT_LOOKED_AT}; put them into one subfolder a class",
+            f"the images have no labels, so {UNCHECKED}; put them into one subfolder per class",
         )
-    noise = classifier.sigma if sigma is None else sigma
-    if noise is None:
+    if sigma is None:
         yield Diagnosis(
             "warning",
             "the noise of the certificate is not known, so nothing was tried under noise; give "
@@ -136,83 +142,84 @@ def _findings(
         )
         return
     network = "" if classifier.folders else f" --network {classifier.name}"
-    yield from _of_noise(trial, logits, noise, f"rs train advmacer{network} --sigma {noise:g}")
+    yield from _of_noise(trial, logits, sigma, f"rs train advmacer{network} --sigma {sigma:g}")
 
 
-def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Diagnosis | None:
+def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Diagnosis:
     right = logits.argmax(1) == trial.labels
-    text, best = max(_as_other_pixels(trial, images).items(), key=lambda item: int(item[1].sum()))
+    best = right
+    best_text = ""
+    for kind, pixels in _as_other_pixels(trial, images).items():
+        right_there = trial.right(pixels)
+        if not best_text or right_there.sum() > best.sum():
+            best = right_there
+            best_text = OTHER_PIXELS[kind]
     guessed = trial.labels == trial.labels.mode().values
-    if _larger(best, right) and _larger(best, guessed):
-        return Diagnosis("fault", f"{text} (accuracy {_percent(best)} then, {_percent(right)} now)")
-    if _larger(right, guessed):
-        return None
+    if _is_larger(best, right) and _is_larger(best, guessed):
+        accuracies = f"(accuracy {_percent(best)} then, {_percent(right)} now)"
+        return Diagnosis("fault", f"{best_text} {accuracies}")
+    if _is_larger(right, guessed):
+        return Diagnosis("ok", f"accuracy {_percent(right)}, better than chance")
+    is_fault = right.sum() <= guessed.sum() < len(right)
     return Diagnosis(
-        "fault" if right.sum() <= guessed.sum() < len(right) else "warning",
+        "fault" if is_fault else "warning",
         f"its accuracy is not clearly better than chance: {int(right.sum())} of {len(right)} "
-        "images are right, and "
-        f"{int(guessed.sum())} are of the most frequent class; train it, load its weights, name "
-        "the classes in its "
-        "order, or give more images",
+        f"images are right, and {int(guessed.sum())} are of the most frequent class; train it, "
+        "load its weights, name the classes in its order, or give more images",
     )
 
 
 def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
-    """Return which images are right with other pixels than RGB in [0, 1], by what the model seems
-    to want.
-    """
+    """Return the images as a classifier may expect them instead, by the keys of OTHER_PIXELS."""
     x = trial.x
-    mean, std = (
-        torch.tensor(values).view(-1, 1, 1).to(x) for values in (images.meta.mean, images.meta.std)
-    )
-    if torch.equal(mean, torch.zeros_like(mean)):  # a folder of pictures has no numbers of its own
-        mean, std = x.mean((0, 2, 3)).view_as(mean), x.std((0, 2, 3)).view_as(std)
-    others = {  # of equals the first is reported
-        "it seems to want channels in the other order, as BGR for RGB; put x.flip(1) before its first layer": x.flip(
-            1
-        ),
-        "it seems to want pixels of -1 to 1; put 2x - 1 before its first layer": 2 * x - 1,
-        "it seems to want normalised pixels; put the normalisation before its first layer": (
-            x - mean
-        )
-        / std,
-        "it seems to want pixels of 0 to 255; multiply by 255 inside": 255 * x,
+    mean = torch.tensor(images.meta.mean).view(-1, 1, 1).to(x)
+    std = torch.tensor(images.meta.std).view(-1, 1, 1).to(x)
+    if not mean.any():  # a folder of pictures has no statistics of its own
+        mean = x.mean((0, 2, 3)).view_as(mean)
+        std = x.std((0, 2, 3)).view_as(std)
+    others = {  # of equally good ones the first is reported
+        "BGR": x.flip(1),
+        "-1 to 1": 2 * x - 1,
+        "normalized": (x - mean) / std,
+        "255": 255 * x,
     }
-    return {text: trial.right(other) for text, other in others.items() if not torch.equal(other, x)}
+    return {kind: other for kind, other in others.items() if not torch.equal(other, x)}
 
 
 def _of_noise(trial: _Trial, logits: Tensor, sigma: float, remedy: str) -> Iterator[Diagnosis]:
     rng = torch.Generator().manual_seed(0)
     noisy = trial.x + gaussian(trial.x.shape, sigma, rng).to(trial.x.device)
-    under_noise = trial.logits(noisy)
-    is_graded = (
-        len(under_noise.unique(dim=0)) > under_noise.shape[1]
-    )  # else votes, which clipping need not change
-    if is_graded and torch.equal(under_noise, trial.logits(noisy.clamp(0, 1))):
+    noisy_logits = trial.logits(noisy)
+    # Clipping need not change votes, of which there are few kinds.
+    is_graded = len(noisy_logits.unique(dim=0)) > noisy_logits.shape[1]
+    if is_graded and torch.equal(noisy_logits, trial.logits(noisy.clamp(0, 1))):
         yield Diagnosis(
             "warning",
             "it clips its images to [0, 1], which cuts the noise off; smoothing needs no clipping",
         )
-    if not trial.is_labelled:
+    if not trial.is_labeled:
         return
-    right, under = (outputs.argmax(1) == trial.labels for outputs in (logits, under_noise))
-    if float(under.float().mean()) < 0.5 * float(right.float().mean()) and _larger(right, under):
+    right = logits.argmax(1) == trial.labels
+    noisy_right = noisy_logits.argmax(1) == trial.labels
+    is_halved = float(noisy_right.float().mean()) < 0.5 * float(right.float().mean())
+    if is_halved and _is_larger(right, noisy_right):
         yield Diagnosis(
             "warning",
             f"it seems not to be trained with noise of {sigma:g}: accuracy {_percent(right)} "
-            "without noise, "
-            f"{_percent(under)} with it, so most certificates will abstain; train it: {remedy} ...",
+            f"without noise, {_percent(noisy_right)} with it, so most certificates will abstain; "
+            f"train it: {remedy} ...",
         )
+    else:
+        yield Diagnosis("ok", f"accuracy under noise of {sigma:g}: {_percent(noisy_right)}")
 
 
-def _larger(first: Tensor, second: Tensor) -> bool:
+def _is_larger(first: Tensor, second: Tensor) -> bool:
     """Return whether the first share is larger, by the standard error of the paired difference."""
+    if len(first) < 2:
+        return False
     difference = first.float() - second.float()
-    return (
-        len(first) > 1
-        and float(difference.mean())
-        > STANDARD_ERRORS * float(difference.std()) / len(difference) ** 0.5
-    )
+    standard_error = float(difference.std()) / len(difference) ** 0.5
+    return float(difference.mean()) > STANDARD_ERRORS * standard_error
 
 
 def _percent(right: Tensor) -> str:

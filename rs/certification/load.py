@@ -25,7 +25,6 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Base, Function, as_module, user_code
 from rs.smoothing.noise import noisy_pair
-from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.smoothing.user_networks import (
     MODEL_KINDS,
     import_network,
@@ -122,20 +121,6 @@ class Classifier:
             noise=noise,
             undecided=getattr(self.module, "undecided", False),  # of an ensemble's rule
             engine=optimized.engine,
-        )
-
-    def smooth_with(
-        self, settings: CertificationSettings, options: SmoothingOptions
-    ) -> SmoothedClassifier:
-        """Smooth it as settings and options say; see :meth:`smooth`."""
-        return self.smooth(
-            options.sigma,
-            device=options.device,
-            noise=settings.noise,
-            precision=settings.precision,
-            engine=settings.engine,
-            batch=options.batch,
-            calibration=options.calibration,
         )
 
     def for_images(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rs.certification.certify_model import report_expected_time
+from rs.certification.certify_model import report_expected_time, smooth
 from rs.certification.inference import engine_identity, members_of
 from rs.certification.load import Classifier
 from rs.data.image_folder import as_tensor
@@ -101,7 +101,7 @@ def predict_files(
     """
     limit_threads(base.shape)
     warn_if_n_too_small(settings.n, settings.alpha)
-    classifier = base.smooth_with(settings, options)
+    classifier = smooth(base, settings, options)
     device = options.device or device_of(base.module)
     provenance: dict[str, Any] = {
         "scope": base.scope,

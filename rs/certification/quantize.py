@@ -1,4 +1,4 @@
-"""Networks that are quantised to int8 after training, which OpenVINO runs on a CPU.
+"""Networks that are quantized to int8 after training, which OpenVINO runs on a CPU.
 
 MODEL/quantized.xml, .bin     the network in int8: its graph, and its weights and scales
 MODEL/quantized.json          what it was made from
@@ -6,12 +6,11 @@ MODEL/quantized.json          what it was made from
 Nothing is computed in bfloat16, not even where a processor has it, and no more threads are used
 than torch has.
 
-A quantised network is another function than the network in float32, and a certificate of it is
-about it. Sums of products of integers are exact in any order, so its logits should not depend on
-the batch and the number of threads. OpenVINO was seen to break that with two threads, in 3 of 544
-networks that it had just compiled, for an unknown cause. So what it compiles is checked before it
-is used and while it certifies (``rs.smoothing.determinism``); where it is refused, the same command
-compiles it anew.
+A quantized network is another function than the network in float32, and its certificates are about
+itself. Sums of products of integers are exact in any order, so its logits should not depend on the
+batch and the number of threads. With two threads OpenVINO violated this in 3 of 544 compiled
+networks; the cause is unknown. So a compiled network is checked before it is used and while it
+certifies (``rs.smoothing.determinism``); if it is refused, the same command compiles it again.
 
 Its weights have 7 bits, of the int8 that holds them: 2 * 255 * 64 < 2^15, so that processors
 without VNNI, which add pairs of products in 16 bits, do not saturate and give the same sums as
@@ -54,10 +53,8 @@ from rs.storage import files
 
 GRAPH, WEIGHTS, CARD = "quantized.xml", "quantized.bin", "quantized.json"
 
-CALIBRATION = 300
-"""Noisy training images that networks are quantised with (benchmarks/results/int8.md compares 100,
-300 and 1,000).
-"""
+CALIBRATION_IMAGES = 300
+"""Noisy training images that calibrate a network (benchmarks/results/int8.md compares numbers)."""
 
 SEED = 0
 """Seed of the noise of calibration images."""
@@ -71,9 +68,7 @@ class SerializedNetwork(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of graph and weights, after the length of the graph, without which two contents
-        could share one.
-        """
+        """SHA-256 of the length of the graph, the graph, and the weights."""
         return hashlib.sha256(b"%d\n" % len(self.graph) + self.graph + self.weights).hexdigest()
 
 
@@ -105,19 +100,22 @@ def runtime() -> Any:
 
 
 def convert(network: nn.Module, sample: Tensor) -> Any:
-    """Convert a network in eval mode to a model of OpenVINO, for any batch of images like
-    ``sample`` (1, C, H, W).
+    """Convert a network in eval mode to a model of OpenVINO, for batches like ``sample``.
+
+    Args:
+        network: Images (N, C, H, W) -> logits (N, K).
+        sample: One image, (1, C, H, W).
 
     Raises:
         InputError: If the extra is not installed, or OpenVINO cannot convert the network, as where
             its path depends on the image.
     """
-    openvino, _ = library("openvino"), runtime()
+    openvino = library("openvino")
+    runtime()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # of torch, that its tracer has a successor, and keeps one path
+            # of torch, that its tracer has a successor, and keeps one path
+            warnings.simplefilter("ignore")
             model = openvino.convert_model(
                 network, example_input=sample, input=[-1, *sample.shape[1:]]
             )
@@ -131,10 +129,10 @@ def convert(network: nn.Module, sample: Tensor) -> Any:
 
 
 def _check_one_path(network: nn.Module, sample: Tensor) -> None:
-    """Refuse a network that reads values of an image in Python, because conversion keeps its path
-    for the sample alone.
+    """Refuse a network that reads values of an image in Python.
 
-    Torch's tracer does not warn of ``torch.equal``, and warns of shapes too.
+    Conversion keeps its path for the sample alone. Torch's tracer does not warn of ``torch.equal``,
+    and warns of shapes too.
     """
     try:
         with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
@@ -142,13 +140,12 @@ def _check_one_path(network: nn.Module, sample: Tensor) -> None:
     except Exception as error:  # whatever a network of the user's makes of it
         raise InputError(
             "the network must take the same path for every image to be converted, but it reads "
-            "values of the image "
-            f"({type(error).__name__}: {error}); use engine folded"
+            f"values of the image ({type(error).__name__}: {error}); use engine folded"
         ) from error
 
 
 def serialize(model: Any) -> SerializedNetwork:
-    """Serialise a model, with names that do not depend on what else was made in the process.
+    """Serialize a model, with names that do not depend on what else was made in the process.
 
     Raises:
         InputError: If there is no room for it among temporary files, where OpenVINO writes it
@@ -171,9 +168,7 @@ def serialize(model: Any) -> SerializedNetwork:
 
 
 def _compiled(content: SerializedNetwork) -> Any:
-    """Compile a network for this CPU: nothing but int8 and float32, no more threads than torch has,
-    none pinned.
-    """
+    """Compile a network for this CPU: in int8 and float32, with torch's number of threads."""
     options = {
         "EXECUTION_MODE_HINT": "ACCURACY",
         "INFERENCE_PRECISION_HINT": "f32",  # or bfloat16 where a CPU has it
@@ -187,7 +182,7 @@ def _compiled(content: SerializedNetwork) -> Any:
 
 @validated
 class QuantizedCard:
-    """What a quantised network was made from; stored next to it as ``quantized.json``."""
+    """What a quantized network was made from; stored next to it as ``quantized.json``."""
 
     classifier: str  # rs.models.fingerprint.model_fingerprint of the model in float32
     dataset: str
@@ -200,27 +195,25 @@ class QuantizedCard:
 
 
 class Quantized(NamedTuple):
-    """A quantised network as it lies on disk."""
+    """A quantized network as it lies on disk."""
 
     content: SerializedNetwork
     card: QuantizedCard
 
 
 class QuantizedNetwork(nn.Module):
-    """A network in int8, with logits in float32; ``fingerprint`` says all that is known of it."""
+    """A network in int8, with logits in float32; ``fingerprint`` is its only identity."""
 
     __slots__ = ("_logits",)  # not in __dict__, so that fingerprints do not describe it
 
     def __init__(self, quantized: Quantized) -> None:
         super().__init__()
-        self.fingerprint, self.calibration = (
-            quantized.content.fingerprint,
-            quantized.card.calibration,
-        )
+        self.fingerprint = quantized.content.fingerprint
+        self.calibration = quantized.card.calibration
         self._logits = _compiled(quantized.content)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W), normalised -> logits (N, K)."""
+        """Compute logits (N, K) of normalized images (N, C, H, W)."""
         return torch.from_numpy(self._logits(x.contiguous().numpy())[0])
 
     @property
@@ -237,13 +230,13 @@ def quantized_members(
     sigma: float,
     shape: Sequence[int],
 ) -> list[nn.Module]:
-    """Return the quantised networks of classifiers: read from their folders, or made anew.
+    """Return the quantized networks of classifiers: read from their folders, or made.
 
     Args:
         members: Models on the CPU.
         folders: Their model folders, in the same order; empty if they have none.
-        calibration: The prepared data set whose training split calibrates new ones, by CALIBRATION
-            noisy images; needed where there is none on disk.
+        calibration: The prepared data set whose training split calibrates new ones, by
+            CALIBRATION_IMAGES noisy images; needed if none is on disk.
         sigma: Noise of the calibration images: that of the training.
         shape: (C, H, W) of an image.
     Raises:
@@ -255,13 +248,13 @@ def quantized_members(
         if folder is not None and Path(folder, CARD).exists():
             quantized = _read_for(member, Path(folder), sigma)
         elif calibration is not None:
-            quantized = quantize(member, load_images(calibration, "train"), sigma, CALIBRATION)
+            images = load_images(calibration, "train")
+            quantized = quantize(member, images, sigma, CALIBRATION_IMAGES)
         else:
             raise InputError(
-                "engine quantized needs a quantised network beside a model folder, or training "
-                "images to calibrate "
-                "one; make it with rs quantize MODEL --data DATA, or give --data in place of "
-                "--images"
+                "engine quantized needs a quantized network next to a model folder, or training "
+                "images to calibrate one; make it with rs quantize MODEL --data DATA, or give "
+                "--data in place of --images"
             )
         networks.append(quantized_classifier(member, quantized, shape))
     return networks
@@ -269,10 +262,11 @@ def quantized_members(
 
 def _read_for(member: nn.Module, folder: Path, sigma: float) -> Quantized:
     """Read the network in a folder, and check that it is of this model and noise."""
-    quantized, again = read_quantized(folder), f"run rs quantize {folder} again"
+    quantized = read_quantized(folder)
+    again = f"run rs quantize {folder} again"
     if quantized.card.classifier != model_fingerprint(member):
         raise InputError(
-            f"{folder / CARD} must be of the model beside it, but that has changed; {again}"
+            f"{folder / CARD} must be of the model next to it, but that has changed; {again}"
         )
     if quantized.card.sigma != sigma:
         raise InputError(
@@ -285,19 +279,19 @@ def _read_for(member: nn.Module, folder: Path, sigma: float) -> Quantized:
 def quantized_classifier(
     module: nn.Module, quantized: Quantized, shape: Sequence[int]
 ) -> nn.Module:
-    """Return the quantised classifier: the normalisation of ``module``, in float32, and the network
-    in int8.
-    """
-    classifier = nn.Sequential(split_normalization(module)[0], QuantizedNetwork(quantized)).eval()
+    """Return the normalization of ``module``, in float32, and then the network in int8."""
+    normalize, _ = split_normalization(module)
+    classifier = nn.Sequential(normalize, QuantizedNetwork(quantized)).eval()
     check_deterministic(classifier, noisy_pair(tuple(shape), torch.device("cpu")))
     return classifier
 
 
 def quantize(
-    module: nn.Module, images: Images, sigma: float, count: int = CALIBRATION
+    module: nn.Module, images: Images, sigma: float, count: int = CALIBRATION_IMAGES
 ) -> Quantized:
-    """Quantise a network after training, by NNCF: activations to 8 bits, weights to 7 with a scale
-    for each channel.
+    """Quantize a network after training, by NNCF.
+
+    Activations have 8 bits, and weights 7 with a scale for each channel.
 
     Args:
         module: Images (N, C, H, W) -> logits (N, K), on the CPU; left as it is.
@@ -310,17 +304,21 @@ def quantize(
     noisy = calibration_images(images, sigma, count)
     normalize, network = split_normalization(module)
     with torch.no_grad(), evaluating(module), redirect_stdout(io.StringIO()):  # progress bars
-        normalised = normalize(noisy)
-        model = convert(network, normalised[:1])  # before NNCF makes a runtime of its own
-        nncf, advanced = library("nncf"), library("nncf.quantization.advanced_parameters")
+        normalized = normalize(noisy)
+        model = convert(network, normalized[:1])  # before NNCF makes a runtime of its own
+        nncf = library("nncf")
+        advanced = library("nncf.quantization.advanced_parameters")
         seven_bits = advanced.AdvancedQuantizationParameters(
             overflow_fix=advanced.OverflowFix.ENABLE
         )
-        calibration = nncf.Dataset([image[None].numpy() for image in normalised])
+        calibration = nncf.Dataset([image[None].numpy() for image in normalized])
         model = nncf.quantize(
-            model, calibration, subset_size=len(normalised), advanced_parameters=seven_bits
+            model, calibration, subset_size=len(normalized), advanced_parameters=seven_bits
         )
         content = serialize(model)
+    versions = checkpoint.library_versions()
+    for name in ("openvino", "nncf"):
+        versions[name] = library(name).__version__
     card = QuantizedCard(
         classifier=model_fingerprint(module),
         dataset=images.meta.name,
@@ -329,8 +327,7 @@ def quantize(
         calibration=count,
         network=content.fingerprint,
         arithmetic=arithmetic.current(),
-        versions=checkpoint.library_versions()
-        | {name: library(name).__version__ for name in ("openvino", "nncf")},
+        versions=versions,
     )
     return Quantized(content, card)
 
@@ -340,17 +337,16 @@ def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
 
     Their noise is keyed by ``Stream.CALIBRATE``: no certificate and no training draws it.
     """
-    indices = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().tolist()
+    count = min(count, len(images))
+    indices = torch.linspace(0, len(images) - 1, count).round().long().tolist()
     x = torch.stack([images.pixels(index) for index in indices])
-    return x + certification_noise(
-        range(len(x)), x.shape[1:], sigma, SEED, Stream.CALIBRATE, device="cpu"
-    )
+    shape = x.shape[1:]
+    noise = certification_noise(range(count), shape, sigma, SEED, Stream.CALIBRATE, device="cpu")
+    return x + noise
 
 
 def write_quantized(folder: Path, quantized: Quantized) -> None:
-    """Write a quantised network beside its model, in place of another one; equal ones make equal
-    bytes.
-    """
+    """Write a quantized network next to its model; equal networks make equal bytes."""
     (folder / CARD).unlink(missing_ok=True)  # without it nothing loads the others
     files.write_bytes(folder / GRAPH, quantized.content.graph)
     files.write_bytes(folder / WEIGHTS, quantized.content.weights)
@@ -358,18 +354,18 @@ def write_quantized(folder: Path, quantized: Quantized) -> None:
 
 
 def read_quantized(folder: Path) -> Quantized:
-    """Read the quantised network beside a model.
+    """Read the quantized network next to a model.
 
     Raises:
         InputError: If a file is missing or damaged.
     """
     again = f"run rs quantize {folder} again"
-    card = files.read_as(QuantizedCard, folder / CARD, "the card of a quantised network", again)
+    card = files.read_as(QuantizedCard, folder / CARD, "the card of a quantized network", again)
     try:
         content = SerializedNetwork((folder / GRAPH).read_bytes(), (folder / WEIGHTS).read_bytes())
     except OSError as error:
         raise InputError(
-            f"{folder} must hold {GRAPH} and {WEIGHTS} beside {CARD}, but: {error}; {again}"
+            f"{folder} must hold {GRAPH} and {WEIGHTS} next to {CARD}, but: {error}; {again}"
         ) from error
     if content.fingerprint != card.network:
         raise InputError(

@@ -39,12 +39,11 @@ def main(
     from rs.runtime.progress import say
 
     with answers_alone():
-        base, images = load(model, network=network), None
+        base = load(model, network=network)
+        images = None
         if data is not None or pictures.images is not None:
             base, images = pictures.load(base, data)
         findings = diagnose(base, images, sigma, device_named(device), count)
     for finding in findings:
         say(f"{finding.level}: {finding.text}")
-    if not findings:
-        say(f"nothing was found wrong with {model}")
     raise typer.Exit(int(any(finding.level == "fault" for finding in findings)))

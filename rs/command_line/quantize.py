@@ -1,4 +1,4 @@
-"""Quantise a model to int8, calibrated on noisy training images."""
+"""Quantize a model to int8, calibrated on noisy training images."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ def main(
     network: Network = None,
     force: Force = False,
 ) -> None:
-    """Quantise a model to int8, calibrated on noisy training images.
+    """Quantize a model to int8, calibrated on noisy training images.
 
     Write quantized.xml, .bin and .json next to the weights of MODEL. The engine "quantized" then
     runs them.
@@ -33,7 +33,12 @@ def main(
     """
     from rs.certification.inference import members_of
     from rs.certification.load import check_has_folder, load
-    from rs.certification.quantize import CALIBRATION, CARD, quantize, write_quantized
+    from rs.certification.quantize import (
+        CALIBRATION_IMAGES,
+        CARD,
+        quantize,
+        write_quantized,
+    )
     from rs.data.images import load_images
     from rs.models.zoo import check_may_write
     from rs.storage import files
@@ -42,12 +47,12 @@ def main(
     training = load_images(data, "train")
     classifier = load(model, training.meta, network)
     assert classifier.sigma is not None  # every model on disk has one
-    members = [*zip(map(Path, classifier.folders), members_of(classifier.module), strict=True)]
-    count = count or CALIBRATION
-    for folder, _ in members:
+    folders = [Path(folder) for folder in classifier.folders]
+    count = count or CALIBRATION_IMAGES
+    for folder in folders:
         check_may_write(folder)
-        files.check_output(folder / CARD, "a quantised network", option="MODEL", force=force)
-    for folder, member in members:
+        files.check_output(folder / CARD, "a quantized network", option="MODEL", force=force)
+    for folder, member in zip(folders, members_of(classifier.module), strict=True):
         quantized = quantize(member, training, classifier.sigma, count)
         write_quantized(folder, quantized)
         used = min(count, len(training))

@@ -1,6 +1,4 @@
-"""The machine: devices, arithmetic, processes, random streams, scratch folders, progress,
-fingerprints of code.
-"""
+"""The machine: devices, arithmetic, processes, streams, scratch folders, progress, code hashes."""
 
 from typing import Literal
 

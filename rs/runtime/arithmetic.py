@@ -1,5 +1,4 @@
-"""The arithmetic of a process: what its processor does best, or what gives the same bytes on every
-x86-64 machine.
+"""The arithmetic of a process: the processor's own, or the same bytes on every x86-64 machine.
 
 Sums of floats depend on their order, and libraries choose the order, and the vector instructions,
 by the processor they meet. ``portable`` pins each library that computes here to a choice that all
@@ -28,8 +27,9 @@ PORTABLE = {
     "OPENBLAS_CORETYPE": "Haswell",  # matrix products and decompositions of NumPy and SciPy
     # KiB; blocks of a product, and so the order of its sums, may follow the cache
     "OPENBLAS_L2_SIZE": "512",
-    # NumPy before 2.4, and since; what a machine or a version does not know, it passes over
-    "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR X86_V4",
+    # NumPy before 2.4, and since; unknown names are ignored
+    "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL "
+    "AVX512_SPR X86_V4",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -37,21 +37,19 @@ PORTABLE = {
 """The environment of portable arithmetic."""
 
 PROCESSOR_DEPENDENT = ("sqrt", "log10", "atan", "tan")
-"""Operations of torch that code must not use under portable arithmetic; neither may it use ``log``
-in float64 or ``x ** 0.5``.
+"""Operations of torch that code must not use under portable arithmetic.
 
-On a CPU they call the vector functions of MKL. Even where ``MKL_CBWR`` is ``COMPATIBLE``, these
-begin with the instruction RSQRTPS or RCPPS, whose result differs between Intel and AMD. Norms, the
-layers of a network, ``rsqrt``, and ``log`` in float32 do not take this path.
+``log`` in float64 and ``x ** 0.5`` are not allowed either. On a CPU they call the vector functions
+of MKL. Even where ``MKL_CBWR`` is ``COMPATIBLE``, these begin with the instruction RSQRTPS or
+RCPPS, whose result differs between Intel and AMD. Norms, the layers of a network, ``rsqrt``, and
+``log`` in float32 do not take this path.
 """
 
 LIBRARIES = ("numpy", "torch")
 
 
 def environment_of(values: dict[str, Any], dataset: str) -> dict[str, str]:
-    """Return the environment variables with which a new process has the arithmetic of the recipe
-    ``dataset``.
-    """
+    """Return the environment variables that give a new process the arithmetic of a recipe."""
     is_portable = recipe_arithmetic(values, dataset) == "portable" and is_x86_64()
     return PORTABLE if is_portable else {}
 
@@ -82,8 +80,8 @@ def set_arithmetic(chosen: Arithmetic, where: str) -> None:
     if loaded:
         raise InputError(
             f"{where} must be chosen before {' and '.join(loaded)} are loaded, as a command of its "
-            "own does; set it to "
-            "native, or start Python with the variables of rs.runtime.arithmetic.PORTABLE"
+            "own does; set it to native, or start Python with the variables of "
+            "rs.runtime.arithmetic.PORTABLE"
         )
     os.environ.update(PORTABLE)
 
@@ -97,12 +95,12 @@ def recipe_arithmetic(values: dict[str, Any], dataset: str) -> Arithmetic:
     """
     where = f"recipes.{dataset}.arithmetic"
     arithmetic = load_section(values, where, Arithmetic)
-    for key in _machine_dependent(values, dataset) if arithmetic == "portable" else ():
-        raise InputError(
-            f"params.yaml: {key} depends on the processor, but {where} is portable; make it "
-            "folded, "
-            "plain or float32, or the arithmetic native"
-        )
+    if arithmetic == "portable":
+        for key in _machine_dependent(values, dataset):
+            raise InputError(
+                f"params.yaml: {key} depends on the processor, but {where} is portable; make it "
+                "folded, plain or float32, or the arithmetic native"
+            )
     return arithmetic
 
 
@@ -112,7 +110,7 @@ def current() -> Arithmetic:
 
 
 def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
-    """Yield the keys of a recipe whose values mean something else on every processor."""
+    """Yield the settings of a recipe whose meaning depends on the processor."""
     recipe = f"recipes.{dataset}"
     sections, _ = merge(values, recipe, optional=True)
     trainings = [f"{recipe}.{name}.training" for name in sections]
@@ -120,7 +118,6 @@ def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
         merged, origins = merge(values, key, optional=True)
         for name, value in (("engine", "compiled"), ("precision", "bfloat16")):
             setting = merged.get(name)
-            if value in (
-                setting.values() if isinstance(setting, dict) else [setting]
-            ):  # or from noise levels
+            by_sigma = setting.values() if isinstance(setting, dict) else [setting]
+            if value in by_sigma:
                 yield f"{origins[name]}.{name} = {value}"

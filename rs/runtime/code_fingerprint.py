@@ -1,5 +1,4 @@
-"""Fingerprints of the code that a stage runs, so that DVC reruns what a change of code reaches, and
-nothing else.
+"""Fingerprints of the code that a stage runs: DVC reruns what a change of code reaches.
 
 A fingerprint lists every module of this project that a stage imports, directly or not, with a hash
 of its syntax tree without docstrings. It changes when what is computed may change, and not when a
@@ -16,42 +15,38 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import metadata, util
+from itertools import filterfalse
 from pathlib import Path
 
 import rs
 
 PACKAGES = ("rs", "stages")
 TABLE = Path("rs", "methods", "__init__.py")
-"""The table of training methods. No fingerprint holds it: a cell depends on the fingerprint of its
-own method.
-"""
+"""The table of training methods, in no fingerprint: a cell depends on that of its own method."""
 RULES = Path("rs", "ensemble", "rules.py")
-"""The table of rules of ensembles. It has a fingerprint of its own, of cells that certify
-ensembles.
-"""
+"""The table of rules of ensembles; its own fingerprint is of cells that certify ensembles."""
 ROOT = Path(__file__).parents[2]
 NO_STAGES = ("__init__", "fingerprint")
 """Modules in the folder of stages that no cell depends on by itself."""
 
 
 def stage_fingerprints(root: Path, methods: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the fingerprint of every stage, as ``code/STAGE``, of every training method, as
-    ``code/methods/KEY``.
+    """Return the fingerprints of stages and training methods.
 
-    That of the rules of ensembles is ``code/rules``.
+    They are ``code/STAGE`` of every stage, ``code/methods/KEY`` of every method, and ``code/rules``
+    of the rules of ensembles.
 
     Args:
         root: The folder that holds the packages.
         methods: From key to ``module:Class``, as ``rs.methods.METHODS``.
     """
-    stages = [
-        path.relative_to(root)
-        for path in sorted(root.glob("stages/*.py"))
-        if path.stem not in NO_STAGES
-    ]
-    return {f"code/{path.stem}": module_hashes(root, path) for path in (*stages, RULES)} | {
-        f"code/methods/{key}": method_fingerprint(root, target) for key, target in methods.items()
-    }
+    fingerprints = {"code/rules": module_hashes(root, RULES)}
+    for path in sorted(root.glob("stages/*.py")):
+        if path.stem not in NO_STAGES:
+            fingerprints[f"code/{path.stem}"] = module_hashes(root, path.relative_to(root))
+    for key, target in methods.items():
+        fingerprints[f"code/methods/{key}"] = method_fingerprint(root, target)
+    return fingerprints
 
 
 def module_hashes(root: Path, entry: Path) -> dict[str, str]:
@@ -67,8 +62,7 @@ def module_hashes(root: Path, entry: Path) -> dict[str, str]:
 
 
 def method_fingerprint(root: Path, target: str) -> dict[str, str]:
-    """Return the class of a training method, ``module:Class``, and the hashes of its module and of
-    all it imports.
+    """Return the class of a training method, and the hashes of its module and of all it imports.
 
     Other methods are not in it, so adding or editing one trains no other again.
     """
@@ -77,47 +71,51 @@ def method_fingerprint(root: Path, target: str) -> dict[str, str]:
 
 
 def code_hash(*entries: str, method: str | None = None) -> str:
-    """Return one hash of the running code of modules such as ``rs/training/run.py``, and of all
-    they import.
+    """Return one hash of the running code of modules, and of all they import.
 
     Args:
-        entries: Modules, as paths.
+        entries: Modules, as paths such as ``rs/training/run.py``.
         method: A training method, ``module:Class``, whose code counts as well.
     """
     hashes = [module_hashes(ROOT, Path(entry)) for entry in entries]
-    hashes += [method_fingerprint(ROOT, method)] if method is not None else []
+    if method is not None:
+        hashes.append(method_fingerprint(ROOT, method))
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
 def series() -> dict[str, str]:
-    """Return the series, such as 2.14, of Python, NumPy and torch, which compute and draw the
-    noise; imports none.
+    """Return the series, such as 2.14, of Python, NumPy and torch; imports none of them.
 
-    Releases of one series are not told apart: a stage that depends on this does not run again after
-    an upgrade to one.
+    They compute and draw the noise. Releases of one series are not told apart: a stage that depends
+    on this does not run again after an upgrade to one.
     """
     releases = {
         "python": platform.python_version(),
-        **{name: metadata.version(name) for name in ("numpy", "torch")},
+        "numpy": metadata.version("numpy"),
+        "torch": metadata.version("torch"),
     }
     return {name: ".".join(release.split(".")[:2]) for name, release in releases.items()}
 
 
 def closure(root: Path, entry: Path) -> set[Path]:
-    """Return the modules of this project that ``entry`` imports, directly or not, at any depth of
-    its functions.
+    """Return the modules of this project that ``entry`` imports, directly or not.
+
+    Imports inside functions count.
     """
     modules: set[Path] = set()
     followed: set[str] = set()
     waiting = [entry]
     while waiting:
         path = waiting.pop()
-        if path not in modules and (path == entry or path not in (TABLE, RULES)):
-            modules.add(path)
-            package = ".".join(path.parent.parts)
-            names = set(imported_names(_source(root, path), package)) - followed
-            followed |= names
-            waiting += [file for name in names for file in _files(root, name)]
+        is_table = path != entry and path in (TABLE, RULES)
+        if path in modules or is_table:
+            continue
+        modules.add(path)
+        package = ".".join(path.parent.parts)
+        names = set(imported_names(_source(root, path), package)) - followed
+        followed |= names
+        for name in names:
+            waiting += _files(root, name)
     return modules
 
 
@@ -126,23 +124,17 @@ def _source(root: Path, path: Path) -> str:
 
 
 def _files(root: Path, name: str) -> Iterator[Path]:
-    """Yield the paths of the project's module of a name, and of its packages, which are imported
-    before it.
-    """
+    """Yield the file of the project's module of a name, and those of its packages."""
     words = name.split(".")
     if words[0] not in PACKAGES:
         return
-    if (
-        len(words) == 2 and words[1] in rs.MODULES
-    ):  # a public name, such as rs.load, whose module is imported on use
+    if len(words) == 2 and words[1] in rs.MODULES:  # a public name, such as rs.load
         words = rs.MODULES[words[1]].split(".")
     for depth in range(1, len(words) + 1):
         path = Path(*words[:depth])
-        yield from (
-            file
-            for file in (path.with_suffix(".py"), path / "__init__.py")
-            if (root / file).is_file()
-        )
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if (root / file).is_file():
+                yield file
 
 
 @cache
@@ -161,8 +153,7 @@ def imported_names(source: str | bytes, package: str = "") -> list[str]:
 
 @cache
 def digest(source: str) -> str:
-    """Return the SHA-256 of a module's syntax tree without its docstrings and other statements that
-    are a string.
+    """Return the SHA-256 of a module's syntax tree without docstrings and other lone strings.
 
     It is that of one series of Python; another series may write a tree in another way.
 
@@ -174,17 +165,11 @@ def digest(source: str) -> str:
         for block in ("body", "orelse", "finalbody"):
             statements = getattr(node, block, None)
             if isinstance(statements, list):
-                setattr(
-                    node,
-                    block,
-                    [statement for statement in statements if not _is_string(statement)],
-                )
+                setattr(node, block, list(filterfalse(_is_string, statements)))
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
 def _is_string(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        return False
+    return isinstance(node.value.value, str)

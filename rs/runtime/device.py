@@ -25,7 +25,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
 def device_named(name: str) -> torch.device:
-    """Return the device of that name; ``auto`` is a CUDA device if there is one, otherwise the CPU.
+    """Return the device of a name; ``auto`` is a CUDA device if there is one, else the CPU.
 
     Under torchrun ``auto`` and ``cuda`` are the GPU with the local rank of the process; otherwise
     ``auto`` is the one that the process id chooses. On a GPU TF32 is disabled, so that float32 is
@@ -38,14 +38,13 @@ def device_named(name: str) -> torch.device:
         InputError: If the device is unknown or missing, or does not support the arithmetic that was
             chosen.
     """
-    local, portable = os.environ.get("LOCAL_RANK"), arithmetic.current() == "portable"
+    local = os.environ.get("LOCAL_RANK")
+    is_portable = arithmetic.current() == "portable"
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() and not portable else "cpu"
-        local = (
-            str(os.getpid() % torch.cuda.device_count())
-            if name == "cuda" and local is None
-            else local
-        )
+        has_gpu = torch.cuda.is_available() and not is_portable
+        name = "cuda" if has_gpu else "cpu"
+        if has_gpu and local is None:
+            local = str(os.getpid() % torch.cuda.device_count())
     try:
         device = torch.device(f"cuda:{local or 0}" if name == "cuda" else name)
         if device.type not in ("cpu", "cuda"):
@@ -55,7 +54,7 @@ def device_named(name: str) -> torch.device:
         raise InputError(
             f"device must be auto, cpu or a CUDA device that is here, got {name!r}: {error}"
         ) from error
-    if portable and (device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX2"):
+    if is_portable and (device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX2"):
         raise InputError(
             f"portable arithmetic must run on an x86-64 CPU with AVX2, got {device} and "
             f"{torch.backends.cpu.get_cpu_capability()}; set the recipe's arithmetic to native"
@@ -70,17 +69,13 @@ def device_named(name: str) -> torch.device:
 
 
 def _kinds_of_products() -> tuple[Any, ...]:
-    """Return where torch says how CUDA multiplies float32: matrices, convolutions and recurrent
-    layers.
-    """
+    """Return torch's settings of how CUDA multiplies float32."""
     backends: Any = torch.backends  # its types have gaps
     return backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn
 
 
 def precision_on(device: torch.device, chosen: PrecisionChoice) -> Precision:
-    """Return the precision that runs on a device: of ``auto`` tf32 on a CUDA device and float32 on
-    a CPU.
-    """
+    """Return the precision that runs: for ``auto``, tf32 on a CUDA device and float32 on a CPU."""
     if chosen != "auto":
         return chosen
     return "tf32" if device.type == "cuda" else "float32"
@@ -101,8 +96,7 @@ def check_precision(device: torch.device, precision: str) -> None:
 
 @contextmanager
 def products(device: torch.device, precision: str) -> Iterator[None]:
-    """Have a CUDA device multiply float32 as the precision says: rounded to TF32 for ``tf32``, else
-    not.
+    """Have a CUDA device round the inputs of float32 products to TF32 if the precision is ``tf32``.
 
     The settings of torch, which hold for the whole process, are restored at the end. On a CPU
     nothing is set.
@@ -111,7 +105,10 @@ def products(device: torch.device, precision: str) -> Iterator[None]:
         InputError: As :func:`check_precision` does.
     """
     check_precision(device, precision)
-    kinds = _kinds_of_products() if device.type == "cuda" else ()
+    if device.type != "cuda":
+        yield
+        return
+    kinds = _kinds_of_products()
     before = [kind.fp32_precision for kind in kinds]
     try:
         for kind in kinds:
@@ -134,33 +131,31 @@ def keep_memory() -> bool:
     Returns:
         Whether glibc accepted the setting.
     """
-    tuned = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
-    if tuned or platform.libc_ver()[0] != "glibc":
+    is_tuned = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
+    if is_tuned or platform.libc_ver()[0] != "glibc":
         return False
+    # Take memory from the heap, and never trim it.
     mallopt = ctypes.CDLL(None).mallopt
-    return bool(
-        mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1)
-    )  # from the heap, which is never trimmed
+    return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
 
 
 @cache
 def warn_of_slow_bfloat16(device_type: str, precision: str) -> None:
-    """Write to stderr, once per process, if bfloat16 is to run on a CPU that has no instructions
-    for it.
+    """Warn on stderr, once per process, of bfloat16 on a CPU that has no instructions for it.
 
     Such a CPU converts every product to float32 and back. torch names the instructions
     ``avx512_bf16`` and ``amx_bf16`` on x86-64, ``bf16`` and ``sve_bf16`` on ARM.
     """
-    if precision != "bfloat16" or device_type != "cpu" or processes.rank_and_world_size()[0] != 0:
+    if precision != "bfloat16" or device_type != "cpu" or not processes.is_first_process():
         return
-    capabilities = torch.cpu.get_capabilities()
-    if not any(has for name, has in capabilities.items() if name.endswith("bf16")):
-        print(
-            "warning: precision bfloat16 is slower than float32 on this CPU, which has no bfloat16 "
-            "instructions; "
-            "precision float32 is faster, most of all with the engine folded",
-            file=sys.stderr,
-        )
+    for name, is_there in torch.cpu.get_capabilities().items():
+        if is_there and name.endswith("bf16"):
+            return
+    print(
+        "warning: precision bfloat16 is slower than float32 on this CPU, which has no bfloat16 "
+        "instructions; precision float32 is faster, most of all with the engine folded",
+        file=sys.stderr,
+    )
 
 
 def limit_threads(shape: Sequence[int]) -> None:

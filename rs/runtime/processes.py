@@ -17,10 +17,7 @@ from typing import Any
 from rs.errors import InputError
 
 TIMEOUT = timedelta(days=7)
-"""How long the first process may wait for the last; if a process dies, torchrun ends the others at
-once.
-"""
-
+"""How long processes may wait for each other; if one dies, torchrun ends the others at once."""
 
 LAUNCHERS = ("torchrun", "srun", "mpirun")
 """Programs that ``launcher`` of the parameters may name first."""
@@ -30,8 +27,7 @@ ANY_LAUNCHER = "RS_ANY_LAUNCHER"
 
 
 def launcher_words(values: dict[str, Any]) -> list[str]:
-    """Return the words of ``launcher`` in the parameters, variables of the environment filled in;
-    none without one.
+    """Return the words of ``launcher`` in the parameters, with environment variables filled in.
 
     Raises:
         InputError: If it is not a command that begins with one of :data:`LAUNCHERS` and has the
@@ -55,27 +51,25 @@ def launcher_words(values: dict[str, Any]) -> list[str]:
     if words[0] not in LAUNCHERS and os.environ.get(ANY_LAUNCHER) != "1":
         raise InputError(
             f"params.yaml: launcher must be a command that begins with {', '.join(LAUNCHERS[:-1])} "
-            f"or {LAUNCHERS[-1]}, "
-            f"got {launcher!r}; if you trust this file, {ANY_LAUNCHER}=1 in the environment allows "
-            "any program"
+            f"or {LAUNCHERS[-1]}, got {launcher!r}; if you trust this file, {ANY_LAUNCHER}=1 in "
+            "the environment allows any program"
         )
     return words
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """Return the rank of this process and the number of processes that torchrun started; (0, 1)
-    without torchrun.
+    """Return the rank of this process and the number of processes; (0, 1) without torchrun.
 
     Raises:
-        InputError: If the variables ``RANK`` and ``WORLD_SIZE`` of the environment are no such
-            numbers.
+        InputError: If the environment variables ``RANK`` and ``WORLD_SIZE`` are not such numbers.
     """
-    rank, world_size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    rank = os.environ.get("RANK", "0")
+    world_size = os.environ.get("WORLD_SIZE", "1")
     if not (rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size)):
         raise InputError(
             "the variables RANK and WORLD_SIZE must be whole numbers with 0 <= RANK < WORLD_SIZE, "
-            "as torchrun sets "
-            f"them, got {rank!r} and {world_size!r}; unset them, or start with torchrun"
+            f"as torchrun sets them, got {rank!r} and {world_size!r}; unset them, or start with "
+            "torchrun"
         )
     return int(rank), int(world_size)
 
@@ -100,9 +94,9 @@ def process_group(backend: str) -> Iterator[None]:
         return
     if not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         raise InputError(
-            "the variables MASTER_ADDR and MASTER_PORT must be set beside "
-            f"WORLD_SIZE={os.environ['WORLD_SIZE']}, as "
-            "torchrun sets them, but are not; unset WORLD_SIZE, or start with torchrun"
+            "the variables MASTER_ADDR and MASTER_PORT must be set together with "
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']}, as torchrun sets them, but are not; unset "
+            "WORLD_SIZE, or start with torchrun"
         )
     import torch.distributed as dist
 
@@ -114,9 +108,7 @@ def process_group(backend: str) -> Iterator[None]:
 
 @contextmanager
 def barrier() -> Iterator[Callable[[], Any]]:
-    """Join the processes, and yield a function that returns when every process has called it as
-    often.
-    """
+    """Join the processes, and yield a function that waits until every process has called it."""
     if rank_and_world_size()[1] == 1:
         yield lambda: None
         return

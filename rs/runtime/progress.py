@@ -1,6 +1,4 @@
-"""Progress on stderr: a bar with rate and remaining time on a terminal, otherwise a line every half
-minute.
-"""
+"""Progress on stderr: a bar on a terminal, otherwise a line every half minute."""
 
 from __future__ import annotations
 
@@ -30,11 +28,13 @@ def duration(seconds: float) -> str:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print a line at once, by default on stdout, above the bar if there is one; see
-    :func:`rs.errors.printable`.
+    """Print a line at once, by default on stdout, above the bar if there is one.
+
+    Characters are escaped as by :func:`rs.errors.printable`.
     """
-    tqdm.write(printable(text), file=stream or sys.stdout)
-    (stream or sys.stdout).flush()
+    stream = stream or sys.stdout
+    tqdm.write(printable(text), file=stream)
+    stream.flush()
 
 
 def progress(

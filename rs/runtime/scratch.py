@@ -1,5 +1,4 @@
-"""Scratch folders for unfinished work: outside the outputs, named by a hash of what is being made,
-locked in use.
+"""Scratch folders for unfinished work, named by a hash of what is being made, and locked in use.
 
 DVC deletes a stage's outputs before it runs the stage again, so the state of an interrupted
 training or certification must be stored elsewhere: in ``$RS_WORK``, or in ``.work`` in the DVC root
@@ -31,21 +30,24 @@ def root() -> Path:
     Raises:
         InputError: If there can be no such folder.
     """
-    path = Path(
-        os.path.expanduser(os.environ.get("RS_WORK") or os.environ.get("DVC_ROOT", ".") + "/.work")
-    )
-    if (obstacle := in_the_way_of(path)) is not None:
+    folder = os.environ.get("RS_WORK") or os.environ.get("DVC_ROOT", ".") + "/.work"
+    path = Path(folder).expanduser()
+    obstacle = in_the_way_of(path)
+    if obstacle is not None:
         raise InputError(
-            f"{path} must be a folder or new, but {obstacle} is no folder; set RS_WORK to another"
+            f"{path} must be a folder or new, but {obstacle} is not a folder; set RS_WORK to "
+            "another"
         )
     return path
 
 
 def in_the_way_of(folder: Path) -> Path | None:
-    """Return the nearest existing part of a path if it is no folder, such as a broken link; else
-    ``None``.
-    """
-    nearest = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
+    """Return the nearest existing part of a path if it is not a folder; else ``None``."""
+    nearest = Path()
+    for path in (folder, *folder.parents):
+        if os.path.lexists(path):
+            nearest = path
+            break
     return None if nearest.is_dir() else nearest
 
 
@@ -64,8 +66,8 @@ def scratch_folder(identity: dict[str, Any]) -> Iterator[Path]:
     Args:
         identity: Everything that the result depends on.
     Raises:
-        InputError: If another process makes the same thing, or finished it before the lock was
-            ours.
+        InputError: If another process makes the same thing, or finished it before we acquired the
+            lock.
     """
     path = root() / key(identity)
     path.mkdir(parents=True, exist_ok=True)
@@ -88,25 +90,21 @@ def scratch_folder(identity: dict[str, Any]) -> Iterator[Path]:
         done = _done(path)  # at once it is nobody's
         shutil.rmtree(done, ignore_errors=True)
         path.rename(done)
-    shutil.rmtree(
-        done, ignore_errors=True
-    )  # now that the lock is closed: NFS removes no folder with an open file
+    # now that the lock is closed: NFS removes no folder with an open file
+    shutil.rmtree(done, ignore_errors=True)
 
 
 def has_scratch_folder(identity: dict[str, Any]) -> bool:
-    """Return whether there is a scratch folder for ``identity``: work that goes on, or was stopped
-    before its end.
+    """Return whether work on ``identity`` goes on, or was stopped before its end.
 
-    While it is removed it has another name, and counts too.
+    A folder that is being removed has another name, and counts too.
     """
     path = root() / key(identity)
     return path.is_dir() or _done(path).is_dir()
 
 
 def discard(identity: dict[str, Any]) -> None:
-    """Remove the scratch folder for ``identity``, if a process was killed after its work and nobody
-    works in it.
-    """
+    """Remove the scratch folder of finished work that a killed process left, unless in use."""
     if has_scratch_folder(identity):
         with suppress(InputError), scratch_folder(identity):
             pass
@@ -119,7 +117,7 @@ def _done(path: Path) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Let one process at a time change a folder, which is made if there is none; others wait.
+    """Let one process at a time change a folder, which is created if needed; others wait.
 
     The lock is on the folder itself, and leaves nothing in it. On a file system that locks no
     folder, as NFS, nobody waits.
@@ -138,7 +136,5 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _is_open_file(path: Path, descriptor: int) -> bool:
-    """Return whether ``path`` is still the open file: its folder may have been removed before the
-    lock was ours.
-    """
+    """Return whether ``path`` is still the open file: its folder may have been removed."""
     return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))

@@ -1,4 +1,4 @@
-"""Keyed random streams: every purpose draws from a generator of its own, named by what it is for."""
+"""Keyed random streams: every purpose draws from its own generator, which its key names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import torch
 
 
 class Stream(IntEnum):
-    """What a random stream is for; the first word of its key, so that no two purposes share
-    numbers.
-    """
+    """What a random stream is for: the first word of its key, so no two purposes share numbers."""
 
     INITIAL = 0  # initial weights
     ORDER = 1  # order of the training images, keyed by epoch
@@ -24,8 +22,8 @@ class Stream(IntEnum):
     ESTIMATE = 5  # the n draws that bound its probability, keyed by image and block
     PREDICT = 6  # the draws of PREDICT, keyed by image and block
     WEIGHTS = 7  # fitting ensemble weights
-    CALIBRATE = 8  # images that quantised networks are calibrated on, keyed by block
-    EVALUATE = 9  # the seed of the quick certificates amid a training
+    CALIBRATE = 8  # images that calibrate quantized networks, keyed by block
+    EVALUATE = 9  # the seed of the quick certificates during training
     VOTES = 10  # noise of the votes on training images, keyed by epoch and call
     LAYERS = 13  # torch's global generator, from which layers such as dropout draw, keyed by epoch
 
@@ -54,9 +52,7 @@ def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Ge
 
 
 def process_key(rank: int) -> tuple[int, ...]:
-    """Return what process ``rank`` of several adds to the keys of its streams; the first draws as
-    one alone does.
-    """
+    """Return what process ``rank`` adds to the keys of its streams; the first adds nothing."""
     return (rank,) if rank else ()
 
 
@@ -74,8 +70,7 @@ def seed_sequence(seed: int, *key: int) -> np.random.SeedSequence:
 
 @contextmanager
 def seeded(seed: int | None, device: torch.device | str = "cpu") -> Iterator[None]:
-    """Seed torch's global generator, from which layers draw their weights and dropout, and restore
-    it afterwards.
+    """Seed torch's global generator, used by layers, and restore it afterwards.
 
     Args:
         seed: ``None`` leaves the generator as it is.

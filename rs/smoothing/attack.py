@@ -78,8 +78,9 @@ def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, beta: float 
 def noise_gradient(
     model: nn.Module, x: Tensor, noise: Tensor, objective: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Compute the gradient in the noise of an objective of the logits of ``x + noise``, both (N, C,
-    H, W).
+    """Compute the gradient in the noise of an objective of the logits of ``x + noise``.
+
+    Images and noise have the shape (N, C, H, W).
     """
     with torch.enable_grad():
         noise = noise.detach().requires_grad_()
@@ -92,11 +93,10 @@ def norms(u: Tensor) -> Tensor:
 
 
 def unit(g: Tensor, rng: torch.Generator) -> Tensor:
-    """Scale each gradient to norm 1; an exactly zero one becomes N(0, I), not normalised (Salman et
-    al. 2019, code).
+    """Scale each gradient to norm 1; an exactly zero one becomes N(0, I), not normalized.
 
-    The random numbers are drawn whether or not they are needed, so that the stream does not depend
-    on the gradients.
+    This is the rule of Salman et al. (2019), in their code. The random numbers are drawn whether or
+    not they are needed, so that the stream does not depend on the gradients.
     """
     length = norms(g)
     fallback = torch.randn(g.shape, generator=rng, device=g.device, dtype=g.dtype)
@@ -121,7 +121,8 @@ def pgd(
 ) -> Tensor:
     """Attack by projected gradient ascent, as SmoothAdv does (Salman et al. 2019).
 
-        g = grad J(u) / ||grad J(u)||,   u <- u + (2 epsilon / T) g,   into the box [0, 1],   into the ball
+        g = grad J(u) / ||grad J(u)||,   u <- u + (2 epsilon / T) g,
+        then into the box [0, 1],   then into the ball
 
     in this order, from u = 0, so the result is in the box and in the ball (a convex combination of
     two box points).
@@ -152,8 +153,7 @@ def pgd(
 def mixing_path(
     model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, step_size: float
 ) -> list[Tensor]:
-    """Attack as SmoothMix does: return the iterates x_0 = x, ..., x_T of an ascent clipped to the
-    box, without a ball.
+    """Attack as SmoothMix does: return the iterates x_0 = x, ..., x_T of an ascent in the box.
 
     x_{t+1} = clip_[0,1](x_t + alpha g / (||g|| + 1e-8))                    (Jeong et al. 2021)
     """

@@ -47,14 +47,10 @@ from rs.statistics.radius import fewest_draws
 
 
 class Cascading(Protocol):
-    """A base classifier that evaluates more members on some images than on others; its attribute
-    ``lazy`` is true.
-    """
+    """A base classifier that evaluates more members on some images; its ``lazy`` is true."""
 
     def evaluate_cascade(self, batches: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
-        """Yield the scores of all images, in any order, and the evaluations of members that they
-        took.
-        """
+        """Yield the scores of all images, in any order, and the evaluations that they took."""
 
 
 class SmoothedClassifier:
@@ -67,8 +63,8 @@ class SmoothedClassifier:
         base: An ``nn.Module``, or any function: images (N, C, H, W), noisy and not clipped ->
             logits (N, K), or an output with the attribute ``logits``. Any normalisation is inside
             it. It must be one fixed function of the image: modules are evaluated in eval mode,
-            whatever mode they are in, and then restored; networks that a function calls must be in
-            it already (``rs.smoothing.inputs.Function``), and ``torch.export`` must have exported
+            whatever mode they are in, and then restored; networks a function calls must already be
+            in eval mode (``rs.smoothing.inputs.Function``), and ``torch.export`` must have exported
             in it. If it is ``lazy``, draws are evaluated by its method ``evaluate_cascade``
             (``rs.ensemble.base.Ensemble``), and members are counted.
         num_classes: K; if ``None``, the number of logits of the first image.
@@ -97,7 +93,9 @@ class SmoothedClassifier:
     Raises:
         InputError: If an argument is not what it must be.
 
-    >>> smoothed = SmoothedClassifier(lambda x: torch.tensor([0.0, 1.0]).expand(len(x), 2), sigma=0.5)
+    >>> def always_class_1(x):
+    ...     return torch.tensor([0.0, 1.0]).expand(len(x), 2)
+    >>> smoothed = SmoothedClassifier(always_class_1, sigma=0.5)
     >>> print(smoothed.certify(torch.zeros(1, 2, 2)))
     class 1, l2 radius 1.2316 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0.001, grid noise
     """
@@ -144,12 +142,12 @@ class SmoothedClassifier:
         index: int = 0,
         label: int | None = None,
     ) -> Certificate:
-        """Return a class and a radius within which g is constant, with probability at least 1 -
-        alpha (CERTIFY).
+        """Return a class and a radius within which g is constant (CERTIFY).
 
-        The class is the most frequent one among ``n0`` draws (ties to the lowest). From ``n`` fresh
-        draws p is the exact one-sided Clopper-Pearson lower bound of its probability; R = sigma
-        Phi^-1(p), or abstention if p < 1/2.
+        This holds with probability at least 1 - alpha. The class is the most frequent one among
+        ``n0`` draws (ties to the lowest). From ``n`` fresh draws p is the exact one-sided
+        Clopper-Pearson lower bound of its probability; R = sigma Phi^-1(p), or abstention if p <
+        1/2.
 
         Args:
             x: One image: a tensor or a NumPy array (C, H, W) in [0, 1], a NumPy array of uint8 (C,
@@ -182,8 +180,7 @@ class SmoothedClassifier:
         *,
         seed: int = 0,
     ) -> list[Certificate]:
-        """Certify images one after the other: ``[certify(x, ..., index=i) for i, x in
-        enumerate(images)]``.
+        """Certify images one by one, image i with ``index=i``.
 
         So the noise is that of a data set with these images in this order; ``alpha`` is for each
         image alone.
@@ -203,8 +200,7 @@ class SmoothedClassifier:
         if len(shape) == 3:
             raise InputError(
                 "images must be several images, an array of shape (N, C, H, W), got shape "
-                f"{shape}; give one image to "
-                "certify, and grey ones as images[:, None]"
+                f"{shape}; give one image to certify, and gray ones as images[:, None]"
             )
         certificates = []
         for index, x in enumerate(images):
@@ -318,9 +314,7 @@ class SmoothedClassifier:
         return self.tally(x, draws, seed, *key, start=start).votes
 
     def tally(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Tally:
-        """Count votes as :meth:`votes` does, and the evaluations of members that they took if
-        ``base`` is ``lazy``.
-        """
+        """Count votes as :meth:`votes` does, and the evaluations of members of a cascade."""
         width = self._classes(x) + self.undecided
         counter = VoteCounter([width], x.device)
         is_cascade = getattr(self.base, "lazy", False)
@@ -425,10 +419,10 @@ def autocast(device: torch.device, precision: Precision) -> Iterator[None]:
 
 
 def default_batch(x: Tensor) -> int:
-    """Return how many noisy images to evaluate at once: enough to keep a GPU busy, or few enough
-    for a CPU's caches.
+    """Return how many noisy images to evaluate at once.
 
-    ``python -m benchmarks.forwards --batches 100,300`` shows which batch is the fastest on a CPU.
+    They are enough to keep a GPU busy, or few enough for a CPU's caches. ``python -m
+    benchmarks.forwards --batches 100,300`` shows which batch is the fastest on a CPU.
     """
     pixels, most = (2**23, 4000) if x.device.type == "cuda" else (2**19, 500)
     return min(most, max(1, pixels // x.numel() // BLOCK) * BLOCK)

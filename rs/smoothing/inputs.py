@@ -1,6 +1,4 @@
-"""What users give: images and base classifiers of many kinds, each turned into the one that is
-computed with.
-"""
+"""Images and base classifiers of many kinds, each converted to the one used for computing."""
 
 from __future__ import annotations
 
@@ -30,12 +28,7 @@ ImageLike: TypeAlias = "Tensor | NDArray[Any] | PillowImage"
 """One image: a tensor, a NumPy array or a Pillow image; see :func:`as_image`."""
 
 Base: TypeAlias = Callable[[Tensor], Any]
-"""A base classifier: an ``nn.Module`` or any function of images; see :func:`as_module` and
-:func:`logits_of`.
-"""
-
-
-# ------------------------------------------------------------------------------------------ images
+"""A base classifier: an ``nn.Module`` or any function of images; see :func:`as_module`."""
 
 
 def as_image(x: ImageLike) -> Tensor:
@@ -49,14 +42,16 @@ def as_image(x: ImageLike) -> Tensor:
       (C, H, W).
     - A NumPy array of floating-point numbers is (C, H, W). It is refused where that rule would read
       (H, W, C).
-    - A Pillow image is 8-bit grey or RGB.
+    - A Pillow image is 8-bit gray or RGB.
 
     Raises:
         InputError: If it is none of these, not one image, has masked pixels, or holds integers that
             are not uint8.
 
-    >>> as_image(np.full((4, 5, 3), 51, np.uint8)).shape, as_image(np.full((1, 1, 1), 51, np.uint8)).item()
-    (torch.Size([3, 4, 5]), 0.20000000298023224)
+    >>> as_image(np.full((4, 5, 3), 51, np.uint8)).shape
+    torch.Size([3, 4, 5])
+    >>> as_image(np.full((1, 1, 1), 51, np.uint8)).item()
+    0.20000000298023224
     """
     values = x if isinstance(x, Tensor) else torch.from_numpy(_array(x))
     if values.dtype != torch.uint8 and not values.is_floating_point():
@@ -67,9 +62,8 @@ def as_image(x: ImageLike) -> Tensor:
         if values.is_floating_point():
             raise InputError(
                 f"x of floating-point numbers must have the shape (C, H, W), got {shape}, which "
-                "could also be "
-                "(H, W, C); give a tensor, which is always (C, H, W): torch.from_numpy(x), or "
-                "torch.from_numpy(x).permute(2, 0, 1)"
+                "could also be (H, W, C); give a tensor, which is always (C, H, W): "
+                "torch.from_numpy(x), or torch.from_numpy(x).permute(2, 0, 1)"
             )
         values = values.permute(2, 0, 1).contiguous()
     return values.float() / 255 if values.dtype == torch.uint8 else values.float()
@@ -90,14 +84,13 @@ def check_unmasked(x: object, name: str = "x") -> None:
 
 
 def _array(x: Any) -> NDArray[Any]:
-    """Return a NumPy array or a Pillow image as an array of uint8 or float32 of its own, which
-    torch can read.
-    """
+    """Return a NumPy array or a Pillow image as a new array of uint8 or float32."""
     check_unmasked(x)
     array = x if isinstance(x, np.ndarray) else _pillow_array(x)
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
         raise _wrong_type(array.dtype)
-    return np.array(array, dtype=np.uint8 if array.dtype == np.uint8 else np.float32, order="C")
+    dtype = np.uint8 if array.dtype == np.uint8 else np.float32
+    return np.array(array, dtype=dtype, order="C")
 
 
 def _pillow_array(x: Any) -> NDArray[Any]:
@@ -106,12 +99,11 @@ def _pillow_array(x: Any) -> NDArray[Any]:
     if not isinstance(x, Image.Image):
         raise InputError(
             "x must be an image as a tensor, a NumPy array or a Pillow image, got "
-            f"{type(x).__name__}; open a file "
-            "with PIL.Image.open, and leave out labels"
+            f"{type(x).__name__}; open a file with PIL.Image.open, and leave out labels"
         )
     if x.mode not in ("L", "RGB"):
         raise InputError(
-            f'x must be an 8-bit grey or RGB image, got mode {x.mode}; convert it: x.convert("RGB")'
+            f'x must be an 8-bit gray or RGB image, got mode {x.mode}; convert it: x.convert("RGB")'
         )
     return np.atleast_3d(np.asarray(x))
 
@@ -119,8 +111,7 @@ def _pillow_array(x: Any) -> NDArray[Any]:
 def _wrong_type(dtype: object) -> InputError:
     return InputError(
         f"x must hold uint8 pixels, or floating-point pixels in [0, 1], got {dtype}; divide "
-        "integers by their largest "
-        "possible value"
+        "integers by their largest possible value"
     )
 
 
@@ -137,15 +128,13 @@ def check_axes(shape: tuple[int, ...]) -> None:
     """
     if len(shape) == 3 and 0 not in shape:
         return
-    remedy = {2: "; give a grey image as x[None]", 4: "; give several to certify_many"}.get(
-        len(shape), ""
-    )
+    remedies = {2: "; give a gray image as x[None]", 4: "; give several to certify_many"}
+    remedy = remedies.get(len(shape), "")
     raise InputError(f"x must be one image of shape (C, H, W), got shape {shape}{remedy}")
 
 
 def check_key(**key: int) -> None:
-    """Check that the numbers which name the noise are whole and at least 0, and all but the seed
-    below 2^32.
+    """Check the numbers that name the noise: whole, at least 0, and below 2^32 except the seed.
 
     Raises:
         InputError: If one of them is not.
@@ -162,8 +151,7 @@ def check_key(**key: int) -> None:
 
 
 def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
-    """Check that ``x`` is one image in [0, 1], ``alpha`` a failure probability, and ``draws``
-    positive numbers.
+    """Check that ``x`` is an image in [0, 1], ``alpha`` a probability, and ``draws`` are positive.
 
     Raises:
         InputError: If one of them is not.
@@ -172,9 +160,8 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
     if not x.is_floating_point() or not bool(((x >= 0) & (x <= 1)).all()):
         raise InputError(
             f"x must hold floating-point pixels in [0, 1], got {x.dtype} from {x.min():.4g} to "
-            f"{x.max():.4g}; divide "
-            "8-bit pixels by 255, clip resampled ones, and make a normalisation the first layer of "
-            "the model"
+            f"{x.max():.4g}; divide 8-bit pixels by 255, clip resampled ones, and make a "
+            "normalization the first layer of the model"
         )
     if not is_number(alpha) or not 0 < alpha < 1:
         raise InputError(
@@ -195,9 +182,7 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
 
 
 def warn_if_n_too_small(n: int, alpha: float) -> None:
-    """Warn, at the line of the caller's caller, if ``n`` draws can never certify anything at
-    ``alpha``.
-    """
+    """Warn if ``n`` samples can never certify; the warning points at the caller's caller."""
     least = fewest_draws(alpha)
     if n < least:
         warnings.warn(
@@ -208,18 +193,13 @@ def warn_if_n_too_small(n: int, alpha: float) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------ base
-# classifiers
-
-
 class Function(nn.Module):
-    """A plain function of images as a module, without parameters: networks that it calls are not
-    known as its parts.
+    """A plain function of images as a module; the networks it calls are not submodules.
 
     So they are neither moved nor put into eval mode, and images stay on the device that they come
-    on. A network or layer in training mode is refused when it is called. Not seen are the mode of a
-    network whose method ``forward`` is called (its layers are seen) and of layers inside a scripted
-    one, and random numbers of the function's own: give an ``nn.Module`` instead.
+    on. A network or layer in training mode is refused when it is called. Not detected: the mode of
+    a network whose method ``forward`` is called (its layers are checked) and of layers inside a
+    scripted one, and random numbers of the function's own; give an ``nn.Module`` instead.
     """
 
     def __init__(self, function: Base) -> None:
@@ -243,8 +223,7 @@ def _check_mode(thread: int, module: nn.Module, _: Any) -> None:
     if module.training and get_ident() == thread:  # another thread may train
         raise InputError(
             f"a plain function must call networks in eval mode, but {type(module).__name__} is in "
-            "training mode; give "
-            "the nn.Module itself, or call its .eval()"
+            "training mode; give the nn.Module itself, or call its .eval()"
         )
 
 
@@ -268,26 +247,24 @@ def as_module(base: Base) -> nn.Module:
         for module in base.modules():
             if not hasattr(module, "training"):
                 raise InputError(
-                    "base must not be frozen TorchScript, which hides its weights; give it unfrozen"
+                    "base must not be frozen TorchScript, whose weights cannot be read; pass the "
+                    "unfrozen module"
                 )
             for name in ("eval", "train"):  # which torch.export replaces by methods that raise
-                if str(getattr(vars(module).get(name), "__module__", "")).startswith(
-                    "torch.export."
-                ):
+                owner = getattr(vars(module).get(name), "__module__", "")
+                if str(owner).startswith("torch.export."):
                     delattr(module, name)
         return nn.Sequential(base) if isinstance(base, torch.jit.ScriptModule) else base
     if not callable(base):
         raise InputError(
             f"base must be an nn.Module or a function of images, got {type(base).__name__}; a path "
-            "is loaded and "
-            "smoothed by rs.load(path).smooth()"
+            "is loaded and smoothed by rs.load(path).smooth()"
         )
     return Function(base)
 
 
 def check_not_meta(module: nn.Module) -> None:
-    """Check that no parameter and no buffer lies on the device ``meta``, whose tensors have a shape
-    and no numbers.
+    """Check that no parameter and no buffer lies on the device ``meta``, which stores no data.
 
     Raises:
         InputError: If one does.
@@ -295,9 +272,8 @@ def check_not_meta(module: nn.Module) -> None:
     for name, value in chain(module.named_parameters(), module.named_buffers()):
         if value.is_meta:
             raise InputError(
-                f"base must hold its weights, but {name} is on the device meta, which holds no "
-                "numbers; load them, or "
-                "build the model on another device"
+                f"base must hold its weights, but {name} is on the device meta, which stores no "
+                "data; load them, or build the model on another device"
             )
 
 
@@ -324,22 +300,19 @@ def logits_of(output: Any) -> Tensor:
     fields = f" with {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
     raise InputError(
         "base must return logits (N, K), as a tensor or as the attribute logits of its output, "
-        f"got {kind}{fields}; "
-        "use a model for classification, or return the logits alone"
+        f"got {kind}{fields}; use a model for classification, or return the logits alone"
     )
 
 
 class LogitsOnly(nn.Module):
-    """A network whose output may have its logits in the attribute ``logits``, as those of
-    transformers do.
-    """
+    """A network whose output may have its logits in the attribute ``logits``."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W) -> logits (N, K)."""
+        """Compute logits (N, K) of images (N, C, H, W)."""
         return logits_of(self.network(x))
 
 
@@ -358,8 +331,8 @@ def user_code(must: str) -> Iterator[None]:
         yield
         if torch.get_default_device().type == "meta":
             raise InputError(
-                f"{must}, but it makes meta, which holds no numbers, torch's default device; leave "
-                "that out"
+                f"{must}, but it sets torch's default device to 'meta', which stores no data; "
+                "remove that call"
             )
     except (InputError, KeyboardInterrupt, torch.OutOfMemoryError):
         raise

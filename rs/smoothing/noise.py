@@ -161,12 +161,11 @@ def grid_table(sigma: float) -> GridTable:
 def grid_block(
     index: int, shape: torch.Size, sigma: float, seed: int, *key: int, device: torch.device | str
 ) -> Tensor:
-    """Draw block ``index`` of the noise of one image in levels: :func:`block`, times 255 and
-    rounded.
+    """Draw block ``index`` of the noise of one image in levels, which are whole numbers.
 
-    Each number is a level k with its probability P(k) to within 2^-63, from 64 independent bits. It
-    depends only on ``(seed, *key, index)``. On a CPU the bits are those of Philox, the same with
-    every version of NumPy.
+    This is :func:`block` times 255, rounded. Each number is a level k with its probability P(k) to
+    within 2^-63, from 64 independent bits. It depends only on ``(seed, *key, index)``. On a CPU the
+    bits are those of Philox, the same with every version of NumPy.
 
     Args:
         index, shape, sigma, seed, key, device: As for :func:`block`.

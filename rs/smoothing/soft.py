@@ -27,15 +27,15 @@ def to_float32(logits: Tensor) -> Tensor:
 
 
 def soft_probabilities(logits: Tensor, beta: float = 1.0) -> Tensor:
-    """Compute the soft smoothed prediction z_hat: mean over draws of softmax(beta * logits); (B, M,
-    K) -> (B, K).
+    """Compute the soft smoothed prediction z_hat (B, K) of logits (B, M, K).
+
+    It is the mean over samples of softmax(beta * logits).
     """
     return F.softmax(beta * to_float32(logits), dim=-1).mean(dim=1)
 
 
 def soft_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
-    """Compute the cross-entropy of the soft smoothed classifier, the logarithm outside the mean
-    over draws.
+    """Compute the cross-entropy of the soft classifier, the logarithm outside the mean.
 
         -1/B sum_i log(z_hat_i[y_i] + 1e-10)                                   (Zhai et al. 2020)
 
@@ -51,8 +51,9 @@ def soft_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
 
 
 def mean_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
-    """Compute the mean cross-entropy of draws, the log inside: -1/(BM) sum_ik log softmax(beta
-    f(x_i + d_ik))[y_i].
+    """Compute the mean cross-entropy of samples, the logarithm inside the mean.
+
+    -1/(BM) sum_ik log softmax(beta f(x_i + d_ik))[y_i]
     """
     draws = logits.shape[1]
     return F.cross_entropy(beta * to_float32(logits).flatten(0, 1), y.repeat_interleave(draws))
@@ -82,10 +83,11 @@ def top_two(logits: Tensor, y: Tensor, gamma: float, beta: float) -> tuple[Tenso
 def radius_hinge(
     logits: Tensor, y: Tensor, sigma: float, gamma: float, beta: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute MACER's robustness loss: a hinge on the soft certified radius of the images in the
-    hinge.
+    """Compute MACER's robustness loss: a hinge on the soft certified radius.
 
-        sigma/(2B) sum_{i active} (gamma - xi_i),   xi = Phi^-1(q1) - Phi^-1(q2)        (Zhai et al. 2020)
+        sigma/(2B) sum_{i active} (gamma - xi_i),   xi = Phi^-1(q1) - Phi^-1(q2)
+
+    (Zhai et al. 2020)
 
     The hinge selects *before* it evaluates Phi^-1 with gradients: outside the hinge the derivative
     of Phi^-1 may be infinite, and a mask applied afterwards would make NaN of it (0 * inf).
@@ -101,10 +103,11 @@ def radius_hinge(
         is active. And the share of images that are active.
     """
     q1, q2, active = top_two(logits, y, gamma, beta)
-    xi = torch.special.ndtri(torch.where(active, q1, 0.75)) - torch.special.ndtri(
-        torch.where(active, q2, 0.25)
-    )
-    return sigma / 2 * torch.where(active, gamma - xi, 0.0).sum() / len(y), active.float().mean()
+    upper = torch.special.ndtri(torch.where(active, q1, 0.75))
+    lower = torch.special.ndtri(torch.where(active, q2, 0.25))
+    xi = upper - lower
+    loss = sigma / 2 * torch.where(active, gamma - xi, 0.0).sum() / len(y)
+    return loss, active.float().mean()
 
 
 def entropy(p: Tensor) -> Tensor:
@@ -113,12 +116,11 @@ def entropy(p: Tensor) -> Tensor:
 
 
 def kl_divergence(p: Tensor, logits: Tensor) -> Tensor:
-    """Compute KL(p || softmax(logits)) over the last axis; gradients flow through both; (..., K) ->
-    (...).
+    """Compute KL(p || softmax(logits)) over the last axis; (..., K) -> (...).
 
-    Written out because torch's own has NaN gradients where a target that carries gradient is
-    exactly 0.
+    Gradients flow through both. Written out because torch's own has NaN gradients where a target
+    that carries gradient is exactly 0.
     """
-    return (p * (p.clamp_min(LOG_CLAMP).log() - F.log_softmax(to_float32(logits), dim=-1))).sum(
-        dim=-1
-    )
+    log_p = p.clamp_min(LOG_CLAMP).log()
+    log_q = F.log_softmax(to_float32(logits), dim=-1)
+    return (p * (log_p - log_q)).sum(dim=-1)

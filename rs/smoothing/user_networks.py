@@ -19,13 +19,15 @@ from rs.models import architectures, zoo
 from rs.models.fingerprint import sources
 from rs.smoothing.inputs import LogitsOnly, user_code
 
-MODEL_KINDS = "the model must be a model folder, zoo:NAME, an ensemble *.json or an importable module:function"
+MODEL_KINDS = (
+    "the model must be a model folder, zoo:NAME, an ensemble *.json or an importable "
+    "module:function"
+)
 """What a model can be, for messages."""
 
 
 def register_network(network: str | Callable[[], nn.Module], name: str | None = None) -> str:
-    """Register a user's network, so that model folders that were trained from it load; return its
-    name.
+    """Register a user's network, so that model folders of it can be loaded; return its name.
 
     Args:
         network: A function without arguments that returns an ``nn.Module``, or its name
@@ -35,17 +37,18 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
         InputError: If there is no such function, or what it returns is no ``nn.Module``.
     """
 
-    def build() -> nn.Module:
-        return (
-            copy.deepcopy(import_network(network))
-            if isinstance(network, str)
-            else _built(network, own_name)
-        )
+    if isinstance(network, str):
+        own_name = network
+        function_module = network.partition(":")[0]
+    else:
+        own_name = f"{network.__module__}:{network.__qualname__}"
+        function_module = network.__module__
 
-    own_name = (
-        network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
-    )
-    function_module = network.partition(":")[0] if isinstance(network, str) else network.__module__
+    def build() -> nn.Module:
+        if isinstance(network, str):
+            return copy.deepcopy(import_network(network))
+        return _built(network, own_name)
+
     modules = own_modules(function_module, build()) - {"__main__"}
     hashes = {
         module: hashlib.sha256(content).hexdigest() for module, content in sources(modules).items()
@@ -67,11 +70,8 @@ def register_networks(names: str, in_card: str | None = None) -> None:
             that name too.
     """
     for name in names.split(","):
-        if (
-            register_network(name) != in_card
-            and in_card
-            and class_name(import_network(name)) == in_card
-        ):
+        registered = register_network(name)
+        if in_card and registered != in_card and class_name(import_network(name)) == in_card:
             register_network(name, in_card)
 
 
@@ -81,17 +81,14 @@ def class_name(network: nn.Module) -> str:
 
 
 def own_modules(function_module: str, network: nn.Module) -> set[str]:
-    """Return the names of the modules that a user's network is written in, without those of torch
-    and torchvision.
-    """
-    owners = {function_module} | {type(module).__module__ for module in network.modules()}
+    """Return the modules that a user's network is written in, without torch and torchvision."""
+    owners = {function_module}
+    owners |= {type(module).__module__ for module in network.modules()}
     return {name for name in owners if name.partition(".")[0] not in ("torch", "torchvision")}
 
 
 def _with_plain_logits(network: nn.Module, name: str, shape: Sequence[int]) -> nn.Module:
-    """Return the network itself where its output is a tensor, which can be traced, and otherwise
-    with one.
-    """
+    """Return a network whose output is a tensor, which can be traced; itself, if its output is."""
     with user_code(f"{name} must take images of shape {tuple(shape)}"), torch.no_grad():
         output = network.cpu().eval()(torch.zeros(1, *shape, dtype=torch.float32, device="cpu"))
     return LogitsOnly(network) if hasattr(output, "logits") else network
@@ -113,10 +110,10 @@ def import_network(name: str) -> nn.Module:
         sys.path.insert(0, str(Path.cwd()))
     must = f"{MODEL_KINDS}, got {name!r}"
     if module_name.endswith(".py"):
-        raise InputError(
-            f"{must}; leave out .py: {module_name.removesuffix('.py').replace('/', '.')}:{function}"
-        )
-    if not all(part.isidentifier() for part in [*module_name.split("."), function]):
+        dotted = module_name.removesuffix(".py").replace("/", ".")
+        raise InputError(f"{must}; leave out .py: {dotted}:{function}")
+    words = [*module_name.split("."), function]
+    if not all(word.isidentifier() for word in words):
         raise InputError(f"{must}; write it as package.module:function")
     with user_code(must), chdir("."):  # whose import may change the folder
         try:
@@ -129,11 +126,7 @@ def import_network(name: str) -> nn.Module:
     if isinstance(build, nn.Module):
         return build
     if not callable(build):
-        functions = [
-            key
-            for key, value in vars(module).items()
-            if callable(value) and not key.startswith("_")
-        ]
+        functions = [name for name, value in vars(module).items() if callable(value)]
         raise InputError(
             f"{must}, but {module_name} has no function "
             f"{function}{did_you_mean(function, functions)}"
@@ -142,7 +135,7 @@ def import_network(name: str) -> nn.Module:
 
 
 def _built(build: Callable[[], nn.Module], name: str) -> nn.Module:
-    """Return the network that a function of the user's builds."""
+    """Return the network that a user's function builds."""
     try:
         inspect.signature(build).bind()
     except (TypeError, ValueError) as error:

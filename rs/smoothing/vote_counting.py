@@ -109,12 +109,10 @@ def certificate_of_votes(
     With ``undecided`` the last of K + 1 counts is of votes for no class; if it wins the n0
     samples, no class has a bound and ``p_lower`` is 0.
     """
-    if second is None:
-        return certificate_of_test(first, None, FixedTest(sigma, alpha, 0), noise, undecided)
-    n = int(second.votes.sum())
-    selected = winner(first.votes, undecided)
+    n = 0 if second is None else int(second.votes.sum())
     test = FixedTest(sigma, alpha, n)
-    test.update(votes_for_class(second, selected), n)
+    if second is not None:
+        test.update(votes_for_class(second, winner(first.votes, undecided)), n)
     return certificate_of_test(first, second, test, noise, undecided)
 
 
@@ -130,13 +128,21 @@ def certificate_of_test(
 
     Without a ``second``, the mode is "shortcut".
     """
-    selected = winner(first.votes, undecided)
-    tallies = [first] if second is None else [first, second]
-    votes = np.zeros_like(first.votes) if second is None else second.votes
-    p_lower, certified_radius = (0.0, None) if second is None else test.certified()
-    is_certified = second is None or certified_radius is not None
+    predict = winner(first.votes, undecided)
+    mode = SHORTCUT
+    p_lower = 0.0
+    certified_radius: float | None = None
+    tallies = [first]
+    votes = np.zeros_like(first.votes)
+    if second is not None:
+        mode = test.mode
+        p_lower, certified_radius = test.certified()
+        tallies.append(second)
+        votes = second.votes
+        if certified_radius is None:
+            predict = ABSTAIN
     return Certificate(
-        predict=selected if is_certified else ABSTAIN,
+        predict=predict,
         radius=certified_radius or 0.0,
         p_lower=p_lower,
         n0=int(first.votes.sum()),
@@ -145,7 +151,7 @@ def certificate_of_test(
         sigma=test.sigma,
         counts0=first.votes,
         counts=votes,
-        mode=SHORTCUT if second is None else test.mode,
+        mode=mode,
         evaluations=sum_of_evaluations(tallies),
         noise=noise,
     )

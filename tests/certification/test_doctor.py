@@ -70,7 +70,11 @@ def unnormalised(x):
 
 def examined(model, sigma=SIGMA, images=None):
     loaded = Classifier("own:model", model, None, tuple("abcde"), SHAPE, None, "model")
-    return diagnose(loaded, labelled() if images is None else images, sigma, CPU)
+    return problems(diagnose(loaded, labelled() if images is None else images, sigma, CPU))
+
+
+def problems(findings):
+    return [finding for finding in findings if finding.level != "ok"]
 
 
 def by_chance(x):
@@ -85,9 +89,9 @@ FAULTS = {
         Nearest(after=lambda logits: logits * torch.tensor([1.0, 0, 0, 0, 0]) + 99),
         "than chance",
     ),
-    "255": (Nearest(lambda x: x / 255), "want pixels of 0 to 255"),
-    "normalised": (Nearest(unnormalised), "want normalised pixels"),
-    "minus one to one": (Nearest(lambda x: (x + 1) / 2), "want pixels of -1 to 1"),
+    "255": (Nearest(lambda x: x / 255), "expect pixels of 0 to 255"),
+    "normalised": (Nearest(unnormalised), "expect normalized pixels"),
+    "minus one to one": (Nearest(lambda x: (x + 1) / 2), "expect pixels of -1 to 1"),
     "untrained": (
         Layer(lambda _, x: by_chance(x)),
         r"than chance: \d+ of 150 images are right.*train it",
@@ -152,12 +156,12 @@ def test_without_labels_it_is_said_what_was_not_looked_at(model):
         model, images=replace(images, labels=np.full_like(images.labels, UNLABELLED))
     )
     assert finding.level == "warning"
-    assert "the images have no labels, so nothing was found out about its accuracy" in finding.text
+    assert "the images have no labels, so accuracy, training and expected input" in finding.text
 
 
 def test_without_images_it_is_one_function_and_no_more_is_known():
     loaded = Classifier("own:model", Nearest(), None, tuple("abcde"), SHAPE, None, "model")
-    (finding,) = diagnose(loaded, None, SIGMA, CPU)
+    (finding,) = problems(diagnose(loaded, None, SIGMA, CPU))
     assert (finding.level, "give --data or --images" in finding.text) == ("warning", True)
     (finding,) = diagnose(replace(loaded, module=FAULTS["state"][0]), None, SIGMA, CPU)
     assert finding.level == "fault"

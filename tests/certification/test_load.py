@@ -192,7 +192,7 @@ def test_a_model_without_weights_is_refused_by_its_name_too(own):
     with Path(f"{own}.py").open("a") as file:
         file.write("\ndef empty():\n    return nn.Linear(16, 2, device='meta')\n")
     with pytest.raises(
-        InputError, match="but weight is on the device meta, which holds no numbers; load them, or"
+        InputError, match="but weight is on the device meta, which stores no data; load them, or"
     ):
         rs.load(f"{own}:empty")
 

@@ -258,14 +258,14 @@ def test_a_damaged_network_is_refused(tiny, tmp_path, name):
         int8.read_quantized(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(
-        InputError, match=r"must hold quantized\.xml and quantized\.bin beside quantized\.json"
+        InputError, match=r"must hold quantized\.xml and quantized\.bin next to quantized\.json"
     ):
         int8.read_quantized(tmp_path)
 
 
 def test_the_network_of_another_model_is_refused(tiny):
     folder = [str(tiny / "model")]
-    with pytest.raises(InputError, match="must be of the model beside it"):
+    with pytest.raises(InputError, match="must be of the model next to it"):
         int8.quantized_members([smallnet(5).eval()], folder, None, SIGMA, SHAPE)
 
 
@@ -286,7 +286,7 @@ def test_what_is_there_is_replaced_by_force_alone(tiny, capfd, monkeypatch):
         patched.setattr(int8, "quantize", None)  # it is refused before any work
         assert exit_code(rs.app, *words, COUNT) == 2
     assert (
-        "a quantised network is there; name another MODEL, or replace it with --force"
+        "a quantized network is there; name another MODEL, or replace it with --force"
         in capfd.readouterr().err
     )
     assert quantized_files(tiny / "model") == before
@@ -441,7 +441,7 @@ def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_p
 def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say_which(
     tiny_project, monkeypatch, capfd
 ):
-    monkeypatch.setattr(int8, "CALIBRATION", 7)
+    monkeypatch.setattr(int8, "CALIBRATION_IMAGES", 7)
     certify_folder(
         "model", Path("data"), SETTINGS, SmoothingOptions(device=CPU), out=Path("rows.tsv")
     )

@@ -406,7 +406,7 @@ def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
             "fc.bias: expected .*, got "
             r"\(1,\), fc.weight: expected .*, got \(1,\), features.0.bias: ",
         ),
-        ("InPlace", [], "must leave its images as they are, but it writes into them"),
+        ("InPlace", [], "must not change its images, but it writes into them"),
         ("build", ["--weights", "none.safetensors"], "none.safetensors"),
         ("build", ["--weights", "pipe"], "pipe must be a file, but there is none"),
         (

@@ -102,8 +102,8 @@ def test_a_network_of_torch_export_votes_as_the_network_also_inside_others():
         (lambda x: x.flatten(), "must have the shape"),
         (lambda x: x.flatten(1).argmax(1, keepdim=True), "must be floating-point"),
         (lambda x: x.flatten(1)[:, : 2 * len(x)], "with the other images of the batch, by inf"),
-        (lambda x: x.sub_(0.5).flatten(1), "leave its images as they are"),
-        (lambda x: (x.flatten(1).clone(), x[1:].zero_())[0], "leave its images as they are"),
+        (lambda x: x.sub_(0.5).flatten(1), "must not change its images"),
+        (lambda x: (x.flatten(1).clone(), x[1:].zero_())[0], "must not change its images"),
     ],
 )
 def test_what_does_not_return_logits_is_refused(function, message):
@@ -156,7 +156,7 @@ def by_batch(_, x):
 def test_frozen_torchscript_hides_its_weights_and_is_refused():
     with pytest.raises(
         InputError,
-        match="must not be frozen TorchScript, which hides its weights; give it unfrozen",
+        match="must not be frozen TorchScript, whose weights cannot be read",
     ):
         SmoothedClassifier(torch.jit.freeze(torch.jit.script(network().eval())), 5, 0.5)
 

@@ -116,7 +116,7 @@ BAD_IMAGES = {
         TENSOR[None],
         r"one image of shape \(C, H, W\), got shape \(1, 3, 6, 5\); give several to certify_many",
     ),
-    "two axes": (RGB[..., 0], r"one image .* got shape \(6, 5\); give a grey image as x\[None\]"),
+    "two axes": (RGB[..., 0], r"one image .* got shape \(6, 5\); give a gray image as x\[None\]"),
     "no pixels": (torch.zeros(3, 0, 5), r"one image .* got shape \(3, 0, 5\)"),
     "a path": (
         "photo.png",
@@ -142,7 +142,7 @@ BAD_IMAGES = {
     ),
     "just below": (
         changed(-0.01),
-        r"from -0.01 to 0.\d+; .* and make a normalisation the first layer of the model",
+        r"from -0.01 to 0.\d+; .* and make a normalization the first layer of the model",
     ),
 }
 

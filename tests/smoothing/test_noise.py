@@ -16,11 +16,11 @@ from rs.smoothing.noise import (
     BLOCK,
     GRAY_LEVELS,
     _levels_on,
+    add_noise,
     block,
     draw,
     grid_block,
     grid_table,
-    noisy,
     on_grid,
 )
 from tests.support.simulated_gpu import simulated_gpu
@@ -69,7 +69,7 @@ def test_noisy_copies_are_image_major_and_not_clipped(images, draws, seed):
     x = torch.rand((images, 2, 6, 8), generator=stream(seed, 0))
     noise = draw(x, draws, 2.0, stream(seed, 1))
     assert noise.shape == (images, draws, 2, 6, 8)
-    copies = noisy(x, noise)
+    copies = add_noise(x, noise)
     assert copies.shape == (images * draws, 2, 6, 8)
     for copy, (i, k) in zip(copies, itertools.product(range(images), range(draws)), strict=True):
         assert torch.equal(copy, x[i] + noise[i, k])
