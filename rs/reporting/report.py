@@ -33,7 +33,7 @@ from rs.reporting.results import Group, Groups, filter_groups, grouped, publishe
 from rs.reporting.tables import ensemble_tables, method_tables, notes, variance_tables
 from rs.reporting.tables.formatting import Table, render
 from rs.statistics import metrics
-from rs.statistics.procedures import radii_asked
+from rs.statistics.procedures.table import radii_asked
 from rs.storage import files
 from rs.study import grid
 

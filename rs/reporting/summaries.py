@@ -19,7 +19,7 @@ from rs.reporting.tables.formatting import numbers, signed
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, radius_text
 from rs.statistics.comparison import estimate, sample
-from rs.statistics.procedures import draws_at_most, radii_asked
+from rs.statistics.procedures.table import draws_at_most, radii_asked
 from rs.storage.provenance import UNROUNDED
 
 STEP = 0.25

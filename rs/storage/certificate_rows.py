@@ -23,7 +23,7 @@ from rs.statistics.certificate import (
     votes_of,
 )
 from rs.statistics.log_budget import impossible
-from rs.statistics.procedures import MODES, procedure_of
+from rs.statistics.procedures.table import MODES, procedure_of
 from rs.storage import files, tsv
 from rs.storage.row_checks import as_arrays, check_columns, check_votes
 

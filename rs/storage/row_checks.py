@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, Votes, votes_for
-from rs.statistics.procedures import PROCEDURES, procedure_of
 from rs.statistics.procedures.base import Columns
+from rs.statistics.procedures.table import PROCEDURES, procedure_of
 from rs.storage import tsv
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from rs.errors import InputError
-from rs.statistics.procedures import procedure_of
+from rs.statistics.procedures.table import procedure_of
 from rs.statistics.radius import lower_bound, radius, upper_bound
 from rs.statistics.sequential import (
     FINAL_LOOK_SHARE,
