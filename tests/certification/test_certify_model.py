@@ -1,7 +1,5 @@
 """Certifying images one by one into resumable row files: ``rs.certification.certify_model``."""
 
-import json
-import os
 from contextlib import nullcontext
 
 import numpy as np
@@ -12,9 +10,7 @@ from torch import nn
 from rs.certification.certify_model import certify_images
 from rs.errors import InputError, InputWarning
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.inputs import warn_if_n_too_small
 from rs.smoothing.settings import CertificationSettings
-from rs.statistics.radius import fewest_votes
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from rs.storage.provenance import Provenance
@@ -107,20 +103,6 @@ def test_the_rows_are_those_of_a_slow_loop(unbroken):
     assert unbroken.decode() == "\n".join(lines) + "\n"
 
 
-def test_the_sidecar_says_what_made_the_rows_and_nothing_but_the_three_files_is_left(
-    tmp_path, unbroken, work
-):
-    assert json.loads((tmp_path / "unbroken" / "rows.json").read_text()) == IDENTITY | {
-        "stop": None
-    }
-    assert sorted(os.listdir(tmp_path / "unbroken")) == [
-        "rows.json",
-        "rows.seconds.csv",
-        "rows.tsv",
-    ]
-    assert os.listdir(work) == []
-
-
 def test_the_shortcut_is_what_the_settings_say(tmp_path):
     settings = CertificationSettings(**{**vars(SETTINGS), "shortcut": True})
     certify_tiny(tmp_path / "rows.tsv", Constant(1), settings=settings)
@@ -128,7 +110,7 @@ def test_the_shortcut_is_what_the_settings_say(tmp_path):
     assert modes.tolist() == ["certify" if i % 2 == 1 else "shortcut" for i in INDICES]
 
 
-@pytest.mark.parametrize("images", range(SIZE))
+@pytest.mark.parametrize("images", [0, 1, SIZE - 1])
 def test_an_interrupted_run_continues_to_the_bytes_of_an_unbroken_one(
     tmp_path, unbroken, images, capsys
 ):
@@ -161,22 +143,14 @@ def keep_rows(count):
             None,
             "classifier is .* there and other here; remove it",
         ),
-        ({**IDENTITY, "classes": 9}, None, "classes is None there and 9 here"),
-        ({**IDENTITY, "images": "others"}, None, "images is .* there and others here"),
         ({**IDENTITY, "stop": STOP}, None, "stop is None there and {.*} here"),
-        ({**IDENTITY, "sigma": 0.25}, None, r"sigma is 0\.5 there and 0\.25 here"),
-        ({**IDENTITY, "extra": 1}, None, "extra is None there and 1 here"),
         ({k: v for k, v in IDENTITY.items() if k != "n"}, None, "n is 60 there and None here"),
         (
             IDENTITY,
             lambda out: sidecar_of(out).unlink(),
             r"must have .*rows\.json next to it, but there is none",
         ),
-        (IDENTITY, lambda out: sidecar_of(out).write_text("{"), "must hold JSON"),
-        (IDENTITY, lambda out: sidecar_of(out).write_text("[]"), "but it is a list"),
         (IDENTITY, keep_rows(SIZE - 1), "must hold 5 rows, but has 4"),
-        (IDENTITY, keep_rows(0), "must hold at least one row"),
-        (IDENTITY, lambda out: out.write_text(out.read_text()[:-1]), "must end with a newline"),
     ],
 )
 def test_rows_of_anything_else_are_refused_and_left_alone(
@@ -191,7 +165,7 @@ def test_rows_of_anything_else_are_refused_and_left_alone(
     assert stamps(out.parent) == before
 
 
-@pytest.mark.parametrize("name", ["gaussian-0.25", "rows.json", "rows.csv", "rows"])
+@pytest.mark.parametrize("name", ["gaussian-0.25", "rows.json"])
 def test_the_row_file_must_be_a_tsv_lest_two_share_a_sidecar(tmp_path, name):
     with pytest.raises(InputError, match=r"must be named \*\.tsv"):
         certify_tiny(tmp_path / name, Dies(0, fail))
@@ -236,12 +210,3 @@ def test_a_number_of_draws_that_is_too_small_is_warned_of(tmp_path, n, is_too_sm
     with pytest.warns(InputWarning, match=message) if is_too_small else nullcontext():
         certify_tiny(tmp_path / "rows.tsv", settings=settings)
     assert certificate_rows.read_rows(tmp_path / "rows.tsv")["n"].tolist() == [n] * SIZE
-
-
-@pytest.mark.parametrize("alpha", [0.4, 0.25, 0.1, 0.001, 1e-6, 2.0**-29, 2.0**-31, 2.0**-39])
-def test_the_warning_names_the_least_number_that_is_not_too_small(alpha):
-    with pytest.warns(InputWarning) as caught:
-        warn_if_n_too_small(1, alpha)
-    least = int(str(caught[0].message).split("at least ")[1])
-    assert 0.5**least <= alpha < 0.5 ** (least - 1)
-    assert fewest_votes(0.5, least, alpha) == least

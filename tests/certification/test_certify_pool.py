@@ -27,14 +27,12 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import SmoothingOptions
 from rs.storage import certificate_rows, files
 from rs.study.layout import model_name
-from stages.certify_ensembles import main
 from tests.support.cells import certify_folder
-from tests.support.helpers import exit_code, refuses, write_tiny
+from tests.support.helpers import refuses, write_tiny
 from tests.support.tiny_pool import (
     ALL,
     CERTIFICATION,
     CPU,
-    ENSEMBLES,
     PAIR,
     POOL,
     SETTINGS,
@@ -291,25 +289,6 @@ def test_a_classifier_is_timed_with_its_own_members_alone_and_no_rows_change(mon
     assert table("rows") == table("unbroken")
 
 
-def test_of_ensembles_that_differ_in_their_seeds_the_first_is_timed():
-    entries = [{"members": {"macer": 2}, "combinations": ["average", "mme"]}, ENSEMBLES[2]]
-    make_ensembles("seeds", entries, member_seeds=[1, 2])
-    solve("of-seeds", "seeds", batch=None)
-    found = table(pool(ensembles="seeds", weights="of-seeds", timed=50))
-    pairs = {f"macer-{one}-{other}" for one, other in ((0, 1), (0, 2), (1, 2))}
-    others = {
-        f"{TURNED}.optimal",
-        f"{TURNED}.vote",
-        *(f"macer-{seed}" for seed in (0, 1, 2)),
-        "gaussian-0",
-    }
-    assert found.keys() == others | {
-        f"{pair}.{key}" for pair in pairs for key in ("average", "mme")
-    }
-    timed = pd.read_csv("rows-times/alone.csv")["classifier"]
-    assert sorted(timed) == sorted(others | {"macer-0-1.average", "macer-0-1.mme"})
-
-
 def test_rows_of_a_cascade_and_they_alone_have_the_evaluations_that_they_take():
     rows = {name: certificate_rows.read_rows(Path("unbroken", f"{name}.tsv")) for name in SCOPES}
     assert [name for name in rows if "evaluations" in rows[name]] == [CASCADE]
@@ -329,14 +308,6 @@ def test_without_members_the_folders_are_empty(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_without_ensembles_the_further_members_are_certified():
-    """The first seed of a method is certified by the stage certify."""
-    make_ensembles("none", [])
-    assert table(pool(ensembles="none", weights="nowhere")) == {
-        "macer-1": table("unbroken")["macer-1"]
-    }
-
-
 SPOILT = [
     (
         lambda: save_member("macer", 1, gain=2.0),
@@ -349,7 +320,6 @@ SPOILT = [
         "must be of classifiers of tiny (2 classes",
     ),
     (lambda: None, {"weights": "nowhere"}, "nowhere/"),
-    (lambda: None, {"ensembles": "nowhere"}, "nowhere/pool.json"),
     (lambda: None, {"folder": "nowhere"}, "nowhere"),
 ]
 
@@ -374,16 +344,3 @@ def test_rows_of_other_draws_or_other_images_are_refused_and_left_alone():
         with pytest.raises(InputError, match=message):
             pool("unbroken", **changes)
         assert stamps("unbroken", "unbroken-times") == before
-
-
-def test_the_command_takes_its_settings_from_the_parameters():
-    """How many images are evaluated at once is not the parameters' business."""
-    inputs = "--ensembles ensembles --weights weights --data data --params ensembles.yaml"
-    assert (
-        exit_code(
-            main, *f"tiny {inputs} --out new --times new-times --device cpu --batch 100".split()
-        )
-        == 0
-    )
-    assert table("new") == table("unbroken")
-    assert Path("new-times", "images.csv").is_file()

@@ -1,4 +1,4 @@
-"""Planted faults are found, and nothing is found in good classifiers: ``rs.certification.doctor``."""
+"""The doctor finds planted faults, and none in good classifiers."""
 
 import re
 from dataclasses import replace
@@ -34,9 +34,15 @@ def labelled(count=150):
     labels = rng.integers(CLASSES, size=count)
     pixels = 255 * TEMPLATES.numpy()[labels] + rng.normal(0, 12, (count, *SHAPE))
     meta = Meta(
-        name="pictures", classes=tuple("abcde"), shape=SHAPE, mean=MEAN, std=STD, source="", sizes={"test": count},
+        name="pictures",
+        classes=tuple("abcde"),
+        shape=SHAPE,
+        mean=MEAN,
+        std=STD,
+        source="",
+        sizes={"test": count},
         sha256={"test": ""},
-    )  # fmt: skip
+    )
     return PackedImages(meta, pixels.clip(0, 255).round().astype(np.uint8), labels)
 
 

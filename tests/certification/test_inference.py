@@ -42,14 +42,6 @@ def test_folding_is_exact_in_float64_but_for_rounding(architecture, shape):
     )
 
 
-def test_folding_leaves_the_model_as_it_was():
-    model = lived_in(smallnet(), SHAPE).train()
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    fold(model, torch.bfloat16, SHAPE)
-    assert model.training
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
-
-
 def test_logits_come_back_in_float32_and_noise_is_normalised_before_it_is_rounded():
     model = lived_in(smallnet(), SHAPE).eval()
     x = images(3, SHAPE)
@@ -310,3 +302,11 @@ def test_weights_and_images_are_in_the_order_of_the_device_and_the_precision(
             if values.is_contiguous(memory_format=one)
         ]
         assert orders == [order]
+
+
+def test_folding_leaves_the_model_as_it_was():
+    model = lived_in(smallnet(), SHAPE).train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    fold(model, torch.bfloat16, SHAPE)
+    assert model.training
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())

@@ -128,10 +128,6 @@ def test_a_folder_is_a_folder_whatever_its_name(meta, name):
             r"must be a classifier of tiny \(2 classes, .*\), but it is one of tiny",
         ),
         (
-            {"classes": (*CLASSES, "up")},
-            r"must be a classifier of tiny \(3 classes, .* one of tiny \(2 classes",
-        ),
-        (
             {"shape": (1, 4, 3)},
             r"shape \[1, 4, 3\]\), but it is one of tiny \(2 classes, shape \[1, 4, 4\]\)",
         ),
@@ -148,16 +144,13 @@ def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
     [
         ("{}:number", "must return an nn.Module .* got int"),
         ("{}:sized", "must be a function that needs no argument: missing a required argument"),
-        ("{}:none", "importable module:function, got '.*:none'"),
-        ("{}:", "importable module:function, got"),
         (":make", "write it as package.module:function"),
         ("{}:OTHER", "has no function OTHER"),
-        ("no_such_module:make", "got 'no_such_module:make', but: No module named 'no_such_module'"),
         ("rs.modls.hub:make", r"No module named 'rs\.modls'; correct its name"),
         ("{}:mke", r"has no function mke; did you mean 'make'\?"),
         (
             "no/such/folder",
-            r"got 'no/such/folder', which has no model.json; .* the function too, as package\.module:build",
+            r"got 'no/such/folder', which has no model.json; .* as package\.module:build",
         ),
         ("{}.py:make", r"; leave out \.py: [^.]*:make$"),
         ("no/such.json", r"no/such\.json must be a file, but there is none"),
@@ -201,19 +194,7 @@ def test_a_model_without_weights_is_refused_by_its_name_too(own):
 # programs
 
 
-@pytest.mark.parametrize("given", [str, Path])
-def test_a_path_is_smoothed_in_one_line_with_the_noise_of_its_training(given):
-    """The classes are known, and the certificate is that of the network."""
-    x, smoothed = (
-        torch.rand(SHAPE, generator=torch.Generator().manual_seed(0)),
-        rs.load(given(FOLDER)).smooth(),
-    )
-    assert (smoothed.sigma, smoothed.num_classes) == (0.25, len(CLASSES))
-    expected = SmoothedClassifier(network(FOLDER), 2, 0.25).certify(x, 100, 1000, 0.001)
-    assert smoothed.certify(x).to_dict() == expected.to_dict()
-
-
-@pytest.mark.parametrize("form", ["make", "plain", "defaults", "MODEL"])
+@pytest.mark.parametrize("form", ["make", "defaults", "MODEL"])
 def test_a_model_of_the_users_by_name_needs_sigma_alone(own, form):
     with Path(f"{own}.py").open("a") as file:
         file.write("\nMODEL = plain()\n")
@@ -248,8 +229,6 @@ def test_a_model_that_is_an_object_is_itself():
             lambda: rs.load(nn.Flatten()).smooth(1.0, engine="folded"),
             "engine must be plain .*, got 'folded'",
         ),
-        (lambda: rs.load(nn.Flatten), r"got the class Flatten; create one: Flatten\(...\)"),
-        (lambda: rs.load(3), "must be an nn.Module or a function of images, got int"),
         (
             lambda: SmoothedClassifier(rs.load(FOLDER), sigma=0.5),
             r"got Classifier; .*rs\.load\(path\)\.smooth\(\)",
@@ -270,3 +249,15 @@ def test_the_sources_of_a_users_model_are_the_files_of_its_function_and_of_what_
     files = [Path(f"{name}.py").read_bytes() for name in (own, f"{own}_parts")]
     assert load(f"{own}:make", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
     assert load(f"{own}:plain", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
+
+
+@pytest.mark.parametrize("given", [str, Path])
+def test_a_path_is_smoothed_in_one_line_with_the_noise_of_its_training(given):
+    """The classes are known, and the certificate is that of the network."""
+    x, smoothed = (
+        torch.rand(SHAPE, generator=torch.Generator().manual_seed(0)),
+        rs.load(given(FOLDER)).smooth(),
+    )
+    assert (smoothed.sigma, smoothed.num_classes) == (0.25, len(CLASSES))
+    expected = SmoothedClassifier(network(FOLDER), 2, 0.25).certify(x, 100, 1000, 0.001)
+    assert smoothed.certify(x).to_dict() == expected.to_dict()

@@ -12,9 +12,14 @@ from rs.runtime.device import device_named
 from tests.support.helpers import needs_x86, python, tiny_params, write_params, write_tiny
 
 OTHER_MACHINE = {
-    "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "OPENBLAS_CORETYPE": "Prescott",
-    "MKL_CBWR": "SSE4_2", "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2",
-}  # fmt: skip
+    "ATEN_CPU_CAPABILITY": "default",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "OPENBLAS_CORETYPE": "Prescott",
+    "MKL_CBWR": "SSE4_2",
+    "OMP_NUM_THREADS": "2",
+    "OPENBLAS_NUM_THREADS": "2",
+    "MKL_NUM_THREADS": "2",
+}
 """What makes a processor compute as another one would: no vectors, old kernels of BLAS, more
 threads.
 """

@@ -134,9 +134,13 @@ def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(
     tmp_path: Path,
 ) -> None:
     root = project(
-        tmp_path, stages__train="import rs.methods", rs__methods____init__="", rs__methods__macer="class Macer: pass",
-        rs__methods__mine="class Mine: pass", rs__ensemble__rules="",
-    )  # fmt: skip
+        tmp_path,
+        stages__train="import rs.methods",
+        rs__methods____init__="",
+        rs__methods__macer="class Macer: pass",
+        rs__methods__mine="class Mine: pass",
+        rs__ensemble__rules="",
+    )
     table = {"macer": "rs.methods.macer:Macer", "mine": "rs.methods.mine:Mine"}
     prints = code_fingerprint.stage_fingerprints(root, table)
     assert prints["code/methods/mine"]["class"] == "rs.methods.mine:Mine"
@@ -174,7 +178,6 @@ def test_a_rule_of_ensembles_counts_for_no_stage_and_has_a_fingerprint_of_its_ow
         ({"torch": "2.14.3"}, set()),
         ({"torch": "2.14.0+cu126", "numpy": "2.3.9", "python": "3.11.99"}, set()),
         ({"torch": "2.15.0"}, {"torch"}),
-        ({"numpy": "2.13.1"}, {"numpy"}),
         ({"numpy": "3.3.1"}, {"numpy"}),
         ({"python": "3.12.1"}, {"python"}),
     ],

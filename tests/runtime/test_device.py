@@ -84,12 +84,6 @@ def test_memory_is_left_alone_where_the_environment_tunes_malloc(monkeypatch):
     assert not device.keep_memory()
 
 
-def test_another_c_library_is_left_alone(monkeypatch):
-    monkeypatch.setattr("ctypes.CDLL", lambda name: pytest.fail("malloc is tuned"))
-    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
-    assert not device.keep_memory()
-
-
 # ------------------------------------------------------------------------------------------
 # bfloat16
 
@@ -153,7 +147,3 @@ def test_neither_float32_nor_a_gpu_nor_a_further_process_warns(processor, capsys
     monkeypatch.setattr("rs.runtime.processes.rank_and_world_size", lambda: (1, 2))
     device.warn_of_slow_bfloat16("cpu", "bfloat16")
     assert not capsys.readouterr().err
-
-
-def test_torch_knows_the_capabilities_of_this_processor():
-    assert "architecture" in torch.cpu.get_capabilities()

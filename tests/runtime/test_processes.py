@@ -50,7 +50,8 @@ def test_several_processes_must_know_where_the_first_one_is(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(
-        InputError, match=r"MASTER_ADDR and MASTER_PORT must be set together with WORLD_SIZE=2.*; unset"
+        InputError,
+        match=r"MASTER_ADDR and MASTER_PORT must be set together with WORLD_SIZE=2.*; unset",
     ):
         processes.process_group("gloo").__enter__()
 

@@ -16,7 +16,6 @@ from torch import nn
 from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import as_image
-from rs.statistics.certificate import ABSTAIN, Certificate
 from tests.support.helpers import refuses, smallnet
 
 SIGMA = 0.25
@@ -60,13 +59,6 @@ def test_every_form_of_an_image_has_the_same_certificate(x):
     assert smoothed().predict(x) == smoothed().predict(TENSOR)
 
 
-@pytest.mark.parametrize(
-    "x", [RGB[..., 0][None], RGB[..., :1], Image.fromarray(RGB[..., 0])], ids=["C", "HW1", "L"]
-)
-def test_every_form_of_a_grey_image_is_the_same(x):
-    assert torch.equal(as_image(x), TENSOR[:1])
-
-
 @given(c=st.integers(1, 5), h=st.integers(1, 5), w=st.integers(1, 5))
 def test_only_an_array_has_its_channels_last_and_only_where_they_can_be_and_cannot_be_first(
     c, h, w
@@ -90,14 +82,6 @@ def test_only_an_array_has_its_channels_last_and_only_where_they_can_be_and_cann
         assert np.array_equal(as_image(x.astype(np.float64)), x.astype(np.float32))
 
 
-def test_an_image_of_six_channels_is_not_turned():
-    """Six signals of 50 times 3 numbers are no colour picture of 6 times 50 pixels."""
-    signals = torch.rand(6, 50, 3, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(as_image(signals), signals)
-    with refuses(r"x of floating-point numbers must have the shape \(C, H, W\), got \(6, 50, 3\)"):
-        as_image(signals.numpy())
-
-
 def test_what_is_given_is_left_alone():
     for x in (RGB.copy(), torch.from_numpy(RGB.copy())):
         as_image(x).zero_()
@@ -117,7 +101,6 @@ BAD_IMAGES = {
         r"one image of shape \(C, H, W\), got shape \(1, 3, 6, 5\); give several to certify_many",
     ),
     "two axes": (RGB[..., 0], r"one image .* got shape \(6, 5\); give a gray image as x\[None\]"),
-    "no pixels": (torch.zeros(3, 0, 5), r"one image .* got shape \(3, 0, 5\)"),
     "a path": (
         "photo.png",
         r"tensor, a NumPy array or a Pillow image, got str; open a file with PIL\.Image\.open",
@@ -126,7 +109,6 @@ BAD_IMAGES = {
         RGB.astype(np.int64),
         r"uint8 pixels, or floating-point pixels in \[0, 1\], got int64; divide",
     ),
-    "int64 tensor": (torch.ones(3, 6, 5, dtype=torch.int64), "got torch.int64; divide integers"),
     "masked": (
         np.ma.masked_less(RGB, 9),
         r"pixels without a mask, got \d+ masked ones; fill them first: x.filled\(0\)",
@@ -139,10 +121,6 @@ BAD_IMAGES = {
     "0 to 255": (
         TENSOR * 255,
         r"pixels in \[0, 1\], got torch.float32 from 0.* to 2\d\d; divide 8-bit pixels by 255",
-    ),
-    "just below": (
-        changed(-0.01),
-        r"from -0.01 to 0.\d+; .* and make a normalization the first layer of the model",
     ),
 }
 
@@ -206,7 +184,7 @@ def test_a_base_classifier_that_writes_into_its_images_leaves_the_given_one_alon
     "call", [lambda network: lambda x: network(x), lambda network: network.forward]
 )
 def test_a_plain_function_that_calls_a_network_in_training_mode_is_refused_before_it_runs(call):
-    """In training mode the batch norm would use statistics of the noisy copies, and move its own."""
+    """In training mode the batch norm would use statistics of the noisy copies."""
     network = smallnet().train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     with pytest.raises(
@@ -216,16 +194,6 @@ def test_a_plain_function_that_calls_a_network_in_training_mode_is_refused_befor
         smoothed(call(network)).certify(torch.rand(1, 4, 4))
     assert network.training
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
-
-
-def test_a_network_in_eval_mode_may_be_called_by_a_function_until_it_trains_again():
-    network = smallnet().eval()
-    x = torch.rand(1, 4, 4, generator=torch.Generator().manual_seed(0))
-    classifier = smoothed(lambda x: network(x))
-    assert text(classifier.certify(x)) == text(smoothed(smallnet()).certify(x))
-    network.train()
-    with pytest.raises(InputError, match="must call networks in eval mode"):
-        classifier.certify(x)
 
 
 def test_another_thread_may_train_while_a_plain_function_is_certified():
@@ -270,31 +238,15 @@ BAD_BASES = {
         returning(lambda z: {"scores": z}),
         "got dict with scores; use a model for classification",
     ),
-    "empty logits": (
-        returning(lambda z: Output(None)),
-        "got Output; use a model for classification",
-    ),
     "on meta": (
         nn.Linear(2, 2, device="meta"),
         "base must hold its weights, but weight is on the device meta, .* load them",
     ),
-    "a buffer on meta": (
-        nn.BatchNorm2d(3, affine=False, device="meta"),
-        "base must hold its weights, but running_mean is on the device",
-    ),
     "one axis": (returning(lambda z: z[:, 0]), r"logits \(1, K\) of one image"),
-    "complex": (
-        returning(lambda z: z.to(torch.complex64)),
-        "real numbers in a dense tensor, got complex64",
-    ),
     "sparse": (returning(lambda z: z.to_sparse()), "dense tensor, got float32, sparse_coo on cpu"),
     "NaN": (returning(lambda z: z * math.nan), "finite numbers, got NaN or infinity"),
     "infinity": (
         returning(lambda z: z.index_fill(1, torch.tensor([2]), math.inf)),
-        "finite numbers, got NaN or infinity",
-    ),
-    "all -infinity": (
-        returning(lambda z: torch.full_like(z, -math.inf)),
         "finite numbers, got NaN or infinity",
     ),
 }
@@ -307,7 +259,7 @@ def test_a_base_classifier_that_is_none_is_refused(base, message):
 
 
 def test_the_error_of_a_function_is_the_cause():
-    message = r"base must take images of shape \(\d+, 3, 6, 5\), torch.float32 on cpu, .* raised KeyError: 'no such layer'"
+    message = r"base must take images of shape \(\d+, 3, 6, 5\), .* raised KeyError: 'no such"
     with pytest.raises(InputError, match=message) as caught:
         smoothed(broken).certify(TENSOR)
     assert isinstance(caught.value.__cause__, KeyError)
@@ -341,9 +293,7 @@ def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
             {"sigma": 64},
             r"sigma is in pixels of \[0, 1\] and must be at most 10, got 64; .* 64/255 = 0.251\?",
         ),
-        ({"sigma": math.inf}, "sigma must be a positive number, got inf"),
         ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
-        ({"sigma": 1e-320}, "sigma must be a positive number, got 1e-320; .*at least 1e-06"),
         (
             {"num_classes": 0.25, "sigma": None},
             "num_classes must be at least 2, got 0.25; .* give sigma by name",
@@ -362,10 +312,6 @@ def test_a_number_that_is_none_is_refused(changes, message):
         (
             {"n": "1000"},
             r"n must be a whole number of noisy copies from 1 to 1,000,000,000, got '1000'",
-        ),
-        (
-            {"n": 10**11},
-            "n must be a whole number of noisy copies from 1 to 1,000,000,000, got 100000000000",
         ),
         ({"n0": 0}, "n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
         ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
@@ -404,13 +350,6 @@ def test_certify_many_is_the_loop_with_positions_as_keys(form):
     assert [text(certificate) for certificate in made] == loop
 
 
-def test_certify_many_takes_an_array_of_images_and_none():
-    batch = torch.stack([TENSOR, 1 - TENSOR])
-    expected = [text(smoothed().certify(x, index=i)) for i, x in enumerate(batch)]
-    assert [text(certificate) for certificate in smoothed().certify_many(batch.numpy())] == expected
-    assert smoothed().certify_many([]) == []
-
-
 @pytest.mark.parametrize("one", [Image.fromarray(RGB), TENSOR, RGB])
 def test_certify_many_wants_several_and_takes_no_array_of_one_apart(one):
     with pytest.raises(
@@ -426,40 +365,3 @@ def test_certify_many_names_the_image_that_is_none():
 
 # ------------------------------------------------------------------------------------------
 # certificates
-
-
-def test_a_certificate_is_readable_and_rounded_down():
-    made = Certificate(
-        3,
-        0.43219,
-        0.91239,
-        100,
-        1000,
-        0.001,
-        0.5,
-        np.array([0, 0, 0, 100]),
-        np.array([1, 0, 0, 999]),
-    )
-    said = "class 3, l2 radius 0.4321 in pixels of [0, 1], p >= 0.9123, n = 1,000, alpha = 0.001, gaussian noise"
-    assert str(made) == said
-    assert (
-        repr(made) == "Certificate(predict=3, radius=0.43219, p_lower=0.91239, n=1000, alpha=0.001)"
-    )
-
-
-def test_an_abstention_says_so():
-    made = Certificate(
-        ABSTAIN, 0.0, 0.45, 100, 1000, 0.001, 0.5, np.array([60, 40]), np.array([480, 520])
-    )
-    assert str(made) == "abstains, p >= 0.4500, n = 1,000, alpha = 0.001, gaussian noise"
-
-
-def test_a_certificate_as_a_dict_has_every_field_in_plain_types():
-    made = smoothed().certify(TENSOR, np.int64(100), 300, np.float64(0.01))
-    fields = made.to_dict()
-    assert set(fields) == set(Certificate.__dataclass_fields__)
-    assert {type(value) for value in fields.values()} == {int, float, str, list, type(None)}
-    assert {type(votes) for votes in fields["counts0"] + fields["counts"]} == {int}
-    read = json.loads(json.dumps(fields))
-    read |= {name: np.array(read[name]) for name in ("counts0", "counts")}
-    assert text(Certificate(**read)) == text(made)
