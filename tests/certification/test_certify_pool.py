@@ -194,13 +194,6 @@ def test_rows_of_weights_chosen_by_the_image_are_those_of_a_slow_loop_over_their
     assert table("unbroken")[slug].decode() == "\n".join(lines) + "\n"
 
 
-def test_a_subset_has_the_rows_of_the_whole():
-    whole, some = table("unbroken"), table(pool(subset={"stride": 3}))
-    for name in SCOPES:
-        head, *lines = whole[name].splitlines()
-        assert some[name].splitlines() == [head, *lines[::3]]
-
-
 # -------------------------------------------------------------------------------------------------
 # interruptions
 

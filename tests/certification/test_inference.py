@@ -7,13 +7,10 @@ import torch
 from torch import nn
 from torchvision.transforms import Normalize
 
-from rs.certification import inference
 from rs.certification.inference import FixedBatch, fold, optimize_for_inference
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import architectures
-from rs.models.backend import DTYPES, layout
-from rs.runtime.device import products
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import as_module
@@ -271,37 +268,6 @@ def test_compiled_networks_vote_as_the_plain_ones_do_and_each_is_compiled_once(m
     assert (
         torch._dynamo.utils.counters["frames"]["ok"] - before >= count
     )  # none is compiled again, as said above
-
-
-@pytest.mark.parametrize(
-    ("device", "precision", "order"),
-    [
-        ("cpu", "float32", torch.channels_last),
-        ("cpu", "bfloat16", torch.channels_last),
-        ("cuda", "bfloat16", torch.channels_last),
-        ("cuda", "tf32", torch.channels_last),
-        ("cuda", "float32", torch.contiguous_format),
-    ],
-)
-def test_weights_and_images_are_in_the_order_of_the_device_and_the_precision(
-    monkeypatch, device, precision, order
-):
-    monkeypatch.setattr(inference, "layout", lambda _, given: layout(torch.device(device), given))
-    shape = (3, 32, 32)
-    model = architectures.build("resnet8", shape, 5, [0.5] * 3, [0.25] * 3, 0).eval()
-    with products(torch.device(device), precision):
-        folded = fold(model, DTYPES[precision], shape)
-    seen = []
-    first = next(module for module in folded.modules() if isinstance(module, nn.Conv2d))
-    first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    folded(images(4, shape))
-    for values in (seen[0], first.weight):
-        orders = [
-            one
-            for one in (torch.channels_last, torch.contiguous_format)
-            if values.is_contiguous(memory_format=one)
-        ]
-        assert orders == [order]
 
 
 def test_folding_leaves_the_model_as_it_was():

@@ -105,9 +105,7 @@ def test_weights_of_another_ensemble_are_refused(change):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must start with a header line"),
         ("idx\tclass\tw0\n3\t1\t1.0\n", "line 1: the columns must be idx class w0 w1, got"),
-        ("idx\tclass\tw0\tw1\n", "must hold at least one row"),
         (TSV + "3\t1\t0.1\t0.9\n", "line 4: idx must be unique"),
         (TSV.replace("0.7", "nan"), "line 3: w0 cannot be 'nan'"),
         (TSV.replace("0.7", "0.8"), "line 3: weights must be at least 0 and sum to 1"),

@@ -103,7 +103,7 @@ def test_votes_are_those_of_a_slow_loop_over_the_first_draws_of_the_blocks(draws
     assert draws < 100 or votes.min() > 0  # a vote that everyone wins would show nothing
 
 
-@pytest.mark.parametrize("batch", [1, 32, 100, 199, 250, 10_000])
+@pytest.mark.parametrize("batch", [1, 199, 250, 10_000])
 def test_the_size_of_a_batch_does_not_change_the_votes(batch):
     base, x = smallnet(), tiny_images().pixels(0)
     usual, other = (
