@@ -1,6 +1,4 @@
-"""Images that are read from disk one by one: data sets such as ImageNet, and folders of pictures as
-they are.
-"""
+"""Images that are read from disk one by one: data sets such as ImageNet, folders of pictures."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,40 +52,35 @@ class FolderImages:
         )
 
     def image(self, index: int) -> Image.Image:
-        """Return image ``index`` as it is on disk, in RGB or, where the images of the model are so,
-        in grey.
+        """Return image ``index`` in its size on disk, in the color mode of the model.
 
         Raises:
             InputError: If the file is unreadable.
         """
         path = self.tree.samples[index][0]
-        image = Image.fromarray(
-            pictures.picture(path, conversion=Conversion(convert=True)).transpose(1, 2, 0)
-        )
+        pixels = pictures.picture(path, conversion=Conversion(convert=True))
+        image = Image.fromarray(pixels.transpose(1, 2, 0))
         return image.convert("L") if self.meta.shape[0] == 1 else image
 
     def split(self, share: float) -> tuple[FolderImages, FolderImages]:
         """Split the images; see :class:`rs.data.prepared.Images`."""
-        larger, smaller = (
-            replace(self, tree=tree, fingerprint=readers.tree_sum(tree, self.conversion))
-            for tree in split_by_content(self.tree, share)
-        )
-        return larger, smaller
+        larger, smaller = split_by_content(self.tree, share)
+        return self._part(larger), self._part(smaller)
+
+    def _part(self, tree: Tree) -> FolderImages:
+        return replace(self, tree=tree, fingerprint=readers.tree_sum(tree, self.conversion))
 
     def batches(
         self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the images in ``order``, see :class:`rs.data.prepared.Images`; ``crop`` > 0 is
-        random, resized.
-        """
+        """Yield the images in ``order``; see :class:`rs.data.prepared.Images`."""
         loader = DataLoader(
             _Augmented(self, _augmentation(self, epoch), epoch.seed, epoch.number),
             batch_sampler=[chosen.tolist() for chosen in order.split(epoch.size)],
             num_workers=workers,
             pin_memory=torch.device(device).type == "cuda",
-            generator=stream(
-                epoch.seed, Stream.ORDER, epoch.number
-            ),  # else the loader draws from the global generator
+            # Otherwise the loader draws from the global generator.
+            generator=stream(epoch.seed, Stream.ORDER, epoch.number),
         )
         for x, y in loader:
             yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)
@@ -99,10 +93,8 @@ def split_of(meta: Meta, split: str) -> FolderImages:
         InputError: If the files are no longer those that were prepared.
     """
     assert meta.lazy is not None  # a packed data set has PackedImages
-    tree, fingerprint = (
-        readers.tree(Path(meta.lazy.root) / meta.lazy.folders[split]),
-        meta.sha256[split],
-    )
+    tree = readers.list_class_folders(Path(meta.lazy.root) / meta.lazy.folders[split])
+    fingerprint = meta.sha256[split]
     conversion = Conversion(meta.lazy.resize, meta.shape[1], convert=True)
     if tree.classes != meta.classes or readers.tree_sum(tree, conversion) != fingerprint:
         raise InputError(
@@ -112,7 +104,7 @@ def split_of(meta: Meta, split: str) -> FolderImages:
 
 
 def read_pictures(tree: Tree, shape: Sequence[int], conversion: Conversion) -> FolderImages:
-    """Return the pictures of a list of files, each of which is read once and known to fit.
+    """Return the pictures of a list of files, reading each once and checking that it fits.
 
     Raises:
         InputError: If one does not fit.
@@ -120,11 +112,14 @@ def read_pictures(tree: Tree, shape: Sequence[int], conversion: Conversion) -> F
     pixels = (pictures.picture(path, shape, conversion) for path, _ in tree.samples)
     labels = np.array([label for _, label in tree.samples], np.int64)
     fingerprint = pictures_fingerprint(pixels, shape, labels)
+    name = tree.root.resolve().name
+    if str(conversion):
+        name = f"{name} ({conversion})"
     meta = make_meta(
-        name=tree.root.resolve().name + (f" ({conversion})" if str(conversion) else ""),
+        name=name,
         classes=tree.classes,
         shape=shape,
-        mean=(0.0,) * shape[0],  # the model has its own normalisation
+        mean=(0.0,) * shape[0],  # the model has its own normalization
         std=(1.0,) * shape[0],
         source=f"pictures in {tree.root}",
         sizes={"test": len(tree.samples)},
@@ -134,23 +129,23 @@ def read_pictures(tree: Tree, shape: Sequence[int], conversion: Conversion) -> F
 
 
 def split_by_content(tree: Tree, share: float) -> tuple[Tree, Tree]:
-    """Split labelled pictures in two, class by class: the larger part, and ``share`` of them by the
-    SHA-256 of files.
+    """Split labeled pictures class by class: the larger part, and ``share`` by SHA-256 of files.
 
     Files of one content lie on one side, whatever their names. Each class has at least one picture
     on each side.
 
     Raises:
-        InputError: If a picture has no class, or a class has less than two pictures of different
+        InputError: If a picture has no class, or a class has fewer than two pictures of different
             content.
     """
     hashes = [files.sha256(Path(path)) for path, _ in tree.samples]
     chosen = choose_by_content(hashes, [label for _, label in tree.samples], tree.classes, share)
-    sides: tuple[list[tuple[str, int]], list[tuple[str, int]]] = ([], [])
+    larger: list[tuple[str, int]] = []
+    smaller: list[tuple[str, int]] = []
     for content, sample in zip(hashes, tree.samples, strict=True):
-        sides[content in chosen].append(sample)
-    larger, smaller = (replace(tree, samples=tuple(samples)) for samples in sides)
-    return larger, smaller
+        side = smaller if content in chosen else larger
+        side.append(sample)
+    return replace(tree, samples=tuple(larger)), replace(tree, samples=tuple(smaller))
 
 
 def choose_by_content(
@@ -163,19 +158,19 @@ def choose_by_content(
         classes: Names of the classes.
         share: Of the different contents of each class.
     Raises:
-        InputError: If a class has less than two images of different content.
+        InputError: If a class has fewer than two images of different content.
     """
+    contents_of: dict[int, set[str]] = {}
+    for content, label in zip(contents, labels, strict=True):
+        contents_of.setdefault(label, set()).add(content)
     chosen = set()
     for label, name in enumerate(classes):
-        of_class = sorted(
-            {content for content, other in zip(contents, labels, strict=True) if other == label}
-        )
+        of_class = sorted(contents_of.get(label, ()))
         if len(of_class) < 2:
             raise InputError(
                 f"each class must have two different images or more, got {len(of_class)} of class "
-                f"{name!r}; add some, "
-                "or leave the class out; labels count from 0, and pictures lie in a subfolder for "
-                "each class"
+                f"{name!r}; add some, or leave the class out; labels count from 0, and pictures "
+                "lie in a subfolder for each class"
             )
         chosen.update(of_class[: max(1, round(share * len(of_class)))])
     return chosen
@@ -193,96 +188,93 @@ def first_shape(paths: Sequence[str], conversion: Conversion) -> tuple[int, ...]
             return pictures.picture(path, conversion=conversion).shape
         except InputError as error:
             errors.append(error)
-    others = (
-        f"; none of the other {len(paths) - 1:,} files can be read either" if len(paths) > 1 else ""
-    )
-    raise InputError(f"{errors[0]}{others}")
+    message = str(errors[0])
+    if len(paths) > 1:
+        message += f"; the other {len(paths) - 1:,} files cannot be read either"
+    raise InputError(message)
 
 
 def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
-    """List the pictures in a folder, which are not read, with their labels and the names of the
-    classes.
+    """List the pictures in a folder, without reading them, with their labels and class names.
 
-    The label of a picture in no subfolder is :data:`rs.statistics.certificate.UNLABELLED`.
+    The label of a picture outside a subfolder is :data:`rs.statistics.certificate.UNLABELLED`.
 
     Args:
         root: The folder: pictures, or subfolders with pictures, whose names are classes.
         classes: Names of the classes in the order of the logits; if empty, those of the subfolders,
             sorted.
     Raises:
-        InputError: If there are no pictures, or both kinds, subfolders do not fit, or no classes
-            are known.
+        InputError: If there are no pictures, or both kinds, or the classes are unknown or do not
+            fit.
     """
     classes = tuple(classes)
     if not root.is_dir():
-        raise InputError(f"{root} must be a folder of pictures, but it is none; correct its name")
+        raise InputError(
+            f"{root} must be a folder of pictures, but is not a folder; correct its name"
+        )
     check_names_differ(classes, "the classes")
-    flat = sorted(
-        path for path in root.iterdir() if pictures.is_picture(path.name) and not path.is_dir()
-    )
-    if not flat and not any(path.is_dir() for path in root.iterdir()):
+    subfolders = [path for path in root.iterdir() if path.is_dir()]
+    others = [path for path in root.iterdir() if not path.is_dir()]
+    flat = sorted(path for path in others if pictures.is_picture(path.name))
+    if not flat and not subfolders:
         raise InputError(
             f"{root} must hold pictures or subfolders of pictures, but has neither; their names "
-            "must end in "
-            f"{', '.join(pictures.EXTENSIONS)}"
+            f"must end in {', '.join(pictures.EXTENSIONS)}"
         )
     if not flat:
-        return _relabelled(readers.tree(root), classes)
+        return _relabeled(readers.list_class_folders(root), classes)
     if next(readers.images_in(root), None) is not None:
         raise InputError(
-            f"{root} must hold pictures or subfolders of pictures, got both; move the ones or the "
-            "others"
+            f"{root} must hold pictures or subfolders of pictures, got both; move one "
+            "kind elsewhere"
         )
     if not classes:
         raise InputError(
             f"the classes of the pictures in {root} must be known; name them (--classes FILE, one "
-            "a line, in the order "
-            "of the logits), or make a subfolder of each"
+            "per line, in the order of the logits), or make a subfolder of each"
         )
     return Tree(root, classes, tuple((str(path), UNLABELLED) for path in flat))
 
 
-def _relabelled(tree: Tree, classes: tuple[str, ...]) -> Tree:
+def _relabeled(tree: Tree, classes: tuple[str, ...]) -> Tree:
     names = classes or tree.classes
     if len(names) < 2:
         raise InputError(
-            f"{tree.root} must have a subfolder for each of two classes or more, got {names[0]} "
-            "alone; where it has "
-            "pictures of one class only, name all classes (--classes FILE, one a line, in the "
-            "order of the logits)"
+            f"{tree.root} must have a subfolder for each of two classes or more, got only "
+            f"{names[0]}; if it has pictures of one class only, name all classes (--classes FILE, "
+            "one per line, in the order of the logits)"
         )
     unknown = [name for name in tree.classes if name not in names]
     if unknown:
+        more = ", ..." if len(names) > 10 else ""
         raise InputError(
             f"the subfolders of {tree.root} must have names of classes, {', '.join(names[:10])}"
-            f"{', ...' if len(names) > 10 else ''}; got {', '.join(unknown[:5])}"
+            f"{more}; got {', '.join(unknown[:5])}"
         )
-    return Tree(
-        tree.root,
-        names,
-        tuple((path, names.index(tree.classes[label])) for path, label in tree.samples),
-    )
+    numbers = [names.index(name) for name in tree.classes]
+    samples = [(path, numbers[label]) for path, label in tree.samples]
+    return Tree(tree.root, names, tuple(samples))
 
 
 def as_tensor(pixels: NDArray[np.uint8]) -> Tensor:
     """Return uint8 pixels (C, H, W) as float32 in [0, 1]."""
-    return (
-        torch.from_numpy(np.array(pixels, order="C")).float() / 255
-    )  # Pillow's array is read-only, and (H, W, C)
+    # A copy, because Pillow's array is read-only and lies in memory as (H, W, C).
+    return torch.from_numpy(np.array(pixels, order="C")).float() / 255
 
 
 def _augmentation(images: FolderImages, epoch: EpochPlan) -> Callable[[Image.Image], Tensor]:
-    """Return what makes an image of an epoch from one on disk."""
-    from torchvision.transforms import v2  # slow to import, and no part of a small installation
+    """Return the augmentation: a random resized crop if ``epoch.crop`` > 0, and a random flip."""
+    from torchvision.transforms import v2  # slow to import, and not in a small installation
 
     channels, *sides = images.meta.shape
-    cut = (
-        v2.RandomResizedCrop(sides)
-        if epoch.crop > 0
-        else partial(images.conversion.apply, channels=channels)
-    )
-    flip = [v2.RandomHorizontalFlip()] if epoch.flip else []
-    return v2.Compose([cut, *flip, _pixels])
+    steps: list[Callable[..., Any]] = []
+    if epoch.crop > 0:
+        steps.append(v2.RandomResizedCrop(sides))
+    else:
+        steps.append(partial(images.conversion.apply, channels=channels))
+    if epoch.flip:
+        steps.append(v2.RandomHorizontalFlip())
+    return v2.Compose([*steps, _pixels])
 
 
 def _pixels(image: Image.Image) -> Tensor:

@@ -20,7 +20,7 @@ from rs.errors import InputError
 from rs.runtime.streams import Stream, process_key, stream
 
 VALIDATION_SHARE = 0.1
-"""Share of the images of each class that is left out of the training of a user's network."""
+"""Share of the images of each class that is held out of the training of a user's network."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,24 +47,24 @@ class PackedImages:
         return torch.from_numpy(self.images[index]).float() / 255
 
     def resident(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        """Return images uint8 (N, C, H, W) and labels int64 (N,) on ``device``, copied there once."""
+        """Return images uint8 (N, C, H, W) and labels int64 (N,) on ``device``, cached there."""
         device = torch.device(device)
         if device not in self._resident:
-            images, labels = torch.from_numpy(self.images), torch.from_numpy(self.labels)
-            self._resident[device] = images.to(device), labels.to(device)
+            images = torch.from_numpy(self.images).to(device)
+            labels = torch.from_numpy(self.labels).to(device)
+            self._resident[device] = images, labels
         return self._resident[device]
 
     def batches(
         self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the images in ``order``; see :class:`rs.data.prepared.Images`. No workers are
-        needed.
-        """
+        """Yield the images in ``order``; see :class:`rs.data.prepared.Images`."""
         images, labels = self.resident(device)
         for step, chosen in enumerate(order.to(images.device).split(epoch.size)):
             key = (Stream.AUGMENT, epoch.number, step, *process_key(epoch.rank))
             rng = stream(epoch.seed, *key, device=device)
-            yield augment(images[chosen].float() / 255, epoch.crop, epoch.flip, rng), labels[chosen]
+            x = images[chosen].float() / 255
+            yield augment(x, epoch.crop, epoch.flip, rng), labels[chosen]
 
     def split(self, share: float) -> tuple[PackedImages, PackedImages]:
         """Split the images; see :class:`rs.data.prepared.Images`."""
@@ -83,8 +83,7 @@ def content_hashes(images: NDArray[np.uint8]) -> list[str]:
 
 
 def load_images(folder: Path, split: str) -> Images:
-    """Load a split, "train", "test" or "validation", of a prepared data set, and check it against
-    ``meta.json``.
+    """Load a split of a prepared data set and check it against ``meta.json``.
 
     Raises:
         InputError: If it is missing, broken, or not what was prepared.
@@ -104,20 +103,20 @@ def load_images(folder: Path, split: str) -> Images:
 def epoch_order(count: int, epoch: EpochPlan) -> Tensor:
     """Return the numbers of the images of one epoch: a permutation, or drawn by ``epoch.weights``.
 
-    The order depends on (seed, epoch) and the weights. Several processes share it out; what does
-    not divide is left out.
+    The order depends on (seed, epoch) and the weights. Several processes get equal shares of it;
+    the remainder is left out.
     """
     rng = stream(epoch.seed, Stream.ORDER, epoch.number)
     if epoch.weights is None:
         order = torch.randperm(count, generator=rng)
     else:
         order = torch.multinomial(epoch.weights, count, replacement=True, generator=rng)
-    return order[epoch.rank : count // epoch.world_size * epoch.world_size : epoch.world_size]
+    used = count - count % epoch.world_size
+    return order[epoch.rank : used : epoch.world_size]
 
 
 def augment(x: Tensor, crop: int, flip: bool, rng: torch.Generator) -> Tensor:
-    """Shift each image by up to ``crop`` pixels, zeros coming in at the edges, and mirror half of
-    them.
+    """Shift each image by up to ``crop`` pixels, padded with zeros, and mirror half of them.
 
         out[b, :, i, j] = padded[b, :, top_b + i, left_b + j],   top_b, left_b uniform on 0..2 crop
 

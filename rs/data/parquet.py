@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,10 @@ from rs.params import MAX_CLASSES
 from rs.storage import files
 
 ROWS_AT_ONCE = 64
-"""Rows that are decompressed at once: a file of one picture many times over can be small."""
+"""Rows decompressed at once: a small file may hold one picture very often."""
+
+SHARD = re.compile(r"-\d+-of-(\d+)(?:-[0-9a-f]+)?\.parquet$")
+"""End of the name of a shard, with the number of shards."""
 
 MAX_SHOWN_BYTES = 200
 """Bytes of a description that a message shows."""
@@ -39,43 +43,46 @@ def read_parquet(root: Path, classes: Sequence[str] | None) -> Raw:
         InputError: If files are missing, broken, or not of this layout.
     """
     paths = {split: _shards(root, split) for split in SPLITS}
-    flat = [path for split in SPLITS for path in paths[split]]
-    hashes = sums(root)
-    names = [_hub_classes(path) for path in flat]
+    names = [_hub_classes(path) for path in itertools.chain(*paths.values())]
     if any(other != names[0] for other in names):
         raise InputError(
             f"{root}: all files must name the same classes, but they differ; use files of one data "
             "set"
         )
-    splits = {split: stack(row for path in paths[split] for row in rows(path)) for split in SPLITS}
-    listed = ", ".join(f"{name} (sha256 {value})" for name, value in hashes.items())
+    splits = {}
+    for split, shards in paths.items():
+        splits[split] = stack(itertools.chain.from_iterable(map(rows, shards)))
+    listed = ", ".join(f"{name} (sha256 {value})" for name, value in sums(root).items())
     return Raw(splits, _classes(root, splits, names[0] or classes), f"parquet files {listed}")
 
 
 def sums(root: Path) -> dict[str, str]:
-    """Return the SHA-256 of the files that :func:`read_parquet` reads, by name; none if a split has
-    no file.
+    """Return the SHA-256 of the files that :func:`read_parquet` reads, by name.
+
+    Returns:
+        Empty if a split does not have a file.
     """
     shards = [_files(root, split) for split in SPLITS]
-    return (
-        {path.name: files.sha256(path) for paths in shards for path in paths} if all(shards) else {}
-    )
+    if not all(shards):
+        return {}
+    return {path.name: files.sha256(path) for path in itertools.chain(*shards)}
 
 
 def _files(root: Path, split: str) -> list[Path]:
     """Return the files of a split, in order."""
-    patterns = [f"{name}{end}.parquet" for name in SPLIT_NAMES[split] for end in ("", "-*")]
-    return next((paths for pattern in patterns if (paths := sorted(root.glob(pattern)))), [])
+    for name in SPLIT_NAMES[split]:
+        for pattern in (f"{name}.parquet", f"{name}-*.parquet"):
+            paths = sorted(root.glob(pattern))
+            if paths:
+                return paths
+    return []
 
 
 def _shards(root: Path, split: str) -> list[Path]:
     """Return the files of a split, in order; a missing shard is an error."""
     paths = _files(root, split)
-    announced = {
-        int(n)
-        for path in paths
-        for n in re.findall(r"-\d+-of-(\d+)(?:-[0-9a-f]+)?\.parquet$", path.name)
-    }
+    matches = [SHARD.search(path.name) for path in paths]
+    announced = {int(match[1]) for match in matches if match}
     if announced and announced != {len(paths)}:
         raise InputError(
             f"{root} must hold all shards of {split}, got {len(paths)} of {max(announced)}; get "
@@ -105,17 +112,14 @@ def _columns(schema: Any, path: Path) -> tuple[str, str]:
     """Return the names of the image and the label column, of the right types."""
     import pyarrow as pa
 
-    image = next((name for name in ("img", "image") if name in schema.names), None)
-    label = next((name for name in ("label", "fine_label") if name in schema.names), None)
-    if (
-        image is None
-        or not pa.types.is_struct(kind := schema.field(image).type)
-        or kind.get_field_index("bytes") < 0
-    ):
+    image = "img" if "img" in schema.names else "image"
+    label = "label" if "label" in schema.names else "fine_label"
+    kind = schema.field(image).type if image in schema.names else pa.null()
+    if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
         raise InputError(
             f"{path} must have a column img or image, struct{{bytes, path}}; got {schema.names}"
         )
-    if label is None or not pa.types.is_integer(schema.field(label).type):
+    if label not in schema.names or not pa.types.is_integer(schema.field(label).type):
         raise InputError(
             f"{path} must have a whole-number column label or fine_label; got {schema.names}"
         )
@@ -135,8 +139,9 @@ def rows(path: Path) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
         image, label = _columns(file.schema_arrow, path)
         try:
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=[image, label]):
-                for pair in zip(batch[image], batch[label], strict=True):
-                    cell, number = (value.as_py() for value in pair)
+                cells = batch[image].to_pylist()
+                numbers = batch[label].to_pylist()
+                for cell, number in zip(cells, numbers, strict=True):
                     where = f"{path} row {row}"
                     if number is None or cell is None or cell["bytes"] is None:
                         raise InputError(
@@ -158,25 +163,22 @@ def _hub_classes(path: Path) -> list[str] | None:
     label = _columns(schema, path)[1]
     text = (schema.metadata or {}).get(b"huggingface", b"{}")
     try:
-        names = (
-            files.decode_json(text[: files.MAX_JSON_BYTES])
-            .get("info", {})
-            .get("features", {})
-            .get(label, {})
-            .get("names")
-        )
-        return (
-            None if names is None else TypeAdapter(ClassNames).validate_python(names, strict=True)
-        )
+        value = files.decode_json(text[: files.MAX_JSON_BYTES])
+        for key in ("info", "features", label):
+            value = value.get(key, {})
+        names = value.get("names")
+        if names is None:
+            return None
+        return TypeAdapter(ClassNames).validate_python(names, strict=True)
     except (ValueError, AttributeError) as error:
         raise InputError(
             f"{path} must describe its features as the hub does, got {text[:MAX_SHOWN_BYTES]!r}; "
-            "remove that"
+            "remove the description"
         ) from error
 
 
 def _classes(root: Path, splits: Mapping[str, Arrays], names: Sequence[str] | None) -> list[str]:
-    """Return ``names``, or the numbers of the labels, which then must be 0, 1, ... without a gap."""
+    """Return ``names``, or the numbers of the labels, which then must be 0, 1, ... without gaps."""
     if names:
         return list(names)
     labels = np.unique(splits["train"][1])

@@ -1,6 +1,4 @@
-"""Pictures: image files of anybody's, decoded and converted to the size and the channels of a
-model.
-"""
+"""Image files from any source, decoded and converted to the size and channels of a model."""
 
 from __future__ import annotations
 
@@ -30,14 +28,13 @@ FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
 """Pillow's names of the formats of :data:`EXTENSIONS`."""
 
 CONVERTIBLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
-"""Pillow's modes of at most 8 bits a channel; converting another, such as 16-bit grey, turns all
-above 255 white.
+"""Pillow's modes of at most 8 bits per channel.
+
+Converting another, such as 16-bit gray, turns all values above 255 white.
 """
 
 MAX_PICTURE_BYTES, MAX_PIXELS = 2**28, 2**26
-"""Largest image: bytes of the file, and pixels; a larger one is refused before it is read or
-decoded.
-"""
+"""Largest image, in bytes and pixels; a larger one is refused before it is read or decoded."""
 
 
 def is_picture(name: str) -> bool:
@@ -47,9 +44,7 @@ def is_picture(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What makes a picture an image of the size and the channels of a model: the field's transform
-    of test images.
-    """
+    """How a picture becomes an image for a model: the standard transform of test images."""
 
     resize: int | None = None  # length of the shorter side, in pixels
     crop: int | None = None  # side of the square in the middle
@@ -63,32 +58,32 @@ class Conversion:
                 )
 
     def __str__(self) -> str:
-        """Return it in words; empty if nothing is done.
+        """Describe the conversion; empty if nothing is done.
 
         >>> str(Conversion(256, 224, convert=True))
         'shorter side 256, central 224x224, converted'
         """
-        words = (
-            f"shorter side {self.resize}" if self.resize else "",
-            f"central {self.crop}x{self.crop}" if self.crop else "",
-            "converted" if self.convert else "",
-        )
-        return ", ".join(filter(None, words))
+        words = []
+        if self.resize:
+            words.append(f"shorter side {self.resize}")
+        if self.crop:
+            words.append(f"central {self.crop}x{self.crop}")
+        if self.convert:
+            words.append("converted")
+        return ", ".join(words)
 
     def apply(self, image: PillowImage, channels: int) -> PillowImage:
-        """Return the converted picture: first its channels, then its size (bilinear), then its
-        middle.
+        """Convert the channels of a picture, then resize it (bilinear), then crop it.
 
         Raises:
-            InputError: If it is smaller than the crop, or cannot be converted; says what must hold
-                of it.
+            InputError: If it is smaller than the crop, or cannot be converted.
         """
         from PIL import Image
 
         if self.convert and image.mode not in CONVERTIBLE:
             raise InputError(
-                f"must have at most 8 bits a channel to be converted, got mode {image.mode}; save "
-                "it so"
+                f"must have at most 8 bits per channel to be converted, got mode {image.mode}; "
+                "save it that way"
             )
         if self.convert:
             image = image.convert("L" if channels == 1 else "RGB")
@@ -100,21 +95,21 @@ class Conversion:
         if self.crop > min(image.size):
             raise InputError(
                 f"must be at least as large as --crop {self.crop}, got {image.width} x "
-                f"{image.height}; give a smaller "
-                f"--crop, or add --resize {self.crop}"
+                f"{image.height}; give a smaller --crop, or add --resize {self.crop}"
             )
-        left, top = (round((side - self.crop) / 2) for side in image.size)
+        left = round((image.width - self.crop) / 2)
+        top = round((image.height - self.crop) / 2)
         return image.crop((left, top, left + self.crop, top + self.crop))
 
     def _resized(self, size: tuple[int, int]) -> tuple[int, int]:
-        width, height = (
-            side if self.resize is None else self.resize * side // min(size) for side in size
-        )
+        width, height = size
+        if self.resize is not None:
+            width = self.resize * size[0] // min(size)
+            height = self.resize * size[1] // min(size)
         if width * height > MAX_PIXELS:
             raise InputError(
                 f"must have at most {MAX_PIXELS:,} pixels after --resize {self.resize}, got "
-                f"{width} x {height}; crop "
-                "the file"
+                f"{width} x {height}; crop the file"
             )
         return width, height
 
@@ -129,12 +124,12 @@ def picture(
 def picture_with_notes(
     file: str | Path, shape: Sequence[int] | None = None, conversion: Conversion | None = None
 ) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
-    """Read an image file as uint8 (C, H, W), and say what of the file these pixels do not have.
+    """Read an image file as uint8 (C, H, W), and describe what these pixels do not show of it.
 
     Args:
         file: Its path.
-        shape: (C, H, W) of the images of a model; ``None`` takes what comes.
-        conversion: How it is converted first; ``None`` leaves it as it is.
+        shape: (C, H, W) of the images of a model; ``None`` takes any shape.
+        conversion: How it is converted first; ``None`` does not convert it.
     Raises:
         InputError: If it is unreadable, or not an 8-bit grey or RGB image of exactly ``shape``.
     """
@@ -185,10 +180,12 @@ def _decoded(
     try:
         with _opened(data) as file:
             image = file if conversion is None else conversion.apply(file, channels)
-            mode, pixels, notes = image.mode, np.asarray(image), _notes(file, image.mode)
+            mode = image.mode
+            pixels = np.asarray(image)
+            notes = _notes(file, mode)
     except InputError as error:  # of the conversion
         raise InputError(f"{where} {error}") from error
-    except Exception as error:  # Pillow raises errors of every kind on damaged files
+    except Exception as error:  # Pillow raises anything for damaged files
         raise InputError(
             f"{where} must be an image, but: {one_line(error)}; replace or remove it"
         ) from error
@@ -201,26 +198,30 @@ def _decoded(
 
 
 def _notes(file: PillowImage, mode: str) -> tuple[str, ...]:
-    """Return what of a picture that was decoded its pixels, of a mode, do not have."""
-    is_so = {
-        f"converted from {file.mode} to {mode}": file.mode != mode,
-        "alpha dropped": "A" in file.mode or "transparency" in file.info,
-        "EXIF orientation ignored": _orientation(file) in range(2, 9),  # 1: as it is
-        "first of several frames": getattr(file, "is_animated", False),
-    }
-    return tuple(note for note, applies in is_so.items() if applies)
+    """Describe what the pixels of a decoded picture, in a color mode, do not show of it."""
+    notes = []
+    if file.mode != mode:
+        notes.append(f"converted from {file.mode} to {mode}")
+    if "A" in file.mode or "transparency" in file.info:
+        notes.append("alpha dropped")
+    if _orientation(file) in range(2, 9):  # 1: upright
+        notes.append("EXIF orientation ignored")
+    if getattr(file, "is_animated", False):
+        notes.append("first of several frames")
+    return tuple(notes)
 
 
 def _orientation(file: PillowImage) -> object:
     try:
         return file.getexif().get(0x0112)
-    except Exception:  # damaged EXIF, of which Pillow raises errors of every kind, turns no picture
+    except Exception:  # Pillow raises anything for damaged EXIF data, which then do not count
         return None
 
 
 def _opened(data: bytes) -> PillowImage:
-    """Open an image of one of the :data:`FORMATS`, none of which runs a program, before its pixels
-    are decoded.
+    """Open an image of one of the :data:`FORMATS`, before its pixels are decoded.
+
+    None of these formats runs a program.
 
     Raises:
         ValueError: If it has more than :data:`MAX_PIXELS`; Pillow raises other errors.
@@ -230,7 +231,7 @@ def _opened(data: bytes) -> PillowImage:
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError as error:  # it names an object in memory
-        raise ValueError(f"it is none of {', '.join(FORMATS)}") from error
+        raise ValueError(f"its format is not one of {', '.join(FORMATS)}") from error
     if image.width * image.height > MAX_PIXELS:
         raise ValueError(
             f"it must have at most {MAX_PIXELS:,} pixels, got {image.width} x {image.height}"

@@ -1,6 +1,4 @@
-"""A data set on disk: ``train.npz``, ``test.npz`` and perhaps ``validation.npz``, or a folder left
-in place, and ``meta.json``, which describes them.
-"""
+"""A data set on disk: ``meta.json``, and ``.npz`` files of its splits or images left in place."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:  # torch takes a second to import, and to prepare a data set d
     from torch import Tensor
 
 SPLITS = ("train", "test")
-"""Splits of raw data; ``validation`` is a part of the first that ``prepare`` can keep back."""
+"""Splits of raw data; ``validation`` is a part of the first that ``prepare`` can hold out."""
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images (N, C, H, W) with values 0..255, and labels (N,)."""
@@ -56,13 +54,10 @@ class Meta:
     std: tuple[Positive, ...]  # (C,), as mean
     source: str  # where the images came from, for people
     sizes: dict[str, Count]  # images in each split
-    sha256: dict[
-        str, str
-    ]  # of each split: of its arrays; where lazy, of its file list and conversion
+    # of each split: of its arrays; where lazy, of its list of files and their conversion
+    sha256: dict[str, str]
     lazy: ImagesOnDisk | None = None
-    raw: dict[str, str] | None = (
-        None  # sums of the raw data it was made of, as its source takes them
-    )
+    raw: dict[str, str] | None = None  # checksums of the raw data, computed by its reader
 
     def __post_init__(self) -> None:
         if not len(self.mean) == len(self.std) == self.shape[0]:
@@ -146,20 +141,23 @@ def pictures_fingerprint(
     return digest.hexdigest()
 
 
-def normalisation(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_mean_std(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation of each channel of (N, C, H, W), on the [0, 1] scale.
 
     Computed from exact integer sums, so that no summation order shows. A constant channel gets
     deviation 1.
 
-    >>> normalisation(np.array([0, 255], np.uint8).reshape(2, 1, 1, 1))
+    >>> channel_mean_std(np.array([0, 255], np.uint8).reshape(2, 1, 1, 1))
     ((0.5,), (0.5,))
     """
     value = np.arange(256)
-    mean, std = [], []
+    mean = []
+    std = []
     for channel in np.moveaxis(images, 1, 0):
         count = np.bincount(channel.ravel(), minlength=256)
-        n, total, square = (int(count @ value**power) for power in range(3))
+        n = int(count.sum())
+        total = int(count @ value)
+        square = int(count @ value**2)
         mean.append(total / (255 * n))
         std.append((n * square - total**2) ** 0.5 / (255 * n) or 1.0)
     return tuple(mean), tuple(std)
@@ -184,10 +182,11 @@ def save_images(
         splits: Images (N, C, H, W) uint8 and labels (N,) of "train", "validation" and "test", or
             some of them.
         classes: Names of the K classes; label k is ``classes[k]``.
-        mean: One number a channel on the [0, 1] scale; with ``std``, or both from the train split.
+        mean: One number per channel on the [0, 1] scale; ``None``, as ``std``, to compute both from
+            the train split.
         std: As ``mean``.
         source: Where the images came from, for people.
-        raw: Sums of the raw data, ``rs.data.sources.Source.sums``.
+        raw: Checksums of the raw data, as ``rs.data.sources.DataSource.sums`` returns them.
     Raises:
         InputError: If shapes, types, labels or constants do not fit, or ``folder`` holds other
             things.
@@ -204,10 +203,14 @@ def save_images(
     for split, arrays in splits.items():
         check_split(*arrays, shape, len(classes), f"{name}, {split} split")
     if mean is None or std is None:
-        mean, std = normalisation(splits["train"][0])
-    packed = {
-        split: (images, labels.astype(np.int64)) for split, (images, labels) in splits.items()
-    }
+        mean, std = channel_mean_std(splits["train"][0])
+    packed = {}
+    sizes = {}
+    sha256 = {}
+    for split, (images, labels) in splits.items():
+        packed[split] = images, labels.astype(np.int64)
+        sizes[split] = len(labels)
+        sha256[split] = images_fingerprint(*packed[split])
     meta = make_meta(
         name=name,
         classes=tuple(classes),
@@ -215,8 +218,8 @@ def save_images(
         mean=tuple(mean),
         std=tuple(std),
         source=source,
-        sizes={split: len(labels) for split, (_, labels) in packed.items()},
-        sha256={split: images_fingerprint(*arrays) for split, arrays in packed.items()},
+        sizes=sizes,
+        sha256=sha256,
         raw=raw,
     )
     write_folder(folder, meta, packed)
@@ -234,13 +237,12 @@ def make_meta(**values: Any) -> Meta:
 
 
 def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None:
-    """Write ``meta`` and ``splits`` (none where the images stay where they are), whole or not at
-    all.
+    """Write ``meta`` and ``splits`` (none if the images stay in place), whole or not at all.
 
     Raises:
-        InputError: If ``folder`` is there and holds anything but a data set of that name.
+        InputError: If ``folder`` exists and holds anything but a data set of that name.
     """
-    names = {"meta.json", *(f"{split}.npz" for split in (*SPLITS, "validation"))}
+    names = {"meta.json", "train.npz", "test.npz", "validation.npz"}
     is_data_set = folder.is_dir() and names >= {child.name for child in folder.iterdir()}
     old = files.json_values(folder / "meta.json").get("name") if is_data_set else None
     replaceable = is_data_set and old in (None, meta.name)
@@ -256,8 +258,7 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
 def check_split(
     images: np.ndarray, labels: np.ndarray, shape: Sequence[int], classes: int, where: str
 ) -> None:
-    """Check one split: uint8 images (N, *shape) with 1 or 3 channels, N >= 1, whole labels in [0,
-    classes).
+    """Check one split: uint8 images (N, *shape), 1 or 3 channels, N >= 1, labels in [0, classes).
 
     Raises:
         InputError: Naming ``where`` and what is wrong.
@@ -298,12 +299,13 @@ def read_split(folder: Path, split: str, meta: Meta) -> Arrays:
         _check_sizes(path, split, meta)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             images, labels = arrays["images"], arrays["labels"]
-    except Exception as error:  # damaged archives make zipfile and NumPy raise errors of every kind
+    except Exception as error:  # zipfile and NumPy raise anything for a damaged archive
         raise InputError(
             f"{path} must hold the arrays images and labels, but: {error}; prepare it again"
         ) from error
     check_split(images, labels, meta.shape, meta.num_classes, str(path))
-    if (sha256 := images_fingerprint(images, labels)) != meta.sha256[split]:
+    sha256 = images_fingerprint(images, labels)
+    if sha256 != meta.sha256[split]:
         raise InputError(
             f"{path} must have the sha256 {meta.sha256[split]} of meta.json, got {sha256}; prepare "
             "it again"
@@ -316,8 +318,9 @@ MAX_HEADER_BYTES = 2**16
 
 
 def _check_sizes(path: Path, split: str, meta: Meta) -> None:
-    """Check that the arrays of a packed split are no larger than ``meta`` says, before they are
-    decompressed.
+    """Check that the arrays of a packed split are not larger than ``meta`` says.
+
+    This comes before they are decompressed.
 
     Raises:
         ValueError: If one is.
@@ -325,10 +328,8 @@ def _check_sizes(path: Path, split: str, meta: Meta) -> None:
     numbers = {"images": math.prod(meta.shape), "labels": 8}
     with zipfile.ZipFile(path) as archive:
         for name, each in numbers.items():
-            size, most = (
-                archive.getinfo(f"{name}.npy").file_size,
-                meta.sizes[split] * each + MAX_HEADER_BYTES,
-            )
+            size = archive.getinfo(f"{name}.npy").file_size
+            most = meta.sizes[split] * each + MAX_HEADER_BYTES
             if size > most:
                 raise ValueError(
                     f"{name} have {size:,} bytes where meta.json says at most {most:,}"
@@ -337,8 +338,7 @@ def _check_sizes(path: Path, split: str, meta: Meta) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochPlan:
-    """One pass over a split: its order, its batches, its augmentation, and the process that it is
-    for.
+    """One pass over a split: its order, batches and augmentation, and the process it is for.
 
     Process ``rank`` of ``world_size`` takes every ``world_size``-th image of the order from number
     ``rank`` on; all processes take equally many images.
@@ -352,9 +352,8 @@ class EpochPlan:
     flip: bool = False  # mirror each image left to right with probability 1/2
     rank: int = 0
     world_size: int = 1
-    weights: Tensor | None = (
-        None  # probabilities (N,) of N images drawn with replacement; None: each image once
-    )
+    # probabilities (N,) of N images drawn with replacement; None: each image once
+    weights: Tensor | None = None
 
 
 class Images(Protocol):
@@ -379,7 +378,7 @@ class Images(Protocol):
     def __len__(self) -> int: ...
 
     def pixels(self, index: int) -> Tensor:
-        """Return image ``index`` as certification sees it: float32 (C, H, W) in [0, 1], on the CPU."""
+        """Return image ``index`` for certification: float32 (C, H, W) in [0, 1], on the CPU."""
 
     def batches(
         self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int
@@ -400,9 +399,8 @@ class Images(Protocol):
         """
 
     def split(self, share: float) -> tuple[Images, Images]:
-        """Split in two, class by class: the larger part, and ``share`` of them by the SHA-256 of
-        their contents.
+        """Split class by class: the larger part, and ``share`` of the images, by their SHA-256.
 
         Raises:
-            InputError: If a class has less than two images of different content.
+            InputError: If a class has fewer than two images of different content.
         """

@@ -47,8 +47,7 @@ def read_digits(test_share: float, split_seed: int) -> Raw:
     """Read scikit-learn's 1,797 handwritten digits, 8x8, and split them class by class.
 
     Values 0..16 become ``round(v * 255 / 16)``. Of the n images of a class ``round(test_share *
-    n)`` are test images, chosen by a random key of each image that no version of a library changes.
-    Both splits keep the original order.
+    n)`` are test images, chosen by a random key per image. Both splits keep the original order.
     """
     from sklearn.datasets import load_digits
 
@@ -57,13 +56,17 @@ def read_digits(test_share: float, split_seed: int) -> Raw:
     labels = raw.target.astype(np.int64)
     test = _stratified(labels, test_share, split_seed)
     splits = {"train": (images[~test], labels[~test]), "test": (images[test], labels[test])}
-    source = f"scikit-learn load_digits (UCI), test share {test_share} of each class, split seed {split_seed}"
+    source = (
+        f"scikit-learn load_digits (UCI), test share {test_share} of each class, split seed "
+        f"{split_seed}"
+    )
     return Raw(splits, [str(name) for name in raw.target_names], source)
 
 
 def _stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
-    """Mark a share of the images: in each class those with the lowest keys, which no version of a
-    library changes.
+    """Mark a share of the images: in each class those with the lowest random keys.
+
+    NumPy guarantees that ``SeedSequence`` makes the same keys in every version.
     """
     chosen = np.zeros(len(labels), bool)
     for label in np.unique(labels):
@@ -75,10 +78,10 @@ def _stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[n
 
 
 def split_validation(raw: Raw, share: float) -> Raw:
-    """Move a share of each class of the train split to a split ``validation``; both keep the
-    original order.
+    """Move a share of each class of the train split to a split ``validation``.
 
-    Nothing is moved at share 0. The choice is a function of labels and share alone.
+    Both keep the original order. The choice is a function of labels and share alone; share 0 moves
+    nothing.
 
     Raises:
         InputError: If no image would be moved, or none would stay.
@@ -90,8 +93,7 @@ def split_validation(raw: Raw, share: float) -> Raw:
     if held_out.all() or not held_out.any():
         raise InputError(
             f"validation_share must leave some of {len(labels)} train images on each side, got "
-            f"{share}, which keeps "
-            f"back {held_out.sum()}"
+            f"{share}, which holds out {held_out.sum()}"
         )
     parts = {
         "train": (images[~held_out], labels[~held_out]),
@@ -102,8 +104,7 @@ def split_validation(raw: Raw, share: float) -> Raw:
 
 
 def read_torchvision(name: str, root: str | None, download: bool) -> Raw:
-    """Read one of torchvision's data sets, train and test split; torchvision checks the sums of its
-    files.
+    """Read the train and test split of a data set of torchvision, which checks its files.
 
     Args:
         name: A key of :data:`TORCHVISION`.
@@ -125,18 +126,13 @@ def read_torchvision(name: str, root: str | None, download: bool) -> Raw:
     except (RuntimeError, OSError, EOFError, tarfile.TarError) as error:
         raise InputError(
             f"{folder} must hold torchvision's {name} with the right checksums, but: "
-            f"{one_line(error)}; "
-            "allow the download, or give another root or source"
+            f"{one_line(error)}; allow the download, or give another root or source"
         ) from error
-    splits = {
-        split: (images, np.asarray(labels, np.int64))
-        for split, (images, labels, _) in opened.items()
-    }
-    return Raw(
-        splits,
-        list(opened["train"][2]),
-        f"torchvision {name}, files checked by torchvision's md5 sums",
-    )
+    splits = {}
+    for split, (images, labels, _) in opened.items():
+        splits[split] = images, np.asarray(labels, np.int64)
+    classes = list(opened["train"][2])
+    return Raw(splits, classes, f"torchvision {name}, files checked by torchvision's md5 sums")
 
 
 TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "svhn": "SVHN"}
@@ -146,9 +142,7 @@ TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "svhn": "SVHN"}
 def _open_torchvision(
     name: str, root: Path, split: str, download: bool
 ) -> tuple[Any, Any, Sequence[str]]:
-    """Return images (N, C, H, W), labels (N,) and the names of the classes; the "extra" split of
-    SVHN is never used.
-    """
+    """Return images (N, C, H, W), labels (N,) and class names; SVHN without its split "extra"."""
     from torchvision import datasets
 
     if name == "svhn":
@@ -166,14 +160,13 @@ def read_image_folder(root: Path, test_folder: str | None) -> Raw:
             another size.
     """
     trees = split_trees(root, test_folder)
-    splits = {
-        split: stack((path, picture(path), label) for path, label in tree.samples)
-        for split, tree in trees.items()
-    }
-    sums = ", ".join(
-        f"{split} (sha256 of its list of files {tree_sum(tree)})" for split, tree in trees.items()
-    )
-    return Raw(splits, list(trees["train"].classes), f"folders of images: {sums}")
+    splits = {}
+    sums = []
+    for split, folders in trees.items():
+        splits[split] = stack((path, picture(path), label) for path, label in folders.samples)
+        sums.append(f"{split} (sha256 of its list of files {tree_sum(folders)})")
+    classes = list(trees["train"].classes)
+    return Raw(splits, classes, f"folders of images: {', '.join(sums)}")
 
 
 @dataclass(frozen=True)
@@ -198,7 +191,7 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
             raise InputError(
                 f"{root} must hold a folder {' or '.join(names)}, but there is none; check the root"
             )
-        trees[split] = tree(path)
+        trees[split] = list_class_folders(path)
     if trees["train"].root.samefile(trees["test"].root):
         raise InputError(
             f"{root}: the splits must have folders of their own, got {trees['test'].root} for "
@@ -214,7 +207,7 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
 
 
 def _split_names(test_folder: str | None) -> dict[str, tuple[str, ...]]:
-    return {**SPLIT_NAMES, **({"test": (test_folder,)} if test_folder else {})}
+    return SPLIT_NAMES | {"test": (test_folder,)} if test_folder else SPLIT_NAMES
 
 
 def _split_folder(root: Path, names: Sequence[str]) -> Path | None:
@@ -222,52 +215,57 @@ def _split_folder(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str, str]:
-    """Return the SHA-256 of the lists of images of both splits, by folder in ``root``; none if a
-    split has no folder.
+    """Return the SHA-256 of the lists of images of both splits, by folder in ``root``.
 
     Args:
         root: Folder of the splits.
         test_folder: Name of the test folder; ``None`` tries :data:`SPLIT_NAMES`.
         contents: Whether the SHA-256 of each image is in its list, or only its size in bytes.
+    Returns:
+        Empty if a split does not have a folder.
     """
-    paths = [_split_folder(root, names) for names in _split_names(test_folder).values()]
-    if None in paths:
-        return {}
-    return {os.path.relpath(path, root): _folder_sum(path, contents) for path in paths if path}
+    found = {}
+    for names in _split_names(test_folder).values():
+        path = _split_folder(root, names)
+        if path is None:
+            return {}
+        found[os.path.relpath(path, root)] = _folder_sum(path, contents)
+    return found
 
 
 def _folder_sum(folder: Path, contents: bool) -> str:
-    images = sorted((path.relative_to(folder).as_posix(), path) for path in images_in(folder))
-    lines = (
-        f"{name} {files.sha256(path) if contents else path.stat().st_size}\n"
-        for name, path in images
-    )
-    return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
+    images = {path.relative_to(folder).as_posix(): path for path in images_in(folder)}
+    digest = hashlib.sha256()
+    for name, path in sorted(images.items()):
+        content = files.sha256(path) if contents else path.stat().st_size
+        digest.update(os.fsencode(f"{name} {content}\n"))
+    return digest.hexdigest()
 
 
 def images_in(folder: Path) -> Iterator[Path]:
-    """Yield the images in the class folders of ``folder``, at any depth, as torchvision finds them,
-    in any order.
-    """
+    """Yield the images in the class folders of ``folder``, at any depth and in any order."""
     for path, names in _walked(folder):
-        if Path(path) != folder:
-            yield from (Path(path, name) for name in names if is_picture(name))
+        if Path(path) == folder:
+            continue
+        for name in names:
+            if is_picture(name):
+                yield Path(path, name)
 
 
 def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield each folder in ``folder``, itself and those that links lead to included, and the names
-    of its files.
+    """Yield ``folder`` and each folder in it, followed through links, and the names of its files.
 
     Raises:
-        InputError: If a link leads to a folder that it lies in, whose images would count many
+        InputError: If a link leads to a folder that contains it, whose images would count many
             times.
         OSError: If a folder cannot be read.
     """
     for path, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
-        for link in filter(os.path.islink, (os.path.join(path, name) for name in folders)):
-            if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(link)):
+        for name in folders:
+            link = Path(path, name)
+            if link.is_symlink() and Path(path).resolve().is_relative_to(link.resolve()):
                 raise InputError(
-                    f"{link} must not be a link to a folder that it lies in; remove it"
+                    f"{link} must not be a link to a folder that contains it; remove it"
                 )
         yield path, names
 
@@ -276,7 +274,7 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def tree(path: Path) -> Tree:
+def list_class_folders(path: Path) -> Tree:
     """List the images of a folder of class folders, with torchvision's rules and order.
 
     Raises:
@@ -288,41 +286,38 @@ def tree(path: Path) -> Tree:
         raise InputError(
             f"{path} must hold class folders with images, but: {one_line(error)}; check it"
         ) from error
-    files_of = {name: _images_of_class(path / name) for name in classes}
-    empty = [name for name, images in files_of.items() if not images]
+    samples = []
+    empty = []
+    for label, name in enumerate(classes):
+        images = _images_of_class(path / name)
+        samples += [(image, label) for image in images]
+        if not images:
+            empty.append(name)
     if empty or not classes:
         what = f"there is none in {', '.join(empty[:5])}" if empty else "it has no folder"
         raise InputError(f"{path} must hold class folders with images, but {what}; check it")
-    return Tree(
-        path,
-        classes,
-        tuple((file, label) for label, name in enumerate(classes) for file in files_of[name]),
-    )
+    return Tree(path, classes, tuple(samples))
 
 
 def _images_of_class(folder: Path) -> list[str]:
-    walked = sorted(_walked(folder))
-    return [
-        os.path.join(path, name)
-        for path, names in walked
-        for name in sorted(names)
-        if is_picture(name)
-    ]
+    images = []
+    for path, names in sorted(_walked(folder)):
+        images += [os.path.join(path, name) for name in sorted(names) if is_picture(name)]
+    return images
 
 
 def class_names(path: Path) -> tuple[str, ...]:
-    """Read the names of classes from a text file, one a line.
+    """Read the names of classes from a text file, one per line.
 
     Raises:
-        InputError: If it cannot be read, a line is empty, a name comes twice, or there is one
-            alone.
+        InputError: If it cannot be read, a line is empty, a name comes twice, or there is only one.
     """
     try:
         text = files.read_bytes(path, files.MAX_TABLE_BYTES, "correct its name").decode("utf-8-sig")
         names = tuple(line.strip() for line in text.rstrip().split("\n"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"{path} must hold names of classes, one a line, but: {one_line(error)}"
+            f"{path} must hold names of classes, one per line, but: {one_line(error)}"
         ) from error
     if "" in names:
         raise InputError(
@@ -334,16 +329,18 @@ def class_names(path: Path) -> tuple[str, ...]:
     return names
 
 
-def tree_sum(tree: Tree, conversion: Conversion | None = None) -> str:
-    """Return the SHA-256 of the sorted list of files, relative to the tree's root; not of their
-    contents.
+def tree_sum(folders: Tree, conversion: Conversion | None = None) -> str:
+    """Return the SHA-256 of the sorted names of the files, without their contents.
 
-    With ``conversion``, their conversion where they are read, other conversions of the same files
-    have other sums.
+    Args:
+        folders: The files; their names are relative to its root.
+        conversion: How the files are converted where they are read, which the sum then depends on.
     """
-    names = sorted(Path(path).relative_to(tree.root).as_posix() for path, _ in tree.samples)
-    lines = [*([] if conversion is None else [str(conversion)]), *names]
-    return hashlib.sha256(os.fsencode("".join(f"{line}\n" for line in lines))).hexdigest()
+    lines = sorted(Path(path).relative_to(folders.root).as_posix() for path, _ in folders.samples)
+    if conversion is not None:
+        lines.insert(0, str(conversion))
+    text = "".join(f"{line}\n" for line in lines)
+    return hashlib.sha256(os.fsencode(text)).hexdigest()
 
 
 def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:

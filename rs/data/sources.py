@@ -1,6 +1,4 @@
-"""The sources a data set can come from, each a dataclass of the settings in a section
-``datasets.NAME``.
-"""
+"""The sources of data sets, each a dataclass of the settings in a section ``datasets.NAME``."""
 
 from __future__ import annotations
 
@@ -17,15 +15,15 @@ from rs.errors import InputError
 from rs.params import FilePath, validate, validated
 
 Constants = list[float] | None
-"""One number a channel on the [0, 1] scale; ``None`` computes it from the train split."""
+"""One number per channel on the [0, 1] scale; ``None`` computes it from the train split."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-"""Share of each class of the train split to keep back as the split ``validation``."""
+"""Share of each class of the train split to hold out as the split ``validation``."""
 
 
 @validated
 class DataSource:
-    """Settings that all sources share, and how a data set is made from raw data."""
+    """Base class of data sources: common settings, and the preparation of a data set."""
 
     mean: Constants = None
     std: Constants = None
@@ -40,8 +38,10 @@ class DataSource:
         raise NotImplementedError
 
     def sums(self) -> dict[str, str]:
-        """Return sums of the raw data, by file or folder; none if it is not on this machine. Needs
-        no torch.
+        """Return checksums of the raw data, by file or folder, without importing torch.
+
+        Returns:
+            Empty if the raw data are not on this machine.
         """
         raise NotImplementedError
 
@@ -74,10 +74,10 @@ class Digits(DataSource):
     split_seed: Annotated[int, Field(ge=0)]
 
     def read(self, name: str) -> Raw:
-        """See :class:`DataSource`."""
+        """Read the digits; raise as :meth:`DataSource.read`."""
         if name != "digits":
             raise InputError(
-                f"source sklearn has the data set digits alone, got {name}; name another source"
+                f"source sklearn has only the data set digits, got {name}; name another source"
             )
         return readers.read_digits(self.test_share, self.split_seed)
 
@@ -96,13 +96,11 @@ class Torchvision(DataSource):
     download: bool = True  # what is missing
 
     def read(self, name: str) -> Raw:
-        """See :class:`DataSource`."""
+        """Read torchvision's splits of ``dataset``, by default ``name``."""
         return readers.read_torchvision(self.dataset or name, self.root, self.download)
 
     def sums(self) -> dict[str, str]:
-        """See :class:`DataSource`; the same before and after the download: torchvision takes no
-        other files.
-        """
+        """Return a constant: torchvision refuses files with another checksum."""
         return {"files": "checked by torchvision's md5 sums"}
 
 
@@ -125,18 +123,15 @@ class Parquet(DataSource):
 
 @validated
 class Folder(DataSource):
-    """A folder with ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), packed or read image by
-    image.
-    """
+    """A folder with ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), packed or in place."""
 
     source: Literal["folder"]
     root: FilePath
-    test_folder: FilePath | None = None  # None: test, val or validation, whichever is there
+    test_folder: FilePath | None = None  # None: test, val or validation, whichever exists
     lazy: bool = False  # leave the images where they are; then validation_share is 0
-    resize: Annotated[int, Field(ge=1)] | None = (
-        None  # lazy: shorter side before the test crop, in pixels
-    )
-    crop: Annotated[int, Field(ge=1)] | None = None  # lazy: side of the model's input, in pixels
+    # lazy: shorter side before the test crop, and side of the model's input, in pixels
+    resize: Annotated[int, Field(ge=1)] | None = None
+    crop: Annotated[int, Field(ge=1)] | None = None
 
     def __post_init__(self) -> None:
         sides = self.resize is not None and self.crop is not None and self.crop <= self.resize
@@ -160,21 +155,24 @@ class Folder(DataSource):
         return readers.read_image_folder(Path(self.root), self.test_folder)
 
     def sums(self) -> dict[str, str]:
-        """See :class:`DataSource`; of images that stay where they are, names and sizes count, and
-        not each byte.
-        """
+        """Return checksums of both splits: of names and sizes alone if images stay in place."""
         return readers.folder_sums(Path(self.root), self.test_folder, contents=not self.lazy)
 
     def prepare(self, name: str, folder: Path) -> None:
-        """See :class:`DataSource`; where the images stay where they are, ``meta.json`` is all that
-        is written.
-        """
+        """Write the data set; if the images stay in place, only ``meta.json``."""
         if not self.lazy:
             super().prepare(name, folder)
             return
         assert self.resize is not None  # as crop, mean and std
-        sums, trees = self.sums(), readers.split_trees(Path(self.root), self.test_folder)
+        trees = readers.split_trees(Path(self.root), self.test_folder)
         conversion = Conversion(self.resize, self.crop, convert=True)
+        sizes = {}
+        sha256 = {}
+        folders: dict[str, str] = {}
+        for split, tree in trees.items():
+            sizes[split] = len(tree.samples)
+            sha256[split] = readers.tree_sum(tree, conversion)
+            folders[split] = tree.root.name
         meta = make_meta(
             name=name,
             classes=trees["train"].classes,
@@ -182,14 +180,10 @@ class Folder(DataSource):
             mean=tuple(self.mean or ()),
             std=tuple(self.std or ()),
             source=f"images left in {self.root}, read one by one",
-            sizes={split: len(tree.samples) for split, tree in trees.items()},
-            sha256={split: readers.tree_sum(tree, conversion) for split, tree in trees.items()},
-            lazy=ImagesOnDisk(
-                root=self.root,
-                folders={split: Path(tree.root).name for split, tree in trees.items()},
-                resize=self.resize,
-            ),
-            raw=sums,
+            sizes=sizes,
+            sha256=sha256,
+            lazy=ImagesOnDisk(root=self.root, folders=folders, resize=self.resize),
+            raw=self.sums(),
         )
         write_folder(folder, meta, {})
 
@@ -232,14 +226,12 @@ def settings(
     if not isinstance(kind, str) or kind not in SOURCES:
         key = f"params.yaml: {where}.source" if source is None else "--source"
         raise InputError(f"{key} must be one of {', '.join(SOURCES)}, got {kind!r}")
-    return validate(
-        SOURCES[kind], values, where, {} if source is None and root is None else {"root": "--root"}
-    )
+    origins = {} if source is None and root is None else {"root": "--root"}
+    return validate(SOURCES[kind], values, where, origins)
 
 
 def raw_fingerprint(source: DataSource, folder: Path) -> dict[str, str]:
-    """Return the sums of the raw data; without the raw data, those that ``folder`` was prepared
-    from.
+    """Return the checksums of the raw data, or else those that ``folder`` was prepared from.
 
     Raises:
         InputError: If they are needed and the ``meta.json`` of ``folder`` is broken.

@@ -1,5 +1,4 @@
-"""The networks of a training step: the model itself for the loss, a folded or compiled one for
-attacks.
+"""The networks of a training step: the model for the loss, a folded or compiled one for attacks.
 
 An attack needs gradients in the image alone, of the network in eval mode. There each batch norm is
 an affine map, so it is folded into the convolution before it, and the weights are constants: less
@@ -57,27 +56,22 @@ def begin_step(device: torch.device) -> None:
 
 
 def freeze_norms(model: nn.Module) -> None:
-    """Put batch norms whose parameters are not trained into eval mode, so that they keep their
-    statistics too.
-    """
+    """Put batch norms with frozen parameters into eval mode, which freezes their statistics too."""
     for module in model.modules():
-        parameters = [*module.parameters(recurse=False)]
-        if (
-            isinstance(module, _BatchNorm)
-            and parameters
-            and not any(value.requires_grad for value in parameters)
-        ):
+        if not isinstance(module, _BatchNorm):
+            continue
+        are_trained = [value.requires_grad for value in module.parameters(recurse=False)]
+        if are_trained and not any(are_trained):
             module.eval()
 
 
 class TrainingNetwork(nn.Module):
-    """Two networks that share parameters: one for the loss, in train mode, one for attacks, in eval
-    mode.
-    """
+    """Two networks that share parameters: one for the loss and, in eval mode, one for attacks."""
 
     def __init__(self, trained: nn.Module, attacked: nn.Module) -> None:
         super().__init__()
-        self._networks = (attacked, trained)  # not registered: each of them stays in its own mode
+        # In a tuple they are not registered as children, so each of them keeps its own mode.
+        self._networks = (attacked, trained)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (N, K) of images (N, C, H, W)."""
@@ -85,17 +79,14 @@ class TrainingNetwork(nn.Module):
 
 
 class OneShape(nn.Module):
-    """A network that is compiled for the shape of its first input under gradients; other inputs run
-    uncompiled.
-    """
+    """A network that is compiled for the shape of its first input that needs gradients."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
         self._shape: torch.Size | None = None
-        self._compiled: tuple[Callable[[Tensor], Tensor]] = (
-            module,
-        )  # in a tuple: not registered as a child
+        # In a tuple it is not registered as a child.
+        self._compiled: tuple[Callable[[Tensor], Tensor]] = (module,)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (N, K) of images (N, C, H, W)."""
@@ -106,7 +97,7 @@ class OneShape(nn.Module):
         return self._compiled[0](x) if x.shape == self._shape else self.module(x)
 
     def _compile(self, x: Tensor) -> None:
-        """Compile and run forward and backward passes, because a compiler fails at the first call."""
+        """Compile, and run both passes, because a compiler fails only at the first call."""
         self._shape = x.shape
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         try:
@@ -117,22 +108,20 @@ class OneShape(nn.Module):
                     fast(x.detach().requires_grad_(x.requires_grad)).sum().backward()
                     self.module.zero_grad(set_to_none=True)
             self._compiled = (fast,)
-        except Exception as error:  # a compiler fails in as many ways as there are compilers
+        except Exception as error:  # compilers raise arbitrary exceptions
             warn_of_fallback("is not compiled", error)
-            self.module.zero_grad(
-                set_to_none=True
-            )  # of the layers that a pass reached before it failed
+            # Clear the layers that a pass reached before it failed.
+            self.module.zero_grad(set_to_none=True)
         with torch.no_grad():
             for name, buffer in self.module.named_buffers():
-                if not torch.equal(
-                    buffer, buffers[name]
-                ):  # writing would spoil a graph that uses it
-                    buffer.copy_(buffers[name])  # the trial moved the statistics of batch norm
+                # The trial moved the statistics of batch norm. Writing equal values would spoil a
+                # graph that uses the buffer.
+                if not torch.equal(buffer, buffers[name]):
+                    buffer.copy_(buffers[name])
 
 
 def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
-    """Return the network in eval mode with its batch norms folded, for gradients in the image
-    alone.
+    """Return the network in eval mode, with its batch norms folded, for gradients in images.
 
     It shares parameters and statistics with ``model`` and follows them; it adds nothing to their
     gradients. It is compared with the model in float64. A network that ``torch.fx`` cannot trace,
@@ -145,17 +134,17 @@ def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
     try:
         check_folding(model, shape, _fold)
         return _fold(model)
-    except Exception as error:  # of networks of every kind, which tracing may break in every way
+    except Exception as error:  # tracing may raise anything
         warn_of_fallback("is attacked with its batch norms, which is slower", error)
         return _constant_copy(model)
 
 
 def _constant_copy(model: nn.Module) -> nn.Module:
     """Return a copy in eval mode that shares the memory of the model's parameters, as constants."""
-    constants = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
-    return copy.deepcopy(
-        model, constants | {id(buffer): buffer for buffer in model.buffers()}
-    ).eval()
+    memo: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
+    return copy.deepcopy(model, memo).eval()
 
 
 def _fold(model: nn.Module) -> nn.Module:
@@ -163,7 +152,7 @@ def _fold(model: nn.Module) -> nn.Module:
 
 
 class FoldedConv(nn.Module):
-    """A convolution and its batch norm in eval mode, as one convolution with their current weights."""
+    """A convolution and its batch norm in eval mode, as one convolution of their weights now."""
 
     def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
         super().__init__()
@@ -171,19 +160,16 @@ class FoldedConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (s W) * x + s (c - mean) + b, with s = gamma / sqrt(var + eps)."""
-        conv, norm, mean, variance = (
-            self.conv,
-            self.norm,
-            self.norm.running_mean,
-            self.norm.running_var,
-        )
-        if mean is None or variance is None:
+        conv = self.conv
+        norm = self.norm
+        if norm.running_mean is None or norm.running_var is None:
             raise ValueError(
                 "a batch norm must have running statistics to be an affine map, but it has none"
             )
-        scale = torch.rsqrt(variance + norm.eps)
-        scale = scale if norm.weight is None else norm.weight * scale
-        shift = (0.0 if conv.bias is None else conv.bias) - mean
+        scale = torch.rsqrt(norm.running_var + norm.eps)
+        if norm.weight is not None:
+            scale = norm.weight * scale
+        shift = (0.0 if conv.bias is None else conv.bias) - norm.running_mean
         shift = shift * scale + (0.0 if norm.bias is None else norm.bias)
         weight = conv.weight * scale[:, None, None, None]
         return F.conv2d(x, weight, shift, conv.stride, conv.padding, conv.dilation, conv.groups)

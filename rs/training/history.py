@@ -21,9 +21,7 @@ STEP_NUMBERS = ("loss", "cross_entropy", "robustness", "accuracy", "gradient_nor
 """Numbers of one step."""
 
 HISTORY = ("epoch", "updates", "learning_rate", *STEP_NUMBERS, "acr")
-"""Columns of ``history.csv``: means over the steps of an epoch, empty where a method or an epoch
-has no such number.
-"""
+"""Columns of ``history.csv``: means over an epoch, empty if it does not have the number."""
 
 TIMING = ("epoch", "seconds")
 """Columns of ``timing.csv``: training seconds up to the end of the epoch, evaluation excluded."""
@@ -31,10 +29,10 @@ TIMING = ("epoch", "seconds")
 
 @dataclass
 class Progress:
-    """Progress of a training: what a checkpoint holds besides model and velocities."""
+    """Progress of a training: what a checkpoint holds besides model and optimizer."""
 
     epoch: int = 0  # epochs finished
-    updates: int = 0  # optimiser steps taken
+    updates: int = 0  # optimizer steps taken
     seconds: float = 0.0  # spent in training, evaluation excluded
     history: list[dict[str, Any]] = field(default_factory=list)
     timing: list[dict[str, Any]] = field(default_factory=list)
@@ -42,32 +40,38 @@ class Progress:
 
 def step_numbers(result: Step, norm: Tensor) -> Tensor:
     """Return the numbers of one step, shape (6,): :data:`STEP_NUMBERS`."""
-    hinge = (
-        torch.full_like(result.loss, math.nan) if result.hinge_share is None else result.hinge_share
-    )
+    hinge = result.hinge_share
+    if hinge is None:
+        hinge = torch.full_like(result.loss, math.nan)
     values = (result.loss, result.cross_entropy, result.robustness, result.accuracy, norm, hinge)
     return torch.stack([value.detach().float() for value in values])
 
 
 def quick_acr(model: nn.Module, images: Images, settings: Training, options: RunOptions) -> float:
-    """Return the ACR of a few draws on images that are spread evenly over the split, in which
-    classes may be in order.
+    """Return the ACR of a few noise samples on images that are spread evenly over the split.
 
-    Its seed is derived, so a choice by it has not seen the draws of a certificate.
+    Its seed is derived, so a choice by it has not seen the noise of a certificate.
     """
-    s, classes = settings, len(images.meta.classes)
-    precision = precision_on(options.device, s.precision)
     classifier = SmoothedClassifier(
-        model, classes, options.sigma, precision=precision, noise="gaussian"
+        model,
+        images.meta.num_classes,
+        options.sigma,
+        precision=precision_on(options.device, settings.precision),
+        noise="gaussian",
     )
     seed = derived_seed(options.seed, Stream.EVALUATE)
     scores = []  # their mean is metrics.acr, whose module takes half a second to import
-    for index in (
-        np.linspace(0, len(images) - 1, min(s.eval_images, len(images))).astype(int).tolist()
-    ):
-        x, label = images.pixels(index), int(images.labels[index])
+    count = min(settings.eval_images, len(images))
+    for index in np.linspace(0, len(images) - 1, count).astype(int).tolist():
+        label = int(images.labels[index])
         certificate = classifier.certify(
-            x, s.eval_n0, s.eval_n, s.eval_alpha, seed=seed, index=index, label=label
+            images.pixels(index),
+            settings.eval_n0,
+            settings.eval_n,
+            settings.eval_alpha,
+            seed=seed,
+            index=index,
+            label=label,
         )
         scores.append(certificate.radius * (certificate.predict == label))
     return float(np.mean(scores))

@@ -178,7 +178,7 @@ class Trainer:
                 f"gradient of norm {means['gradient_norm']}; lower learning_rate or lam, or set "
                 "clip_norm"
             )
-        if epoch == 0 and self.rank == 0:
+        if epoch == 0:
             warnings.warn_of_chance(means["accuracy"], self.images.labels)
         progress = self.progress
         progress.seconds = self._seconds()

@@ -452,7 +452,7 @@ def test_classes_out_of_balance_are_said(capsys):
         Path("photos/stripe", f"{number}.png").unlink()
     trained("--epochs", 1)
     assert (
-        "warning: the classes are not in balance: 27 images of circle, 1 of stripe"
+        "warning: the classes are imbalanced: 27 images of circle, 1 of stripe"
         in capsys.readouterr().err
     )
 

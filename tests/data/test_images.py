@@ -157,18 +157,18 @@ def test_two_writes_give_equal_bytes(tmp_path, folder):
 
 def test_normalisation_is_mean_and_deviation_of_each_channel():
     images, _ = arrays(50)
-    mean, std = prepared.normalisation(images)
+    mean, std = prepared.channel_mean_std(images)
     scaled = images / 255
     np.testing.assert_allclose(mean, scaled.mean((0, 2, 3)), rtol=1e-12)
     np.testing.assert_allclose(std, scaled.std((0, 2, 3)), rtol=1e-12)
 
 
 def test_a_constant_channel_is_not_scaled():
-    assert prepared.normalisation(np.full((3, 1, 2, 2), 51, np.uint8)) == ((0.2,), (1.0,))
+    assert prepared.channel_mean_std(np.full((3, 1, 2, 2), 51, np.uint8)) == ((0.2,), (1.0,))
 
 
 def test_normalisation_comes_from_the_train_split_unless_given(tmp_path, folder):
-    assert data.read_meta(folder).mean == prepared.normalisation(arrays()[0])[0]
+    assert data.read_meta(folder).mean == prepared.channel_mean_std(arrays()[0])[0]
     given_ = prepared.save_images(
         tmp_path / "b", "b", {"test": arrays()}, ["a", "b", "c"], mean=[0.5] * 3, std=[0.25] * 3
     )

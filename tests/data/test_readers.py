@@ -186,7 +186,9 @@ def test_an_image_is_refused_by_its_size_before_it_is_decoded():
 
 def test_formats_that_run_programs_are_not_opened():
     """Pillow hands PostScript to an interpreter."""
-    with pytest.raises(InputError, match=r"a\.png must be an image, but: it is none of JPEG, PNG"):
+    with pytest.raises(
+        InputError, match=r"a\.png must be an image, but: its format is not one of JPEG, PNG"
+    ):
         pictures.decode(
             b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n", "a.png"
         )
@@ -194,11 +196,11 @@ def test_formats_that_run_programs_are_not_opened():
 
 def test_a_link_to_a_folder_that_it_lies_in_is_refused(tree, tmp_path):
     (tree / "train" / "bee" / "more").symlink_to(tree / "val" / "ape")  # this one is followed
-    assert len(readers.tree(tree / "train").samples) == 6
+    assert len(readers.list_class_folders(tree / "train").samples) == 6
     (tree / "train" / "bee" / "again").symlink_to("..")
     refused(
         tmp_path,
-        "bee/again must not be a link to a folder that it lies in",
+        "bee/again must not be a link to a folder that contains it",
         source="folder",
         root=str(tree),
     )
@@ -215,7 +217,7 @@ def test_a_folder_that_cannot_be_read_is_not_left_out(tree, monkeypatch):
 
     monkeypatch.setattr(readers.os, "scandir", refusing)
     with pytest.raises(PermissionError, match="more"):
-        readers.tree(tree / "train")
+        readers.list_class_folders(tree / "train")
 
 
 @pytest.mark.parametrize("lazy", [True, False])
@@ -240,7 +242,7 @@ def test_pictures_of_more_than_8_bits_are_not_converted_into_white(tmp_path, kin
     path.write_bytes(image_bytes(np.full((4, 4), 20_000, kind), "TIFF"))
     with pytest.raises(
         InputError,
-        match=r"a\.tif must have at most 8 bits a channel to be converted, got mode [IF]",
+        match=r"a\.tif must have at most 8 bits per channel to be converted, got mode [IF]",
     ):
         pictures.picture(path, conversion=how)
 

@@ -18,7 +18,11 @@ from tests.support.raw_images import damage, image_bytes, pixels, write_parquet
         ("cifar10", {"source": "torchvision", "rot": "x"}, "datasets.cifar10.rot"),
         ("mine", {"source": "parquet"}, "datasets.mine.root"),
         ("mine", {"source": "torchvision"}, "one of cifar10, cifar100, svhn, got 'mine'"),
-        ("mine", {"source": "sklearn", "test_share": 0.2, "split_seed": 0}, "digits alone"),
+        (
+            "mine",
+            {"source": "sklearn", "test_share": 0.2, "split_seed": 0},
+            "only the data set digits",
+        ),
         (
             "digits",
             {"source": "sklearn", "test_share": 1.0, "split_seed": 0},
@@ -173,7 +177,7 @@ def test_the_images_that_count_are_those_that_torchvision_finds(tree):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
     found = sorted(map(str, readers.images_in(tree / "train")))
-    assert found == sorted(path for path, _ in readers.tree(tree / "train").samples)
+    assert found == sorted(path for path, _ in readers.list_class_folders(tree / "train").samples)
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
     assert pictures.EXTENSIONS == IMG_EXTENSIONS
