@@ -1,7 +1,6 @@
-"""Networks: architectures, checkpoints (of this project and published ones), and the backends they
-run on.
+"""Networks: architectures, checkpoints (of this project and published ones), and backends.
 
-The names of all that there is stand here, so that help and checks list them without loading torch.
+Their names are defined here, so that help and checks list them without loading torch.
 """
 
 from typing import Literal

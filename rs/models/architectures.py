@@ -37,10 +37,10 @@ class Normalize(nn.Module):
 
 
 class Logits(nn.Linear):
-    """Last layer of every network: it computes in float32 or better whatever computes the features.
+    """Last layer of every network, in float32 or better, whatever the precision of the features.
 
-    Logits in bfloat16 have 8 bits, so the two largest are equal now and then, and the draw goes to
-    the lower class.
+    Logits in bfloat16 have 8 bits, so the two largest are sometimes equal, and the vote goes to the
+    lower class.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class Logits(nn.Linear):
         return _linear(x, self.weight, self.bias)
 
 
-@torch.fx.wrap  # as it is, not as the operations of one trace: these would follow autocast
+@torch.fx.wrap  # as one call: the operations of a trace would follow autocast
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     dtype = torch.promote_types(x.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):
@@ -56,9 +56,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut; a 1x1 convolution with batch norm where the shape
-    changes (option B).
-    """
+    """Two 3x3 convolutions and a shortcut: a 1x1 convolution where the shape changes (option B)."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -79,13 +77,12 @@ class BasicBlock(nn.Module):
 
 
 class CifarResNet(nn.Module):
-    """ResNet for 32x32 images (He et al. 2016, section 4.2) in three stages, with option-B
-    shortcuts.
+    """ResNet for 32x32 images in three stages (He et al. 2016, section 4.2), option-B shortcuts.
 
-    Attribute names are those of the published checkpoints of the field.
+    Attribute names are those of published checkpoints.
 
     Args:
-        channels: Of an image.
+        channels: Channels of an image.
         num_classes: K.
         blocks: Number of blocks in each of the three stages.
         widths: Channels of each stage.
@@ -126,9 +123,7 @@ class CifarResNet(nn.Module):
 
 
 def _fastnet(shape: Sequence[int], num_classes: int) -> nn.Module:
-    """Build a network with the parameters of ResNet-110 (1.9 million) in wide, shallow stages that
-    suit a GPU.
-    """
+    """Build a network of the size of ResNet-110 (1.9 million) in wide stages that suit a GPU."""
     return CifarResNet(shape[0], num_classes, (2, 1, 1), (128, 192, 192), patches=True)
 
 
@@ -162,7 +157,7 @@ def _resnet50(shape: Sequence[int], num_classes: int) -> nn.Module:
 
 
 MAX_NUMBERS = 2**24
-"""Numbers of an image, all channels; 2,364 by 2,364 pixels in colour."""
+"""Numbers of an image, all channels; 2,364 by 2,364 pixels in color."""
 
 ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
     "resnet110": lambda shape, num_classes: CifarResNet(shape[0], num_classes, (18, 18, 18)),
@@ -174,15 +169,15 @@ ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
     "resnet50": _resnet50,
     "smallnet": SmallNet,
 }
-"""From each name of ``rs.models.Architecture`` to a function of (image shape (C, H, W), number of
-classes) that builds the network, without its normalisation.
+"""From each name of ``rs.models.Architecture`` to a function that builds the network.
+
+Its arguments are the shape (C, H, W) of an image and the number of classes; the normalization is
+not part of it.
 """
 
 
 USER_NETWORKS: dict[str, dict[str, str]] = {}
-"""SHA-256 of each source file of a user's network, by module, by the network's name
-``package.module:function``.
-"""
+"""By name of a user's network, ``package.module:function``: SHA-256 of its sources by module."""
 
 
 def register(
@@ -190,8 +185,7 @@ def register(
 ) -> None:
     """Register a user's network, so that models that were trained from it can be built.
 
-    A model folder names its network and never imports it: what is loaded runs code that the user
-    has named.
+    A model folder names its network and never imports it, so only code that the user names runs.
 
     Args:
         name: ``package.module:function``, as model folders name it.
@@ -204,17 +198,16 @@ def register(
 
 
 def check_architecture(architecture: str) -> None:
-    """Check that there is such an architecture.
+    """Check that an architecture is known.
 
     Raises:
-        InputError: If not; names those that there are.
+        InputError: If not; lists the known ones.
     """
     if ":" in architecture and architecture not in ARCHITECTURES:
         got = f", got {', '.join(sorted(USER_NETWORKS))}" if USER_NETWORKS else ""
         raise InputError(
             f"the network {architecture} must be given, because a model folder never imports code "
-            f"by itself{got}; add "
-            f"--network {architecture}, or in Python network={architecture!r}"
+            f"by itself{got}; add --network {architecture}, or in Python network={architecture!r}"
         )
     if architecture not in ARCHITECTURES:
         raise InputError(
@@ -230,13 +223,13 @@ def build(
     std: Sequence[float],
     seed: int | None = None,
 ) -> nn.Sequential:
-    """Build a classifier: the normalisation, then the network.
+    """Build a classifier: the normalization, then the network.
 
     Args:
         architecture: A key of :data:`ARCHITECTURES`.
         shape: (C, H, W) of an image.
         num_classes: K.
-        mean, std: Normalisation constants per channel, in pixels of [0, 1].
+        mean, std: Normalization constants per channel, in pixels of [0, 1].
         seed: Seed of the initial weights, drawn on the CPU; ``None`` uses torch's global generator.
     Returns:
         An ``nn.Sequential`` with children ``normalize`` and ``network``, on the CPU, in train mode,
@@ -254,28 +247,23 @@ def build(
     if not len(mean) == len(std) == shape[0]:
         raise InputError(
             f"mean and std must have one number for each channel of the shape {tuple(shape)}, got "
-            f"{len(mean)} and "
-            f"{len(std)}; give those of the data set"
+            f"{len(mean)} and {len(std)}; give those of the data set"
         )
     model = nn.Sequential()
     with seeded(seed):
         model.add_module("normalize", Normalize(mean, std))
         model.add_module("network", ARCHITECTURES[architecture](shape, num_classes))
         try:
-            _try_shape(
-                model.to(memory_format=torch.channels_last), architecture, shape, num_classes
-            )
-        except InputError:  # of a user's network, perhaps because it takes views of its maps
-            _try_shape(
-                model.to(memory_format=torch.contiguous_format), architecture, shape, num_classes
-            )
+            model.to(memory_format=torch.channels_last)
+            _try_shape(model, architecture, shape, num_classes)
+        except InputError:  # a user's network may take views of its maps
+            model.to(memory_format=torch.contiguous_format)
+            _try_shape(model, architecture, shape, num_classes)
     return model
 
 
 def _try_shape(model: nn.Module, architecture: str, shape: Sequence[int], num_classes: int) -> None:
-    """Run the network on one image, so that a shape or classes that it cannot take are an error
-    now.
-    """
+    """Run the network on one image, which must give logits of the classes."""
     model.eval()
     try:
         with torch.no_grad():
@@ -288,8 +276,7 @@ def _try_shape(model: nn.Module, architecture: str, shape: Sequence[int], num_cl
     if logits.shape != (1, num_classes):
         raise InputError(
             f"{architecture} must return one logit for each of {num_classes} classes, got logits "
-            "of shape "
-            f"{tuple(logits.shape)} for one image; give the network a last layer of {num_classes} "
-            "outputs"
+            f"of shape {tuple(logits.shape)} for one image; give the network a last layer of "
+            f"{num_classes} outputs"
         )
     model.train()

@@ -1,6 +1,4 @@
-"""Trained models on disk: ``model.safetensors`` and ``model.json``, read without executing
-anything.
-"""
+"""Trained models on disk, ``model.safetensors`` and ``model.json``, read without running code."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ class ModelCard:
     architecture: str
     shape: Annotated[list[Side], Field(min_length=3, max_length=3)]  # (C, H, W) of an image
     classes: Annotated[list[str], Field(min_length=1, max_length=MAX_CLASSES)]
-    mean: list[Finite]  # of the normalisation layer, per channel, in pixels of [0, 1]
+    mean: list[Finite]  # of the normalization layer, per channel, in pixels of [0, 1]
     std: list[Positive]
     dataset: str
     method: str
@@ -49,9 +47,8 @@ class ModelCard:
     device: str
     arithmetic: arithmetic.Arithmetic
     versions: dict[str, str]
-    sources: dict[str, str] = field(
-        default_factory=dict
-    )  # SHA-256 of a user's source files, by module
+    # SHA-256 of a user's source files, by module
+    sources: dict[str, str] = field(default_factory=dict)
 
     def build(self, seed: int | None = None) -> nn.Sequential:
         """Build the network the card describes, with fresh weights.
@@ -66,8 +63,7 @@ class ModelCard:
         if changed:
             raise InputError(
                 f"the source of {self.architecture} must be that of the training, but "
-                f"{', '.join(sorted(changed)[:5])} "
-                "changed; restore it, or train again"
+                f"{', '.join(sorted(changed)[:5])} changed; restore it, or train again"
             )
         model = architectures.build(
             self.architecture, self.shape, len(self.classes), self.mean, self.std, seed
@@ -76,8 +72,7 @@ class ModelCard:
             if self.architecture not in architectures.USER_NETWORKS:
                 raise InputError(
                     f"{self.method} must have a classifier that is trained already, got the "
-                    "architecture "
-                    f"{self.architecture}; give --network"
+                    f"architecture {self.architecture}; give --network"
                 )
             size = record(
                 DenoiserSize,
@@ -92,13 +87,12 @@ class ModelCard:
 
 
 def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
-    """Check that the model of ``card`` may be written into ``folder``: it is new, or holds that of
-    an earlier run.
+    """Check that the model of ``card`` may be written into ``folder``.
 
-    That is a training of one method on one data set at one noise and seed, or an import of one
-    checkpoint; its hyper-parameters may have changed, and so may the keys of cards: what
-    :func:`read_card` refuses can be made again. Without ``force`` it must be new, or without
-    weights, as a process that was killed may leave it.
+    The folder must be new or hold an earlier run of the same model: a training of one method on one
+    data set at one noise level and seed, or an import of one checkpoint. Its hyper-parameters and
+    the keys of its card may differ. Without ``force`` the folder must be new, or without weights,
+    as a process that was killed may leave it.
 
     Raises:
         InputError: If it holds another model or something else, which would be lost.
@@ -113,13 +107,14 @@ def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> Non
 
 def origin(card: Mapping[str, Any]) -> str:
     """Return method, data set, noise, seed and, if it is a user's, network of a card as text."""
-    hyperparameters, network = card["hyperparameters"], str(card["architecture"])
-    checkpoint = hyperparameters.get("checkpoint") if isinstance(hyperparameters, dict) else None
-    return (
-        f"{card['method']} of {card['dataset']}, sigma {card['sigma']}, seed {card['seed']}"
-        + (f", network {network}" if ":" in network else "")
-        + (f", from {checkpoint}" if checkpoint else "")
-    )
+    text = f"{card['method']} of {card['dataset']}, sigma {card['sigma']}, seed {card['seed']}"
+    network = str(card["architecture"])
+    if ":" in network:
+        text += f", network {network}"
+    hyperparameters = card["hyperparameters"]
+    if isinstance(hyperparameters, dict) and hyperparameters.get("checkpoint"):
+        text += f", from {hyperparameters['checkpoint']}"
+    return text
 
 
 def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
@@ -128,15 +123,15 @@ def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
     The card is first: where the weights do not follow, nothing loads it, and
     :func:`check_model_folder` knows whose it is.
     """
-    state = {
-        key: value.detach().cpu().contiguous().clone() for key, value in model.state_dict().items()
-    }  # none shared
+    state = {}
+    for key, value in model.state_dict().items():
+        state[key] = value.detach().cpu().contiguous().clone()  # tensors may share memory
     content = safetensors.torch.save(state)
     (folder / WEIGHTS).unlink(missing_ok=True)
-    files.write_json(
-        folder / CARD,
-        {key: value for key, value in asdict(card).items() if key != "sources" or value},
-    )
+    values = asdict(card)
+    if not card.sources:
+        del values["sources"]
+    files.write_json(folder / CARD, values)
     files.write_bytes(folder / WEIGHTS, content)
 
 
@@ -144,8 +139,7 @@ def read_card(folder: Path) -> ModelCard:
     """Read ``model.json``.
 
     Raises:
-        InputError: If it is missing, is not JSON, has other keys than a card, or values that no
-            card has.
+        InputError: If it is missing, is not JSON, or has keys or values that a card cannot have.
     """
     return files.read_as(
         ModelCard,
@@ -159,8 +153,7 @@ def load_model(folder: Path) -> tuple[nn.Sequential, ModelCard]:
     """Load a model in eval mode, on the CPU, and its card.
 
     Raises:
-        InputError: If a file is missing or damaged, the weights are of another architecture, or
-            hold NaN or infinity.
+        InputError: If a file is missing or damaged, or the weights do not fit or are not finite.
     """
     card = read_card(folder)
     model = card.build()
@@ -177,69 +170,60 @@ def read_state(path: Path) -> dict[str, Tensor]:
     except SafetensorError as error:
         raise InputError(
             f"{path} must be a safetensors file, but: {error}; make it again, or write a function "
-            "that "
-            "builds the network and loads this file (docs/certify.md)"
+            "that builds the network and loads this file (docs/certify.md)"
         ) from error
 
 
 def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: str) -> None:
-    """Copy a state into a model, after checking that it fits, and is finite in the precision of the
-    model.
+    """Copy a state into a model, after checking that it fits and is finite there.
 
     Args:
         model: Filled in place.
         state: Tensors by name.
-        source: Where they came from, for messages.
-        architecture: What they should be of, for messages.
+        source: Origin of the tensors, for messages.
+        architecture: Name of the network, for messages.
     Raises:
         InputError: If names, shapes or kinds of numbers do not fit, or a tensor holds NaN or
             infinity, or what would become infinity.
     """
     expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
     actual = {key: tuple(value.shape) for key, value in state.items()}
-    unlike = sorted(
-        key for key in expected.keys() | actual.keys() if expected.get(key) != actual.get(key)
-    )
+    unlike = []
+    for key in sorted(expected | actual):
+        if expected.get(key) != actual.get(key):
+            shapes = f"expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}"
+            unlike.append(f"{key}: {shapes}")
     if unlike:
-        first = ", ".join(
-            f"{key}: expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}"
-            for key in unlike[:3]
-        )
         raise InputError(
             f"{source} must hold the weights of {architecture}, but {len(unlike)} tensors do not "
-            f"fit; first {first}; "
-            "give the architecture it was saved with"
+            f"fit; first {', '.join(unlike[:3])}; give the architecture it was saved with"
         )
-    converted = {
-        key: _as(filled.dtype, state[key], f"{source}: {key}")
-        for key, filled in model.state_dict().items()
-    }
-    broken = [key for key, value in converted.items() if not value.isfinite().all()]
-    if broken:
-        raise InputError(
-            f"{source} must hold finite weights, but {broken[0]} has NaN or infinity in "
-            f"{converted[broken[0]].dtype}; "
-            "train the model again"
-        )
+    converted = {}
+    for key, filled in model.state_dict().items():
+        value = _as(filled.dtype, state[key], f"{source}: {key}")
+        if not value.isfinite().all():
+            raise InputError(
+                f"{source} must hold finite weights, but {key} has NaN or infinity in "
+                f"{value.dtype}; train the model again"
+            )
+        converted[key] = value
     model.load_state_dict(converted)
 
 
 def _as(dtype: torch.dtype, value: Tensor, name: str) -> Tensor:
-    """Return a tensor in the precision of the model; of another kind of numbers it is not converted
-    in silence.
-    """
+    """Return a tensor in the precision of the model, if it has the same kind of numbers."""
     same_kind = value.is_floating_point() if dtype.is_floating_point else value.dtype == dtype
     if not same_kind or value.layout != torch.strided or value.is_meta or value.is_quantized:
+        kind = "floating-point" if dtype.is_floating_point else "int64"
         what = f"{value.dtype}, {value.layout} on {value.device}".replace("torch.", "")
         raise InputError(
-            f"{name} must be a dense tensor of "
-            f"{'floating-point' if dtype.is_floating_point else 'int64'} numbers, got "
-            f"{what}; save the weights as they were trained"
+            f"{name} must be a dense tensor of {kind} numbers, got {what}; save the weights as "
+            "they were trained"
         )
     return value.to(dtype)
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions that results depend on: Python without its patch level, NumPy and torch."""
+    """Return the versions that results depend on: Python (without patch), NumPy and torch."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python, "numpy": np.__version__, "torch": torch.__version__}

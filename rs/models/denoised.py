@@ -1,12 +1,11 @@
-"""Denoised smoothing: a denoiser before a classifier whose weights must stay as they are (Salman et
-al. 2020).
-"""
+"""Denoised smoothing: a denoiser before a frozen classifier (Salman et al. 2020)."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Annotated, Any
 
 import torch
@@ -18,19 +17,14 @@ from rs.params import check_sigma, validated
 from rs.runtime.streams import seeded
 
 Denoiser = Callable[[Tensor, float], Tensor]
-"""From noisy images (N, C, H, W), in pixels of [0, 1] and not clipped, and the noise's std to
-images of that shape.
-"""
+"""From noisy images (N, C, H, W), not clipped, and the std of their noise to denoised images."""
 
 DENOISER_METHODS = ("denoiser-mse", "denoiser-stability")
-"""Training methods whose model is a :class:`DnCNN` before the classifier, and which train the
-denoiser alone.
-"""
+"""Training methods that train only a :class:`DnCNN` before the classifier."""
 
 
 class Denoised(nn.Module):
-    """Put a denoiser before a classifier, f(x) = network(denoise(x, sigma)) (Salman et al. 2020,
-    arXiv:2003.01908).
+    """A denoiser before a classifier, f(x) = network(denoise(x, sigma)) (arXiv:2003.01908).
 
     It is a base classifier like any other: smooth and certify it with noise of this ``sigma``.
 
@@ -70,16 +64,15 @@ class DenoiserSize:
 
 
 class DnCNN(nn.Module):
-    """Convolutional denoiser for one noise level, D(x) = x - residual(x) (Zhang et al. 2017,
-    arXiv:1608.03981).
+    """Convolutional denoiser for one noise level, D(x) = x - residual(x) (arXiv:1608.03981).
 
-    Denoised smoothing takes 17 convolutions of 64 channels, 558,400 parameters for three colours.
+    Denoised smoothing takes 17 convolutions of 64 channels, 558,400 parameters for three colors.
     The weights are orthogonal and the last ones zero, so it begins as the identity.
 
     Args:
-        channels: Of the images.
-        depth: Convolutions.
-        width: Channels of each.
+        channels: Channels of the images.
+        depth: Number of convolutions.
+        width: Channels of each convolution.
     """
 
     def __init__(self, channels: int, depth: int, width: int) -> None:
@@ -99,9 +92,7 @@ class DnCNN(nn.Module):
         nn.init.zeros_(last.weight)
 
     def forward(self, x: Tensor, sigma: float) -> Tensor:
-        """Denoise images (N, C, H, W) with the noise that the weights were trained for, whatever
-        ``sigma`` is.
-        """
+        """Denoise images (N, C, H, W), whose noise must be that of the training, not ``sigma``."""
         return x - self.residual(x)
 
 
@@ -112,8 +103,8 @@ def with_denoiser(
 
     Args:
         network: The classifier; its parameters become constants.
-        channels: Of the images.
-        size: Of the denoiser.
+        channels: Channels of the images.
+        size: Size of the denoiser.
         sigma: Noise standard deviation, in pixels of [0, 1].
         seed: Of the denoiser's weights; ``None`` uses torch's global generator.
     """
@@ -124,7 +115,7 @@ def with_denoiser(
 
 
 class DiffusionDenoiser(nn.Module):
-    """Denoise in one step of a diffusion model (Carlini et al. 2023, arXiv:2206.10550).
+    """Denoising in one step of a diffusion model (Carlini et al. 2023, arXiv:2206.10550).
 
     With a_t the cumulative product of 1 - beta, images u = 2x - 1 in [-1, 1] and a network that
     predicts noise,
@@ -146,24 +137,21 @@ class DiffusionDenoiser(nn.Module):
 
     def __init__(self, network: nn.Module, alphas_cumprod: Iterable[float]) -> None:
         super().__init__()
-        self.network, self.alphas = network, [float(value) for value in alphas_cumprod]
-        falls = all(
-            earlier > later for earlier, later in zip(self.alphas, self.alphas[1:], strict=False)
-        )
+        self.network = network
+        self.alphas = [float(value) for value in alphas_cumprod]
+        falls = all(later < earlier for earlier, later in pairwise(self.alphas))
         if not (len(self.alphas) > 1 and falls and self.alphas[0] <= 1 and self.alphas[-1] > 0):
             raise InputError(
                 "alphas_cumprod must hold two values or more that fall from at most 1 to above 0, "
-                "got "
-                f"{len(self.alphas)} values; give scheduler.alphas_cumprod"
+                f"got {len(self.alphas)} values; give scheduler.alphas_cumprod"
             )
         self.levels = [math.sqrt((1 - value) / value) / 2 for value in self.alphas]
 
     def step(self, sigma: float) -> int:
-        """Return the first step, 1 or later, whose noise is at least that of std ``sigma`` in
-        pixels of [0, 1].
+        """Return the first step, 1 or later, whose noise is at least ``sigma`` in [0, 1].
 
         Raises:
-            InputError: If the model knows no noise of this size.
+            InputError: If the noise of every step is smaller.
         """
         step = max(1, bisect_left(self.levels, sigma))
         if step == len(self.levels):
@@ -176,7 +164,8 @@ class DiffusionDenoiser(nn.Module):
     def forward(self, x: Tensor, sigma: float) -> Tensor:
         """Denoise images: noisy (N, C, H, W), not clipped -> (N, C, H, W) in [0, 1]."""
         step = self.step(sigma)
-        signal, noise = math.sqrt(self.alphas[step]), math.sqrt(1 - self.alphas[step])
+        signal = math.sqrt(self.alphas[step])
+        noise = math.sqrt(1 - self.alphas[step])
         u = signal * (2 * x - 1)
         output = self.network(u, torch.full((len(x),), step, device=x.device))
         predicted = getattr(output, "sample", output)[:, : x.shape[1]]

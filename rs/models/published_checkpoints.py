@@ -1,4 +1,4 @@
-"""Checkpoints published by the field, as model folders of this project."""
+"""Published checkpoints, as model folders of this project."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from rs.models import Normalisation, checkpoint
 from rs.models.checkpoint import ModelCard
 
 PREFIX = re.compile(r"^(1\.module\.|module\.|1\.)")
-"""In the published files the network is the second child of a container, or wrapped for several
-GPUs, or both.
-"""
+"""In published files the network is the second child of a container, wrapped for GPUs, or both."""
 
 
 def import_checkpoint(
@@ -47,8 +45,8 @@ def import_checkpoint(
         out: The model folder.
         force: Whether an earlier import of a checkpoint of this name is replaced.
     Raises:
-        InputError: If the file is not such a checkpoint, or does not fit the architecture, or
-            ``out`` holds something that is not replaced.
+        InputError: If the file is not such a checkpoint, does not fit the architecture, or ``out``
+            must not be replaced.
     """
     channels = meta.shape[0]
     card = ModelCard(
@@ -87,62 +85,55 @@ def read_network(path: Path) -> dict[str, Tensor]:
         raise InputError(
             f"{path} must be a checkpoint of tensors and plain values, but: {_reason(error)}"
         ) from error
-    networks = (
-        [content[key] for key in ("state_dict", "net") if key in content]
-        if isinstance(content, dict)
-        else []
-    )
-    state = networks[0] if networks else None
-    if not isinstance(state, dict) or not all(
-        isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()
-    ):
+    state = None
+    if isinstance(content, dict):
+        state = content.get("state_dict", content.get("net"))
+    if not isinstance(state, dict) or not all(map(_is_named_tensor, state.items())):
         held = type(content).__name__
-        if isinstance(content, dict) and not networks:
-            held = f"a dict with {', '.join(str(key)[:40] for key in [*content][:3]) or 'nothing'}"
+        if isinstance(content, dict) and state is None:
+            keys = [str(key)[:40] for key in content]
+            held = f"a dict with {', '.join(keys[:3]) or 'nothing'}"
         raise InputError(
             f"{path} must hold a dict with state_dict or net, of tensors by name, got {held}"
         )
     return {PREFIX.sub("", key): value for key, value in state.items() if not key.startswith("0.")}
 
 
+def _is_named_tensor(item: tuple[Any, Any]) -> bool:
+    return isinstance(item[0], str) and isinstance(item[1], Tensor)
+
+
 def _reason(error: Exception) -> str:
     """Say in a few words why torch cannot read a file, without its advice to run the code in it."""
     if isinstance(error, ValueError):
         return str(error)
-    code = (
-        re.search(r"GLOBAL ([\w.]+)", str(error))
-        if isinstance(error, pickle.UnpicklingError)
-        else None
-    )
-    damaged = f"torch.save did not write it, or it is damaged ({type(error).__name__})"
-    return f"it needs {code[1]}, and no code of a file is run here" if code else damaged
+    if isinstance(error, pickle.UnpicklingError):
+        code = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if code:
+            return f"it needs {code[1]}, and code in a file is not run here"
+    return f"torch.save did not write it, or it is damaged ({type(error).__name__})"
 
 
 def _check_stored(path: Path) -> None:
-    """Check that nothing in a checkpoint is compressed, as torch writes it: a small file could fill
-    the memory.
+    """Check that a checkpoint is not compressed, since a small file could fill the memory.
 
     Raises:
-        ValueError: If something is.
+        ValueError: If something in it is; ``torch.save`` compresses nothing.
     """
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:
-        packed = [
-            entry.filename
-            for entry in archive.infolist()
-            if entry.compress_type != zipfile.ZIP_STORED
-        ]
-    if packed:
-        raise ValueError(f"{packed[0]} in it is compressed, which torch.save does not do")
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(
+                    f"{entry.filename} in it is compressed, which torch.save does not do"
+                )
 
 
 def _complete(network: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state of the model: the network's tensors, and the batch-norm counters that old
-    files lack.
-    """
-    state = {f"network.{key}": value for key, value in network.items()}
-    counters = {
-        key: value for key, value in expected.items() if key.endswith("num_batches_tracked")
-    }
-    return {**counters, **state}
+    """Return the state of the model, with the batch-norm counters that old files lack."""
+    counters = [key for key in expected if key.endswith("num_batches_tracked")]
+    state = {key: expected[key] for key in counters}
+    for key, value in network.items():
+        state[f"network.{key}"] = value
+    return state

@@ -112,7 +112,7 @@ NONE = [
     {"state_dict": torch.zeros(3)},
     {"net": [torch.zeros(3)]},
 ]
-CODE = "must be a checkpoint .* but: it needs print, and no code of a file is run here$"
+CODE = "must be a checkpoint .* but: it needs print, and code in a file is not run here$"
 
 
 @pytest.mark.parametrize(
