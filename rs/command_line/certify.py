@@ -77,7 +77,7 @@ class StopOptions:
             raise InputError("give --at-radius or --acr-error, got both")
         if self.at_radius is None and self.acr_error is None:
             return None
-        radii = shell.radii_named(self.at_radius, "--at-radius")
+        radii = shell.parse_radii(self.at_radius, "--at-radius")
         return {"at_radius": radii, "acr_error": self.acr_error, **STOP_DEFAULTS}
 
 

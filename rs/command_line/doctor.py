@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Device, ModelArgument, Network, Sigma, answers_alone
+from rs.command_line.shell import Device, ModelArgument, Network, Sigma, reserve_stdout_for_answers
 
 
 def main(
@@ -38,7 +38,7 @@ def main(
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
 
-    with answers_alone():
+    with reserve_stdout_for_answers():
         base = load(model, network=network)
         images = None
         if data is not None or pictures.images is not None:

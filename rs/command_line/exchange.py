@@ -1,4 +1,4 @@
-"""Import the field's checkpoints, export its logs, and merge rows from several machines."""
+"""Import published checkpoints, export Cohen's six-column logs, merge rows of several machines."""
 
 import sys
 from pathlib import Path
@@ -63,8 +63,7 @@ def export_rows(
     ],
     force: Force = False,
 ) -> None:
-    """Write certificate rows as a log in the field's six columns, which existing analysis scripts
-    read.
+    """Write certificate rows in Cohen's six-column log format, which analysis scripts read.
 
     Example:
         rs export rows.tsv --out log.tsv
@@ -77,25 +76,21 @@ def export_rows(
     from rs.storage.certificate_rows import is_field_log, write_field_log
 
     if is_field_log(rows):
-        raise InputError(
-            f"{rows} is a log in the six columns already; ROWS must be certificate rows"
-        )
+        raise InputError(f"{rows} is a six-column log already; ROWS must be certificate rows")
     files.check_output(out, "a file", inputs=[rows], force=force)
     table = read_alone(rows).rows
     check_radii(table, str(rows))
     check_labels(table, str(rows))
-    lost = (
-        ["the weights are frozen, chosen image by image"]
-        if (table["scope"] == UNSOUND).any()
-        else []
-    )
+    lost = []
+    if (table["scope"] == UNSOUND).any():
+        lost.append("the weights are frozen, chosen image by image")
     mode = mode_of(table)
     if draws_at_most(mode):
         lost.append(f"draws stopped early, {mode}")
     elif mode != "certify":
         lost.append(f"the certificates are of mode {mode}")
     for fact in lost:
-        say(f"warning: {rows}: {fact}; the six columns cannot say so", sys.stderr)
+        say(f"warning: {rows}: {fact}; the six-column format cannot record this", sys.stderr)
     write_field_log(table, out)
     say(f"{len(table):,} images; log in {out}")
 
@@ -109,7 +104,7 @@ def merge_rows(
     ],
     out: Annotated[Path, typer.Option(dir_okay=False, help="Row file to write, *.tsv.")],
 ) -> None:
-    """Merge the rows of rs certify --share into those of one certification, byte for byte.
+    """Combine the parts that rs certify --share wrote into one row file.
 
     Example:
         rs merge share-1.tsv share-2.tsv --out rows.tsv

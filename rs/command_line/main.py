@@ -1,4 +1,4 @@
-"""The console command ``rs``: what is of use without a checkout of the project."""
+"""The console command ``rs``: commands that work without a checkout of the project."""
 
 from collections.abc import Callable
 from importlib import metadata
@@ -19,7 +19,7 @@ from rs.command_line import (
     train,
     zoo,
 )
-from rs.command_line.shell import add, application, run
+from rs.command_line.shell import add_command, application, run
 from rs.errors import DISTRIBUTION
 
 app = application(no_args_is_help=True, add_completion=True)
@@ -43,7 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor.main,
 }
 for name, command in COMMANDS.items():
-    add(app, command, name)
+    add_command(app, command, name)
 
 
 def _print_version(is_asked: bool) -> None:

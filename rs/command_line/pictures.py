@@ -20,12 +20,10 @@ if TYPE_CHECKING:  # seconds to import
     from rs.data.readers import Tree
 
 Classifier: TypeAlias = Any
-"""``rs.certification.load.Classifier``: named here, it would make each training depend on the code
-of certification.
-"""
+"""``rs.certification.load.Classifier``; importing it would make trainings depend on its code."""
 
 MAX_CLASSES_SHOWN = 10
-"""Classes of a line that says their order."""
+"""Classes in a line that shows their order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +39,17 @@ class PictureOptions:
     classes: Annotated[
         Path | None,
         typer.Option(
-            dir_okay=False, help="File with the names of classes, one a line, in logit order."
+            dir_okay=False, help="File with the names of classes, one per line, in logit order."
         ),
     ] = None
     resize: Annotated[
         int | None, typer.Option(help="Resize the shorter side to this many pixels, then crop.")
     ] = None
     crop: Annotated[
-        int | None, typer.Option(help="Crop a centred square with sides of this many pixels.")
+        int | None, typer.Option(help="Crop a centered square with sides of this many pixels.")
     ] = None
     convert: Annotated[
-        bool, typer.Option("--convert", help="Convert to 8-bit grey or RGB, as the model takes.")
+        bool, typer.Option("--convert", help="Convert to 8-bit gray or RGB, as the model takes.")
     ] = False
 
     def check_sources(
@@ -74,7 +72,7 @@ class PictureOptions:
 
     @property
     def conversion(self) -> Conversion:
-        """How pictures are converted."""
+        """The conversion (resize, crop, color) that the options ask for."""
         from rs.data.pictures import Conversion
 
         return Conversion(self.resize, self.crop, self.convert)
@@ -131,31 +129,24 @@ class PictureOptions:
 
         tree, shape = self._listed()
         train, validation = split_by_content(tree, VALIDATION_SHARE)
-        return read_pictures(train, shape, self.conversion), read_pictures(
-            validation, shape, self.conversion
-        )
+        images = read_pictures(train, shape, self.conversion)
+        return images, read_pictures(validation, shape, self.conversion)
 
     def list_files(self, base: Classifier) -> tuple[Classifier, list[str]]:
-        """Return a classifier and the files in the folder as :meth:`load`, but files that need not
-        fit.
-        """
+        """Return a classifier and files as :meth:`load`, without checking that the files fit."""
         tree, shape = self._listed(base)
         return base.for_images(tree.classes, shape), [path for path, _ in tree.samples]
 
     def classifier_of_files(self, files: Sequence[str], base: Classifier) -> Classifier:
-        """Return a classifier for files: the classes of --classes, else its own; if it has none,
-        they are numbers.
+        """Return a classifier for files, with the classes of --classes, its own, or numbers.
 
         Raises:
-            InputError: If --classes is no list of names, or differs from what the classifier
-                states.
+            InputError: If --classes is not a list of names, or differs from the classifier's own.
         """
         return base.for_images(self._class_names(base), self._shape_of(files, base))
 
     def _class_names(self, base: Classifier | None) -> tuple[str, ...]:
-        """Return the names that --classes or the classifier gives, in the order of logits; empty if
-        neither does.
-        """
+        """Return the classes of --classes, else of the classifier, in logit order; may be empty."""
         from rs.data.readers import class_names
 
         if self.classes is not None:
@@ -172,19 +163,21 @@ class PictureOptions:
         return tree, self._shape_of([path for path, _ in tree.samples], base)
 
     def _shape_of(self, files: Sequence[str], base: Classifier | None) -> tuple[int, ...]:
-        """Return the shape that the classifier states, else that of the first file that can be
-        read.
-        """
+        """Return the shape of the classifier, else that of the first file that can be read."""
         from rs.data.image_folder import first_shape
 
-        return (base and base.shape) or first_shape(files, self.conversion)
+        if base is not None and base.shape:
+            return tuple(base.shape)
+        return first_shape(files, self.conversion)
 
 
 def _print_order(classes: Sequence[str]) -> None:
     """Print on stderr which class has which number, where the names of subfolders decide it."""
-    numbered = ", ".join(
-        f"{number} {name}" for number, name in enumerate(classes[:MAX_CLASSES_SHOWN])
+    numbered = [f"{number} {name}" for number, name in enumerate(classes[:MAX_CLASSES_SHOWN])]
+    if len(classes) > MAX_CLASSES_SHOWN:
+        numbered.append(f"... of {len(classes)}")
+    say(
+        f"classes in the order of the subfolders' names: {', '.join(numbered)}; --classes FILE "
+        "gives the model's order",
+        sys.stderr,
     )
-    rest = f", ... of {len(classes)}" if len(classes) > MAX_CLASSES_SHOWN else ""
-    line = f"classes in the order of the subfolders' names: {numbered}{rest}; --classes FILE gives the model's order"
-    say(line, sys.stderr)

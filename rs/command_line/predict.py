@@ -11,7 +11,15 @@ import typer
 
 from rs.command_line.certify import DEFAULT_RECIPE, CertificateOptions
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Batch, Device, Json, ModelOption, Network, Sigma, answers_alone
+from rs.command_line.shell import (
+    Batch,
+    Device,
+    Json,
+    ModelOption,
+    Network,
+    Sigma,
+    reserve_stdout_for_answers,
+)
 from rs.errors import InputError
 
 
@@ -72,7 +80,7 @@ def main(
     from rs.runtime.progress import say
     from rs.smoothing.settings import SmoothingOptions
 
-    with answers_alone() as stdout:
+    with reserve_stdout_for_answers() as stdout:
         base = load(model, network=network)
         if pictures.images is not None:
             base, files = pictures.list_files(base)

@@ -1,4 +1,4 @@
-"""Turning functions into programs, and the options that commands share."""
+"""Programs made of functions, and the options that commands share."""
 
 import atexit
 import functools
@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -23,7 +24,7 @@ from rs.errors import InputError, InputWarning, install_command, printable, rais
 from rs.smoothing import Noise
 
 # A thread that waits for the others of its operation spins for a few milliseconds by default. Where
-# another process wants the core, small operations were measured to run up to ten times slower so; a
+# another process wants the core, small operations then ran up to ten times slower; a
 # short spin avoids that, and costs some speed where nothing else runs. Read when torch is loaded.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
@@ -44,7 +45,7 @@ Network = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON with all digits, one object a line.")
+    bool, typer.Option("--json", help="Print JSON with all digits, one object per line.")
 ]
 Workers = Annotated[
     int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")
@@ -90,13 +91,13 @@ Sigma = Annotated[
 ]
 
 
-def radii_named(text: str | None, option: str = "--radii") -> list[float] | None:
-    """Read the radii of an option.
+def parse_radii(text: str | None, option: str = "--radii") -> list[float] | None:
+    """Parse the radii of an option.
 
     Raises:
         InputError: If they are not numbers with commas between them.
 
-    >>> radii_named("0.25,0.5")
+    >>> parse_radii("0.25,0.5")
     [0.25, 0.5]
     """
     try:
@@ -116,21 +117,19 @@ MAX_MESSAGE = 2000
 """Characters of an error message; it may quote a whole file."""
 
 OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory")
-"""What torch says where there is too little memory, of a GPU or of the machine."""
+"""Torch's message if the memory of a GPU or of the machine does not suffice."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
 
 
 def application(**settings: Any) -> typer.Typer:
-    """Return an empty application that prints plain text: help without frames, errors without local
-    variables.
-    """
+    """Return an empty application with plain help, and errors without local variables."""
     plain = {"pretty_exceptions_enable": False, "rich_markup_mode": None, "add_completion": False}
     return typer.Typer(context_settings=HELP, **plain | settings)
 
 
-def add(app: typer.Typer, command: Callable[..., None], name: str | None = None) -> None:
+def add_command(app: typer.Typer, command: Callable[..., None], name: str | None = None) -> None:
     """Add a command to an application.
 
     The first line of its docstring describes it in the list of commands. The lines below "Example:"
@@ -155,10 +154,9 @@ def add(app: typer.Typer, command: Callable[..., None], name: str | None = None)
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command of single options that Ctrl-C ends with one line on stderr and
-    :data:`INTERRUPTED`.
+    """Return a command of single options; Ctrl-C ends it with a line and :data:`INTERRUPTED`.
 
-    Code of the user's cannot end it as if it had succeeded, nor with an error that is no
+    A user's code cannot end the command by ``sys.exit`` or another error that is not an
     ``Exception``.
     """
     groups: dict[str, type] = {}
@@ -177,18 +175,16 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(**values)
         except KeyboardInterrupt as stop:
-            after_the_bar = "\n" * sys.stderr.isatty()
-            print(
-                after_the_bar
-                + printable("; ".join(["interrupted", *getattr(stop, "__notes__", [])])),
-                file=sys.stderr,
-            )
+            if sys.stderr.isatty():
+                print(file=sys.stderr)  # end the line of the progress bar
+            words = ["interrupted", *getattr(stop, "__notes__", [])]
+            print(printable("; ".join(words)), file=sys.stderr)
             raise SystemExit(INTERRUPTED) from None
         except Exception:
             raise
         except BaseException as error:
             raise InputError(
-                f"a model must leave the command that runs it to its end, but it {raised(error)}"
+                f"a model must not end the command that runs it, but it {raised(error)}"
             ) from error
 
     run_command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -197,12 +193,11 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | None = None) -> None:
-    """Run a command; a user's mistake is one line on stderr and exit code 2, Ctrl-C one and exit
-    code 130.
+    """Run a command; a user's mistake is one line on stderr and exit code 2.
 
-    So is what the machine does not allow: a full or read-only disk, a file that is not to be read.
-    :data:`DEBUG` shows the traceback before the line, of the errors too that led to it, such as one
-    that a user's model has raised.
+    The same holds for errors of the machine: a full or read-only disk, an unreadable file. The exit
+    code of Ctrl-C is 130. :data:`DEBUG` shows the traceback before the line, with the errors that
+    led to it, such as one in a user's model.
 
     Args:
         command: A function with Typer annotations, or an :func:`application` of several.
@@ -211,23 +206,21 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
         SystemExit: Always, with the exit code: 0 for success, 2 for a mistake of the user or the
             machine, 130 after Ctrl-C.
     """
-    if (
-        arguments is None
-    ):  # this process is the command, and at its end nobody needs what only a collection would free
-        atexit.register(gc.freeze)  # half a second, of the many objects of torch
-        if isinstance(
-            sys.stdout, io.TextIOWrapper
-        ):  # a terminal whose encoding lacks ± or a letter of a file's name
-            sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:  # this process is the command
+        # A last garbage collection would take half a second, for the many objects of torch.
+        atexit.register(gc.freeze)
+        # The encoding of a terminal may lack ± or a letter of a file's name.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
     app = command if isinstance(command, typer.Typer) else application()
     if app is not command:
-        add(app, command)
+        add_command(app, command)
     try:
         with _warnings_in_one_line():
             app(args=[word for word in words if word != DEBUG])
     except Exception as error:
-        message = _mendable(error)
+        message = _user_message(error)
         if DEBUG in words:
             traceback.print_exception(error)
         print(printable(f"error: {_with_parameters_named(message, words)}"), file=sys.stderr)
@@ -236,9 +229,7 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Print what a user has probably not meant as one line on stderr; other warnings stay as they
-    are.
-    """
+    """Print each :class:`InputWarning` as one line on stderr; leave other warnings as they are."""
     show = warnings.showwarning
 
     def show_in_one_line(
@@ -250,69 +241,65 @@ def _warnings_in_one_line() -> Iterator[None]:
             show(message, category, *where, **how)
 
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "once", InputWarning
-        )  # for all images, whatever filters the user has set
+        # Once for all images, whatever filters the user has set.
+        warnings.simplefilter("once", InputWarning)
         warnings.showwarning = show_in_one_line
         yield
 
 
 def _with_parameters_named(message: str, words: Sequence[str]) -> str:
-    """Return a message about ``params.yaml``, which stands for any parameters, with the file that
-    --params names.
-    """
-    paths = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--params"]
-    paths += [word.removeprefix("--params=") for word in words if word.startswith("--params=")]
+    """Return a message about ``params.yaml`` with the name of the file that --params names."""
     default = "params.yaml"
-    return (
-        paths[-1] + message.removeprefix(default)
-        if paths and message.startswith(default)
-        else message
-    )
+    name = default
+    for word, following in pairwise([*words, ""]):
+        if word == "--params":
+            name = following
+        elif word.startswith("--params="):
+            name = word.removeprefix("--params=")
+    if message.startswith(default):
+        return name + message.removeprefix(default)
+    return message
 
 
-def _mendable(error: Exception) -> str:
+def _user_message(error: Exception) -> str:
     """Return in one line what the user or the machine has to change; raise any other error."""
     text = " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError):
-        return f"this needs {error.name}, which a small installation has not; {install_command('study')}"
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(text)
-    ):
+        return f"this needs {error.name}, which is not installed; {install_command('study')}"
+    is_out_of_memory = isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(text)
+    if isinstance(error, MemoryError) or is_out_of_memory:
         text = (
-            f"there must be enough memory, but: {text or 'there is none left'}; lower --batch (in "
-            "a recipe "
+            f"out of memory: {text or 'there is none left'}; lower --batch (in a recipe "
             "training.batch), or take smaller images"
         )
-    elif not isinstance(error, InputError | OSError):
-        raise error
-    if isinstance(error, OSError):
+    elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        text = f"{where}{error.strerror or text}; mend that, and the same command continues"
+        text = f"{where}{error.strerror or text}; fix this and run the same command to continue"
+    elif not isinstance(error, InputError):
+        raise error
     return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ..."
 
 
 @contextmanager
-def answers_alone() -> Iterator[TextIO]:
-    """Redirect to stderr whatever a user's code prints, and yield the stream for the answers."""
+def reserve_stdout_for_answers() -> Iterator[TextIO]:
+    """Redirect to stderr all that a user's code prints, and yield the stream for the answers."""
     answers = sys.stdout
     with os.fdopen(os.dup(1), "w", encoding=answers.encoding, errors=answers.errors) as saved:
         answers.flush()
         os.dup2(2, 1)
         try:
             with redirect_stdout(sys.stderr):
-                yield (
-                    saved if answers is sys.__stdout__ else answers
-                )  # that of a program that runs this command
+                # Another stream belongs to a program that runs this command.
+                yield saved if answers is sys.__stdout__ else answers
         finally:
-            answers.flush()  # what was written to sys.__stdout__
+            answers.flush()
             os.dup2(saved.fileno(), 1)
 
 
 def parameters(path: Path, dataset: str) -> dict[str, Any]:
-    """Read the parameters, and make the arithmetic of this process that of the recipe ``dataset``.
+    """Read the parameters, and set the arithmetic of this process to that of a recipe.
 
-    Call it before anything is imported that loads NumPy or torch.
+    Call it before NumPy or torch is imported.
     """
     from rs.params import read_params
     from rs.runtime import arithmetic
@@ -326,9 +313,7 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
 
 
 def register_network_of(values: dict[str, Any], dataset: str) -> None:
-    """Register the network of the recipe ``dataset`` if it is the user's, so that its models are
-    built and loaded.
-    """
+    """Register the user's network of a recipe, if it has one, so that its models can be loaded."""
     from rs.params import merge
 
     model, _ = merge(values, f"recipes.{dataset}.model", optional=True)
@@ -340,11 +325,10 @@ def register_network_of(values: dict[str, Any], dataset: str) -> None:
 
 
 def launch(params: dict[str, Any]) -> None:
-    """Become the ``launcher`` of the parameters, if they have one; it starts this command again, in
-    several processes.
+    """Become the ``launcher`` of the parameters, which starts this command in several processes.
 
-    Does nothing in a process that torchrun has started. Variables of the environment in the
-    launcher are replaced.
+    Do nothing without a launcher, or in a process that torchrun has started. Environment variables
+    in the launcher are replaced.
 
     Raises:
         InputError: As :func:`rs.runtime.processes.launcher_words`, or if a variable is not set or
@@ -355,23 +339,17 @@ def launch(params: dict[str, Any]) -> None:
     words = [] if "TORCHELASTIC_RUN_ID" in os.environ else launcher_words(params)
     if not words:
         return
-    if unset := [
-        name for name in re.findall(r"\$\{?(\w+)", params["launcher"]) if name not in os.environ
-    ]:
-        raise InputError(
-            f"params.yaml: launcher must be of variables that are set, but ${unset[0]} is not; set "
-            "it, as export "
-            f"{unset[0]}=... in the script of the job"
-        )
+    for name in re.findall(r"\$\{?(\w+)", params["launcher"]):
+        if name not in os.environ:
+            raise InputError(
+                f"params.yaml: launcher must be of variables that are set, but ${name} is not; set "
+                f"it, as export {name}=... in the script of the job"
+            )
+    # The torchrun of this environment, wherever PATH leads.
     at = words.index("torchrun")
-    words[at : at + 1] = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-    ]  # of this environment, wherever PATH leads
-    spec = sys.modules[
-        "__main__"
-    ].__spec__  # of ``python -m``; the script of an installed command has none
+    words[at : at + 1] = [sys.executable, "-m", "torch.distributed.run"]
+    # A module of ``python -m`` has a spec, the script of an installed command does not.
+    spec = sys.modules["__main__"].__spec__
     this = ["-m", "--", spec.name] if spec else ["--", sys.argv[0]]
     try:
         os.execvp(words[0], [*words, *this, *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""Show row files, compare two of them, and make a board of many."""
+"""Show row files, compare two of them, and rank many."""
 
 import json
 import sys
@@ -10,19 +10,19 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Force, Json, Radii, radii_named, sigma_option
+from rs.command_line.shell import Force, Json, Radii, parse_radii, sigma_option
 from rs.errors import InputError
 from rs.runtime.progress import say
 
 DEFAULT_N0 = 100
-"""The n0 of the field's logs; no log states it."""
+"""The n0 of published logs, which do not state it."""
 
-ROWS_HELP = "Certificate rows, *.tsv, or log in six columns."
+ROWS_HELP = "Certificate rows, *.tsv, or six-column log."
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """What a log in six columns does not state."""
+    """Noise level and budget of a six-column log, which its file does not contain."""
 
     sigma: Annotated[
         float | None,
@@ -31,23 +31,25 @@ class LogOptions:
     n0: Annotated[
         int | None, typer.Option(help=f"Selection draws; rs compare assumes {DEFAULT_N0}.")
     ] = None
-    n: Annotated[int | None, typer.Option(help="Further draws.")] = None
+    n: Annotated[
+        int | None, typer.Option(help="Draws that determined the radius (only for logs).")
+    ] = None
     alpha: Annotated[float | None, typer.Option(help="Failure probability.")] = None
 
     def of_files(self, paths: Sequence[Path]) -> dict[str, float | None]:
         """Return the values by name.
 
         Raises:
-            InputError: If there is one and all files are rows, which state theirs.
+            InputError: If there is one and all files are rows, which state their own.
         """
         from rs.storage.certificate_rows import is_certificate_rows
 
         names = [f"--{name}" for name, value in asdict(self).items() if value is not None]
         if names and all(map(is_certificate_rows, paths)):
             listed = " and ".join(map(str, paths))
-            options = ", ".join(names)
             raise InputError(
-                f"{options} must be of a log in six columns, but {listed} has its own; leave it out"
+                f"{', '.join(names)} must be of a six-column log, but {listed} states its own; "
+                "leave it out"
             )
         return asdict(self)
 
@@ -79,23 +81,21 @@ def show_files(
     from rs.storage.certificate_rows import is_field_log
 
     values = logs.of_files(rows)
-    summaries = [summarize_rows(path, radii_named(radii), **values) for path in rows]
-    texts = [
-        json.dumps(summary, allow_nan=False) if as_json else summary_text(summary)
-        for summary in summaries
-    ]
+    summaries = [summarize_rows(path, parse_radii(radii), **values) for path in rows]
     if picture is not None:
         from rs.reporting.report import draw_files
 
         draw_files(rows, picture, **values)
-    print(("\n" if as_json else "\n\n").join(texts))
-    if not as_json and all(
-        summary["certified_accuracy"] for summary in summaries
-    ):  # whose images have labels
-        has_votes = not any(map(is_field_log, rows)) and all(
-            summary["mode"] == "certify" for summary in summaries
-        )
-        report = "rs report ROWS --out report.html, or " if has_votes else ""
+    if as_json:
+        for summary in summaries:
+            print(json.dumps(summary, allow_nan=False))
+        return
+    print("\n\n".join(map(summary_text, summaries)))
+    have_labels = all(summary["certified_accuracy"] for summary in summaries)
+    if have_labels:
+        have_votes = not any(map(is_field_log, rows))
+        have_votes = have_votes and all(summary["mode"] == "certify" for summary in summaries)
+        report = "rs report ROWS --out report.html, or " if have_votes else ""
         print(f"next: {report}rs compare A B", file=sys.stderr)
 
 
@@ -112,8 +112,7 @@ def report_files(
     force: Force = False,
     pictures: PictureOptions,
 ) -> None:
-    """Write one page of row files, which recomputes their certificates: tables, curves, and images
-    with their votes.
+    """Write an interactive HTML page of row files: tables, curves, and images with their votes.
 
     With --data or --images, it shows the images and the names of the classes. All row files must be
     of the same images.
@@ -133,9 +132,8 @@ def report_files(
     files.check_output(out, "a page", inputs=rows, force=force)
     shown = None if data is None else Pictures.read(data)
     if pictures.images is not None:
-        shown = Pictures.of_folder(
-            pictures.read([files.json_values(sidecar_of(path)).get("images") for path in rows])
-        )
+        certified = [files.json_values(sidecar_of(path)).get("images") for path in rows]
+        shown = Pictures.of_folder(pictures.read(certified))
     files.write_bytes(out, rows_page(rows, shown))
     say(f"page of {', '.join(map(str, rows))} in {out}")
     print("next: rs compare A B, for differences with their errors", file=sys.stderr)
@@ -156,8 +154,7 @@ def compare_files(
     """Compare two row files: paired differences A - B over the same images, with standard errors.
 
     The differences are of average certified radius (ACR), clean and certified accuracy. Both files
-    must have the same sigma, n0, n and alpha. Rows state them; those of a six-column log come from
-    options.
+    must have the same sigma, n0, n and alpha. Rows state them; for a six-column log, give options.
 
     Example:
         rs compare a.tsv b.tsv
@@ -168,7 +165,7 @@ def compare_files(
 
     values = logs.of_files([first, second])
     n0 = DEFAULT_N0 if logs.n0 is None else logs.n0
-    differences = compare_rows(first, second, radii_named(radii), **values | {"n0": n0})
+    differences = compare_rows(first, second, parse_radii(radii), **values | {"n0": n0})
     print(json.dumps(differences, allow_nan=False) if as_json else comparison_text(differences))
 
 
@@ -182,9 +179,9 @@ def make_board(
     ],
     force: Force = False,
 ) -> None:
-    """Make the board of logs and rows: groups that may be compared, and differences.
+    """Rank published logs and your rows in comparable groups (a leaderboard).
 
-    FOLDER/board.yaml lists the files, an entry each with name, dataset, network, sigma, source and
+    FOLDER/board.yaml has an entry for each file with name, dataset, network, sigma, source and
     licence.
 
     Example:

@@ -26,8 +26,8 @@ HEADER = [
 def main() -> None:
     """List the trained networks of the package, with ACR and certified accuracy at several radii.
 
-    Every command takes zoo:NAME as its MODEL. The numbers are computed from certificate rows that
-    the package contains: of so many test images, with n draws per image.
+    Every command that does not write into MODEL takes zoo:NAME. The numbers are computed from
+    certificate rows that the package contains, with n draws per test image.
 
     Example:
         rs zoo
@@ -49,13 +49,17 @@ def zoo_table(zoo: Path) -> str:
     """
     from rs.models.zoo import zoo_names
 
-    lines = [HEADER, *(_cells(zoo / name) for name in zoo_names(zoo))]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines = [HEADER]
+    for name in zoo_names(zoo):
+        lines.append(_cells(zoo / name))
+    widths = [0] * len(HEADER)
+    for line in lines:
+        widths = [max(width, len(cell)) for width, cell in zip(widths, line, strict=True)]
     return "\n".join(_aligned(line, widths) for line in lines)
 
 
 def _cells(folder: Path) -> list[str]:
-    """Return the cells of a network; those of its certificates are empty if it has no rows."""
+    """Return the cells of a network; the numbers are empty if it does not have rows."""
     from rs.models.checkpoint import read_card
     from rs.reporting.summaries import summarize_rows
 
@@ -71,6 +75,7 @@ def _cells(folder: Path) -> list[str]:
 
 def _aligned(cells: list[str], widths: list[int]) -> str:
     """Return a line of the table: words to the left, numbers to the right."""
-    words = [cell.ljust(width) for cell, width in zip(cells[:3], widths[:3], strict=True)]
-    numbers = [cell.rjust(width) for cell, width in zip(cells[3:], widths[3:], strict=True)]
-    return "  ".join([*words, *numbers]).rstrip()
+    aligned = []
+    for column, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        aligned.append(cell.ljust(width) if column < 3 else cell.rjust(width))
+    return "  ".join(aligned).rstrip()

@@ -21,9 +21,7 @@ METHODS = {
     "cat-rs": "rs.methods.cat_rs:CatRs",
     "hard-drop": "rs.methods.hard_drop:HardDrop",
 }
-"""From the name of a method, as in ``params.yaml``, to the dataclass of its hyper-parameters,
-``module:Class``.
-"""
+"""From the name of a method to the dataclass of its hyper-parameters, ``module:Class``."""
 
 DENOISERS = {
     "denoiser-mse": "rs.methods.denoiser:DenoiserMse",
@@ -44,7 +42,7 @@ def method_class(name: str) -> type[Method]:
     """Import the dataclass of a method's hyper-parameters.
 
     Raises:
-        InputError: If there is no such method; lists those that there are.
+        InputError: If the method is unknown; lists the known ones.
     """
     if name not in EVERY_METHOD:
         raise InputError(f"the method must be one of {', '.join(EVERY_METHOD)}; got {name!r}")

@@ -1,4 +1,4 @@
-"""AdvMacer: maximise the certified radius at the adversarial point (Liu, Hoang, Nguyen & Weng)."""
+"""AdvMacer: maximize the certified radius at the adversarial point (Liu, Hoang, Nguyen & Weng)."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ class AdvMacer:
 
     @property
     def steps_per_batch(self) -> int:
-        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step; ``batch`` images
-        if not chunked.
-        """
+        """A chunked step takes ``batch // draws`` images; otherwise a step takes ``batch``."""
         return self.draws if self.chunked else 1
 
     def loss(

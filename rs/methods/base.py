@@ -24,26 +24,23 @@ class Step:
     cross_entropy: Tensor  # its classification term
     robustness: Tensor  # its robustness term, weight included; loss = cross_entropy + robustness
     accuracy: Tensor  # share of noisy copies classified correctly
-    hinge_share: Tensor | None = (
-        None  # share of images in the radius hinge, for the methods that have one
-    )
+    hinge_share: Tensor | None = None  # share of images in the radius hinge, if there is one
 
 
 class Method(Protocol):
-    """A training method: hyper-parameters and one loss. Adding one is one file, one dict line, one
-    params section.
+    """A training method: hyper-parameters and one loss.
+
+    A new method is one file, one line in ``rs.methods.METHODS`` and one section of params.yaml.
     """
 
     @property
     def steps_per_batch(self) -> int:
-        """Number of optimiser steps that a batch of images makes, each on ``batch //
-        steps_per_batch`` of them.
-        """
+        """Number of optimizer steps per batch, each on ``batch // steps_per_batch`` images."""
 
     def loss(
         self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
     ) -> Step:
-        """Compute the loss of one optimiser step; :class:`NeedsTargets` gives another argument.
+        """Compute the loss of one optimizer step; :class:`NeedsTargets` gives another argument.
 
         Args:
             model: In train mode; images in [0, 1] (N, C, H, W) -> logits (N, K).
@@ -57,9 +54,7 @@ class Method(Protocol):
 
 @validated
 class SeveralDraws:
-    """Hyper-parameter of methods of several noisy copies of an image; a batch holds ``batch``
-    copies.
-    """
+    """Hyper-parameter of methods with several noisy copies per image, ``batch`` per batch."""
 
     draws: Count
 
@@ -93,27 +88,25 @@ class WeightsImages(Protocol):
     """A method that says before each epoch how often each training image is drawn."""
 
     def image_weights(self, epoch: int, weights: Tensor, accuracies: Accuracies) -> Tensor | None:
-        """Return the probabilities (N,) that the images of an epoch are drawn by; ``None`` to
-        shuffle all.
+        """Return the probabilities (N,) by which an epoch draws images; ``None`` shuffles them.
 
-        They are all that a method can keep from one epoch to the next, since they are in
-        checkpoints.
+        A method can keep nothing else from one epoch to the next: only they are in checkpoints.
 
         Args:
             epoch: Epochs finished so far.
-            weights: Those of the epoch before, equal ones if there were none; float64, on the CPU.
-            accuracies: Measures the model of this moment, in eval mode, on images without crop or
-                flip; draws anew at each call, and returns float64 on the CPU.
+            weights: Probabilities of the epoch before, equal at first; float64, on the CPU.
+            accuracies: Measures the current model, in eval mode, on images without crop or flip,
+                with new noise at each call; returns float64 on the CPU.
         """
 
 
 def accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the share of draws classified correctly: logits (B, M, K), labels (B,) -> scalar."""
+    """Return the share of correct noisy copies: logits (B, M, K), labels (B,) -> scalar."""
     return (logits.detach().argmax(dim=-1) == y.unsqueeze(1)).float().mean()
 
 
 def warmed_up(value: float, epoch: int, epochs: int) -> float:
-    """Return a linear warm-up: min(value, (epoch + 1) * value / epochs); 0 or 1 epochs mean none.
+    """Return a linear warm-up: min(value, (epoch + 1) * value / epochs), none for 0 or 1 epochs.
 
     >>> [warmed_up(1.0, epoch, 4) for epoch in (0, 1, 3, 9)]
     [0.25, 0.5, 1.0, 1.0]

@@ -1,4 +1,4 @@
-"""Consistency regularisation (Jeong & Shin 2020)."""
+"""Consistency regularization (Jeong & Shin 2020)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from rs.smoothing.soft import entropy, kl_divergence, mean_cross_entropy, soft_p
 
 @validated
 class Consistency(SeveralDraws):
-    """Cross-entropy of the noisy copies, their divergence from their mean prediction, and its
-    entropy.
+    """Cross-entropy of noisy copies, divergence from their mean prediction, and its entropy.
 
-    1/(BM) sum_ik CE(f(x_i + d_ik), y_i) + 1/B sum_i [ lam/M sum_k KL(a_i || softmax f(x_i + d_ik))
-    + eta H(a_i) ]
+        1/(BM) sum_ik CE(f(x_i + d_ik), y_i)
+          + 1/B sum_i [ lam/M sum_k KL(a_i || softmax f(x_i + d_ik)) + eta H(a_i) ]
 
     with a_i the mean prediction; nothing is detached. ``steps`` > 0 moves x_i to an adversarial
     point first, by Jeong's variant of the attack with the same draws ("SmoothAdv + Consistency").

@@ -1,6 +1,4 @@
-"""Training a denoiser before a frozen classifier (Salman, Sun, Yang, Kapoor & Kolter 2020,
-arXiv:2003.01908).
-"""
+"""Training a denoiser before a frozen classifier (Salman et al. 2020, arXiv:2003.01908)."""
 
 from __future__ import annotations
 
@@ -19,11 +17,10 @@ from rs.smoothing.soft import to_float32
 
 @validated
 class DenoiserMse(DenoiserSize):
-    """Squared error of the denoised images, 1/(2B) sum_i ||D(x_i + d_i) - x_i||^2 (Zhang et al.
-    2017).
+    """Squared error of the denoised images, 1/(2B) sum_i ||D(x_i + d_i) - x_i||^2.
 
-    Denoised smoothing takes the mean over pixels, which Adam does not see; SGD, here, needs the
-    scale of the sum.
+    Denoised smoothing takes the mean over pixels: the scale does not matter to its optimizer, Adam.
+    SGD, here, needs the scale of the sum (Zhang et al. 2017).
     """
 
     steps_per_batch = 1
@@ -42,8 +39,7 @@ class DenoiserMse(DenoiserSize):
 
 @validated
 class DenoiserStability(DenoiserSize):
-    """Cross-entropy of denoised images against the prediction of the clean image; no labels are
-    used.
+    """Cross-entropy of denoised images against the prediction of the clean image, without labels.
 
     1/B sum_i CE(f(D(x_i + d_i)), argmax f(x_i))
     """
@@ -68,6 +64,5 @@ def _denoised(model: nn.Module) -> Denoised:
             return module
     raise InputError(
         "the model must contain an rs.Denoised, whose denoiser is trained, got "
-        f"{type(model).__name__}; put a denoiser "
-        "before the classifier, and use the engine plain"
+        f"{type(model).__name__}; put a denoiser before the classifier, and use the engine plain"
     )

@@ -1,5 +1,6 @@
-"""Hard-drop: train on attacked noise, without the hard images and more often on the middling ones
-(Sun et al. 2025).
+"""Hard-drop: attacked noise, no hard images, images of medium difficulty more often.
+
+Source: Sun et al. 2025.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from rs.smoothing.soft import mean_cross_entropy
 from rs.statistics.radius import lower_bound
 
 WEIGHT_DRAWS, WEIGHT_ALPHA, MIN_SHARE = 16, 0.1, 0.75
-"""Draws of a weight, the alpha of its bound, and the share below which an easier image is not told
-from a harder one.
+"""Draws of a weight, the alpha of its bound, and the share below which all weights are equal.
 
 12 of 16 is the smallest count with a positive radius.
 """
@@ -31,8 +31,7 @@ from a harder one.
 
 @validated
 class HardDrop(SeveralDraws):
-    """Cross-entropy of noisy copies whose noise is moved on its sphere until the copy is
-    misclassified.
+    """Cross-entropy of copies whose noise is moved on its sphere until they are misclassified.
 
         1/(BM) sum_ik CE(f(x_i + d*_ik), y_i)
 
@@ -40,7 +39,7 @@ class HardDrop(SeveralDraws):
     that fewer than ``threshold`` of ``discard_draws`` noisy copies get right are discarded for
     good. Epochs draw from the others with replacement, by weights that are renewed ``every`` so
     many epochs (0: equal ones). The weight of an image is the certified radius of
-    :data:`WEIGHT_DRAWS` draws, as in the authors' code, which the formula of the paper is not.
+    :data:`WEIGHT_DRAWS` draws, as in the authors' code; the formula of the paper differs.
     """
 
     steps: NonNegativeCount
@@ -55,21 +54,19 @@ class HardDrop(SeveralDraws):
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
-        noise = sphere_attack(
-            model, x, y, noise, self.steps if epoch >= self.defer else 0, self.step_size
-        )
+        steps = self.steps if epoch >= self.defer else 0
+        noise = sphere_attack(model, x, y, noise, steps, self.step_size)
         logits = forward(model, x, noise)
         loss = mean_cross_entropy(logits, y)
         return Step(loss, loss, torch.zeros_like(loss), accuracy(logits, y))
 
     def image_weights(self, epoch: int, weights: Tensor, accuracies: Accuracies) -> Tensor | None:
-        """See :meth:`rs.methods.base.WeightsImages.image_weights`; a discarded image has weight 0."""
+        """See :meth:`rs.methods.base.WeightsImages.image_weights`; 0 discards an image."""
         if epoch < self.defer:
             return None
         if epoch == self.defer:
-            weights = (
-                accuracies(torch.arange(len(weights)), self.discard_draws) >= self.threshold
-            ).double()
+            shares = accuracies(torch.arange(len(weights)), self.discard_draws)
+            weights = (shares >= self.threshold).double()
             if not weights.any():
                 raise InputError(
                     f"threshold must leave an image to train on, got {self.threshold}; lower it"
@@ -82,8 +79,7 @@ class HardDrop(SeveralDraws):
 
 
 def weights_of_accuracies(accuracies: Tensor) -> Tensor:
-    """Return the weights of images, not normalised, from the shares of :data:`WEIGHT_DRAWS` draws
-    that are right.
+    """Return weights of images, not normalized, from their shares of correct draws.
 
     >>> weights_of_accuracies(torch.tensor([0.0, 12 / 16, 14 / 16, 1.0]))
     tensor([0.1537, 0.1537, 0.5257, 1.1075], dtype=torch.float64)
@@ -95,12 +91,11 @@ def weights_of_accuracies(accuracies: Tensor) -> Tensor:
 def sphere_attack(
     model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, step_size: float
 ) -> Tensor:
-    """Move each draw along its sphere until its noisy copy is misclassified, by ``steps`` steps at
-    most.
+    """Move each draw along its sphere, at most ``steps`` times, until its copy is misclassified.
 
         d <- d + s g / (||g|| + 1e-8),   d <- ||d_0|| d / (||d|| + 1e-8)
 
-    The first misclassified iterate is kept, so a draw that is so from the start stays. The last
+    The first misclassified iterate is kept, so a draw that is misclassified already stays. The last
     iterate is not evaluated. Nothing is clipped.
 
     Args:
@@ -112,12 +107,11 @@ def sphere_attack(
         step_size: s, in pixels of [0, 1].
     """
     draws = noise.shape[1]
-    images, labels, moved = (
-        x.repeat_interleave(draws, 0),
-        y.repeat_interleave(draws),
-        noise.flatten(0, 1),
-    )
-    radius, attacked = norms(moved), torch.ones_like(labels, dtype=torch.bool)
+    images = x.repeat_interleave(draws, 0)
+    labels = y.repeat_interleave(draws)
+    moved = noise.flatten(0, 1)
+    noise_norm = norms(moved)
+    attacked = torch.ones_like(labels, dtype=torch.bool)
 
     def objective(logits: Tensor) -> Tensor:
         nonlocal attacked
@@ -128,6 +122,6 @@ def sphere_attack(
         for _ in range(steps):
             g = noise_gradient(model, images, moved, objective)
             ahead = moved + step_size * g / (norms(g) + 1e-8)
-            ahead = radius * ahead / (norms(ahead) + 1e-8)
+            ahead = noise_norm * ahead / (norms(ahead) + 1e-8)
             moved = torch.where(attacked[:, None, None, None], ahead, moved)
     return moved.unflatten(0, noise.shape[:2])

@@ -1,4 +1,4 @@
-"""The loss of a training method, for a training loop of one's own."""
+"""The loss of a training method, for your own training loop."""
 
 from __future__ import annotations
 
@@ -55,19 +55,20 @@ class Loss:
 def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:
     """Return the loss of a training method, with the hyper-parameters of its paper unless given.
 
-    Those are of ``defaults.METHOD`` in the params.yaml of this project. One that depends on the
-    noise level takes the value of the nearest level there, by ratio.
+    They come from ``defaults.METHOD`` in the params.yaml of this project. If one depends on the
+    noise level, the value of the nearest level, by ratio, counts.
 
     Args:
         method: Key of ``rs.methods.METHODS``.
         sigma: Noise standard deviation, in pixels of [0, 1].
-        hyperparameters: What differs, as fields of the method's class
-            (``rs.methods.advmacer.AdvMacer``).
+        hyperparameters: Fields of the method's class (``rs.methods.advmacer.AdvMacer``) that
+            replace these values.
     Raises:
-        InputError: If there is no such method or hyper-parameter, or a value is out of range.
+        InputError: If the method or a hyper-parameter is unknown, or a value is out of range.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
-    >>> step = loss("macer", sigma=0.25, draws=4)(model, torch.rand(5, 3, 2, 2), torch.tensor([0, 1, 2, 0, 1]))
+    >>> images, labels = torch.rand(5, 3, 2, 2), torch.tensor([0, 1, 2, 0, 1])
+    >>> step = loss("macer", sigma=0.25, draws=4)(model, images, labels)
     >>> step.loss.backward()
     """
     kind = method_class(method)

@@ -1,4 +1,4 @@
-"""MACER: attack-free training that maximises the soft certified radius (Zhai et al. 2020)."""
+"""MACER: attack-free training that maximizes the soft certified radius (Zhai et al. 2020)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from rs.smoothing.noise import draw
 from rs.smoothing.soft import mean_cross_entropy, radius_hinge, soft_cross_entropy
 
 CrossEntropy = Literal["log-of-mean", "mean-of-logs"]
-"""Whether a cross-entropy averages softmaxes over draws, as MACER's does, or their logarithms, as
-SmoothAdv's does.
-"""
+"""Whether a cross-entropy averages softmaxes over draws (MACER) or their logs (SmoothAdv)."""
 
 
 def macer_objective(
@@ -29,8 +27,7 @@ def macer_objective(
     cross_entropy: CrossEntropy = "log-of-mean",
     beta_cross_entropy: float = 1.0,
 ) -> Step:
-    """Compute MACER's objective from logits (B, M, K) of the image, or of its adversarial point
-    (AdvMacer).
+    """Compute MACER's objective from logits of the image, or of its adversarial point (AdvMacer).
 
     1/B sum_i -log z_hat_i[y_i] + lam sigma/(2B) sum_{i in hinge} (gamma - xi_i)
 
@@ -57,11 +54,10 @@ def macer_objective(
 
 @validated
 class Macer:
-    """Cross-entropy of the soft smoothed classifier plus a hinge on its certified radius, on the
-    image itself.
+    """Cross-entropy of the soft smoothed classifier plus a hinge on its certified radius.
 
-    A step takes the whole batch with ``draws`` copies of each image. ``defer`` holds lam at 0 for
-    that many epochs.
+    A step takes the whole batch with ``draws`` copies of each image. lam is 0 for the first
+    ``defer`` epochs.
     """
 
     draws: Count

@@ -1,6 +1,4 @@
-"""SmoothMix: mix-up towards adversarial points, with the uniform prediction there (Jeong et al.
-2021).
-"""
+"""SmoothMix: mix-up towards adversarial points with a uniform target (Jeong et al. 2021)."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from rs.smoothing.soft import kl_divergence, mean_cross_entropy, soft_probabilit
 
 @validated
 class SmoothMix(SeveralDraws):
-    """Cross-entropy on the clean side, and a mix with the adversarial side whose target fades to
-    uniform.
+    """Cross-entropy on the clean side, and a mix with the adversarial side, fading to uniform.
 
         L = 1/(BM) sum_ik CE(f(x_c + d_ik), y_i)
           + eta w_e 1/(BM) sum_ik 1[argmax a_i = y_i] KL(t_i || softmax f(x_mix + d_ik))
@@ -45,11 +42,9 @@ class SmoothMix(SeveralDraws):
         noise = draw(x, self.draws, sigma, rng)
         ramp = warmed_up(1.0, epoch, self.warmup)
         path = mixing_path(model, x, y, noise, self.steps, self.step_size)
-        clean_side = (
-            (x + project(path[1] - x, ramp * self.step_size)).clamp(0.0, 1.0)
-            if self.one_step
-            else x
-        )
+        clean_side = x
+        if self.one_step:
+            clean_side = (x + project(path[1] - x, ramp * self.step_size)).clamp(0.0, 1.0)
         logits = forward(model, clean_side, noise)
         cross_entropy = mean_cross_entropy(logits, y)
         share = self.mix_limit * torch.rand(len(x), generator=rng, device=x.device, dtype=x.dtype)
@@ -60,9 +55,7 @@ class SmoothMix(SeveralDraws):
 
     @staticmethod
     def _divergence(logits: Tensor, mixed: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        """Return the mean over images and draws of 1[argmax a_i = y_i] KL(t_i || mixed prediction),
-        zeros included.
-        """
+        """Return the mean over all draws of 1[argmax a_i = y_i] KL(t_i || mixed prediction)."""
         mean = soft_probabilities(logits)
         share = share.to(mean.dtype).unsqueeze(1)
         target = (1 - share) * mean + share / mean.shape[-1]

@@ -1,6 +1,4 @@
-"""Stability training (Li, Chen, Wang & Carin 2019), as the field compares with it (Jeong & Shin
-2020, code).
-"""
+"""Stability training (Li et al. 2019), in the version of Jeong & Shin's code (2020)."""
 
 from __future__ import annotations
 
@@ -18,10 +16,10 @@ from rs.smoothing.soft import to_float32
 class Stability:
     """Cross-entropy of the clean image, and of the noisy copy against the clean image's prediction.
 
-    1/B sum_i [ CE(f(x_i), y_i) + lam H(softmax f(x_i), softmax f(x_i + d_i)) ],   H(a, b) = -sum_c
-    a_c log b_c
+        1/B sum_i [ CE(f(x_i), y_i) + lam H(softmax f(x_i), softmax f(x_i + d_i)) ]
+        H(a, b) = -sum_c a_c log b_c
 
-    The hard label meets the clean image only; the soft target carries gradient.
+    The label is used for the clean image only; the soft target carries gradient.
     """
 
     lam: NonNegative

@@ -146,7 +146,9 @@ def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_
     capfd, labelled
 ):
     words = ("--subset", "{first: 3}", "--precision", "bfloat16", "--engine", "folded")
-    warning = "warning: the subset has only 1 of 2 classes; if images are sorted by class, take a stride"
+    warning = (
+        "warning: the subset has only 1 of 2 classes; if images are sorted by class, take a stride"
+    )
     assert warning in certified(capfd, "labelled", "rows.tsv", *NAMED, *words)[2].splitlines()
     sidecar = json.loads(sidecar_of(Path("rows.tsv")).read_text())
     assert (sidecar["precision"], sidecar["engine"]) == ("bfloat16", "folded")

@@ -185,7 +185,7 @@ def test_what_the_machine_does_not_allow_is_one_line(capfd, number):
     line = line_of(capfd, OSError(number, os.strerror(number), "some/file"))
     assert (
         line
-        == f"error: some/file: {os.strerror(number)}; mend that, and the same command continues"
+        == f"error: some/file: {os.strerror(number)}; fix this and run the same command to continue"
     )
 
 
@@ -208,7 +208,7 @@ def test_a_name_in_a_message_moves_no_cursor(capfd, error):
 )
 def test_too_little_memory_is_one_line(capfd, error):
     line = line_of(capfd, error)
-    assert line.startswith("error: there must be enough memory, but: ")
+    assert line.startswith("error: out of memory: ")
     assert line.endswith("; lower --batch (in a recipe training.batch), or take smaller images")
 
 

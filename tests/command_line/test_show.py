@@ -126,9 +126,7 @@ def test_options_say_what_logs_do_not(files, tmp_path):
     assert not {".png", ".html"} & {path.suffix for path in tmp_path.iterdir()}
     for words in (["show", files[0]], ["compare", *files]):
         for name, value in stated.items():
-            assert (
-                f"--{name} must be of a log in six columns" in said(*words, f"--{name}", value)[2]
-            )
+            assert f"--{name} must be of a six-column log" in said(*words, f"--{name}", value)[2]
     log.write_text(log.read_text().replace("\tradius", ""))
     assert (
         "line 1: must be certificate rows of `rs certify`, with"

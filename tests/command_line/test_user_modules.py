@@ -222,7 +222,7 @@ def test_a_module_that_ends_another_engine_is_no_success(capfd, module, engine):
     code, out, err = ended(capfd, predict, "--model", f"{module}:Late", "--engine", engine)
     assert (code, out) == (2, "")
     assert (
-        "a model must leave the command that runs it to its end, but it raised SystemExit"
+        "a model must not end the command that runs it, but it raised SystemExit"
         in err.splitlines()[-1]
     )
 
@@ -243,7 +243,7 @@ def test_a_module_that_ends_another_engine_is_no_success(capfd, module, engine):
         (
             "Late",
             "gaussian",
-            "a model must leave the command that runs it to its end, but it raised SystemExit; ",
+            "a model must not end the command that runs it, but it raised SystemExit; ",
         ),
         ("Score", "advmacer", "Score must be trainable by advmacer, but it raised RuntimeError: "),
         (

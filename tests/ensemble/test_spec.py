@@ -207,7 +207,9 @@ def test_a_member_that_changed_is_refused():
     checkpoint.save(
         Path("models/macer/1"), smallnet(99), checkpoint.read_card(Path("models/macer/1"))
     )
-    with refuses(r"models/macer/1 must be the model .* but it has changed; make ensemble\.json again"):
+    with refuses(
+        r"models/macer/1 must be the model .* but it has changed; make ensemble\.json again"
+    ):
         load(path)
 
 

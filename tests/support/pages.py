@@ -11,7 +11,7 @@ import typer
 from typer.main import get_command
 
 from rs.command_line import main as rs_command
-from rs.command_line.shell import add, application
+from rs.command_line.shell import add_command, application
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -113,5 +113,5 @@ def command_of(program: str, words: list[str]) -> tuple[typer.core.TyperCommand,
         if words[0].startswith("-"):
             return group, words
         return group.commands[words[0]], words[1:]
-    add(app := application(), importlib.import_module(program).main)
+    add_command(app := application(), importlib.import_module(program).main)
     return get_command(app), words
