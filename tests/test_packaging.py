@@ -138,12 +138,19 @@ import sys
 
 commands, absent = sys.argv[1].splitlines(), sys.argv[2].split()
 
-class Absent:
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in absent:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            return None
+        return self.finder.find_spec(name, path, target)
 
-sys.meta_path.insert(0, Absent())
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
 from rs.command_line.main import main
 
 for command in commands:
