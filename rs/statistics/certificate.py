@@ -1,6 +1,4 @@
-"""A certificate of one image, its votes as text, and what its mode and scope say (NumPy; neither
-torch nor disk).
-"""
+"""A certificate of one image, its votes as text, and its scope (NumPy only)."""
 
 from __future__ import annotations
 
@@ -19,14 +17,12 @@ ABSTAIN = -1
 """Prediction that stands for an abstention."""
 
 UNLABELLED = -2
-"""Label of an image whose class is not known; no prediction equals it, so no such image counts as
-correct.
-"""
+"""Label of an image whose class is not known. No prediction equals it."""
 
 
 MIN_ALPHA = 1e-200
-"""Smallest alpha of a certificate. SciPy's quantiles of the beta distribution go wrong at some
-levels below 1e-260, and a certificate may need them at shares of its alpha.
+"""Smallest alpha of a certificate. SciPy's quantiles of the beta distribution are
+inaccurate at some levels below 1e-260, and a certificate may need them at shares of its alpha.
 """
 
 MAX_DRAWS = 10**9
@@ -47,9 +43,7 @@ SET_SCOPE = "set"
 _COUNTS = re.compile(r"\d+:\d+(?:,\d+:\d+)*", re.ASCII)
 
 UNSOUND = "per-image"
-"""The scope whose certificates do not hold for a classifier that chooses its weights anew at every
-image.
-"""
+"""The scope whose certificates do not hold for a classifier that computes its weights per image."""
 
 
 def format_counts(counts: Sequence[int]) -> str:
@@ -144,9 +138,7 @@ def round_down(value: float) -> Decimal:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The result of CERTIFY for one image, with everything it was computed from; ``repr`` shows the
-    main fields.
-    """
+    """The result of CERTIFY for one image, with everything from which it was computed."""
 
     predict: int  # the class, or ABSTAIN
     radius: float  # certified l2 radius, in pixels of [0, 1]; 0 where it abstains
@@ -157,19 +149,20 @@ class Certificate:
     sigma: float = field(repr=False)  # noise standard deviation, in pixels of [0, 1]
     counts0: NDArray[np.int64] = field(repr=False)  # votes of the n0 draws, shape (K,)
     counts: NDArray[np.int64] = field(repr=False)  # votes of the n draws, shape (K,)
-    mode: str = field(
-        default="certify", repr=False
-    )  # or "shortcut", or that of a run of ``rs.statistics.sequential``
-    evaluations: int | None = field(
-        default=None, repr=False
-    )  # of members, on all draws; counted of a cascade
+    # or "shortcut", or the mode of a run of ``rs.statistics.sequential``
+    mode: str = field(default="certify", repr=False)
+    # of members, on all samples; only counted for a cascade
+    evaluations: int | None = field(default=None, repr=False)
     noise: str = field(default="gaussian", repr=False)  # or "grid": which of the two was added
 
     def __str__(self) -> str:
         """Return one readable line; numbers are rounded down."""
-        radius = f"class {self.predict}, l2 radius {round_down(self.radius)} in pixels of [0, 1]"
-        what = "abstains" if self.predict == ABSTAIN else radius
-        return f"{what}, p >= {round_down(self.p_lower)}, n = {self.n:,}, alpha = {self.alpha}, {self.noise} noise"
+        what = "abstains"
+        if self.predict != ABSTAIN:
+            radius = round_down(self.radius)
+            what = f"class {self.predict}, l2 radius {radius} in pixels of [0, 1]"
+        bound = f"p >= {round_down(self.p_lower)}, n = {self.n:,}, alpha = {self.alpha}"
+        return f"{what}, {bound}, {self.noise} noise"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields by name in plain Python types, which JSON can hold; votes are lists."""

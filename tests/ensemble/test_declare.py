@@ -1,7 +1,6 @@
-"""The ensembles of a noise level on the disk: ``rs.ensemble.declare`` and the command ``ensemble``."""
+"""The files of ensembles of a noise level: ``rs.ensemble.declare`` and the command ``ensemble``."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from stages.ensemble import main
 from tests.support import tiny_pool
 from tests.support.combinations import named
 from tests.support.ensemble_specs import member
-from tests.support.folders import contents
-from tests.support.helpers import exit_code, refusal, tiny_params, update_json
+from tests.support.helpers import refusal, tiny_params, update_json
 
 GRID = tiny_pool.GRID | {"sigmas": [0.25, 0.5], "member_seeds": [2, 1]}
 MIXED = {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["mme", "printed"]}
@@ -55,24 +53,6 @@ def make(*entries, out=OUT, dataset="tiny", **changes):
 # made
 
 
-def test_there_is_a_file_for_each_declared_ensemble_and_one_for_the_pool():
-    assert set(contents(make())) == {POOL, *(f"{slug}.json" for slug in SLUGS)}
-
-
-def test_a_number_has_a_file_for_each_ensemble_of_trained_seeds():
-    pool, specs = read_pool(make({"members": {"macer": 2}, "combinations": ["mme"]}))
-    assert pool.ensembles == ["macer-0-1.mme", "macer-0-2.mme", "macer-1-2.mme"]
-    for seeds, spec in zip([(0, 1), (0, 2), (1, 2)], specs.values(), strict=True):
-        assert spec.members == [member("macer", seed) for seed in seeds]
-        assert spec.declaration.name == f"macer {seeds[0]}-{seeds[1]}"
-
-
-def test_a_classifier_of_two_names_has_one_file():
-    """Whatever it is called: the file of the other entry is the same, to the byte."""
-    both = make(THREE, THREE | {"members": {"macer": 3}})
-    assert contents(both) == contents(make(THREE, out=Path("again")))
-
-
 def test_an_ensemble_is_of_its_members_as_they_are_in_the_order_of_the_parameters():
     assert read(make() / f"{SLUGS[0]}.json") == EnsembleSpec(
         declaration=EnsembleDeclaration(
@@ -99,38 +79,13 @@ def test_the_pool_is_further_seeds_and_members_of_ensembles_each_once():
     assert (pool.dataset, pool.sigma, pool.ensembles) == ("tiny", 0.25, SLUGS)
 
 
-def test_models_that_no_ensemble_needs_need_not_be_trained():
-    shutil.rmtree("models/gaussian")
-    shutil.rmtree("models/macer/0")
-    assert read_pool(make(ensembles={}))[0].members == [member("macer", 2), member("macer", 1)]
-
-
 def test_without_members_there_is_a_pool_of_none():
     pool, specs = read_pool(make(ensembles={}, member_seeds=[]))
     assert (pool.dataset, pool.members, pool.ensembles, specs) == (None, [], [], {})
 
 
-def test_the_data_set_is_that_of_the_models_whatever_the_recipe_is_called():
-    recipes = {"tiny-fast": tiny_params()["recipes"]["tiny"]}
-    pool, specs = read_pool(make(dataset="tiny-fast", recipes=recipes))
-    assert {pool.dataset, *(spec.dataset for spec in specs.values())} == {"tiny"}
-
-
-def test_what_an_earlier_run_made_is_replaced_and_no_file_of_it_is_left():
-    make()
-    make(MIXED | {"combinations": ["average"]})
-    assert set(contents(OUT)) == {POOL, "macer-1+gaussian-0.average.json"}
-    assert [path.name for path in OUT.parent.iterdir()] == [OUT.name]
-
-
 # ------------------------------------------------------------------------------------------ reading
 # it back
-
-
-def test_an_ensemble_that_is_gone_is_named():
-    (make() / f"{SLUGS[3]}.json").unlink()
-    with pytest.raises(InputError, match=r"macer-0-1-2\.optimal\.json must be a file"):
-        read_pool(OUT)
 
 
 @pytest.mark.parametrize(
@@ -184,11 +139,6 @@ def test_an_ensemble_of_a_member_that_the_pool_has_not_is_refused():
 
 
 WORDS = ["tiny", "--sigma", 0.25, "--models", "models", "--out", OUT]
-
-
-def test_the_command_makes_the_cell():
-    assert exit_code(main, *WORDS) == 0
-    assert contents(OUT) == contents(make(out=Path("by-function")))
 
 
 @pytest.mark.parametrize(

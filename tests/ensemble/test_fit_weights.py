@@ -2,7 +2,6 @@
 ``weights``.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from rs.data import images as data
 from rs.data import prepared
 from rs.ensemble.base import Ensemble, SoftmaxAverage
-from rs.ensemble.declare import read_pool, read_weights
+from rs.ensemble.declare import read_weights
 from rs.ensemble.member_outputs import CHOICE, NOISE, margins
 from rs.ensemble.spec import read
 from rs.ensemble.theory import BOUNDS, SPREADS
@@ -23,16 +22,13 @@ from rs.smoothing.noise import block
 from rs.statistics.cascade_thresholds import fit_thresholds
 from rs.statistics.ensemble_weights import clip_to_box, global_weights, moments, per_image_weights
 from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
-from rs.storage import files
 from stages.weights import main
 from tests.support.folders import contents
-from tests.support.helpers import SHAPE, exit_code, refusal
+from tests.support.helpers import SHAPE, refusal
 from tests.support.tiny_pool import (
     ALL,
     BOX,
-    CERTIFICATION,
     CLASSES,
-    ENSEMBLES,
     FEW,
     PAIR,
     POOL,
@@ -47,7 +43,6 @@ from tests.support.tiny_pool import (
     write_three,
 )
 
-TOP = [2, 5, 8]  # the images of the class that two of the three members never say
 SOLVED = {
     f"{PAIR}.optimal": [1, 2],
     f"{PAIR}.turned": [1, 2],
@@ -123,10 +118,6 @@ def slow(solved_pool):
 # weights
 
 
-def test_the_files_are_those_of_the_ensembles_whose_weights_are_solved():
-    assert sorted(contents("weights")) == sorted([*FILES, "bounds.csv", "spreads.csv"])
-
-
 @pytest.mark.parametrize("slug", SOLVED)
 def test_weights_of_all_images_are_those_of_margins_from_a_slow_loop_over_training_images(
     slow, slug
@@ -143,7 +134,7 @@ def test_weights_of_all_images_are_those_of_margins_from_a_slow_loop_over_traini
     assert len(set(fitted.weights)) == len(fitted.weights)  # not the equal weights of a failure
 
 
-def test_weights_of_the_largest_radius_are_those_of_margins_from_a_slow_loop_over_the_draws_of_training_images():
+def test_weights_of_the_largest_radius_are_those_of_a_slow_loop_over_training_images():
     train, members = (
         data.load_images(Path("data"), "train"),
         list(zip(POOL, pool_members(), strict=True)),
@@ -200,28 +191,6 @@ def test_all_that_is_fitted_is_fitted_to_validation_images_where_there_are_some(
         ]
 
 
-def test_weights_of_all_images_do_not_see_the_test_images():
-    """The other data set has the same training images, and other test images, more of them."""
-    write_three(Path("other"), test=13, seed=7)
-    before, after = (
-        contents(solve(f"of-{name}", folder=name, batch=MANY)) for name in ("data", "other")
-    )
-    assert all(after[f"{slug}.json"] == before[f"{slug}.json"] for slug in [*GLOBAL, CASCADE])
-    assert all(after[f"{slug}.tsv"] != before[f"{slug}.tsv"] for slug in PER_IMAGE)
-
-
-def test_weights_do_not_depend_on_the_other_members_and_ensembles_of_the_pool():
-    """The larger pool has a member more, and an ensemble of it, before the others."""
-    more = [{"members": {"macer": [2]}, "combinations": ["average"]}, *ENSEMBLES]
-    make_ensembles("more", more, member_seeds=[2, 1])
-    _, cards = read_pool(Path("more"))
-    assert len(cards) == 1 + len(read_pool(Path("ensembles"))[1])
-    before, after = (
-        contents(solve(f"of-{name}", name, batch=MANY)) for name in ("ensembles", "more")
-    )
-    assert {name: after[name] for name in FILES} == {name: before[name] for name in FILES}
-
-
 def selected(members, n0):
     """The class that the n0 draws of the plain average choose, image by image."""
     classifier = SmoothedClassifier(Ensemble(members, SoftmaxAverage()), 3, SIGMA)
@@ -264,24 +233,6 @@ def test_only_weights_whose_target_is_the_label_see_the_labels_of_test_images():
     )
     unlike = {name for name in FILES if after[name] != before[name]}
     assert unlike == {f"{slug}.tsv" for slug in PER_IMAGE if not slug.endswith("per-image")}
-
-
-def test_the_tests_of_weights_tell_the_kinds_apart():
-    """Selected classes are not all labels, and neither the classes nor the forms make the same
-    weights.
-
-    Two of three members never say top, so it is not selected; one of the pair does not, so its
-    weights are equal there. Elsewhere weights are apart by more than rounding.
-    """
-    assert np.flatnonzero(selected(pool_members(), 3) != np.arange(10) % 3).tolist() == TOP
-    label, printed = (
-        read_weights(Path("weights", f"{PAIR}.{form}.tsv"), 2) for form in ("label", "printed")
-    )
-    assert [i for i, weights in label.items() if weights == [0.5, 0.5]] == TOP
-    assert {i for i in label if abs(label[i][0] - printed[i][0]) > 0.01} == {0, 1, 3, 4, 6, 7, 9}
-    assert (np.diff(sorted(first for first, _ in label.values())) > 0.01).sum() >= 5
-    clipped = read_weights(Path("weights", f"{PAIR}.clipped.tsv"), 2)
-    assert [i for i in label if i not in TOP and clipped[i] != label[i]]  # else nothing is clipped
 
 
 # -------------------------------------------------------------------------------------------------
@@ -414,88 +365,17 @@ def test_weights_are_judged_by_other_draws_than_those_that_chose_them(monkeypatc
     assert line["measured"] == 1.0
 
 
-def test_the_theory_of_ensembles_that_differ_in_their_seeds_is_that_of_the_first():
-    """Weights of each image are of every one of them."""
-    combinations = ["average", "label"]
-    grid = {"member_seeds": [1, 2]}
-    make_ensembles("all", [{"members": {"macer": 2}, "combinations": combinations}], **grid)
-    make_ensembles("first", [{"members": {"macer": [0, 1]}, "combinations": combinations}], **grid)
-    every, first = (contents(solve(f"of-{name}", name, batch=MANY)) for name in ("all", "first"))
-    pairs = [f"macer-{one}-{other}.label.tsv" for one, other in ((0, 1), (0, 2), (1, 2))]
-    assert sorted(every) == sorted([*pairs, "spreads.csv", "bounds.csv"])
-    assert len({every[name] for name in pairs}) == 3
-    assert {name: every[name] for name in first} == first
-    for name, count in (("spreads", 2), ("bounds", 2)):
-        table = pd.read_csv(f"of-all/{name}.csv")
-        assert (
-            list(zip(table["ensemble"], table["members"], strict=True))
-            == [("macer x2", "macer 0-1")] * count
-        )
-
-
-def test_the_share_of_other_classes_is_that_of_images_whose_selected_class_is_not_the_label():
-    table = pd.read_csv("weights/bounds.csv").set_index(["ensemble", "combination"])["other_class"]
-    wrong = (selected(pool_members(), 3) != np.arange(10) % 3).mean()
-    assert table.pop(("gaussian x1 + macer x2", "per-image")) == pytest.approx(wrong, abs=SUMS)
-    assert set(table) == {0.0}
-
-
-def test_one_member_has_variances_but_no_covariances():
-    make_ensembles("one", [{"members": {"macer": [1]}, "combinations": ["average"]}])
-    solve("again", "one")
-    table = pd.read_csv("again/spreads.csv")
-    assert (table["variance"] > 0).all()
-    assert table[["alpha", "beta", "within", "across"]].isna().all(axis=None)
-    assert pd.read_csv("again/bounds.csv")["measured"].between(0, 1).all()
-
-
 # -------------------------------------------------------------------------------------------------
 # the cell
-
-
-def test_the_seconds_are_one_number_above_0():
-    head, line = Path("weights.seconds.csv").read_text().splitlines()
-    value, bounds = line.split(",")
-    assert (head, bounds) == ("seconds,bounds", files.sha256(Path("weights/bounds.csv")))
-    assert float(value) > 0
-
-
-@pytest.mark.parametrize(
-    "grid",
-    [
-        {},
-        {"methods": [], "members": ["macer"], "member_seeds": [1]},
-        {"members": [], "member_seeds": []},
-    ],
-)
-def test_without_ensembles_the_tables_are_empty_and_no_member_is_evaluated(monkeypatch, grid):
-    make_ensembles("none", [], **grid)
-    monkeypatch.setattr("rs.ensemble.member_outputs.perturbed_probabilities", None)
-    solve("again", "none")
-    heads = {"spreads.csv": ",".join(SPREADS) + "\n", "bounds.csv": ",".join(BOUNDS) + "\n"}
-    assert {name: text.decode() for name, text in contents("again").items()} == heads
-    assert Path("again.seconds.csv").read_text().startswith("seconds,bounds\n0.0000")
-
-
-def test_a_subset_of_the_test_images_has_the_weights_of_the_whole():
-    solve("again", certification=replace(FEW, subset={"stride": 4}))
-    for slug in PER_IMAGE:
-        head, *lines = Path("weights", f"{slug}.tsv").read_text().splitlines()
-        assert Path("again", f"{slug}.tsv").read_text().splitlines() == [head, *lines[::4]]
-    assert set(pd.read_csv("again/bounds.csv")["images"]) == {3}
 
 
 # -------------------------------------------------------------------------------------------------
 # the command
 
-WORDS = "tiny --ensembles ensembles --data data --out new --seconds new.csv --params ensembles.yaml --device cpu"
-
-
-def test_the_command_takes_its_settings_from_the_parameters():
-    """Those of the recipe: 10 draws select the class."""
-    assert exit_code(main, *WORDS.split(), "--batch", MANY) == 0
-    assert contents("new") == contents(solve("again", certification=CERTIFICATION, batch=MANY))
-    assert Path("new.csv").is_file()
+WORDS = (
+    "tiny --ensembles ensembles --data data --out new --seconds new.csv "
+    "--params ensembles.yaml --device cpu"
+)
 
 
 @pytest.mark.parametrize(
@@ -515,7 +395,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(capfd, words, spoil, word):
 
 
 def test_thresholds_are_those_of_a_slow_loop_over_noisy_copies_of_training_images():
-    """m n = 16 copies of each of the images that weights are fitted on, by the members as they are."""
+    """m n = 16 copies of each image to which weights are fitted, by unperturbed members."""
     found, images = (
         read(Path("weights", f"{CASCADE}.json")).fitted,
         data.load_images(Path("data"), "train"),

@@ -1,23 +1,14 @@
 """Outputs of the members of a pool on noisy images: ``rs.ensemble.member_outputs``."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
-from rs import params
 from rs.data import images as data
-from rs.ensemble.base import SoftmaxAverage
 from rs.ensemble.declare import read_pool
-from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
-from rs.ensemble.pool import PoolEntry
-from rs.errors import InputError
-from rs.models import checkpoint
-from rs.runtime.streams import Stream, seed_sequence
+from rs.ensemble.member_outputs import MemberOutputs
 from tests.support import tiny_pool
-from tests.support.helpers import SHAPE
 
 pytestmark = pytest.mark.usefixtures("pool_here")
 
@@ -33,17 +24,6 @@ def load(ensembles="ensembles", folder="data", batch=1):
 @pytest.fixture
 def images():
     return data.load_images(Path("data"), "test")
-
-
-def test_members_are_the_functions_that_they_are_said_to_be():
-    """Float32 numbers of at most 8 in a network of four layers; batch norms divide by the root of 1
-    + 1e-5.
-    """
-    x = torch.rand(50, *SHAPE, generator=torch.Generator().manual_seed(0))
-    for who in tiny_pool.BLIND:
-        with torch.no_grad():
-            found = checkpoint.load_model(Path("models", who[0], str(who[1])))[0](x)
-        torch.testing.assert_close(found, tiny_pool.logits_of(who, x), rtol=0, atol=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -74,20 +54,6 @@ def test_outputs_of_a_member_do_not_depend_on_its_company(images):
     assert not np.isclose(there[:, 0], here[:, 2]).all()
 
 
-@pytest.mark.parametrize("kept", [[2, 0], [1], []])
-def test_some_of_the_members_say_what_they_say_among_all(images, kept):
-    outputs = load()
-    some = outputs.only([SimpleNamespace(members=[outputs.members[number] for number in kept])])
-    assert some.members == [
-        member for number, member in enumerate(outputs.members) if number in kept
-    ]
-    if kept:
-        found = some.probabilities(images, [3, 8], repeat=1)
-        np.testing.assert_array_equal(
-            found, outputs.probabilities(images, [3, 8], repeat=1)[:, sorted(kept)]
-        )
-
-
 @pytest.mark.parametrize(("numbers", "sizes"), [(1, [1] * 5), (600, [2, 2, 1]), (10**9, [5])])
 def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(
     images, monkeypatch, numbers, sizes
@@ -103,29 +69,3 @@ def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(
     np.testing.assert_array_equal(np.concatenate([chunk.labels for chunk in chunks]), indices % 3)
     together = np.concatenate([chunk.probabilities for chunk in chunks])
     np.testing.assert_array_equal(together, outputs.probabilities(images, indices.tolist()))
-
-
-def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
-    phases = set()
-
-    def watched(seed, *key):
-        phases.add(Stream(key[0]))
-        return seed_sequence(seed, *key)
-
-    monkeypatch.setattr("rs.smoothing.noise.seed_sequence", watched)
-    outputs = load()
-    outputs.probabilities(images, [0])
-    outputs.select(
-        images, [0], {"average": PoolEntry((0, 1, 2), SoftmaxAverage())}, tiny_pool.CERTIFICATION
-    )
-    assert phases == {Stream.WEIGHTS, Stream.SELECT}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"noises": 0}, {"copies": 0}, {"share": -0.1}, {"share": 1.1}, {"share": float("nan")}, {"scale": -1.0},
-     {"scale": float("inf")}, {"images": 0}, {"draws": 0}, {"seed": -1}, {"noises": 2.5}, {"extra": 1}],
-)  # fmt: skip
-def test_settings_out_of_range_are_refused_by_their_name(change):
-    with pytest.raises(InputError, match=rf"weights\.{next(iter(change))}"):
-        params.validate(WeightSettings, vars(tiny_pool.SETTINGS) | change, "weights")

@@ -1,6 +1,5 @@
 import itertools
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from torch import nn
 
 from rs.ensemble.base import Ensemble, Polytope, Rule, SoftmaxAverage
-from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
+from rs.ensemble.pool import PoolEntry
 from rs.ensemble.rules import MaxMargin
 from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
@@ -18,7 +17,6 @@ from rs.statistics.certificate import ABSTAIN
 from tests.support.helpers import Constant, Linear, smallnet
 from tests.support.small_pool import (
     ALPHA,
-    DRAWS,
     ENTRIES,
     N0,
     SIGMA,
@@ -130,20 +128,6 @@ def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alon
         assert as_bytes(made[name]) == as_bytes(alone(entry, models(), batch=batch)), name
 
 
-def test_the_order_of_the_terms_decides_some_of_these_averages():
-    """Else the test above would not notice another order: sums of doubles depend on it."""
-    made = pool(balanced(), {name: entry for name, entry in MANY.items() if name.endswith(" 0")})
-    of_four = {
-        one.counts.tobytes() for name, one in made.items() if len(MANY[name].member_ids) == 4
-    }
-    assert len(of_four) > 1
-
-
-def test_the_classifiers_of_that_pool_are_not_all_one():
-    made = pool(members())
-    assert len({certificate.counts.tobytes() for certificate in made.values()}) == len(ENTRIES)
-
-
 @pytest.mark.parametrize("label", [0, 1])
 def test_the_shortcut_is_taken_by_the_entries_that_would_take_it_alone(label):
     models, taken = [*members(), Constant(0), Constant(1)], set()
@@ -217,37 +201,3 @@ def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone(
     ):
         with pytest.raises(InputError, match="numbers, got NaN"):
             pool(models, good | {"bad": bad})
-
-
-def test_scores_that_are_not_numbers_are_refused_as_alone():
-    class Infinite(nn.Module):
-        def forward(self, x):
-            return torch.full((len(x), 2), math.inf)
-
-    models = [Constant(0), Infinite()]
-    for one in (PoolEntry((1,)), PoolEntry((0, 1), SoftmaxAverage())):  # softmax: inf - inf
-        for certify in (
-            lambda one=one: pool(models, {"one": one}),
-            lambda one=one: alone(one, models),
-        ):
-            with pytest.raises(InputError, match="numbers, got NaN or infinity"):
-                certify()
-
-
-def test_a_rule_for_other_members_is_no_entry():
-    with pytest.raises(ValueError, match="one weight for each member, got 1 for 2"):
-        PoolEntry((0, 1), SoftmaxAverage([1.0]))
-    with pytest.raises(ValueError, match="all members must give logits of one shape"):
-        PoolEntry(())
-
-
-def test_a_pool_refuses_what_certify_refuses():
-    for changed in ({"n": 0}, {"n0": 0}, {"alpha": 1.0}):
-        with pytest.raises(InputError):
-            noisy_pool(members(), image(), draws=replace(DRAWS, **changed)).certify(ENTRIES)
-    with pytest.raises(InputError):
-        noisy_pool(members(), torch.zeros(2, 2)).certify(ENTRIES)
-    with pytest.raises(
-        InputError, match="classifier must have a number of classes, got None; give it num_classes"
-    ):
-        NoisyPool(SmoothedClassifier(MemberLogits(members()), None, 0.5), image(), DRAWS)

@@ -1,12 +1,10 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.statistics.ensemble_variance import (
     average_variance_bound,
     chebyshev_bounds,
-    mean_covariances,
     spread,
 )
 from rs.statistics.ensemble_weights import moments
@@ -36,15 +34,6 @@ def test_the_variance_of_an_equal_average_keeps_the_paper_s_bound(case):
     assert (z.mean(axis=0).var(axis=0) <= bound + 1e-14).all()
 
 
-def test_means_over_no_pairs_are_nan():
-    of_two = moments(margins(2)).covariances
-    one_method, one_each = (
-        mean_covariances(of_two, 0, methods) for methods in (["a", "a"], ["a", "b"])
-    )
-    assert np.isnan([one_method.across, one_each.within]).all()
-    assert np.isfinite([one_method.within, one_each.across]).all()
-
-
 @given(cases)
 def test_bounds_never_exceed_the_share_they_bound_and_the_minimum_is_the_weaker(case):
     """Chebyshev's inequality is exact for the law that puts 1/N on each draw."""
@@ -67,17 +56,3 @@ def test_a_bound_needs_positive_mean_margins():
         0.0,
         1.0,
     )  # the paper's e_i is that of the worst member
-
-
-def test_a_member_that_hardly_wins_leaves_the_minimum_bound_0():
-    """Its mean margin squared is below the smallest float, so Chebyshev's term is infinite; that is
-    not a fault.
-    """
-    z = np.zeros((2, 2, 2))
-    z[0, :, 1] = 1e-156
-    z[1, :, 1] = [1.0, 1.5]
-    found = chebyshev_bounds(z, 0, [0.5, 0.5])
-    assert found.minimum == 0
-    assert found.weighted == pytest.approx(
-        1 - (0.125 / 0.625) ** 2
-    )  # deviation and mean of 0.5 and 0.75

@@ -35,7 +35,7 @@ def test_every_radius_that_votes_give_is_possible_however_it_is_rounded_and_none
     [
         (
             {"alpha": 0.001},
-            r"line 2: radius must be one that n = 100000, alpha = 0\.001 and sigma = 0\.5 can give; ",
+            r"line 2: radius must be one that n = 100000, alpha = 0\.001 and sigma = 0\.5 can",
         ),
         ({"n": 10_000}, "line 2: radius must be one that n = 10000, "),
         (

@@ -117,22 +117,6 @@ def test_parts_put_together_are_the_whole():
     assert (joined.margins == whole.margins).all()
 
 
-def test_the_used_share_is_that_of_images_with_a_contest():
-    z = np.zeros((4, 2, 3, 2))
-    z[..., 1] = 1.0
-    z[2, 1, 0, 1] = z[2, 0, 2, 1] = z[3, 0, 0, 1] = -1.0
-    assert DisputedDraws.of(z, [0] * 4).used_share == 0.5
-
-
-@given(problems)
-def test_radii_are_those_of_the_bounds(problem):
-    w = np.full(problem.members, 1 / problem.members).tolist()
-    # the closed form of all votes and that of SciPy are both right to some units in the last place
-    assert np.mean(radii_of(problem)(tuple(w))) == pytest.approx(
-        mean_radius(problem, w), rel=1e-9, abs=1e-12
-    )
-
-
 # -------------------------------------------------------------------------------------------------
 # the best weights
 
@@ -184,32 +168,6 @@ def test_the_shrinkage_is_the_largest_within_one_error_of_the_best_on_images_lef
     found = radius_weights(problem)
     assert found.shrinkage == shrinkage
     assert found.weights == pytest.approx(weights, rel=1e-14)
-
-
-def test_two_images_that_agree_are_enough_to_judge_by_and_one_is_not():
-    """The first member alone is right, on all draws: each image left out gains as much, so without
-    an error.
-    """
-    z = np.zeros((2, 2, 4, 2))
-    z[..., 1] = np.array([1.0, -2.0])[:, None]
-    assert radius_weights(DisputedDraws.of(z, [0, 0])).shrinkage < 1
-    assert radius_weights(DisputedDraws.of(z[:1], [0])) == ((0.5, 0.5), 1.0)
-
-
-def test_the_test_of_shrinkage_sees_all_of_them():
-    skills = [0.0, (0.0, 0.5, 1.0)]
-    found = {
-        radius_weights(disputed_draws(seed, images=23, skill=s)).shrinkage
-        for seed in range(12)
-        for s in skills
-    }
-    assert found == set(SHRINKAGES)
-
-
-@pytest.mark.parametrize("members", [2, 3, 4, 5, 9])
-def test_equal_members_have_equal_weights(members):
-    z = np.repeat(pool(3, members=1), members, axis=1)
-    assert radius_weights(DisputedDraws.of(z, [0] * len(z))) == ((1 / members,) * members, 1.0)
 
 
 # -------------------------------------------------------------------------------------------------

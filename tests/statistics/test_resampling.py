@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound, radius, two_sided_radius
-from rs.statistics.resampling import SPLITS, dense_votes, two_sided, with_fewer_draws
+from rs.statistics.resampling import SPLITS, two_sided, with_fewer_draws
 from rs.storage import certificate_rows
 from tests.support import tiny_study
 from tests.support.label_bounds import label_bounds
@@ -86,30 +86,6 @@ def test_their_mean_over_all_votes_is_the_mean_radius_of_a_run_of_so_many_draws(
     assert mean(n, thinned) == pytest.approx(mean(draws, fresh), rel=1e-12)
 
 
-def test_long_tails_that_are_left_out_change_nothing():
-    """100,000 draws, of which 20,000: the closed sum over all 20,001 numbers of votes."""
-    from scipy.stats import hypergeom
-
-    n, draws, votes = 100_000, 20_000, 98_765
-    k = np.arange(draws + 1)
-    exact = hypergeom.pmf(k, n, votes, draws) @ radius(lower_bound(k, draws, 0.001), SIGMA)
-    rows = fewer(row((9, 1), (votes, n - votes), 0, alpha=0.001), draws)
-    assert rows["radius"].iloc[0] == pytest.approx(
-        exact, rel=1e-9
-    )  # of SciPy's logarithms of factorials
-
-
-def test_a_class_chosen_wrong_stays_wrong_and_one_that_abstained_may_be_certified_by_fewer():
-    wrong = fewer(row((1, 4), (9, 1), 0), 5)
-    assert (wrong["correct"].tolist(), wrong["radius"].tolist()) == ([0], [0])
-    assert fewer(row((1, 4), (9, 1), 0).assign(n=0, counts="-", mode="shortcut"), 5)[
-        "correct"
-    ].tolist() == [0]
-    abstains = row((4, 1), (5, 5), 0)
-    assert abstains["radius"].tolist() == [0]
-    assert fewer(abstains, 2)["radius"].iloc[0] > 0  # two of two votes: 0.3^(1/2) > 1/2
-
-
 def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
     rows = cell_rows("gaussian", 0.5, 0)
     for draws in (0, N + 1):
@@ -131,13 +107,6 @@ def test_label_bounds_hold_with_probability_of_at_least_1_less_alpha():
         for p in np.linspace(0.01, 0.99, 99):
             chance = [comb(n, v) * p**v * (1 - p) ** (n - v) for v in range(n + 1)]
             assert np.dot(chance, bounds > p) <= alpha
-
-
-def test_dense_votes_are_as_wide_as_they_must_be():
-    assert dense_votes(["0:2", "-", "2:5"]).tolist() == [[2, 0, 0], [0, 0, 0], [0, 0, 5]]
-    assert dense_votes(["0:2"], 3).tolist() == [[2, 0, 0]]
-    with pytest.raises(InputError, match="one of 2 classes, got 2:5"):
-        dense_votes(["2:5"], 2)
 
 
 # ------------------------------------------------------------------------------------------
@@ -172,22 +141,6 @@ def test_two_sided_rows_are_those_of_the_class_and_the_split_of_the_n0_draws():
 def test_rows_without_all_their_votes_have_no_two_sided_radius(classes, changes, message):
     with pytest.raises(InputError, match=message):
         two_sided(cell_rows("gaussian", 0.5, 0).assign(**changes), classes)
-
-
-def test_an_image_whose_n_draws_were_skipped_keeps_its_class_and_has_no_radius():
-    frame = cell_rows("gaussian", 0.5, 0)
-    skipped = {
-        "mode": "shortcut",
-        "n": 0,
-        "counts": "-",
-        "radius": 0.0,
-        "p_lower": 0.0,
-        "correct": 0,
-        "label": 1,
-    }
-    cut = two_sided(pd.concat([frame[:1].assign(**skipped), frame[1:]]), 3)["even"]
-    assert cut[["predict", "radius", "correct"]][:1].values.tolist() == [[0, 0.0, 0]]
-    assert cut["radius"][1:].tolist() == two_sided(frame, 3)["even"]["radius"][1:].tolist()
 
 
 @cache

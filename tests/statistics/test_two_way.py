@@ -10,7 +10,7 @@ from scipy import stats
 from rs.statistics import two_way
 from rs.statistics.comparison import LEVEL, Sample, estimate, fewest_seeds_of, holm
 from rs.statistics.metrics import BUDGET, Terms
-from rs.statistics.two_way import MeanSquares, half_width, mean_squares, p_value
+from rs.statistics.two_way import MeanSquares, half_width, p_value
 
 TRIALS = 2000
 STUDIES, CLAIMS = 1000, 12
@@ -211,18 +211,13 @@ def test_the_p_value_is_its_expectation(seeds, components):
 
 @pytest.mark.parametrize("mean", [0.3, 2.0, 3.5])
 def test_special_cases_are_students_t(mean):
-    """Without a seed component by the images' degrees of freedom; with seeds alone by the seeds'."""
+    """Degrees of freedom are of the images without a seed component, of the seeds with only one."""
     assert p_value(mean, MeanSquares(1.0, 0.0, 0.0, 359, 3)) == pytest.approx(
         2 * stats.t.sf(mean, 358), rel=1e-4
     )
     for seeds in (2, 3, 5):
         alone = p_value(mean, MeanSquares(0.0, 1.0, 0.0, 359, seeds))
         assert alone == pytest.approx(2 * stats.t.sf(mean, seeds - 1), rel=1e-6)
-
-
-def test_without_any_variance_only_zero_may_be_zero():
-    assert p_value(np.array([0.0, 1e-9]), MeanSquares(0.0, 0.0, 0.0, 9, 2)).tolist() == [1.0, 0.0]
-    assert half_width(LEVEL, MeanSquares(0.0, 0.0, 0.0, 9, 2)) == 0.0
 
 
 squares = st.builds(
@@ -233,37 +228,8 @@ squares = st.builds(
 )
 
 
-@given(squares, st.floats(0.01, 20), st.floats(1.01, 3), st.floats(0.001, 1000))
-def test_the_p_value_falls_with_the_mean_and_has_no_unit(squares, mean, factor, unit):
-    p = p_value(mean, squares)
-    assert p_value(-mean, squares) == p
-    assert p_value(factor * mean, squares) <= p
-    scaled = squares._replace(
-        **{name: getattr(squares, name) * unit**2 for name in ("images", "seeds", "rest")}
-    )
-    assert p_value(unit * mean, scaled) == pytest.approx(p, rel=1e-9)
-
-
 @given(squares, st.sampled_from(LEVELS))
 def test_the_interval_ends_where_the_p_value_is_the_level(squares, level):
     width = half_width(level, squares)
     assert p_value(width, squares) == pytest.approx(level, rel=1e-6)
     assert width >= stats.norm.isf(level / 2) * np.sqrt(squares.images) * 0.999
-
-
-def test_mean_squares_by_hand():
-    """Seeds 0 and 1, images 0 and 1: everything in whole numbers."""
-    table = np.array(
-        [[0.0, 4.0], [2.0, 10.0]]
-    )  # means 2 and 6 by seed, 1 and 7 by image, 4 in all; interactions +-1
-    assert mean_squares(table) == MeanSquares(18 / 2, 8 / 2, 4 / 4, 2, 2)
-
-
-def test_a_table_needs_two_seeds_and_two_images():
-    with pytest.raises(ValueError, match="at least 2 seeds and 2 images, got 1 and 3"):
-        mean_squares(np.ones((1, 3)))
-
-
-def test_an_interval_without_a_variance_of_images_ends():
-    """Where the seed component is nearly surely 0, every mean has a p-value below the level."""
-    assert 0 < half_width(LEVEL, MeanSquares(0.0, 1e-6, 1.0, 359, 2)) <= 1e-8

@@ -1,7 +1,4 @@
 import errno
-import hashlib
-import json
-import math
 import os
 import subprocess
 import sys
@@ -103,13 +100,6 @@ def test_what_others_write_stays(tmp_path, dead):
     assert sorted(tmp_path.iterdir()) == sorted([*kept, tmp_path / "a"])
 
 
-def test_a_folder_with_temporaries_alone_counts_as_empty(tmp_path, dead):
-    stale(tmp_path / "a", dead)
-    assert files.is_empty(tmp_path)
-    (tmp_path / ".hidden").touch()
-    assert not files.is_empty(tmp_path)
-
-
 def test_an_old_folder_is_never_half_there(tmp_path, monkeypatch):
     """It is moved aside as a whole, and back if the new one cannot take its place."""
     path = tmp_path / "folder"
@@ -149,13 +139,6 @@ def test_json_reads_back_what_was_written(tmp_path_factory, value):
     assert path.read_bytes().endswith(b"\n")
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_json_with_a_number_that_json_has_not_is_not_written(tmp_path, number):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        files.write_json(tmp_path / "a.json", {"a": number})
-    assert os.listdir(tmp_path) == []
-
-
 TWICE = b'[{"a": 1, "b": {"c": 1, "c": 1}}]'
 
 
@@ -167,43 +150,6 @@ def test_a_file_that_is_not_json_is_the_users_mistake(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"a\.json must hold JSON, but"):
         files.read_json(path)
-
-
-@pytest.mark.parametrize(
-    "make", [lambda path: None, lambda path: path.mkdir()], ids=["missing", "folder"]
-)
-def test_json_must_be_a_file(tmp_path, make):
-    make(tmp_path / "a.json")
-    with pytest.raises(InputError, match=r"a\.json must be a file, but there is none"):
-        files.read_json(tmp_path / "a.json")
-
-
-def test_the_hash_is_that_of_the_bytes(tmp_path):
-    content = json.dumps(list(range(100_000))).encode()
-    (tmp_path / "a").write_bytes(content)
-    assert files.sha256(tmp_path / "a") == hashlib.sha256(content).hexdigest()
-
-
-def test_csv_keeps_every_digit_and_leaves_none_empty(tmp_path):
-    files.write_csv(
-        tmp_path / "a.csv", ("a", "b"), [{"b": None, "a": 0.1 + 0.2}, {"a": 3, "b": 1e-17}]
-    )
-    assert (tmp_path / "a.csv").read_text() == "a,b\n0.30000000000000004,\n3,1e-17\n"
-
-
-def test_a_file_is_refused_by_its_size_before_it_is_read(tmp_path):
-    with (tmp_path / "a.json").open("wb") as file:
-        file.truncate(2**40)  # of zeros, which take no room
-    with pytest.raises(
-        InputError, match=r"must have at most 2,097,152 bytes, got 1,099,511,627,776"
-    ):
-        files.read_json(tmp_path / "a.json")
-    assert files.json_values(tmp_path / "a.json") == {}
-
-
-def test_json_at_the_limit_of_depth_is_read(tmp_path):
-    (tmp_path / "a.json").write_bytes(DEEP[5:-1])
-    assert files.read_json(tmp_path / "a.json")
 
 
 @dataclass
