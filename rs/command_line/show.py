@@ -112,10 +112,10 @@ def report_files(
     force: Force = False,
     pictures: PictureOptions,
 ) -> None:
-    """Write an interactive HTML page of row files: tables, curves, and images with their votes.
+    """Write an interactive HTML report of row files.
 
-    With --data or --images, it shows the images and the names of the classes. All row files must be
-    of the same images.
+    It has tables, curves, paired differences, and images with their votes; with --data or --images
+    also their pictures and the names of the classes. All row files must be of the same images.
 
     Example:
         rs report rows.tsv --out report.html

@@ -233,17 +233,19 @@ def answer_table(page: Page) -> Table:
     """Return which is best at each noise level, and by how much."""
     rows: list[Row] = []
     for sigma, methods in page.groups.items():
-        singles = {name: group for name, group in methods.items() if not group.first.ensemble}
-        for name, *ties in filter(None, [best(methods)]):
-            group = methods[name]
-            row = {"sigma": sigma, "best": name, "acr": group.acr, "ties": ", ".join(ties)}
-            row["clean_accuracy"] = group.accuracy(0.0)
-            others = {"reference": [page.reference_at(sigma)], "single": best(singles)[:1]}
-            for key, other in others.items():
-                if other and other != [name]:
-                    difference = with_verdict(group.difference_to(methods[other[0]]))
-                    row[key] = f"{difference} ({other[0]})"
-            rows.append(row)
+        names = best(methods)
+        if not names:
+            continue
+        first, ties = names[0], names[1:]
+        group = methods[first]
+        row: Row = {"sigma": sigma, "best": first, "acr": group.acr, "ties": ", ".join(ties)}
+        row["clean_accuracy"] = group.accuracy(0.0)
+        singles = {name: other for name, other in methods.items() if not other.first.ensemble}
+        compared = {"reference": page.reference_at(sigma), "single": [*best(singles), first][0]}
+        for key, other in compared.items():
+            if other != first:
+                row[key] = f"{with_verdict(group.difference_to(methods[other]))} ({other})"
+        rows.append(row)
     single = len(results_of(page.groups)) == 1
     reference = "the baseline" if page.reference else "the next best"
     columns: dict[str, Column] = {
@@ -337,9 +339,7 @@ def _images(page: Page) -> dict[str, str]:
     texts = []
     if certified > MAX_IMAGES:
         texts.append(f"The first {MAX_IMAGES} of {certified:,} images.")
-    if any(
-        len(group.results) > 1 for methods in page.groups.values() for group in methods.values()
-    ):
+    if len(results) > sum(map(len, page.groups.values())):
         texts.append("Of each method, the first training seed.")
     if not page.pictures:
         texts.append("Classes are the numbers of the data set; pictures are not in this page.")

@@ -78,7 +78,7 @@ def make_report(
     content = {"claims.md": text.encode()} | _of_methods(groups, study)
     content |= _of_ensembles(groups, study) if study.ensembles else {}
     verdicts = claims.verdict_counts(list(claims.findings(evidence)))
-    html = study_page(groups, study, Pictures.read(data) if data else None, verdicts)
+    html = study_page(groups, study, Pictures.read(data) if data else None, verdicts, attacks)
     return content if html is None else content | {"index.html": html}
 
 

@@ -1,6 +1,4 @@
-"""The page of a study: what it holds, that its numbers are Python's, and, where there is a browser,
-what it does.
-"""
+"""The report page: its numbers are those of the rows, it needs nothing else, and all is legible."""
 
 import base64
 import hashlib
@@ -8,54 +6,35 @@ import io
 import json
 import re
 import shutil
-import subprocess
-import zlib
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 from PIL import Image
-from scipy.special import ndtri
 
 from rs.errors import InputError
 from rs.params import read_params
-from rs.reporting import page, page_data
+from rs.reporting import page, page_charts
 from rs.reporting.load import StudyFiles
 from rs.reporting.page_data import Pictures
-from rs.reporting.results import grouped
-from rs.statistics.certificate import parse_counts
-from rs.statistics.comparison import estimate, sample
-from rs.statistics.radius import lower_bound
-from rs.statistics.resampling import two_sided
+from rs.reporting.results import Group, grouped
 from rs.storage import certificate_rows, files
 from tests.support.helpers import ROOT, refuses, write_row_file
-from tests.support.label_bounds import label_bounds
-from tests.support.tiny_study import (
-    ALPHA,
-    CLASSES,
-    IMAGES,
-    N0,
-    SIGMAS,
-    N,
-    add_family,
-    add_vote,
-    make_study,
-    write_rows,
-)
+from tests.support.tiny_study import IMAGES, SIGMAS, N, add_family, make_study, result
 
-NODE = shutil.which("node")
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-needs_node = pytest.mark.skipif(NODE is None, reason="node runs the page's mathematics")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="a Chromium shows the page")
 
-
-TOLERANCE = 1e-9
 PATIENCE = 300_000
 """Milliseconds until a browser on a busy machine is given up."""
+
+GRAYS = np.linspace(10, 250, IMAGES).astype(np.uint8)
+PICTURES = Pictures(
+    ("cat", "dog", "frog"), "f" * 64, np.broadcast_to(GRAYS[:, None, None, None], (IMAGES, 1, 8, 8))
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,20 +46,13 @@ def study(tmp_path_factory):
 def read_study(root):
     """What the page of the study in ``root`` is made of."""
     values = read_params(root / "params.yaml")
-    folders = [root / name for name in ("results", "weights")]
-    declared = StudyFiles(values, "tiny", *folders)
+    declared = StudyFiles(values, "tiny", root / "results", root / "weights")
     groups = grouped([*declared.read_models(), *declared.read_ensembles()])
     return groups, declared
 
 
-def page_of(root, pictures=None):
-    return page.study_page(*read_study(root), pictures).decode()
-
-
-@pytest.fixture(scope="module")
-def groups(study):
-    """Its results by noise level."""
-    return read_study(study)[0]
+def page_of(root, pictures=None, **more):
+    return page.study_page(*read_study(root), pictures, **more).decode()
 
 
 @pytest.fixture(scope="module")
@@ -88,127 +60,73 @@ def text(study):
     return page_of(study)
 
 
-def data_of(text):
-    return json.loads(
-        re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1]
-    )
+def specs_of(text):
+    """The charts of a page by the names of their places."""
+    charts = re.search(r'id="charts">(.*?)</script>', text, re.DOTALL)[1]
+    return json.loads(charts)["specs"]
 
 
-def scripts_of(text):
-    return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+def points_of(spec):
+    """The rows of the data of a chart that has a place for the pointer, by name."""
+    (points,) = [rows for rows in spec["datasets"].values() if "near" in rows[0]]
+    by_name = {}
+    for point in points:
+        by_name.setdefault(point["name"], []).append(point)
+    return by_name
 
 
-def votes_of_level(level):
-    """Columns of votes as the page packs them, (4, results, images)."""
-    raw = np.frombuffer(zlib.decompress(base64.b64decode(level["votes"])), dtype=np.uint8)
-    planes = raw.reshape(level["width"], 4, len(level["results"]), -1).astype(np.int64)
-    return sum(plane << (8 * byte) for byte, plane in enumerate(planes))
+def scales_of(spec):
+    """Color and dash by name."""
+    encoding = spec["layer"][0]["encoding"]
+    color, dash = encoding["color"]["scale"], encoding["strokeDash"]["scale"]
+    assert color["domain"] == dash["domain"]
+    return dict(zip(color["domain"], zip(color["range"], dash["range"], strict=True), strict=True))
 
 
 # -------------------------------------------------------------------------------------------------
-# what it holds
+# what it asks for
 
 
 class Reader(HTMLParser):
-    """Collects what a page could ask the network for, and elements that are not closed."""
+    """Collects what a page could ask the network for, its tags and its text."""
 
-    def __init__(self):
+    def __init__(self, text):
         super().__init__()
-        self.asked, self.open = [], []
+        self.asked, self.tags, self.text = [], set(), ""
+        self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        self.asked += [
-            value for name, value in attrs if name in ("src", "href", "action", "srcset", "data")
-        ]
-        self.open += [] if tag in ("meta", "input", "link", "br") else [tag]
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "action", "srcset", "data"):
+                self.asked.append(value)
 
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+    def handle_data(self, data):
+        self.text += data
 
 
 def test_nothing_in_the_page_names_another_file(text):
-    reader = Reader()
-    reader.feed(text)
-    assert reader.asked == []
-    assert reader.open == []
+    assert [url for url in Reader(text).asked if not url.startswith("#")] == []
     assert "url(" not in re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
+    assert len(text.encode()) < 3_000_000
 
 
-def test_the_page_forbids_every_program_but_its_own_and_every_request(text):
+def test_the_page_forbids_every_script_but_its_own_and_every_request(text):
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    hashes = [
-        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        for script in scripts_of(text)
-    ]
-    assert rules["default-src"] == "'none'"
-    assert rules["script-src"].split() == [f"'sha256-{one}'" for one in hashes]
-    assert len(hashes) == 3
-    assert rules["img-src"] == "data:"
-    assert set(rules) == {
-        "default-src",
-        "script-src",
-        "style-src",
-        "img-src",
-        "base-uri",
-        "form-action",
+    hashes = []
+    for script in re.findall(r"<script>(.*?)</script>", text, re.DOTALL):
+        digest = hashlib.sha256(script.encode()).digest()
+        hashes.append(f"'sha256-{base64.b64encode(digest).decode()}'")
+    assert len(hashes) == 2
+    assert rules == {
+        "default-src": "'none'",
+        "script-src": " ".join(hashes),
+        "style-src": "'unsafe-inline'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
     }
-
-
-def test_the_votes_in_the_page_are_those_of_the_rows(groups, text):
-    data = data_of(text)
-    assert [level["sigma"] for level in data["levels"]] == list(SIGMAS)
-    for level in data["levels"]:
-        other, missing, rest, own = votes_of_level(level)
-        results = [result for group in groups[level["sigma"]].values() for result in group.results]
-        assert len(results) == len(level["results"])
-        for i, result in enumerate(results):
-            for k, (_, row) in enumerate(result.rows.sort_values("idx").iterrows()):
-                first, counts = parse_counts(row["counts0"]), parse_counts(row["counts"])
-                chosen = min(first, key=lambda c: (-first[c], c))
-                second = max([votes for c, votes in counts.items() if c != chosen], default=0)
-                assert other[i, k] == (0 if chosen == row["label"] else chosen + 1)
-                assert missing[i, k] == N - counts.get(chosen, 0)
-                assert missing[i, k] - rest[i, k] == second
-                assert own[i, k] == (0 if chosen == row["label"] else counts.get(row["label"], 0))
-
-
-def test_skipped_draws_have_a_number_of_their_own(study):
-    path = study / "results/0.25/gaussian-0.tsv"
-    rows = certificate_rows.read_rows(path)[:2]
-    skipped = rows.assign(n=0, counts="-", counts0=f"2:{N0}", label=1)
-    assert page_data.vote_columns(skipped, N).tolist() == [[3, 3], [N + 1, N + 1], [0, 0], [0, 0]]
-
-
-def test_votes_of_more_than_two_bytes_are_packed_too():
-    columns = np.array([[[3, 0]], [[100_001, 65_536]], [[0, 255]], [[256, 70_000]]]).swapaxes(0, 1)
-    level = {"votes": page_data.packed(list(columns), 4), "width": 4, "results": [None]}
-    assert votes_of_level(level).tolist() == columns.swapaxes(0, 1).tolist()
-
-
-def test_every_command_is_that_of_the_pipeline(text):
-    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    data = data_of(text)
-    seen = set()
-    for level in data["levels"]:
-        for result in level["results"]:
-            stage, item = result["target"].split("@")
-            seen.add(stage)
-            dataset, *method, sigma = re.fullmatch(
-                r"(tiny)-(?:(\w+)-)?([\d.]+)(?:-\d+)?", item
-            ).groups()
-            command = re.sub(r"\s+", " ", stages[stage]["cmd"])
-            item = {
-                "dataset": dataset,
-                "method": method[0],
-                "sigma": sigma,
-                "seed": item.rpartition("-")[2],
-            }
-            assert result["command"] == re.sub(
-                r"\$\{item\.(\w+)\}", lambda match, item=item: item[match[1]], command
-            )
-            assert f"--out {result['file']}" in result["command"] or "/pool/" in result["file"]
-    assert seen == {"certify", "certify_ensembles"}
 
 
 def test_the_bytes_depend_on_no_folder_and_come_again(study, text, tmp_path):
@@ -217,13 +135,99 @@ def test_the_bytes_depend_on_no_folder_and_come_again(study, text, tmp_path):
     assert str(study) not in text
 
 
-def test_a_page_that_would_be_too_large_has_the_first_images(study, text, monkeypatch):
-    monkeypatch.setattr(page, "LIMIT", len(text.encode()) - 1)
-    less = data_of(page_of(study))
-    assert (less["images"], less["certified"]) == (IMAGES // 2, IMAGES)
-    for level, whole in zip(less["levels"], data_of(text)["levels"], strict=True):
-        assert level["labels"] == whole["labels"][: IMAGES // 2]
-        assert (votes_of_level(level) == votes_of_level(whole)[:, :, : IMAGES // 2]).all()
+def test_names_of_files_are_text_on_the_page(study, tmp_path):
+    path = tmp_path / "<script>&amp;'\".tsv"
+    shutil.copy(study / "results/0.25/gaussian-0.tsv", path)
+    content = page.rows_page([path]).decode()
+    assert content.count("<script>") == 2
+    assert "<script>&amp;'\".tsv" in Reader(content).text
+
+
+# -------------------------------------------------------------------------------------------------
+# what it says
+
+
+def test_the_first_table_says_who_is_best_and_by_how_much(study):
+    groups, _ = read_study(study)
+    shown = page.Page("tiny", groups, "gaussian", {}, None, [0.0])
+    rows = page.answer_table(shown).data.to_dict("records")
+    assert [row["sigma"] for row in rows] == list(SIGMAS)
+    for row in rows:
+        acrs = {}
+        for name, group in groups[row["sigma"]].items():
+            if group.sound:
+                scores = [(rows["radius"] * rows["correct"]).mean() for rows in group.rows]
+                acrs[name] = np.mean(scores)
+        singles = {name: acrs[name] for name in ("gaussian", "advmacer")}
+        best_single = max(singles, key=singles.get)
+        assert row["best"] == max(acrs, key=acrs.get)
+        for key, other in (("reference", "gaussian"), ("single", best_single)):
+            if other == row["best"]:
+                assert row.get(key) != row.get(key)  # there is no such difference
+            else:
+                difference = acrs[row["best"]] - acrs[other]
+                assert row[key].startswith(f"{difference:+.4f} ± ")
+                assert row[key].endswith(f"({other})")
+
+
+def test_a_curve_is_the_share_of_images_that_are_right_with_the_radius(study, text):
+    groups, _ = read_study(study)
+    for number, sigma in enumerate(SIGMAS):
+        curves = points_of(specs_of(text)[f"curves-{number}"])
+        assert len(curves) >= 4
+        longest = max(point["r"] for point in curves["gaussian"])
+        assert longest >= max(rows["radius"].max() for rows in groups[sigma]["gaussian"].rows)
+        for name, points in curves.items():
+            frames = groups[sigma][name].rows
+            for point in points[::10]:
+                shares = []
+                for rows in frames:
+                    certified = (rows["correct"] == 1) & (rows["radius"] >= point["r"])
+                    shares.append(certified.mean())
+                near = np.mean([abs(point["r"] - rows["radius"]).min() for rows in frames])
+                assert near < 1e-4 or point["share"] == round(np.mean(shares), 4)
+
+
+def test_every_command_is_that_of_the_pipeline(text):
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    pattern = r"<pre>([^<]*)</pre><dl><dt>DVC targets</dt><dd>([^<]*)</dd>"
+    seen = set()
+    for told, targets in re.findall(pattern, text):
+        commands = [line for line in unescape(told).splitlines() if line.startswith("python")]
+        wanted = set()
+        for target in targets.split(", "):
+            stage, item = target.split("@")
+            seen.add(stage)
+            parts = re.fullmatch(
+                r"(?P<dataset>tiny)-(?:(?P<method>\w+)-)?(?P<sigma>[\d.]+)(?:-(?P<seed>\d+))?", item
+            )
+            command = re.sub(r"\s+", " ", stages[stage]["cmd"])
+            wanted.add(re.sub(r"\$\{item\.(\w+)\}", lambda match, p=parts: p[match[1]], command))
+        assert set(commands) == wanted
+    assert seen == {"certify", "certify_ensembles"}
+
+
+CLAIMS = [["claim", "held"], ["AdvMacer beats SmoothAdv", "1"]]
+
+
+def test_claims_of_the_paper_stand_where_the_study_is_the_papers(study, tmp_path):
+    assert "AdvMacer beats SmoothAdv" not in page_of(study, claims=CLAIMS)
+    shutil.copytree(study, tmp_path / "s")
+    params = tmp_path / "s" / "params.yaml"
+    params.write_text(params.read_text().replace("{source: none}", "{dataset: cifar10}"))
+    assert "AdvMacer beats SmoothAdv" in page_of(tmp_path / "s", claims=CLAIMS)
+
+
+def test_attacks_are_counted_by_classifier_and_distance(tmp_path):
+    lines = ["sigma,classifier,scope,distance,attacked,below_half"]
+    lines += ["0.25,macer-0,model,0.99,24,0", "0.25,macer-0,model,0.99,8,1"]
+    lines += ["0.25,macer-0,model,2.5,24,23", "0.25,other,global,2.5,0,0"]
+    files.write_text(tmp_path / "tiny.csv", "\n".join(lines) + "\n")
+    table = page.attacks_table(tmp_path / "tiny.csv")
+    assert table.body == [
+        ["0.25", "macer-0", "model", "1 of 32", "23 of 24"],
+        ["0.25", "other", "global", "–", "–"],
+    ]
 
 
 def test_results_without_votes_are_left_out(study, tmp_path):
@@ -234,151 +238,90 @@ def test_results_without_votes_are_left_out(study, tmp_path):
     assert page.study_page(*read_study(tmp_path / "s")) is None
 
 
-GREYS = np.linspace(10, 250, IMAGES).astype(np.uint8)
-"""One for each image."""
-
-PICTURES = Pictures(
-    ("cat", "dog", "frog"), "f" * 64, np.broadcast_to(GREYS[:, None, None, None], (IMAGES, 1, 8, 8))
-)
-
-
 def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_path):
     shutil.copytree(study, tmp_path / "s")
     side = tmp_path / "s/results/0.25/gaussian-0.json"
-    for images in ("f", "e"):
-        files.write_json(side, files.read_json(side) | {"images": images * 64})
-        if images == "f":
-            assert data_of(page_of(tmp_path / "s", PICTURES))["classes"] == ["cat", "dog", "frog"]
-    with pytest.raises(
-        InputError, match="--data or --images must hold the test images that the rows are of, eee"
-    ):
+    files.write_json(side, files.read_json(side) | {"images": "f" * 64})
+    assert "frog" not in page_of(tmp_path / "s")
+    assert "<td class=text>dog" in page_of(tmp_path / "s", PICTURES)
+    files.write_json(side, files.read_json(side) | {"images": "e" * 64})
+    with pytest.raises(InputError, match="the test images that the rows are of, eee"):
         page_of(tmp_path / "s", PICTURES)
 
 
-# ------------------------------------------------------------------------------------------- its
-# mathematics
-
-
-def page_says(data, index, expression):
-    """The value of an expression in the names of the page's program, of the classifier ``index`` of
-    the first level.
-    """
-    scripts = [(page.WEB / name).read_text() for name in ("statistics.js", "page.js")]
-    program = "".join(script.replace("\nstart();\n", "\n") for script in scripts)
-    stub = "const document = { getElementById: () => ({ textContent: given }) }, matchMedia = () => ({});"
-    settings = "sigma: 0, sides: 'one', filter: 'all', sort: 'index', alpha: DATA.alpha, images: DATA.images"
-    program = f"""const given = require('fs').readFileSync(0, 'utf-8'); {stub}
-        {program.replace('"use strict";', "")}
-        readVotes(level()).then(() => {{
-          state.bounds = boundsOf(DATA.n, state.alpha);
-          state.certificates = remembered((index) => certificatesOf(level(), index));
-          console.log(JSON.stringify({expression}));
-        }});""".replace(
-        "const state = {};", f"const state = {{ {settings}, classifier: {index} }};"
-    )
-    done = subprocess.run(
-        [NODE, "-e", program], input=json.dumps(data), capture_output=True, text=True, check=True
-    )
-    return json.loads(done.stdout)
-
-
-def add_set(root):
-    """Write an ensemble with votes for no class, which win the n0 draws and nearly all others of
-    the first image.
-    """
-    params = (root / "params.yaml").read_text(encoding="utf-8")
-    entry = "  set: {rule: softmax, scope: set, low: 0.2, high: 0.8}\n  per-image:"
-    params = params.replace("  per-image:", entry, 1).replace(
-        "[average, per-image]", "[average, per-image, set]", 1
-    )
-    files.write_text(root / "params.yaml", params)
-    for sigma in SIGMAS:
-        pool = root / "results" / str(sigma) / "pool"
-        rows = certificate_rows.read_rows(pool / "advmacer-0-1.average.tsv").assign(scope="set")
-        none = {
-            "predict": -1,
-            "radius": 0.0,
-            "correct": 0,
-            "p_lower": 0.0,
-            "counts0": f"{CLASSES}:{N0}",
-        }
-        none["counts"] = f"0:3,{CLASSES}:{N - 3}"
-        write_rows(
-            rows.assign(**{k: rows[k].mask(rows["idx"] == 0, v) for k, v in none.items()}),
-            pool / SET,
-        )
-    return root
-
-
-SET = "advmacer-0-1.set.tsv"
-
-
-@needs_node
-def test_votes_for_no_class_make_no_certificate(tmp_path):
-    study = add_set(make_study(tmp_path))
-    data = data_of(page_of(study))
-    path = study / "results" / "0.25" / "pool" / SET
-    rows = certificate_rows.read_rows(path)
-    assert data_of(page.rows_page([path]).decode())["levels"][0]["results"][0]["classes"] is None
-    names = [one["file"] for one in data["levels"][0]["results"]]
-    index = names.index(f"results/tiny/0.25/pool/{SET}")
-    found = page_says(
-        data,
-        index,
-        "Object.values(certificates(state.classifier)).map((column) => Array.from(column))",
-    )
-    close(found[0], rows["radius"])
-    close(found[3], label_bounds(rows))
-    listed = page_says(data, index, "imageRows()")
-    assert [one["kind"] for one in listed] == [
-        "abstains" if predict == -1 else "right" if correct else "mistakes"
-        for predict, correct in zip(rows["predict"], rows["correct"], strict=True)
-    ]
-    assert (rows["predict"] >= 0).any()
-
-
-def test_row_files_of_no_study_have_a_page_with_their_names_and_numbers(study):
-    paths = [study / "results/0.25" / name for name in ("gaussian-0.tsv", "advmacer-0.tsv")]
-    data = data_of(page.rows_page(paths).decode())
-    assert [group["name"] for group in data["levels"][0]["groups"]] == ["gaussian-0", "advmacer-0"]
-    assert [result["command"] for result in data["levels"][0]["results"]] == [
-        f"rs show {path}" for path in paths
-    ]
-    assert [result["classes"] for result in data["levels"][0]["results"]] == [CLASSES, CLASSES]
-    if NODE:
-        numbers = page_says(
-            data, 0, "numbersOf(level().groups).map(({acr}) => [acr.value, acr.errorImages])"
-        )
-        scores = [estimate(sample([certificate_rows.read_rows(path)], [()])) for path in paths]
-        close(numbers, np.array([[score.value, score.error_images] for score in scores]))
-
-
-def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_path, monkeypatch):
+def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_path):
     path = study / "results/0.25/gaussian-0.tsv"
+    rows = certificate_rows.read_rows(path)
     for sigma in SIGMAS:
-        rows = pd.read_csv(study / f"results/{sigma}/gaussian-0.tsv", sep="\t", dtype=str)
-        rows[1:].to_csv(tmp_path / "fewer.tsv", sep="\t", index=False)
+        fewer = certificate_rows.read_rows(study / f"results/{sigma}/gaussian-0.tsv")[1:]
+        write_row_file(fewer, tmp_path / "fewer.tsv")
         with pytest.raises(InputError, match="same images, got 12 and 11"):
             page.rows_page([path, tmp_path / "fewer.tsv"])
-    monkeypatch.setattr(page, "has_votes", lambda result: False)
-    with refuses(
-        "must have labels and all votes of one classifier to be reported, but it has no votes"
-    ):
-        page.rows_page([path])
-    monkeypatch.undo()
-    write_row_file(
-        certificate_rows.read_rows(path).assign(mode=f"acr-error:0.1:{N}"), tmp_path / "early.tsv"
-    )
-    with refuses(rf"but it is of mode acr-error:0\.1:{N}; rs show reads it"):
+    write_row_file(rows.assign(mode=f"acr-error:0.1:{N}"), tmp_path / "early.tsv")
+    with refuses(rf"must have labels and all votes .* is of mode acr-error:0\.1:{N}"):
         page.rows_page([tmp_path / "early.tsv"])
 
 
-def close(found, wanted):
-    assert np.abs(np.array(found, dtype=float) - wanted).max() <= TOLERANCE
+# -------------------------------------------------------------------------------------------------
+# colors
 
 
-# ---------------------------------------------------------------------------------------------- in
-# a browser
+def luminance(color):
+    """Relative luminance by WCAG 2.1."""
+    total = 0.0
+    for start, weight in ((1, 0.2126), (3, 0.7152), (5, 0.0722)):
+        value = int(color[start : start + 2], 16) / 255
+        total += weight * (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+    return total
+
+
+def test_every_line_is_legible_on_light_and_dark_pages(text):
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
+    blocks = [block for block in re.findall(r":root \{([^}]*)\}", style) if "--paper" in block]
+    inks = re.findall(r"--ink: (#\w+)", style)
+    assert len(blocks) == len(inks) == 2
+    assert len(set(re.findall("--paper: (#\\w+)", style))) == 2
+    for block, ink in zip(blocks, inks, strict=True):
+        paper = luminance(re.search(r"--paper: (#\w+)", block)[1])
+        colors = re.findall(r"--series-\d+: (#\w+)", block)
+        assert len(set(colors)) >= 9
+        for color in [*colors, ink]:
+            darker, lighter = sorted([paper, luminance(color)])
+            assert (lighter + 0.05) / (darker + 0.05) >= 3
+
+
+def test_each_of_two_files_has_its_own_color_and_its_name_beside_its_line(study):
+    paths = [study / "results/0.25" / name for name in ("gaussian-0.tsv", "advmacer-0.tsv")]
+    spec = specs_of(page.rows_page(paths).decode())["curves-0"]
+    scales = scales_of(spec)
+    assert list(scales) == ["gaussian-0", "advmacer-0"]
+    colors = [color for color, _ in scales.values()]
+    assert len(set(colors)) == 2
+    assert all(color.startswith("var(--series-") for color in colors)
+    (labels,) = [rows for rows in spec["datasets"].values() if "above" in rows[0]]
+    assert [label["name"] for label in labels] == list(scales)
+
+
+def test_no_two_names_look_the_same_and_no_color_is_two_methods():
+    names = ["gaussian", "advmacer", "stability", *(f"file-{k}" for k in range(9))]
+    methods = {name: Group((result(name, [1.0, 2.0]),)) for name in names}
+    members = {"advmacer x2": "aa", "advmacer x3": "aaa", "mixed": "ag", "mixed more": "agg"}
+    letters = {"a": "advmacer", "g": "gaussian"}
+    for name, team in members.items():
+        team = tuple((letters[letter], seed) for seed, letter in enumerate(team))
+        methods[name] = Group((result(name, [1.0, 2.0], ensemble=name, members=team),))
+    looks = {
+        name: (color, tuple(dash)) for name, (color, dash) in page_charts.looks(methods).items()
+    }
+    assert looks.keys() == methods.keys()
+    assert len(set(looks.values())) == len(methods)
+    assert looks["advmacer x2"][0] == looks["advmacer"][0] != looks["gaussian"][0]
+    assert looks["mixed"][0] == looks["mixed more"][0] == "var(--ink)"
+    assert [dash for name, (_, dash) in looks.items() if name in names[:3]] == [()] * 3
+
+
+# -------------------------------------------------------------------------------------------------
+# in a browser
 
 
 @pytest.fixture(scope="module")
@@ -391,291 +334,99 @@ def browser():
         running.close()
 
 
-class Shown:
-    """The page in a tab, and what it asked for and complained of."""
-
-    def __init__(self, browser, path, **look):
-        self.tab, self.said, self.asked = browser.new_page(**look), [], []
-        self.tab.set_default_timeout(PATIENCE)
-        self.tab.on("console", lambda message: self.said.append(message.text))
-        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
-        self.tab.on("request", lambda request: self.asked.append(request.url))
-        self.url, self.updates = path.as_uri(), 0
-        self.tab.goto(self.url)
-        self.updated()
-
-    def updated(self):
-        """Wait for the next update."""
-        self.updates += 1
-        self.tab.wait_for_selector(f'html[data-ready="{self.updates}"]', state="attached")
-
-    def set(self, control, value):
-        """Move a slider, as a hand does."""
-        self.tab.locator(control).evaluate(
-            "(e, v) => { e.value = v; e.dispatchEvent(new Event('input')); }", value
-        )
-        self.updated()
-
-    def table(self, name):
-        """Cells of the body of a table, as text."""
-        rows = self.tab.locator(f"#{name} tbody tr").all()
-        return [row.locator("td").all_inner_texts() for row in rows]
-
-    def numbers(self):
-        """The headline numbers that the page has computed, by method."""
-        pick = "({group, acr, clean}) => [group.name, acr && {...acr, clean}]"
-        return dict(self.tab.evaluate(f"() => state.headline.map({pick})"))
-
-
 @pytest.fixture
 def show(browser, tmp_path):
-    """Open pages in tabs; in the end none of them has complained of anything, and all are closed."""
-    tabs = []
+    """Open pages in tabs; in the end none of them has complained or asked for another file."""
+    tabs, said, asked = [], [], []
 
     def opened(content, **look):
-        (tmp_path / "index.html").write_bytes(content)
-        tabs.append(Shown(browser, tmp_path / "index.html", **look))
-        return tabs[-1]
+        path = tmp_path / "index.html"
+        path.write_bytes(content)
+        tab = browser.new_page(**look)
+        tabs.append(tab)
+        tab.set_default_timeout(PATIENCE)
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(path.as_uri())
+        tab.wait_for_selector("html[data-ready]", state="attached")
+        return tab
 
     yield opened
-    for shown in tabs:
-        assert shown.said == []
-        shown.tab.close()
+    for tab in tabs:
+        tab.close()
+    assert said == []
+    assert [url for url in asked if not url.startswith(("data:", "file:"))] == []
 
 
-@pytest.fixture
-def shown(show, text):
-    shown = show(text.encode())
-    yield shown
-    assert shown.asked == [shown.url]
-
-
-def rows_at(rows, alpha=ALPHA, images=IMAGES):
-    """The first rows with the radii of another alpha."""
-    rows = rows.sort_values("idx")[:images].reset_index(drop=True)
-    votes = [parse_counts(text).get(0, 0) for text in rows["counts"]]  # class 0 was chosen
-    low = lower_bound(votes, N, alpha)
-    predict = np.where(low >= 0.5, 0, -1)
-    radii = float(rows["sigma"][0]) * ndtri(np.maximum(low, 0.5))
-    return rows.assign(
-        radius=radii, predict=predict, correct=(predict == rows["label"]).astype(int), alpha=alpha
-    )
-
-
-def check_headline(shown, methods, change):
-    """Hold the numbers on the page against those of Python's rows after ``change``."""
-    numbers = shown.numbers()
-    assert len(numbers) >= 4
-    for name, found in numbers.items():
-        group = methods[name]
-        frames = [change(rows) for rows in group.rows]
-        wanted = estimate(sample(frames, [result.seeds for result in group.results]))
-        close([found["value"], found["errorImages"]], [wanted.value, wanted.error_images])
-        close([found["error"] or 0], [wanted.error or 0])
-        close([found["clean"]], [np.mean([frame["correct"].mean() for frame in frames])])
-
-
-@needs_chromium
-def test_the_page_shows_the_numbers_of_the_study(shown, groups):
-    check_headline(shown, groups[0.25], lambda rows: rows)
-    shown.tab.select_option("#sigma", "1")
-    shown.updated()
-    check_headline(shown, groups[0.5], lambda rows: rows)
-    assert [row[0] for row in shown.table("headline")] == list(shown.numbers())
-
-
-@needs_chromium
-def test_the_sliders_recompute_every_number(shown, groups):
-    shown.set("#alpha", "-4")
-    assert shown.tab.locator("#alpha-text").inner_text() == "1e-4"
-    check_headline(shown, groups[0.25], lambda rows: rows_at(rows, 1e-4))
-    shown.set("#images", "10")
-    assert shown.tab.locator("#images-text").inner_text() == "first 10"
-    check_headline(shown, groups[0.25], lambda rows: rows_at(rows, 1e-4, 10))
-    assert shown.tab.locator("#status").inner_text() == "recomputed from the votes"
-    shown.tab.click("#reset")
-    shown.updated()
-    check_headline(shown, groups[0.25], lambda rows: rows)
-    assert shown.tab.locator("#status").inner_text() == "as certified"
-
-
-@needs_chromium
-def test_two_sided_radii_are_those_of_the_same_votes(shown, groups):
-    before = shown.numbers()
-    shown.tab.check("input[value=two]")
-    shown.updated()
-    check_headline(shown, groups[0.25], lambda rows: two_sided(rows, CLASSES)["even"])
-    assert shown.numbers() != before
-
-
-@needs_chromium
-def test_the_bounds_of_labels_are_those_of_the_rows(shown, groups):
-    results = [result for group in groups[0.25].values() for result in group.results]
-    for index, result in enumerate(results):
-        found = shown.tab.evaluate(f"() => Array.from(certificates({index}).label)")
-        close(found, label_bounds(result.rows.sort_values("idx")))
-
-
-@needs_chromium
-def test_the_switches_choose_the_lines_of_both_charts(shown):
+def wait_for_lines(tab, count):
+    """Wait until the first chart has that many curves."""
     from playwright.sync_api import expect
 
-    def check_lines(count):
-        for chart in ("curves-chart", "probability-chart"):
-            expect(shown.tab.locator(f"#{chart} g.mark-line path")).to_have_count(
-                count, timeout=PATIENCE
-            )
-
-    check_lines(2)
-    shown.tab.uncheck("#toggles input[value=gaussian]")
-    check_lines(1)
-    shown.tab.locator("#toggles h3 button", has_text="all").last.click()
-    check_lines(shown.tab.locator("#toggles input").count() - 1)
-    for button in shown.tab.locator("#toggles h3 button", has_text="none").all():
-        button.click()
-    expect(shown.tab.locator("#curves-chart")).to_be_hidden(timeout=PATIENCE)
+    curves = tab.locator("#curves-0 g.mark-line path")
+    expect(curves).to_have_count(count, timeout=PATIENCE)
 
 
 @needs_chromium
-def test_a_link_keeps_noise_level_alpha_and_methods(shown):
-    shown.tab.select_option("#sigma", "1")
-    shown.updated()
-    shown.set("#alpha", "-4")
-    shown.tab.uncheck("#toggles input[value=gaussian]")
-    shown.tab.wait_for_url("**#sigma=0.5&alpha=0.0001&method=advmacer")
-    shown.tab.reload()
-    shown.updates = 0
-    shown.updated()
-    assert shown.tab.locator("#sigma").evaluate("e => e.selectedOptions[0].text") == "0.5"
-    assert "α = 0.0001." in shown.tab.locator("#about").inner_text()
-    assert not shown.tab.is_checked("#toggles input[value=gaussian]")
-    shown.asked.pop()
-    shown.tab.evaluate("location.hash = '#sigma=0.25&alpha=0.001&method=gaussian'")
-    shown.updated()
-    assert shown.tab.locator("#sigma").evaluate("e => e.selectedOptions[0].text") == "0.25"
+def test_a_click_in_the_legend_shows_and_hides_a_curve(show, text):
+    tab = show(text.encode())
+    names = [point["name"] for point in specs_of(text)["curves-0"]["params"][0]["value"]]
+    wait_for_lines(tab, len(names))
+    legend = tab.locator("#curves-0 .role-legend-entry text", has_text=re.compile("^gaussian$"))
+    legend.click()
+    wait_for_lines(tab, len(names) - 1 if "gaussian" in names else len(names) + 1)
+    legend.click()
+    wait_for_lines(tab, len(names))
 
 
 @needs_chromium
-def test_claims_stand_on_the_page_and_no_heading_is_under_the_bar(show, study):
-    claims = [["claim", "held", "tie"], ["AdvMacer beats SmoothAdv", "1", "2"]]
-    shown = show(page.study_page(*read_study(study), claims=claims))
-    assert shown.table("claims-table") == claims[1:]
-    for link in shown.tab.locator("#contents a").all():
-        heading = shown.tab.get_by_role("heading", name=link.inner_text(), exact=True)
-        link.click()
-        bar = shown.tab.locator("#controls").bounding_box()
-        assert heading.bounding_box()["y"] >= bar["y"] + bar["height"]
+def test_a_click_sorts_a_table_and_another_noise_level_is_shown(show, study):
+    tab = show(page_of(study, PICTURES).encode())
+    results = tab.locator("table", has=tab.locator("a[data-name]"))
+    cells = results.locator("tbody tr td:nth-child(2)")
+    first = [float(cell.split()[0]) for cell in cells.all_inner_texts()]
+    assert first == sorted(first, reverse=True)
+    results.locator("th button").nth(1).click()
+    second = [float(cell.split()[0]) for cell in cells.all_inner_texts()]
+    assert second == sorted(first)
+    results.locator("th button").first.click()
+    names = results.locator("tbody tr td:first-child").all_inner_texts()
+    assert names == sorted(names)
+
+    assert tab.locator("#curves-0").is_visible()
+    assert not tab.locator("#curves-1").is_visible()
+    tab.locator("[data-show='1']").click()
+    assert not tab.locator("#curves-0").is_visible()
+    tab.wait_for_selector("#curves-1[data-drawn]")
 
 
 @needs_chromium
-def test_any_number_leads_to_its_rows_command_and_parameters(shown):
-    shown.tab.locator("#headline .value").first.click()
-    panel = shown.tab.locator("#panel")
-    told = panel.inner_text()
+def test_a_name_leads_to_its_files_and_rows_are_filtered(show, study):
+    tab = show(page_of(study, PICTURES).encode())
+    tab.locator("a[data-name='gaussian']").click()
+    told = tab.locator(".level:visible details[data-name='gaussian']").inner_text()
     assert "results/tiny/0.25/gaussian-0.tsv" in told
-    assert "make study DATASET=tiny TARGETS=certify@tiny-gaussian-0.25-0" in told
-    assert "python -m stages.certify models/tiny/0.25/gaussian/0 --dataset tiny" in told
-    assert f"n {N}, alpha {ALPHA}" in told
-    panel.locator("button").click()
-    assert not panel.is_visible()
-    shown.tab.locator("#combinations .value").last.click()
-    assert "stages.certify_ensembles tiny" in panel.inner_text()
-    shown.tab.keyboard.press("Escape")
-    shown.tab.locator("#members-chart g.mark-symbol path").first.click(force=True)
-    assert "results/tiny/" in panel.inner_text()
-
-
-@needs_chromium
-def test_the_table_of_combinations_tells_which_are_not_sound(shown):
-    rows = {tuple(row[:2]): row for row in shown.table("combinations")}
-    (unsound,) = [row for row in rows.values() if "not sound" in row[1]]
-    assert unsound[1].startswith("per-image †")
-    assert "not sound" in shown.tab.locator("#unsound").inner_text()
-    assert shown.tab.locator("#combinations tr.best", has_text="†").count() == 0
-
-
-@needs_chromium
-def test_images_are_filtered_and_sorted(shown, groups):
-    rows = groups[0.25]["gaussian"].rows[0]
-    wanted = {
-        "all": rows,
-        "right": rows[rows["correct"] == 1],
-        "abstains": rows[rows["predict"] == -1],
-        "mistakes": rows[(rows["predict"] >= 0) & (rows["correct"] == 0)],
-        "skipped": rows[:0],
-    }
-    assert all(len(wanted[name]) for name in ("right", "abstains", "mistakes"))
-    for name, frame in wanted.items():
-        shown.tab.select_option("#filter", name)
-        assert {row[0] for row in shown.table("gallery")} == {f"image {i}" for i in frame["idx"]}
-    shown.tab.select_option("#filter", "all")
-    for order, sign in (("largest", -1), ("smallest", 1)):
-        shown.tab.select_option("#sort", order)
-        radii = [float(row[3]) for row in shown.table("gallery")]
-        assert radii == sorted(radii, key=lambda radius, sign=sign: sign * radius)
-    shown.tab.select_option("#sort", "index")
-    assert [row[0] for row in shown.table("gallery")] == [f"image {i}" for i in range(IMAGES)]
-
-
-@needs_chromium
-def test_images_have_their_pictures_and_the_names_of_their_classes(show, study):
-    shown = show(page_of(study, PICTURES).encode())
-    shown.tab.select_option("#sort", "smallest")
-    rows = shown.table("gallery")
-    labels = {f"image {idx}": idx % 2 for idx in range(IMAGES)}
-    assert [row[1] for row in rows] == [("cat", "dog")[labels[row[0]]] for row in rows]
-    assert {row[2] for row in rows} == {"cat", "abstains"}
-    assert all(row[4].endswith(" for cat") for row in rows)
-    for row, cut in zip(rows, shown.tab.locator("#gallery .picture").all(), strict=True):
-        seen = Image.open(io.BytesIO(cut.screenshot())).convert("L")
-        assert seen.getpixel((24, 24)) == GREYS[int(row[0].removeprefix("image "))]
-    assert "not in this page" not in shown.tab.locator("#found").inner_text()
-    assert [url for url in shown.asked if not url.startswith("data:")] == [shown.url]
-
-
-@needs_chromium
-def test_a_page_of_one_row_file_compares_it_with_nothing(show, study):
-    shown = show(page.rows_page([study / "results/0.25/gaussian-0.tsv"]))
-    acr, error = (shown.numbers()["gaussian-0"][name] for name in ("value", "errorImages"))
-    summary = shown.tab.locator("#summary").inner_text()
-    assert summary == f"At σ = 0.25, gaussian-0 has an ACR of {acr:.3f} ± {error:.3f}."
-    assert shown.tab.locator("#acr-chart").is_visible()
-    assert shown.tab.locator("figcaption", has_text="Paired difference").is_hidden()
-    assert shown.tab.locator("#cost").is_hidden()
-
-
-@needs_chromium
-def test_a_page_of_rows_that_are_not_sound_says_so(show, study):
-    shown = show(page.rows_page([study / "results/0.25/pool/advmacer-0-1.per-image.tsv"]))
-    assert (
-        shown.tab.locator("#summary").inner_text() == "No result has a sound one-sided certificate."
-    )
-    assert shown.tab.locator("#unsound").is_visible()
-
-
-@needs_chromium
-def test_the_summary_names_the_largest_acr_of_all_rules(show, tmp_path):
-    shown = show(page_of(add_vote(make_study(tmp_path))).encode())
-    assert "of all 5 models and ensembles" in shown.tab.locator("#largest").inner_text().lower()
-    assert shown.tab.locator("#largest b").inner_text() == "advmacer 0-1 (vote)"
-    headline = shown.tab.locator("#summary b").inner_text()
-    bold = shown.tab.locator("#headline tr.best td:first-child").all_inner_texts()
-    assert headline in bold
-    tied = shown.tab.locator(
-        "#headline tr.best", has=shown.tab.locator("td:nth-child(2) .tag")
-    ).count()
-    assert len(bold) == 1 + tied
-    assert "vote" not in " ".join(row[0] for row in shown.table("headline"))
+    assert "python -m stages.certify models/tiny/0.25/gaussian/0" in told
+    images = tab.locator(".level:visible .sortable", has=tab.locator(".picture"))
+    images.locator("input").fill("ABSTAINS")
+    shown = images.locator("tbody tr:visible").all_inner_texts()
+    assert 0 < len(shown) < IMAGES
+    assert all("abstains" in row for row in shown)
 
 
 @needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_the_page_fits_phones_and_desktops_in_light_and_dark(show, text, width, scheme):
-    shown = show(text.encode(), viewport={"width": width, "height": 900}, color_scheme=scheme)
-    assert shown.tab.evaluate("document.documentElement.scrollWidth") == width
-    paper = shown.tab.evaluate("getComputedStyle(document.body).backgroundColor")
+def test_the_page_fits_phones_and_desktops_in_light_and_dark(show, study, width, scheme):
+    look = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
+    tab = show(page_of(study, PICTURES).encode(), **look)
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", paper))) > 380) == (scheme == "light")
-    for chart in shown.tab.locator(".chart svg").all():
-        assert 200 < chart.bounding_box()["width"] <= width
-    assert shown.tab.locator(".chart svg").count() == 6
+    for place in tab.locator(".level:visible .chart").all():
+        place.scroll_into_view_if_needed()
+        assert 200 < place.locator("svg").bounding_box()["width"] <= width
+    pictures = tab.locator(".picture:visible").all()
+    for gray, picture in list(zip(GRAYS, pictures, strict=True))[::5]:
+        seen = Image.open(io.BytesIO(picture.screenshot())).convert("L")
+        assert seen.getpixel((20, 20)) == gray

@@ -14,7 +14,6 @@ from rs.statistics.radius import lower_bound, radius, two_sided_radius
 from rs.statistics.resampling import SPLITS, two_sided, with_fewer_draws
 from rs.storage import certificate_rows
 from tests.support import tiny_study
-from tests.support.label_bounds import label_bounds
 from tests.support.tiny_study import ALPHA, IMAGES, N, cell_rows
 
 SIGMA, LEVEL = 0.5, 0.3
@@ -97,16 +96,6 @@ def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
         fewer(rows.assign(mode="acr-error:0.1:200"), 5)
 
 
-def test_label_bounds_hold_with_probability_of_at_least_1_less_alpha():
-    """Chosen by label, not by votes: whatever p_A and the class that n0 draws choose, every outcome
-    enumerated.
-    """
-    n, alpha = 12, 0.2
-    for votes0 in ((4, 1), (1, 4)):
-        bounds = label_bounds(pd.concat([row(votes0, (v, n - v), 0, alpha) for v in range(n + 1)]))
-        for p in np.linspace(0.01, 0.99, 99):
-            chance = [comb(n, v) * p**v * (1 - p) ** (n - v) for v in range(n + 1)]
-            assert np.dot(chance, bounds > p) <= alpha
 
 
 # ------------------------------------------------------------------------------------------
