@@ -1,6 +1,6 @@
-"""The board: rows and public logs side by side, in groups that may be compared.
+"""The board: rows and public logs next to each other, in groups that may be compared.
 
-A folder has a list of its files, :data:`LIST`. What an entry says of sigma, n and alpha is checked
+A folder has a list of its files, :data:`LIST`. The sigma, n and alpha of an entry are checked
 against the rows. Results of one data set, network, noise level, budget and set of images form a
 group.
 """
@@ -20,7 +20,7 @@ from rs import params
 from rs.errors import InputError
 from rs.params import Count, FilePath, NonNegativeCount, Positive, validated
 from rs.reporting.logs import read_alone
-from rs.reporting.results import Group, Result, best, grouped
+from rs.reporting.results import Result, best, grouped
 from rs.reporting.tables import formatting, notes
 from rs.reporting.tables.formatting import Row, Table, plain
 from rs.statistics.radius import cap
@@ -32,19 +32,16 @@ LIST = "board.yaml"
 PAGE = "board.md"
 """Name of the page of a board, by which its folder is known."""
 
-MIN_SHARING = 10
-"""Number of images with the largest radius of a log that shows it to be that of n unanimous votes.
-"""
+MIN_LARGEST = 10
+"""Number of images with the largest radius that shows it to be the radius of n unanimous votes."""
 
 Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^|<>\[\]\r\n]+$")]
-"""A text that can stand in a cell of a table."""
+"""A text that fits into a cell of a table."""
 
 
 @validated
 class BoardEntry:
-    """A file of certificate rows and where it comes from; or figures of rows that may not be
-    copied.
-    """
+    """A file of certificate rows and its source, or figures of rows that may not be copied."""
 
     name: Text  # of the classifier; trainings of one name differ in their seeds
     dataset: Text
@@ -52,7 +49,7 @@ class BoardEntry:
     sigma: Positive
     n: Count
     alpha: Positive
-    source: Text  # where the file is to be had
+    source: Text  # where to get the file
     licence: Text  # of the file
     file: FilePath | None = None  # below the folder of the list
     quoted: Text | None = None  # figures, where there is no file
@@ -77,33 +74,29 @@ def board_files(folder: Path, n0: int) -> dict[str, bytes]:
     """
     path = folder / LIST
     content = files.read_bytes(path, params.MAX_BYTES, "list the files of the folder there")
-    parsed, must = (
-        params.parse(content.decode(errors="replace"), str(path)),
-        f"{path} must be a list of entries",
-    )
-    values = json.loads(
-        json.dumps(parsed, default=str, skipkeys=True)
-    )  # YAML has dates, JSON has none
-    entries = params.record(list[BoardEntry], values, must, "correct it")
-    if bad := [entry.name for entry in entries if (entry.file is None) == (entry.quoted is None)]:
-        raise InputError(
-            f"{must} with either a file or quoted figures, got {', '.join(bad)}; correct it"
-        )
+    parsed = params.parse(content.decode(errors="replace"), str(path))
+    must = f"{path} must be a list of entries"
+    as_json = json.dumps(parsed, default=str, skipkeys=True)  # YAML has dates, JSON has none
+    entries = params.record(list[BoardEntry], json.loads(as_json), must, "correct it")
     groups: dict[tuple[object, ...], list[Result]] = {}
     for entry in entries:
+        if (entry.file is None) == (entry.quoted is None):
+            raise InputError(
+                f"{must} with either a file or quoted figures, got {entry.name}; correct it"
+            )
         if entry.file is not None:
             result = _read(folder / entry.file, entry, n0)
             budget, images = result.terms.budget.values(), result.terms.images.tobytes()
             key = (entry.dataset, entry.network, result.terms.mode, *budget, images)
             groups.setdefault(key, []).append(result)
-    tables = [
-        _group_table(str(key[0]), str(key[1]), results, entries) for key, results in groups.items()
-    ]
+    tables = []
+    for (dataset, network, *_), results in groups.items():
+        tables.append(_group_table(str(dataset), str(network), results, entries))
     head = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
-    page = "\n".join([head, *map(formatting.markdown, [*tables, _sources_table(folder, entries)])])
-    csv = pd.concat([pd.DataFrame(), *(table.data for table in tables)]).to_csv(
-        index=False, lineterminator="\n"
-    )
+    shown = [*tables, _sources_table(folder, entries)]
+    page = "\n".join([head, *map(formatting.markdown, shown)])
+    data = pd.concat([pd.DataFrame(), *[table.data for table in tables]])
+    csv = data.to_csv(index=False, lineterminator="\n")
     return {PAGE: page.encode(), "board.csv": csv.encode(), LIST: content}
 
 
@@ -111,12 +104,13 @@ def _read(path: Path, entry: BoardEntry, n0: int) -> Result:
     """Read the rows of an entry, after checking what it says of them."""
     stated = {"sigma": entry.sigma, "n": entry.n, "alpha": entry.alpha}
     result = read_alone(path, n0=entry.n0 or n0, **stated)
-    images, radii = result.terms.images, result.rows["radius"]
-    largest = cap(entry.n, entry.alpha, entry.sigma)
-    is_piled = (radii == radii.max()).sum() >= MIN_SHARING and 0 < radii.max() < 0.95 * largest
-    if stated.items() - result.terms.budget.items() or (
-        is_piled and certificate_rows.is_field_log(path)
-    ):
+    images = result.terms.images
+    radii = result.rows["radius"]
+    is_contradicted = bool(stated.items() - result.terms.budget.items())
+    if certificate_rows.is_field_log(path) and (radii == radii.max()).sum() >= MIN_LARGEST:
+        # the largest radius is that of n unanimous votes, unless n or alpha is another
+        is_contradicted |= 0 < radii.max() < 0.95 * cap(entry.n, entry.alpha, entry.sigma)
+    if is_contradicted:
         said = ", ".join(f"{name} = {value:g}" for name, value in stated.items())
         raise InputError(
             f"{path} must be of {said}, as {LIST} says, but its rows say otherwise; correct {LIST}"
@@ -136,66 +130,49 @@ def _group_table(
 ) -> Table:
     """Return ACR, accuracies and differences to the best of results that may be compared.
 
-    The figures of ``entries`` that have no rows, but may be of the group, stand below it.
+    Quoted figures of ``entries`` that may belong to the group are printed below.
     """
     ((sigma, methods),) = grouped(results).items()
     leaders = best(methods)
-    radii = params.section(params.packaged(), "tables.radii")
-    at = {
-        f"{r:.2f}": r
-        for r in radii
-        if r > 0 and any(group.accuracy(r) for group in methods.values())
-    }
-    at |= {f"p_A >= {p:g}": float(sigma * ndtri(p)) for p in (0.9, 0.99)}
-
-    def row(name: str, group: Group) -> Row:
-        values: Row = {
-            "dataset": dataset,
-            "network": network,
-            "method": name,
-            **group.first.terms.budget,
-        }
-        values |= group.numbers | {
-            "best": name in leaders,
-            "estimate": group.acr,
-            "sound": group.sound,
-        }
-        values |= {title: group.accuracy(r) for title, r in at.items()}
-        values |= {"trainings": len(group.results), "training_seconds": group.training_seconds}
-        is_compared = leaders and name != leaders[0]
-        return values | (
-            {"to_best": group.difference_to(methods[leaders[0]])} if is_compared else {}
-        )
-
+    radius_by_title = {}
+    for radius in params.section(params.packaged(), "tables.radii"):
+        if radius > 0 and any(group.accuracy(radius) for group in methods.values()):
+            radius_by_title[f"{radius:.2f}"] = radius
+    for p_lower in (0.9, 0.99):
+        radius_by_title[f"p_A >= {p_lower:g}"] = float(sigma * ndtri(p_lower))
+    rows: list[Row] = []
+    for name, group in methods.items():
+        row: Row = {"dataset": dataset, "network": network, "method": name}
+        row |= group.first.terms.budget | group.numbers
+        row |= {"best": name in leaders, "estimate": group.acr, "sound": group.sound}
+        for title, radius in radius_by_title.items():
+            row[title] = group.accuracy(radius)
+        row |= {"trainings": len(group.results), "training_seconds": group.training_seconds}
+        if leaders and name != leaders[0]:
+            row["to_best"] = group.difference_to(methods[leaders[0]])
+        rows.append(row)
+    rows.sort(key=lambda row: -row["acr"])
     columns = {
         "Method": formatting.marked("method"),
         "Trainings": plain("trainings"),
         "ACR": formatting.acr_cell,
-    }
-    columns |= {
         "To the best": formatting.difference("to_best"),
         "Clean, p_A >= 0.5": plain("clean_accuracy", ".1%"),
     }
-    columns |= {title: plain(title, ".1%") for title in at} | {
-        "Training, s": plain("training_seconds", ",.0f")
-    }
-    rows = sorted((row(*item) for item in methods.items()), key=lambda values: -values["acr"])
-    alike = [
-        entry
-        for entry in entries
-        if (entry.dataset, entry.network, entry.sigma) == (dataset, network, sigma)
-    ]
-    text = [
-        f"Without rows: {entry.name}, {entry.quoted} ({entry.source})."
-        for entry in alike
-        if entry.quoted
-    ]
+    for title in radius_by_title:
+        columns[title] = plain(title, ".1%")
+    columns["Training, s"] = plain("training_seconds", ",.0f")
+    text = []
+    for entry in entries:
+        is_of_group = (entry.dataset, entry.network, entry.sigma) == (dataset, network, sigma)
+        if entry.quoted and is_of_group:
+            text.append(f"Without rows: {entry.name}, {entry.quoted} ({entry.source}).")
     caption = f"## {dataset}, {network}, σ = {sigma:g}\n\n{notes.about({sigma: methods})}"
     return formatting.build_table(caption, columns, rows, [*text, *notes.of_results(results)])
 
 
 def _sources_table(folder: Path, entries: list[BoardEntry]) -> Table:
-    """Return where each entry comes from, and say which files are the same, byte for byte.
+    """Return the source of each entry, and name files that are identical.
 
     Raises:
         InputError: If two trainings of one name are the same file.

@@ -34,7 +34,7 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
     study = study_of(params.read_params(parameters), dataset)
     text = json.dumps(study, indent=1) + "\n"
     content = {check.PARAMETERS: parameters.read_bytes(), check.STUDY: text.encode()}
-    missing = check.file_names(study) - content.keys() - {check.MANIFEST}
+    missing = check.file_names(study) - content.keys()
     for path in sorted(missing):
         content[path] = read_bytes(root / path, check.MAX_BYTES, REPRODUCE)
     bundle = lzma.compress(check.pack(content), check=lzma.CHECK_SHA256)
@@ -80,9 +80,8 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     from rs.study.subset import subset_name
 
     certify, _ = params.merge(values, f"recipes.{dataset}.certify", optional=True)
-    protocol = {name: certify[name] for name in check.SHARED if name in certify}
-    if "subset" in protocol:
-        protocol["subset"] = subset_name(protocol["subset"])
+    protocol = {name: certify[name] for name in check.PROTOCOL}
+    protocol["subset"] = subset_name(protocol["subset"])
     classifiers = []
     models = {(cell.method, cell.seed): cell for cell in cells(values, dataset)}
     for cell in models.values():
@@ -91,7 +90,6 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
             "name": cell.method,
             "combination": None,
             "scope": "model",
-            "seeds": [cell.seed],
             "rows": rows.with_suffix("").as_posix(),
         }
         classifiers.append(classifier)
@@ -101,7 +99,6 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
             "name": ensemble.name,
             "combination": ensemble.key,
             "scope": ensemble.combination.scope,
-            "seeds": [seed for _, seed in ensemble.members],
             "rows": rows.with_suffix("").as_posix(),
         }
         classifiers.append(classifier)

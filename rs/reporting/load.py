@@ -1,7 +1,6 @@
-"""Reading what a study has on disk: certificate rows, training logs, and the theory of ensembles in
-numbers.
+"""Read the files of a study: certificate rows, training logs, and the theory of ensembles.
 
-``rs.study.layout`` says where it lies.
+``rs.study.layout`` says where they are.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from rs.reporting.logs import check_sidecar, subset_of
 from rs.reporting.results import CODES, MUST_AGREE, Result
 from rs.reporting.settings import ReportSettings, report_settings
 from rs.statistics import metrics
+from rs.statistics.certificate import SET_SCOPE, UNSOUND
 from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import MemberIdentity, Provenance
@@ -41,12 +41,8 @@ class StudyFiles:
     dataset: str  # name of the recipe
     results: Path  # folder of certificate rows, by sigma
     weights: Path  # folder of ensemble weights, by sigma
-    logs: Path | None = (
-        None  # folder of training logs and wall times, by sigma; those of other rows do not count
-    )
-    epoch_seconds: Path | None = (
-        None  # table of seconds an epoch by method; default: as the trainings took
-    )
+    logs: Path | None = None  # training logs and wall times, by sigma; of these rows only
+    epoch_seconds: Path | None = None  # seconds per epoch by method; default: from the logs
 
     @cached_property
     def settings(self) -> ReportSettings:
@@ -55,7 +51,7 @@ class StudyFiles:
 
     @property
     def combination(self) -> str:
-        """The combination that goes without saying in the names of ensembles."""
+        """Default combination; ensembles that use it are named without it, as ``advmacer x3``."""
         return self.settings.combination
 
     @cached_property
@@ -65,7 +61,7 @@ class StudyFiles:
 
     @cached_property
     def sigmas(self) -> list[Any]:
-        """Noise levels as they stand in the parameters: they are part of file names."""
+        """Noise levels as the parameters write them: they are part of file names."""
         return section(self.values, "sigmas")
 
     @cached_property
@@ -77,33 +73,27 @@ class StudyFiles:
         """Return the name of an ensemble in tables."""
         return ensemble.label(self.combination)
 
-    def ensemble_rows(self, ensemble: EnsembleDeclaration, sigma: Any) -> Path:
-        """Return the path of the certificate rows of an ensemble."""
-        return pool_rows(self.results, sigma, ensemble.slug)
-
     def read_models(self) -> list[Result]:
-        """Read every model."""
+        """Read the certificate rows of every model of the grid.
+
+        Raises:
+            InputError: If rows are missing, or of another model.
+        """
         return [self.read_model(cell) for cell in self.cells]
 
     def read_ensembles(self) -> list[Result]:
-        """Read every ensemble by noise level."""
-        return [
-            self.read_ensemble(ensemble, sigma)
-            for sigma in self.sigmas
-            for ensemble in self.ensembles
-        ]
+        """Read the certificate rows of every ensemble at every noise level."""
+        results = []
+        for sigma in self.sigmas:
+            results += [self.read_ensemble(ensemble, sigma) for ensemble in self.ensembles]
+        return results
 
     def read_model(self, cell: GridCell) -> Result:
-        """Read the rows of a cell, their sidecar, and the seconds its training took, if they are
-        known.
-        """
-        rows, provenance = read_study_rows(
-            cell.rows(self.results), cell.sigma, cell.command("certify")
-        )
-        self._check_name(
-            cell.rows(self.results), provenance, f"{cell.sigma}/{cell.method}/{cell.seed}"
-        )
-        self._check_classifier(cell.rows(self.results), cell, provenance.classifier)
+        """Read the rows of a cell, their sidecar, and the seconds of training, if known."""
+        path = cell.rows(self.results)
+        rows, provenance = read_study_rows(path, cell.sigma, cell.command("certify"))
+        self._check_name(path, provenance, f"{cell.sigma}/{cell.method}/{cell.seed}")
+        self._check_classifier(path, cell, provenance.classifier)
         timing = self._timing(cell)
         return Result(
             name=cell.method,
@@ -115,15 +105,13 @@ class StudyFiles:
             classes=provenance.classes if metrics.mode_of(rows) == "certify" else None,
             scope=rows["scope"].iloc[0],
             provenance=provenance,
-            source=_source(provenance, pool=cell.is_member_seed),
+            shared_identity=_shared_identity(provenance, in_pool=cell.is_member_seed),
         )
 
     def read_ensemble(self, ensemble: EnsembleDeclaration, sigma: Any) -> Result:
         """Read the rows of an ensemble and their sidecar."""
-        path, command = (
-            self.ensemble_rows(ensemble, sigma),
-            self._command("certify_ensembles", sigma),
-        )
+        path = pool_rows(self.results, sigma, ensemble.slug)
+        command = self._command("certify_ensembles", sigma)
         rows, provenance = read_study_rows(path, sigma, command)
         self._check_name(path, provenance, f"{sigma}/{ensemble.slug}.json")
         self._check_members(path, sigma, provenance.members)
@@ -132,8 +120,7 @@ class StudyFiles:
         if scope != ensemble.combination.scope:
             raise InputError(
                 f"{path} must be of scope {ensemble.combination.scope}, as the parameters say, got "
-                f"{scope}; "
-                f"run {command}"
+                f"{scope}; run {command}"
             )
         return Result(
             name=self.label(ensemble),
@@ -141,126 +128,110 @@ class StudyFiles:
             seed=None,
             rows=rows,
             subset=subset_of(provenance),
-            classes=None if scope == "set" else provenance.classes,
+            classes=None if scope == SET_SCOPE else provenance.classes,
             scope=scope,
             ensemble=ensemble.name,
             combination=ensemble.key,
             members=ensemble.members,
             provenance=provenance,
-            source=_source(provenance, pool=True),
+            shared_identity=_shared_identity(provenance, in_pool=True),
             chosen=self._chosen(ensemble, sigma),
         )
 
     def _check_name(self, path: Path, provenance: Provenance, name: str) -> None:
-        """Check that rows are of the classifier, of this data set, that their file is named for."""
-        stated, wanted = str(provenance.model), f"{self.dataset}/{name}"
-        if not f"/{stated}".endswith(f"/{wanted}"):
+        """Check that rows are of the classifier and data set that their file is named after."""
+        stated = str(provenance.model)
+        expected = f"{self.dataset}/{name}"
+        if not f"/{stated}".endswith(f"/{expected}"):
             raise InputError(
-                f"{path} must hold rows of {wanted}, but its sidecar says {stated}; put back the "
-                "rows of its name"
+                f"{path} must hold rows of {expected}, but its sidecar says {stated}; restore the "
+                "rows of this name"
             )
 
     def _check_classifier(self, path: Path, cell: GridCell, classifier: str | None) -> None:
-        """Check that a file is of the model of a cell that the sidecars of its rows name, in either
-        folder.
-        """
-        for further in (False, True):
-            sidecar = sidecar_of(replace(cell, is_member_seed=further).rows(self.results))
+        """Check that a file is of the model that the sidecars of a cell name, in either folder."""
+        for in_pool in (False, True):
+            sidecar = sidecar_of(replace(cell, is_member_seed=in_pool).rows(self.results))
             named = files.json_values(sidecar).get("classifier")
             if classifier and named and classifier != named:
                 raise InputError(
                     f"{path} must be of the same {cell.method}, seed {cell.seed}, as {sidecar}, "
-                    "but that names model "
-                    f"{named[:12]} and not {classifier[:12]}; make the older one again"
+                    f"but that names model {named[:12]} and not {classifier[:12]}; make the older "
+                    "one again"
                 )
 
     def _check_members(
         self, path: Path, sigma: Any, members: Iterable[MemberIdentity] | None
     ) -> None:
-        """Check that a file is of the models whose rows there are, if it names any."""
+        """Check that the members that a file names are the models of the rows."""
         for member in members or ():
             cell = GridCell(self.dataset, member["method"], sigma, member["seed"])
             self._check_classifier(path, cell, member["classifier"])
 
     def _check_weights(self, ensemble: EnsembleDeclaration, sigma: Any, used: str | None) -> None:
-        """Check that weights are of the models whose rows there are, and weights by image those of
-        the rows.
-        """
+        """Check that weights are of the models of the rows, and weights per image of these rows."""
         path = pool_file(self.weights, sigma, f"{ensemble.slug}.json")
         self._check_members(path, sigma, files.json_values(path).get("members"))
         path = path.with_suffix(".tsv")
         if used and path.is_file() and files.sha256(path) != used:
             raise InputError(
                 f"{path} must be the weights that the rows of {ensemble.slug} were made with, but "
-                "it has changed; run "
-                f"{self._command('certify_ensembles', sigma)}"
+                f"it has changed; run {self._command('certify_ensembles', sigma)}"
             )
 
     def _chosen(self, ensemble: EnsembleDeclaration, sigma: Any) -> dict[str, int] | None:
-        """Read how often weights have chosen members, like ``{"macer 1": 2}``; ``None`` if they do
-        not choose.
-        """
+        """Read how often weights chose members, as ``{"macer 1": 2}``; ``None`` if they do not."""
         number = ensemble.combination.chosen
         if number is None:
             return None
-        path, command = (
-            pool_file(self.weights, sigma, f"{ensemble.slug}.json"),
-            self._command("weights", sigma),
-        )
+        path = pool_file(self.weights, sigma, f"{ensemble.slug}.json")
+        command = self._command("weights", sigma)
+        counts = {}
         try:
             weights = files.read_json(_existing(path, command))["fitted"]["weights"]
-            counts = [round(weight * number) for weight in weights]
+            for weight, (method, seed) in zip(weights, ensemble.members, strict=False):
+                count = round(weight * number)
+                if count:
+                    counts[f"{method} {seed}"] = count
         except (KeyError, TypeError) as error:
             raise InputError(
                 f"{path} must be an ensemble with its weights; run {command}"
             ) from error
-        return {
-            f"{method} {seed}": n
-            for n, (method, seed) in zip(counts, ensemble.members, strict=False)
-            if n
-        }
+        return counts
 
     def read_theory(self, name: str) -> pd.DataFrame:
-        """Read ``spreads`` or ``bounds`` of all noise levels, of which there is at least one; with
-        a column ``sigma``.
-
-        Args:
-            name: Of the file, without its ending.
-        """
+        """Read the files ``spreads`` or ``bounds`` of all noise levels, with a column ``sigma``."""
         frames = []
         for sigma in self.sigmas:
             path = pool_file(self.weights, sigma, f"{name}.csv")
-            frame = tsv.read_csv(
-                path, ["ensemble", "images"], f"run {self._command('weights', sigma)}"
-            )
+            remedy = f"run {self._command('weights', sigma)}"
+            frame = tsv.read_csv(path, ["ensemble", "images"], remedy)
             frames.append(frame.assign(sigma=float(sigma)))
         return pd.concat(frames, ignore_index=True)
 
     def read_seconds(self, sigma: Any) -> dict[str, float]:
-        """Read seconds of a certificate of each classifier alone; with those of its weights, if
-        images choose them.
+        """Read the seconds of a certificate of each classifier alone, with the choice of weights.
 
         Returns:
-            By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member; those that are
-            known.
+            By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member; only those that
+            are known.
         """
-        seconds, solving = {}, math.nan
+        seconds = {}
         for row in self._measured(sigma, ALONE_FILE, "certify_ensembles"):
             sidecar = sidecar_of(pool_rows(self.results, sigma, row["classifier"]))
             if sidecar.is_file() and files.sha256(sidecar) == row["sidecar"]:
                 seconds[row["classifier"]] = row["seconds"]
+        seconds_per_weight = math.nan
         for row in self._measured(sigma, "weights.csv", "weights"):
             if files.sha256(pool_file(self.weights, sigma, "bounds.csv")) == row["bounds"]:
-                solving = row["seconds"]
+                seconds_per_weight = row["seconds"]
         for ensemble in self.ensembles:
             if ensemble.slug in seconds:
-                extra = (
-                    len(ensemble.members) * solving
-                    if ensemble.combination.scope == "per-image"
-                    else 0.0
-                )
+                alone = seconds.pop(ensemble.slug)
+                if ensemble.combination.scope == UNSOUND:
+                    alone += len(ensemble.members) * seconds_per_weight
                 kind = self.label(ensemble).replace(ensemble.name, composition(ensemble.members), 1)
-                seconds[kind] = seconds.pop(ensemble.slug) + extra
+                seconds[kind] = alone
         return {kind: value for kind, value in seconds.items() if not math.isnan(value)}
 
     def read_best_acr(self) -> pd.DataFrame:
@@ -268,23 +239,18 @@ class StudyFiles:
 
         Returns:
             Columns ``method sigma epoch seconds acr error``, the last one the standard error over
-            the seeds, NaN of a single one; no line for a run that was never evaluated.
+            the seeds, NaN for a single seed; no line for a run that was never evaluated.
         """
         runs = []
         for cell in self.cells:
             timing = self._timing(cell)
             if self.logs is None or timing is None:
                 continue
-            history = tsv.read_csv(
-                cell.log(self.logs, "history.csv"), ["epoch", "acr"], f"run {cell.command('train')}"
-            )
+            remedy = f"run {cell.command('train')}"
+            history = tsv.read_csv(cell.log(self.logs, "history.csv"), ["epoch", "acr"], remedy)
             run = history.dropna(subset="acr").merge(timing, on="epoch")
-            run = run.assign(
-                method=cell.method,
-                sigma=float(cell.sigma),
-                seconds=run["total"],
-                acr=run["acr"].cummax(),
-            )
+            run = run.assign(method=cell.method, sigma=float(cell.sigma), seconds=run["total"])
+            run["acr"] = run["acr"].cummax()
             runs.append(run[["method", "sigma", "epoch", "seconds", "acr"]])
         if not runs:
             raise InputError(
@@ -333,40 +299,36 @@ class StudyFiles:
         return timing.assign(seconds=seconds, total=seconds + before)
 
     def _measured_seconds(self, path: Path) -> dict[str, float]:
-        """Read the seconds of an epoch of every method of the grid."""
-        command = "python -m benchmarks.epochs"
-        table = tsv.read_csv(path, ["method", "seconds"], f"run {command}")
+        """Read the seconds per epoch of every method of the grid."""
+        remedy = "run python -m benchmarks.epochs"
+        table = tsv.read_csv(path, ["method", "seconds"], remedy)
         seconds = dict(zip(table["method"], table["seconds"].astype(float), strict=True))
         methods = {cell.method for cell in self.cells}
-        if not methods <= seconds.keys() or not all(
-            0 < value < math.inf for value in seconds.values()
-        ):
+        is_positive = all(0 < value < math.inf for value in seconds.values())
+        if not is_positive or not methods <= seconds.keys():
             raise InputError(
                 f"{path} must have positive seconds of every method of the grid, got {seconds}; "
-                f"run {command}"
+                f"{remedy}"
             )
         return seconds
 
-    def _measured(self, sigma: Any, name: str, stage: str) -> list[dict[str, Any]]:
-        """Read the lines of a table of seconds of ensembles; none where there is no table."""
-        path = self.logs and pool_file(self.logs, sigma, name)
-        if path is None or not path.is_file():
+    def _measured(self, sigma: Any, name: str, stage: str) -> list[dict[Any, Any]]:
+        """Read the lines of a table of seconds of ensembles; empty if there is no table."""
+        if self.logs is None or not pool_file(self.logs, sigma, name).is_file():
             return []
-        table = tsv.read_csv(
-            path, ["seconds"], f"run {self._command(stage, sigma)} --force", empty=True
-        )
-        return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+        remedy = f"run {self._command(stage, sigma)} --force"
+        table = tsv.read_csv(pool_file(self.logs, sigma, name), ["seconds"], remedy, empty=True)
+        return table.to_dict("records")
 
     def _command(self, stage: str, sigma: Any) -> str:
         return f"dvc repro {pool_target(stage, self.dataset, sigma)}"
 
 
 def read_study_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, Provenance]:
-    """Read rows and their sidecar, after checking that they are of each other and of this noise
-    level.
+    """Read rows and their sidecar, after checking that they belong together and to this sigma.
 
     Raises:
-        InputError: If not; ``command`` makes them.
+        InputError: If they do not; ``command`` makes them.
     """
     _existing(path, command)
     _existing(sidecar_of(path), command)
@@ -378,10 +340,11 @@ def read_study_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame,
     return rows, provenance
 
 
-def _source(provenance: Provenance, pool: bool) -> dict[str, Any]:
-    """Return what rows share with those of the study; code by the stage that made them."""
-    stated = {CODES[pool]: provenance.code}
-    stated |= {key: getattr(provenance, key) for key in MUST_AGREE}
+def _shared_identity(provenance: Provenance, in_pool: bool) -> dict[str, Any]:
+    """Return what a sidecar states of images, noise, and the code of the stage of its rows."""
+    stated = {CODES[in_pool]: provenance.code}
+    for key in MUST_AGREE:
+        stated[key] = getattr(provenance, key)
     return {key: value for key, value in stated.items() if value is not None}
 
 

@@ -1,6 +1,4 @@
-"""Sidecars of rows, and files that belong to no study: rows of this project and logs of other
-programs.
-"""
+"""Read sidecars, and row files that belong to no study: our rows and logs of other programs."""
 
 from __future__ import annotations
 
@@ -20,35 +18,35 @@ from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import Provenance
 from rs.study.subset import is_subset, subset_name
 
+REMEDY = "certify again, or remove the sidecar"
+
 
 def read_alone(path: Path, **known: float | None) -> Result:
     """Read a row file that belongs to no study, under the name of its path.
 
     Args:
-        path: Rows of this project, or a log in the field's six columns, whatever lies beside it.
+        path: Rows of this project, or a log in Cohen's six-column format, even if a sidecar lies
+            next to it.
         known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log.
     Raises:
-        InputError: If the rows are damaged, or the sidecar is not theirs.
+        InputError: If the rows are damaged, or the sidecar is of other rows.
     """
-    rows, beside = certificate_rows.read_any(path, **known), sidecar_of(path)
-    has_sidecar = beside.exists() and not certificate_rows.is_field_log(path)
+    rows = certificate_rows.read_any(path, **known)
     provenance = Provenance()
-    if has_sidecar:
-        remedy = "certify again, or remove the sidecar"
-        provenance = Provenance.read(path, remedy)
+    if sidecar_of(path).exists() and not certificate_rows.is_field_log(path):
+        provenance = Provenance.read(path, REMEDY)
     if provenance != Provenance():
-        check_sidecar(path, rows, provenance, remedy)
-    sigma, scope = metrics.budget(rows, "sigma"), rows["scope"].iloc[0]
+        check_sidecar(path, rows, provenance, REMEDY)
     subset = subset_of(provenance)
     if provenance.share is not None:
-        subset = f"{subset}, share {provenance.share}"
+        subset += f", share {provenance.share}"
     return Result(
         name=str(path),
-        sigma=sigma,
+        sigma=metrics.budget(rows, "sigma"),
         seed=None,
         rows=rows,
         subset=subset,
-        scope=scope,
+        scope=rows["scope"].iloc[0],
         provenance=provenance,
     )
 
@@ -56,17 +54,17 @@ def read_alone(path: Path, **known: float | None) -> Result:
 def read_several_alone(paths: Sequence[Path], **stated: float | None) -> list[Result]:
     """Read row files that belong to no study, as :func:`read_alone`.
 
-    Each is named after its file, and the folders below the one that all share, without ``.tsv`` if
-    names then differ.
+    Each is named after its file and the folders below the one that all share, without ``.tsv`` if
+    names still differ then.
     """
     shared = os.path.commonpath([path.absolute().parent for path in paths])
     full = [str(path.absolute().relative_to(shared)) for path in paths]
     short = [name.removesuffix(".tsv") for name in full]
     names = short if len({*short}) == len({*full}) else full
-    return [
-        replace(read_alone(path, **stated), name=name)
-        for name, path in zip(names, paths, strict=True)
-    ]
+    results = []
+    for name, path in zip(names, paths, strict=True):
+        results.append(replace(read_alone(path, **stated), name=name))
+    return results
 
 
 def check_sidecar(path: Path, rows: pd.DataFrame, provenance: Provenance, remedy: str) -> None:
@@ -74,24 +72,27 @@ def check_sidecar(path: Path, rows: pd.DataFrame, provenance: Provenance, remedy
     if provenance.rows not in (None, len(rows)):
         raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; {remedy}")
     for name in metrics.BUDGET:
-        inside, beside = metrics.budget(rows, name), getattr(provenance, name)
-        if inside not in (0, beside) and not pd.isna(inside):  # 0: all n draws were skipped
-            raise InputError(f"{path} has {name} {inside:g} but its sidecar {beside}; {remedy}")
+        value = metrics.budget(rows, name)
+        stated = getattr(provenance, name)
+        if value not in (0, stated) and not pd.isna(value):  # 0: all n samples were skipped
+            raise InputError(f"{path} has {name} {value:g} but its sidecar {stated}; {remedy}")
     scope = rows["scope"].iloc[0]
     if provenance.scope != scope:
         raise InputError(f"{path} has scope {scope} but its sidecar {provenance.scope}; {remedy}")
-    subset, size = subset_of(provenance), provenance.split_size
-    indices = rows["idx"].tolist()
-    is_stated = provenance.subset is not None
-    if is_stated and not is_subset(indices, subset, size, provenance.share or "1/1"):
-        some = f"{subset} of {size}" if size else subset
-        raise InputError(
-            f"{path} must be of the images {some}, as its sidecar says, but is of others; {remedy}"
-        )
+    if provenance.subset is not None:
+        subset = subset_of(provenance)
+        size = provenance.split_size
+        if not is_subset(rows["idx"].tolist(), subset, size, provenance.share or "1/1"):
+            images = f"{subset} of {size}" if size else subset
+            raise InputError(
+                f"{path} must be of the images {images}, as its sidecar says, but is of others; "
+                f"{remedy}"
+            )
     _, voted, _ = votes_of(pd.concat([rows["counts0"], rows["counts"]]))
-    classes = max(
-        rows["label"].max() + 1, voted.max(initial=-1) + (scope != SET_SCOPE)
-    )  # the last one: for no class
+    choices = voted.max(initial=-1) + 1
+    if scope == SET_SCOPE:
+        choices -= 1  # the last one is for no class
+    classes = max(rows["label"].max() + 1, choices)
     if provenance.classes is not None and provenance.classes < classes:
         raise InputError(
             f"{path} has labels or votes of {classes} classes but its sidecar "
@@ -100,7 +101,7 @@ def check_sidecar(path: Path, rows: pd.DataFrame, provenance: Provenance, remedy
 
 
 def subset_of(provenance: Provenance) -> str:
-    """Return which images rows are of, in words."""
+    """Return in words which images rows are of."""
     subset = provenance.subset
     if subset is None:
         return "not stated"

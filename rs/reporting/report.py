@@ -1,8 +1,7 @@
-"""Everything that a study reports, as file names and their bytes: made whole before the first file
-is written.
+"""Everything that a study reports, as file names and their bytes.
 
-Their bytes depend on rows and parameters alone. What wall time changes is a report of its own,
-:func:`report_times`.
+All of it is computed before the first file is written, and depends on rows and parameters alone.
+Reports of wall time are separate: :func:`report_times`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial as bind
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,15 @@ from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
 from rs.reporting.page import study_page
 from rs.reporting.page_data import Pictures
-from rs.reporting.results import Group, Groups, filter_groups, grouped, published, results_of
+from rs.reporting.results import (
+    Group,
+    Groups,
+    common_budget,
+    filter_groups,
+    grouped,
+    published,
+    results_of,
+)
 from rs.reporting.tables import ensemble_tables, method_tables, notes, variance_tables
 from rs.reporting.tables.formatting import Table, render
 from rs.statistics import metrics
@@ -40,8 +47,8 @@ from rs.study import grid
 STEPS = 200
 """Points of a curve between radius 0 and the largest certified radius at its noise level."""
 
-STEPS_OF_GAINS = 8
-"""Points of a curve between those at which ensembles are compared with a single model."""
+STEPS_PER_GAIN = 8
+"""Steps of a curve between points at which ensembles are compared with a single model."""
 
 Files = dict[str, bytes]
 """Content by file name."""
@@ -65,8 +72,8 @@ def make_report(
         weights: Folder of ensemble weights.
         equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
         attacks: Folder of what attacks on certificates found, DATASET.csv.
-        data: Prepared data set that was certified; its classes and pictures then stand in
-            ``index.html``.
+        data: Prepared data set that was certified; ``index.html`` then shows its classes and
+            images.
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
@@ -74,11 +81,12 @@ def make_report(
     groups = grouped([*study.read_models(), *study.read_ensembles()])
     evidence = claims.Evidence(study, groups, equal_time, attacks)
     model, _ = params.merge(values, f"recipes.{dataset}.model", optional=True)
-    text = claims.claims_text(evidence, model.get("architecture"), study.settings.remarks)
+    found = claims.findings(evidence)
+    text = claims.claims_text(evidence, found, model.get("architecture"), study.settings.remarks)
     content = {"claims.md": text.encode()} | _of_methods(groups, study)
     content |= _of_ensembles(groups, study) if study.ensembles else {}
-    verdicts = claims.verdict_counts(list(claims.findings(evidence)))
-    html = study_page(groups, study, Pictures.read(data) if data else None, verdicts, attacks)
+    pictures = Pictures.read(data) if data else None
+    html = study_page(groups, study, pictures, claims.verdict_counts(found), attacks)
     return content if html is None else content | {"index.html": html}
 
 
@@ -90,84 +98,74 @@ def report_times(
     logs: Path,
     epoch_seconds: Path | None = None,
 ) -> Files:
-    """Read the times of a study and make its claims, tables and picture of them, of what was
-    measured here.
+    """Read the times of a study that were measured here; make claims, tables and a picture of them.
 
     Args:
         values, dataset, results, weights: As for :func:`make_report`.
         logs: Folder of training logs and wall times.
-        epoch_seconds: Table of seconds an epoch by method, for all times of training; default: as
-            the trainings took.
+        epoch_seconds: Table of seconds per epoch by method, for all times of training; default: the
+            times of the trainings themselves.
     Raises:
         InputError: As :func:`make_report`, or if no training was timed.
     """
     study = StudyFiles(values, dataset, results, weights, logs, epoch_seconds)
     groups = grouped([*study.read_models(), *study.read_ensembles()])
     models = filter_groups(groups, lambda result: result.ensemble is None)
-    words = notes.WALL if epoch_seconds is None else notes.SIDE_BY_SIDE
-    tables = {
-        "cost": method_tables.cost_table(models, bind(grid.configuration, values, dataset), words)
-    }
-    for sigma in map(float, study.sigmas if study.ensembles else ()):
-        tables[f"weighting-{sigma}"] = ensemble_tables.weighting_table(
-            groups, sigma, study.read_seconds(sigma)
-        )
-    content = _rendered(tables, study) | {
-        "claims.md": claims.times_text(claims.Evidence(study, groups)).encode()
-    }
+    times = notes.WALL if epoch_seconds is None else notes.SIDE_BY_SIDE
+    configuration = partial(grid.configuration, values, dataset)
+    tables = {"cost": method_tables.cost_table(models, configuration, times)}
+    if study.ensembles:
+        for sigma in map(float, study.sigmas):
+            table = ensemble_tables.weighting_table(groups, sigma, study.read_seconds(sigma))
+            tables[f"weighting-{sigma}"] = table
+    content = _rendered(tables, study)
+    content["claims.md"] = claims.times_text(claims.Evidence(study, groups)).encode()
     return content | _picture("acr-vs-time", study.read_best_acr(), figures.draw_acr_over_time)
 
 
 def write_report(folder: Path, content: Files) -> None:
-    """Write the files of a report in place of ``folder``."""
+    """Replace ``folder`` by the files of a report, all or nothing."""
     with files.replacing(folder) as temporary:
         for name, data in content.items():
             files.write_bytes(temporary / name, data)
 
 
 def _of_methods(groups: Groups, study: StudyFiles) -> Files:
-    """Return the tables of methods, with the ensembles that stand beside them, metrics and curves."""
-    shown = filter_groups(
-        groups, lambda result: result.ensemble is None or result.combination == study.combination
-    )
+    """Return tables, metrics and curves of methods and ensembles of the default combination."""
+    shown = filter_groups(groups, lambda result: result.combination in (None, study.combination))
     references = list(dict.fromkeys([study.settings.reference, "advmacer"]))
     tables: dict[str, Table | None] = {"main": method_tables.main_table(shown)}
     for sigma in shown:
-        tables[f"certified-{sigma}"] = method_tables.certified_table(
-            shown, sigma, study.settings.radii
-        )
+        table = method_tables.certified_table(shown, sigma, study.settings.radii)
+        tables[f"certified-{sigma}"] = table
     tables["differences"] = method_tables.differences_table(shown, references)
-    tables["published"] = method_tables.published_table(
-        groups, published(base_dataset(study.values, study.dataset))
-    )
-    content = _rendered(tables, study) | {"metrics.json": headline_numbers(shown)}
+    figures_of_paper = published(base_dataset(study.values, study.dataset))
+    tables["published"] = method_tables.published_table(groups, figures_of_paper)
     lines = curves(shown)
-    radii = {
-        sigma: line["radius"].unique()[::STEPS_OF_GAINS] for sigma, line in lines.groupby("sigma")
-    }
+    radii = {}
+    for sigma, line in lines.groupby("sigma"):
+        radii[sigma] = line["radius"].unique()[::STEPS_PER_GAIN]
     gains = ensemble_tables.gains(shown, radii)
-    draw = bind(figures.draw_certified_accuracy, limit=limit_of(shown), gains=gains)
-    return content | {"gains.csv": _csv(gains)} | _picture("curves", lines, draw)
+    content = _rendered(tables, study)
+    content["metrics.json"] = headline_numbers(shown)
+    content["gains.csv"] = _csv(gains)
+    draw = partial(figures.draw_certified_accuracy, limit=limit_of(shown), gains=gains)
+    return content | _picture("curves", lines, draw)
 
 
 def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
     """Return the tables of ensembles, and of their theory."""
-    spreads, bounds = study.read_theory("spreads"), study.read_theory("bounds")
     tables = {
-        "theory": variance_tables.theory_table(spreads),
-        "bounds": variance_tables.bounds_table(bounds, groups),
+        "theory": variance_tables.theory_table(study.read_theory("spreads")),
+        "bounds": variance_tables.bounds_table(study.read_theory("bounds"), groups),
     }
-    for sigma in study.sigmas:
-        tables[f"ensembles-{float(sigma)}"] = ensemble_tables.ensembles_table(
-            groups, float(sigma), study.combination
-        )
-    by_members, by_cost = (
-        make(groups, study.combination)
-        for make in (ensemble_tables.sizes, ensemble_tables.equal_cost)
-    )
-    content = _rendered(tables, study) | _picture(
-        "acr-vs-members", by_members, figures.draw_acr_by_members
-    )
+    for sigma in map(float, study.sigmas):
+        table = ensemble_tables.ensembles_table(groups, sigma, study.combination)
+        tables[f"ensembles-{sigma}"] = table
+    content = _rendered(tables, study)
+    by_size = ensemble_tables.acr_by_size(groups, study.combination)
+    content |= _picture("acr-vs-members", by_size, figures.draw_acr_by_members)
+    by_cost = ensemble_tables.equal_cost(groups, study.combination)
     return content | _picture("equal-cost", by_cost, figures.draw_acr_by_cost)
 
 
@@ -186,63 +184,59 @@ def headline_numbers(groups: Groups) -> bytes:
 
 
 def limit_of(groups: Groups) -> figures.Limit | None:
-    """Return what limits the radii, if n draws were made for them all."""
-    terms = [result.terms for result in results_of(groups)]
-    n, alpha = (metrics.common_budget(terms, name) for name in ("n", "alpha"))
-    return figures.Limit(int(n), alpha) if n > 0 and terms[0].mode == "certify" else None
+    """Return the limit of all radii, if they come from a fixed number n of draws."""
+    n = common_budget(groups, "n")
+    if n == 0 or results_of(groups)[0].terms.mode != "certify":
+        return None
+    return figures.Limit(int(n), common_budget(groups, "alpha"))
 
 
 def curves(groups: Groups) -> pd.DataFrame:
-    """Return certified accuracy by radius: columns ``sigma method members radius accuracy``, mean
-    over the seeds.
+    """Return certified accuracy by radius, mean over the seeds.
+
+    Returns:
+        Columns ``sigma method members radius accuracy``.
     """
     lines = []
     for sigma, methods in groups.items():
-        longest = max(rows["radius"].max() for group in methods.values() for rows in group.rows)
+        longest = 0.0
+        for group in methods.values():
+            longest = max(longest, *[rows["radius"].max() for rows in group.rows])
         radii = np.linspace(0, 1.02 * longest or sigma, STEPS + 1)
         for group in methods.values():
+            first = group.first
+            line = {"sigma": first.sigma, "method": first.name}
+            line |= {"members": len(first.members) or 1, "radius": radii}
             shares = [metrics.certified_accuracy(rows, radii) for rows in group.rows]
-            names = {
-                "sigma": group.first.sigma,
-                "method": group.first.name,
-                "members": len(group.first.members) or 1,
-            }
-            lines.append(
-                pd.DataFrame(names | {"radius": radii, "accuracy": np.mean(shares, axis=0)})
-            )
+            lines.append(pd.DataFrame(line | {"accuracy": np.mean(shares, axis=0)}))
     return pd.concat(lines, ignore_index=True)
 
 
 def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None:
-    """Draw certified accuracy against radius of row files, a panel per noise level, into a PNG or
-    SVG file.
+    """Draw certified accuracy by radius of row files into a PNG or SVG, by noise level.
 
     Args:
-        paths: Rows of this project, or logs in the field's six columns. A line is named after its
-            file, and the folders below the one that all share.
+        paths: Rows of this project, or logs in Cohen's six-column format. A line is named after its
+            file and the folders below the one that all share.
         out: A file whose name ends in .png or .svg; it is replaced.
         stated: ``sigma``, ``n0``, ``n`` and ``alpha`` of logs.
     Raises:
-        InputError: If the name ends otherwise, a file has no labels, or no radii but answers at
-            some, or no sigma.
+        InputError: If the name ends otherwise, or a file has no labels, radii or sigma.
     """
     if out.suffix not in (".png", ".svg"):
         raise InputError(f"the picture must be a file *.png or *.svg, got {out}")
     groups: Groups = {}
     for path, result in zip(paths, read_several_alone(paths, **stated), strict=True):
-        if (
-            not metrics.has_labels(result.rows)
-            or radii_asked(metrics.mode_of(result.rows)) is not None
-        ):
+        has_radii = radii_asked(metrics.mode_of(result.rows)) is None
+        if not has_radii or not metrics.has_labels(result.rows):
             raise InputError(f"{path} must have labels and radii to be drawn, but has none")
         if np.isnan(result.sigma):
             raise InputError(
                 f"{path} must have a noise level to be drawn, but is a log that states none; give "
                 "--sigma"
             )
-        name = re.sub("^_", " _", result.name).replace(
-            "$", r"\$"
-        )  # which a legend leaves out, or takes for a formula
+        # legends leave out names that begin with _, and take $ for formulas
+        name = re.sub("^_", " _", result.name).replace("$", r"\$")
         groups.setdefault(result.sigma, {})[name] = Group((replace(result, name=name),))
     figure = figures.draw_certified_accuracy(curves(groups))
     figure.axes[0].set_ylabel("")  # files may be of single models or of ensembles
@@ -251,7 +245,7 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
 
 
 def _rendered(tables: Mapping[str, Table | None], study: StudyFiles) -> Files:
-    """Return the files of tables, those that there are, each with the remarks on the data."""
+    """Return the files of tables, without None, each with the remarks on the data."""
     content: Files = {}
     for name, table in tables.items():
         if table is not None:
@@ -260,7 +254,7 @@ def _rendered(tables: Mapping[str, Table | None], study: StudyFiles) -> Files:
 
 
 def _picture(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
-    """Return data as CSV, and the picture of it, if there are any."""
+    """Return data as CSV and, unless empty, as a picture."""
     table: Files = {f"{name}.csv": _csv(data)}
     if data.empty:
         return table
@@ -274,7 +268,7 @@ def _csv(data: pd.DataFrame) -> bytes:
 
 
 def _freeze_layout(figure: Figure) -> None:
-    """Lay out a finished picture for the last time, which each format would do anew."""
+    """Lay out a finished picture for the last time; otherwise each format would do it again."""
     figure.draw_without_rendering()
     with matplotlib.rc_context(
         {"figure.autolayout": False, "figure.constrained_layout.use": False}

@@ -1,6 +1,4 @@
-"""The results of a study, one for each method, noise level and seed, grouped by comparability; and
-the paper's.
-"""
+"""The results of a study, grouped by noise level and method, and the published figures."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ MUST_AGREE = {"images": "images", "seed": "noise seed"}
 """What all rows of a study share: keys of sidecars, and their names."""
 
 CODES = ("code of models", "code of pools")
-"""Versions of the code that rows were made by: by the stage for a model, or for further seeds and
-ensembles.
-"""
+"""Versions of the code of the stages that make rows: of a model, and of a pool of members."""
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 """The figures that the paper prints."""
@@ -44,55 +40,41 @@ class Result:
     rows: pd.DataFrame
     subset: str  # which images, in words
     training_seconds: float | None = None
-    classes: int | None = (
-        None  # K, needed for two-sided radii only; None for a classifier with votes for no class
-    )
+    classes: int | None = None  # needed for two-sided radii; None if votes can be for no class
     scope: str = "model"  # what the classifier is, one of rs.statistics.certificate.SCOPES
-    ensemble: str | None = (
-        None  # which members, like "advmacer x1 + smoothadv x2"; None for a single model
-    )
-    combination: str | None = (
-        None  # how they are combined: a key of `combinations` in the parameters
-    )
+    ensemble: str | None = None  # members, like "advmacer x1 + smoothadv x2"; None: a single model
+    combination: str | None = None  # a key of `combinations` in the parameters
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
     provenance: Provenance = field(default_factory=Provenance)  # empty without a sidecar
-    source: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # MUST_AGREE and one of CODES, as far as they are stated
-    chosen: dict[str, int] | None = (
-        None  # which of the members vote, and how often, where weights have chosen them
-    )
+    shared_identity: Mapping[str, Any] = field(default_factory=dict)  # MUST_AGREE and CODES
+    chosen: dict[str, int] | None = None  # members that vote, and how often, if weights chose them
 
     @property
     def full_name(self) -> str:
         """Method, members, noise level and seed, in words: no other result has the same."""
-        seed = "" if self.seed is None else f", seed {self.seed}"
-        trained = members_text(self.members)
-        members = f" of {trained}" if self.members and self.ensemble != trained else ""
-        return f"{self.name}{members} at sigma {self.sigma}{seed}"
+        name = self.name
+        if self.members and self.ensemble != members_text(self.members):
+            name += f" of {members_text(self.members)}"
+        name += f" at sigma {self.sigma}"
+        return name if self.seed is None else f"{name}, seed {self.seed}"
 
     @property
     def seeds(self) -> frozenset[int]:
         """Training seeds that it depends on; empty where they are not known."""
-        seeds = [seed for _, seed in self.members] if self.members else [self.seed]
-        return frozenset(seed for seed in seeds if seed is not None)
+        if self.members:
+            return frozenset(seed for _, seed in self.members)
+        return frozenset() if self.seed is None else frozenset([self.seed])
 
     @property
     def kind(self) -> str:
-        """Method without training seeds: the same for all ensembles of as many members of the same
-        methods.
-        """
-        return (
-            self.name
-            if self.ensemble is None
-            else self.name.replace(self.ensemble, composition(self.members), 1)
-        )
+        """Name without training seeds: the number of members of each method, and how combined."""
+        if self.ensemble is None:
+            return self.name
+        return self.name.replace(self.ensemble, composition(self.members), 1)
 
     @property
     def members_per_draw(self) -> float:
-        """Evaluations of members that a noisy image takes: counted of a cascade, else the number
-        that vote.
-        """
+        """Evaluations of members per noisy image: as rows count them, or the members that vote."""
         if "evaluations" not in self.rows:
             return float(len(self.chosen or self.members) or 1)
         return float(self.rows["evaluations"].sum() / (self.rows["n0"] + self.rows["n"]).sum())
@@ -104,15 +86,15 @@ class Result:
 
     @cached_property
     def terms(self) -> Terms:
-        """What other results must share with it to be compared."""
+        """Mode, budget and images, which comparable results share."""
         return metrics.terms_of(self.rows)
 
     @cached_property
     def acr_two_sided(self) -> dict[Split, float]:
-        """ACRs of the two-sided certificates from the same votes; none where the number of classes
-        is not known.
-        """
-        by_split = two_sided(self.rows, self.classes) if self.classes else {}
+        """ACRs of the two-sided certificates of the same votes; empty without ``classes``."""
+        if self.classes is None:
+            return {}
+        by_split = two_sided(self.rows, self.classes)
         return {split: metrics.acr(rows) for split, rows in by_split.items()}
 
     @property
@@ -123,9 +105,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Group:
-    """The results of one method at one noise level: one for each training seed, or sub-ensemble of
-    the seeds.
-    """
+    """The results of one method at one noise level, by training seed or sub-ensemble of seeds."""
 
     results: tuple[Result, ...]
 
@@ -140,23 +120,24 @@ class Group:
         return [result.rows for result in self.results]
 
     @cached_property
+    def member_sets(self) -> list[tuple[tuple[str, int], ...]]:
+        """Training method and seed of the members of every result."""
+        return [result.members for result in self.results]
+
+    @cached_property
     def sample(self) -> Sample:
         """Scores of all results, with the seeds that each depends on."""
         return self.sample_of(self.rows)
 
     def sample_of(self, rows: Sequence[pd.DataFrame], radius: float | None = None) -> Sample:
-        """Return the scores of rows of the same classifiers
-        (:func:`rs.statistics.comparison.sample`).
-        """
+        """Return scores of rows of the same classifiers (``rs.statistics.comparison.sample``)."""
         seeds = [result.seeds for result in self.results]
         return sample(rows, seeds, radius, self.fewest_seeds)
 
     @property
     def fewest_seeds(self) -> int | None:
-        """Number of training seeds of the member's method that has the fewest; ``None`` for single
-        models.
-        """
-        return fewest_seeds_of(result.members for result in self.results)
+        """Number of seeds of the members' method with the fewest; ``None`` for single models."""
+        return fewest_seeds_of(self.member_sets)
 
     @cached_property
     def acr(self) -> Estimate:
@@ -174,13 +155,13 @@ class Group:
 
     @property
     def training_seconds(self) -> float | None:
-        """Mean over the seeds, or ``None`` if a seed does not say."""
-        seconds = [
-            result.training_seconds
-            for result in self.results
-            if result.training_seconds is not None
-        ]
-        return sum(seconds) / len(seconds) if len(seconds) == len(self.results) else None
+        """Mean over the results, or ``None`` if the time of one is not known."""
+        seconds = []
+        for result in self.results:
+            if result.training_seconds is None:
+                return None
+            seconds.append(result.training_seconds)
+        return sum(seconds) / len(seconds)
 
     def accuracy(self, radius: float) -> float:
         """Return the certified accuracy at ``radius``, mean over the seeds."""
@@ -188,7 +169,7 @@ class Group:
 
     @cached_property
     def numbers(self) -> dict[str, float | int]:
-        """Headline numbers by name, none of them NaN; ``standard_error`` is that over images."""
+        """Headline numbers by name, without NaN; ``standard_error`` is the error over images."""
         numbers = {
             "acr": self.acr.value,
             "standard_error": self.acr.error_images,
@@ -225,44 +206,56 @@ def grouped(results: Sequence[Result]) -> Groups:
         _check_belongs(seeds, result)
         seeds.append(result)
         _check_images(next(iter(groups[result.sigma].values()))[0], result)
-    return {
-        sigma: {method: Group(tuple(seeds)) for method, seeds in methods.items()}
-        for sigma, methods in groups.items()
-    }
+    made: Groups = {}
+    for sigma, methods in groups.items():
+        made[sigma] = {method: Group(tuple(seeds)) for method, seeds in methods.items()}
+    return made
 
 
 def filter_groups(groups: Groups, keep: Callable[[Result], bool]) -> Groups:
-    """Return the groups whose first result is to be kept, at the noise levels where there are any."""
-    filtered = {
-        sigma: {method: group for method, group in methods.items() if keep(group.first)}
-        for sigma, methods in groups.items()
-    }
-    return {sigma: methods for sigma, methods in filtered.items() if methods}
+    """Return the groups whose first result is kept, at noise levels with at least one of them."""
+    filtered: Groups = {}
+    for sigma, methods in groups.items():
+        for method, group in methods.items():
+            if keep(group.first):
+                filtered.setdefault(sigma, {})[method] = group
+    return filtered
 
 
 def results_of(groups: Groups) -> list[Result]:
     """Return every result of every group."""
-    return [
-        result
-        for methods in groups.values()
-        for group in methods.values()
-        for result in group.results
-    ]
+    results: list[Result] = []
+    for methods in groups.values():
+        for group in methods.values():
+            results += group.results
+    return results
+
+
+def common_budget(groups: Groups, name: str) -> float:
+    """Return the one value of n0, n, alpha or sigma that all results have."""
+    terms = [result.terms for result in results_of(groups)]
+    return metrics.common_budget(terms, name)
 
 
 def methods_of(groups: Groups) -> list[str]:
     """Return the methods of all noise levels in the order of their first appearance."""
-    return list(dict.fromkeys(method for methods in groups.values() for method in methods))
+    names: dict[str, None] = {}
+    for methods in groups.values():
+        names |= dict.fromkeys(methods)
+    return list(names)
 
 
 def best(methods: Mapping[str, Group]) -> list[str]:
     """Return the sound method of largest ACR and, after it, every sound one that ties with it."""
-    sound = {method: group for method, group in methods.items() if group.sound}
+    sound = [method for method in methods if methods[method].sound]
     if not sound:
         return []
-    first = max(sound, key=lambda method: sound[method].acr.value)
-    others = [method for method in sound if method != first]
-    return [first, *(method for method in others if sound[first].difference_to(sound[method]).tie)]
+    first = max(sound, key=lambda method: methods[method].acr.value)
+    tied = [first]
+    for method in sound:
+        if method != first and methods[first].difference_to(methods[method]).tie:
+            tied.append(method)
+    return tied
 
 
 def published(dataset: str) -> pd.DataFrame:
@@ -275,8 +268,8 @@ def published(dataset: str) -> pd.DataFrame:
         The figures are of 500 test images at n0 = 100, n = 100,000 and alpha = 0.001; "clean
         accuracy" is certified accuracy at radius 0.
 
-    >>> figures = published("cifar10").query("method == 'advmacer' and metric == 'acr' and table == 'table_main'")
-    >>> figures[["sigma", "value"]].values.tolist()
+    >>> figures = published("cifar10").query("method == 'advmacer' and metric == 'acr'")
+    >>> figures.query("table == 'table_main'")[["sigma", "value"]].values.tolist()
     [[0.25, 0.554], [0.5, 0.742], [1.0, 0.794]]
     """
     figures = pd.read_csv(PUBLISHED)
@@ -284,41 +277,42 @@ def published(dataset: str) -> pd.DataFrame:
 
 
 def _check_belongs(seeds: Sequence[Result], result: Result) -> None:
-    """Check a result against those that bear its name already."""
-    if any(result.ensemble != other.ensemble for other in seeds):
-        raise InputError(
-            f"{result.full_name} must be one kind of classifier, got an ensemble and a model; "
-            "rename one"
-        )
-    if any((result.seed, result.members) == (other.seed, other.members) for other in seeds):
-        raise InputError(f"{result.full_name} must come once, got it twice; remove one of the two")
+    """Check a result against those that already have its name."""
+    for other in seeds:
+        if result.ensemble != other.ensemble:
+            raise InputError(
+                f"{result.full_name} must be one kind of classifier, got an ensemble and a model; "
+                "rename one"
+            )
+        if (result.seed, result.members) == (other.seed, other.members):
+            raise InputError(
+                f"{result.full_name} must come once, got it twice; remove one of the two"
+            )
 
 
 def _check_shared(first: dict[str, tuple[Result, object]], result: Result) -> None:
-    """Compare what a result says of what all share with the first one that says it; a budget of 0
-    says nothing.
+    """Compare what all results share with the first result that states it; a budget of 0 does not.
+
+    Adds to ``first`` what the result is the first to state.
     """
-    budget = {
-        name: value for name, value in result.terms.budget.items() if name != "sigma" and value != 0
-    }
-    stated = {name: result.source[key] for key, name in MUST_AGREE.items() if key in result.source}
-    for name, value in {
-        "subset": result.subset,
-        "mode": result.terms.mode,
-        **budget,
-        **stated,
-    }.items():
+    stated: dict[str, Any] = {"subset": result.subset, "mode": result.terms.mode}
+    for name, value in result.terms.budget.items():
+        if name != "sigma" and value != 0:
+            stated[name] = value
+    for key, name in MUST_AGREE.items():
+        if key in result.shared_identity:
+            stated[name] = result.shared_identity[key]
+    for name, value in stated.items():
         other, expected = first.setdefault(name, (result, value))
         if value != expected:
-            texts = [
-                f"{each:g}" if isinstance(each, float) else str(each)[:16]
-                for each in (expected, value)
-            ]
             raise InputError(
                 f"{other.full_name} and {result.full_name} must be certified with the same {name}, "
-                f"got {texts[0]} and "
-                f"{texts[1]}; certify both alike"
+                f"got {_short(expected)} and {_short(value)}; certify both the same way"
             )
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)[:16]
 
 
 def _check_images(a: Result, b: Result) -> None:

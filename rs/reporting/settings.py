@@ -1,6 +1,4 @@
-"""The section ``tables`` of params.yaml, and whether it fits what else is declared; without pandas,
-so quick to ask.
-"""
+"""The section ``tables`` of params.yaml, and its check against other sections; without pandas."""
 
 from __future__ import annotations
 
@@ -19,32 +17,29 @@ from rs.study.grid import cells, pool_cells
 class ReportSettings:
     """Section ``tables`` of params.yaml."""
 
-    radii: Annotated[
-        list[NonNegative], Field(min_length=1)
-    ]  # of the tables of certified accuracy, pixels of [0, 1]
-    reference: str  # the method to which all are compared, beside advmacer
-    combination: (
-        str  # of the ensembles that stand beside the methods; it goes without saying in their names
-    )
-    remarks: list[str]  # what must be said of the data, on every page of the report
+    # of tables of certified accuracy, in pixels of [0, 1]
+    radii: Annotated[list[NonNegative], Field(min_length=1)]
+    reference: str  # method that all others are compared with, in addition to advmacer
+    combination: str  # of the ensembles in the tables of methods; their names do not state it
+    remarks: list[str]  # about the data, on every page of the report
 
 
 def report_settings(values: dict[str, Any]) -> ReportSettings:
-    """Return the section ``tables``, after checking that ensembles have its combination, and that
-    it is sound.
+    """Return the section ``tables``, whose combination must be sound and used by ensembles.
 
     Raises:
-        InputError: If not; names the key.
+        InputError: If it is not; names the key.
     """
     settings = load_section(values, "tables", ReportSettings)
     combinations = {ensemble.key: ensemble.combination for ensemble in declared_ensembles(values)}
-    if combinations and settings.combination not in combinations:
+    if not combinations:
+        return settings
+    if settings.combination not in combinations:
         raise InputError(
             "params.yaml: tables.combination must be one that ensembles have, "
-            f"{', '.join(combinations)}; "
-            f"got {settings.combination!r}"
+            f"{', '.join(combinations)}; got {settings.combination!r}"
         )
-    if combinations and combinations[settings.combination].scope == UNSOUND:
+    if combinations[settings.combination].scope == UNSOUND:
         raise InputError(
             "params.yaml: tables.combination must be one whose certificates are sound, "
             f"got {settings.combination}; its weights depend on the image"
@@ -53,15 +48,13 @@ def report_settings(values: dict[str, Any]) -> ReportSettings:
 
 
 def check_study(values: dict[str, Any], dataset: str) -> None:
-    """Check the grid, ``combinations``, ``ensembles`` and ``tables`` before any stage spends time
-    on them.
+    """Check the grid, ``combinations``, ``ensembles`` and ``tables`` before any stage runs.
 
-    What needs torch, rules of combinations and values of recipes, the stage ``fingerprint`` checks.
+    The stage ``fingerprint`` checks what needs torch: rules of combinations and values of recipes.
     ``tables`` may be left out.
 
     Raises:
-        InputError: If one of them is not what it must be, or does not fit the others; names the
-            key.
+        InputError: If one of them is invalid, or does not fit the others; names the key.
     """
     for sigma in dict.fromkeys(cell.sigma for cell in cells(values, dataset)):
         pool_cells(values, dataset, sigma)

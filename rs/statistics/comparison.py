@@ -186,6 +186,11 @@ def estimate(first: Sample, second: Sample | None = None) -> Estimate:
     return Estimate(value, error_images, error, _rounded(p_value), images, len(seeds))
 
 
+def is_tie(p_value: float) -> bool:
+    """Return whether a difference of this p-value may be 0 at :data:`LEVEL`."""
+    return p_value > LEVEL
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for their number: one of them is wrongly small at most at LEVEL.
 

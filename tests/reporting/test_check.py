@@ -1,11 +1,11 @@
 """The checker of bundles: what is forged is refused, with hashes that match the forged files."""
 
-import itertools
 import json
 import lzma
 import os
 import re
 import shutil
+import tarfile
 
 import pytest
 from hypothesis import given, settings
@@ -54,13 +54,6 @@ def test_a_bundle_passes_and_its_bytes_repeat(study, bundle):
     assert make_bundle(study, study / "params.yaml", "tiny")[0] == bundle
 
 
-def test_the_first_words_are_the_verdict_and_lines_fit_a_terminal(content):
-    first, *others = check.check_files(content)
-    classifiers = json.loads(content["study.json"])["classifiers"]
-    assert first.startswith(f"OK: {len(classifiers)} classifiers per noise level, ")
-    assert max(len(line) for line in [first, *others]) <= 80
-
-
 def test_the_checker_runs_alone(bundle, tmp_path):
     """In a Python that sees no other package."""
     shutil.copy(check.__file__, tmp_path / "check.py")
@@ -74,29 +67,15 @@ def test_the_checker_runs_alone(bundle, tmp_path):
 
 @pytest.mark.trust_only("forged bundles")
 def test_every_bit_of_an_archive_counts():
-    """Of a small one, whose container is that of all: its compressed data, their frame, and the tar
-    within.
-    """
+    """Of a small one, with the container of all: compressed data, their frame, and the tar."""
     small = packed({"a.txt": b"one file\n", "b/c.txt": bytes(range(200))})
-    assert set(check.unpack(small)) == {"a.txt", "b/c.txt", check.MANIFEST}
-    passed = []
-    for at, bit in itertools.product(range(len(small)), range(8)):
-        try:
-            check.unpack(_with_byte(small, at, small[at] ^ 1 << bit))
-            passed.append((at, bit))
-        except (check.BundleError, *check.FAULTS):
-            pass
-    assert passed == []
+    for at, byte in enumerate(small):
+        for bit in range(8):
+            with pytest.raises((check.BundleError, lzma.LZMAError, tarfile.TarError)):
+                check.unpack(_with_byte(small, at, byte ^ 1 << bit))
 
 
 @pytest.mark.trust_only("forged bundles")
-def test_every_byte_of_the_tar_counts_where_it_is_compressed_anew():
-    tar = lzma.decompress(packed({"a.txt": b"one file\n", "b/c.txt": bytes(200)}))
-    for at in range(len(tar)):
-        with pytest.raises((check.BundleError, *check.FAULTS)):
-            check.unpack(lzma.compress(_with_byte(tar, at, tar[at] ^ 1), preset=0))
-
-
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_no_altered_byte_passes(bundle, data):
@@ -105,11 +84,12 @@ def test_no_altered_byte_passes(bundle, data):
     assert refused(_with_byte(bundle, at, value))
 
 
-@pytest.mark.parametrize(
-    "change", [lambda b: b + b"\0", lambda b: b + b, lambda b: b[:-4], lambda b: b""]
-)
-def test_an_archive_with_more_or_less_is_refused(bundle, change):
-    assert refused(change(bundle))
+@pytest.mark.parametrize("more", [b"\0", b"\xfd7zXZ\0"])
+def test_an_archive_with_more_or_less_is_refused(bundle, more):
+    assert refused(bundle + more)
+    assert refused(bundle + bundle)
+    assert refused(bundle[:-4])
+    assert refused(b"")
 
 
 def _with_byte(bundle, at, value):
@@ -122,7 +102,7 @@ def _with_byte(bundle, at, value):
 ROWS = "results/tiny/0.5/advmacer-0.tsv"
 ENSEMBLE = "results/tiny/0.25/pool/advmacer-0-1.average"
 TABLES = ("main", "certified-0.25", "certified-0.5", "ensembles-0.25", "ensembles-0.5")
-MEANS = ("acr", "clean_accuracy", "accuracy", "images", "seeds")
+MEANS = ("acr", "clean_accuracy", "accuracy")
 
 
 def altered(text):
@@ -143,13 +123,13 @@ def with_sidecar(content, path, **changes):
 
 
 def with_rows(content, change):
-    """The content with other rows of every classifier, and sidecars that say how many."""
-    for path in [name for name in content if name.endswith(".tsv")]:
-        head, *lines, _ = content[path].decode().split("\n")
-        rows = change(lines)
-        content = content | {path: "\n".join([head, *rows, ""]).encode()}
-        content = with_sidecar(content, f"{path[:-4]}.json", rows=len(rows))
-    return content
+    """The content with other rows of every classifier."""
+    changed = dict(content)
+    for path in content:
+        if path.endswith(".tsv"):
+            head, *lines, _ = content[path].decode().split("\n")
+            changed[path] = "\n".join([head, *change(lines), ""]).encode()
+    return changed
 
 
 # Rows: bounds, radii and classes follow from the votes.
@@ -159,9 +139,10 @@ def with_rows(content, change):
 def test_a_forged_field_of_a_row_is_refused(content, name):
     head, first, *lines = content[ROWS].decode().split("\n")
     row = dict(zip(head.split("\t"), first.split("\t"), strict=True))
-    row[name] = (
-        altered(row[name]) if not name.startswith("counts") else re.sub(r"\d+$", "7", row[name])
-    )
+    if name.startswith("counts"):
+        row[name] = re.sub(r"\d+$", "7", row[name])
+    else:
+        row[name] = altered(row[name])
     forged = "\n".join([head, "\t".join(row.values()), *lines])
     assert forged.encode() != content[ROWS]
     assert ROWS in refused(packed(content | {ROWS: forged.encode()}))
@@ -170,22 +151,22 @@ def test_a_forged_field_of_a_row_is_refused(content, name):
 @pytest.mark.parametrize("move", [1, -1])
 def test_a_forged_vote_is_refused(content, move):
     head, first, *lines = content[ROWS].decode().split("\n")
-    moved = re.sub(
-        r"0:(\d+),1:(\d+)", lambda m: f"0:{int(m[1]) - move},1:{int(m[2]) + move}", first
-    )
+    zero, one = re.search(r"0:(\d+),1:(\d+)", first).groups()
+    moved = first.replace(f"0:{zero},1:{one}", f"0:{int(zero) - move},1:{int(one) + move}")
     assert moved != first
-    assert "p_lower" in refused(packed(content | {ROWS: "\n".join([head, moved, *lines]).encode()}))
+    forged = "\n".join([head, moved, *lines]).encode()
+    assert "p_lower" in refused(packed(content | {ROWS: forged}))
 
 
 SHORTCUT = "3 1 0 0.0 0 0.0 10 0 0.01 0.5 0:10 - shortcut model"
 NO_CLASS = "3 1 -1 0.0 0 0.0 10 200 0.01 0.5 3:10 3:200 certify set"
-SIDECAR = {"classes": 3, "n0": 10, "n": 200, "alpha": 0.01, "sigma": 0.5, "shortcut": True}
+SETTINGS = {"classes": 3, "n0": 10, "n": 200, "alpha": 0.01, "sigma": 0.5, "shortcut": True}
 
 
 def check_line(line):
     """Check a row that is written with spaces."""
     row = dict(zip(check.COLUMNS, line.split(" "), strict=True))
-    check.check_row(row, SIDECAR | {"scope": row["scope"]})
+    check.check_row(row, SETTINGS | {"scope": row["scope"]})
 
 
 @pytest.mark.parametrize(
@@ -236,26 +217,25 @@ def test_a_last_image_that_is_missing_everywhere_is_refused(content, subset, ste
     study = json.loads(content["study.json"])
     study["certify"]["subset"] = subset
     files = with_rows(content, lambda lines: lines[::step])
-    for path in [name for name in files if re.fullmatch(r"results/.*\.json", name)]:
-        files = with_sidecar(files, path, subset=subset)
     check.check_results(files, study)
     with pytest.raises(check.BundleError, match=f"one row per image of the subset {subset}"):
         check.check_results(with_rows(files, lambda lines: lines[:-1]), study)
-    for path in [name for name in files if re.fullmatch(r"results/.*\.json", name)]:
-        files = with_sidecar(files, path, split_size=None)
+    for path in content:
+        if re.fullmatch(r"results/.*\.json", path):
+            files = with_sidecar(files, path, split_size=None)
     with pytest.raises(check.BundleError, match="split_size must be stated"):
         check.check_results(files, study)
 
 
-def test_an_image_with_two_labels_is_refused(content):
-    def relabeled(lines):
-        idx, label, predict, radius, _, *others = lines[0].split("\t")
-        label = str(1 - int(label))
-        return [
-            "\t".join([idx, label, predict, radius, str(int(label == predict)), *others]),
-            *lines[1:],
-        ]
+def relabeled(lines):
+    """The rows with another label for the first image."""
+    idx, label, predict, radius, _, *others = lines[0].split("\t")
+    label = str(1 - int(label))
+    correct = str(int(label == predict))
+    return ["\t".join([idx, label, predict, radius, correct, *others]), *lines[1:]]
 
+
+def test_an_image_with_two_labels_is_refused(content):
     other = with_rows(content, relabeled)
     forged = content | {name: data for name, data in other.items() if "/0.25/" in name}
     study = json.loads(content["study.json"])
@@ -269,23 +249,17 @@ def test_the_images_of_a_subset_are_those_that_are_certified(subset):
     assert check.subset_images(subset_name(subset), 60) == select(60, subset).tolist()
 
 
-# Sidecars: they agree with their rows, with each other, and name different models.
+# Sidecars: all are of the same images, and name different models.
 
 
-@pytest.mark.parametrize("path", [f"{ROWS[:-4]}.json", f"{ENSEMBLE}.json"])
-@pytest.mark.parametrize("name", ["rows", "scope", "sigma", *check.SHARED])
-def test_a_forged_field_of_a_sidecar_is_refused(content, path, name):
+@pytest.mark.parametrize("name", check.SHARED)
+def test_a_forged_field_of_a_sidecar_is_refused(content, name):
+    path = f"{ENSEMBLE}.json"
     value = json.loads(content[path])[name]
     forged = with_sidecar(content, path, **{name: type(value)(altered(str(value)))})
-    assert path[:-5] in refused(packed(forged))
-
-
-@pytest.mark.parametrize("name", sorted(check.REQUIRED))
-def test_a_missing_field_of_a_sidecar_is_refused(content, name):
-    path = f"{ROWS[:-4]}.json"
-    assert f"{path}: must state {name}" in refused(
-        packed(with_sidecar(content, path, **{name: None}))
-    )
+    assert f"{path}: {name} must be {value} in all sidecars" in refused(packed(forged))
+    missing = with_sidecar(content, path, **{name: None})
+    assert f"{path} cannot be read (KeyError: '{name}')" in refused(packed(missing))
 
 
 def test_the_same_training_as_another_seed_is_refused(content):
@@ -302,11 +276,7 @@ def test_a_training_under_two_seeds_of_the_study_is_refused(content):
     models = [one for one in study["classifiers"] if one["name"] == "advmacer"]
     unused = models[1]["rows"]
     models[1]["rows"] = models[0]["rows"]
-    left = {
-        name: data
-        for name, data in content.items()
-        if not re.search(rf"/{unused}\.(json|tsv)$", name)
-    }
+    left = {name: data for name, data in content.items() if f"/{unused}." not in name}
     forged = left | {"study.json": json.dumps(study).encode()}
     assert "must not have the fingerprint of another seed" in refused(packed(forged))
 
@@ -339,90 +309,55 @@ def test_a_forged_mean_is_refused(content, name):
     path, columns, lines = table_of(content, name)
     places = [at for at, column in enumerate(columns) if column in MEANS]
     assert places
-    for number, at in itertools.product({0, len(lines) - 1}, places):
-        forged = [list(line) for line in lines]
-        forged[number][at] = altered(lines[number][at])
-        found = refused(packed(with_table(content, path, [columns, *forged])))
-        assert f"{path}: {columns[at]} of" in found
+    for at in places:
+        for text in (altered(lines[-1][at]), "nan", ""):
+            last = [*lines[-1][:at], text, *lines[-1][at + 1 :]]
+            found = refused(packed(with_table(content, path, [columns, *lines[:-1], last])))
+            assert path in found
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_missing_second_or_other_line_of_a_table_is_refused(content, name):
     path, columns, lines = table_of(content, name)
-    for number in {0, len(lines) // 2, len(lines) - 1}:
-        line = lines[number]
-        others = [*lines[:number], *lines[number + 1 :]]
-        renamed = ["0.125" if cell in ("0.25", "0.5") else cell for cell in line]
-        for forged in (others, [*lines, line], [*lines, renamed]):
-            assert path in refused(packed(with_table(content, path, [columns, *forged])))
+    first, *others = lines
+    renamed = ["0.125" if cell in ("0.25", "0.5") else cell for cell in first]
+    for forged in (others, [*lines, first], [*lines, renamed]):
+        assert path in refused(packed(with_table(content, path, [columns, *forged])))
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_missing_or_second_column_of_a_table_is_refused(content, name):
     path, columns, lines = table_of(content, name)
-    for at in [at for at, column in enumerate(columns) if column in MEANS]:
-        less = [line[:at] + line[at + 1 :] for line in [columns, *lines]]
-        more = [[*columns, columns[at]], *([*line, "9.9"] for line in lines)]
-        for forged in (less, more):
-            assert path in refused(packed(with_table(content, path, forged)))
-
-
-def test_a_number_with_other_characters_is_refused(content):
-    path, columns, lines = table_of(content, "main")
-    at = columns.index("acr")
-    for text in (
-        f"{lines[0][at]}0",
-        f"+{lines[0][at]}",
-        lines[0][at].replace(".", "._", 1),
-        "nan",
-        "",
-    ):
-        forged = [[*lines[0][:at], text, *lines[0][at + 1 :]], *lines[1:]]
-        assert path in refused(packed(with_table(content, path, [columns, *forged])))
+    at = next(at for at, column in enumerate(columns) if column in MEANS)
+    less = [line[:at] + line[at + 1 :] for line in [columns, *lines]]
+    more = [[*columns, columns[at]], *[[*line, "9.9"] for line in lines]]
+    for forged in (less, more):
+        assert path in refused(packed(with_table(content, path, forged)))
 
 
 # Files: those that the study implies, and no others.
 
 
-@pytest.mark.parametrize(
-    "name", ["README.md", "check.py", "reports/tiny/claims.md", "../main.csv", "reports/main.csv"]
-)
+@pytest.mark.parametrize("name", ["README.md", "reports/tiny/claims.md", "../main.csv"])
 def test_another_file_is_refused(content, name):
     assert name in refused(packed(content | {name: b"{}"}))
 
 
 def test_a_missing_file_is_refused(content):
-    for path in content.keys() - {check.MANIFEST}:
-        assert path in refused(
-            packed({name: data for name, data in content.items() if name != path})
-        )
-
-
-def test_the_manifest_must_be_that_of_the_files(content):
-    for text in (b"{}", content[check.MANIFEST].replace(b"0", b"1", 1)):
-        tar = check.pack(content).replace(
-            content[check.MANIFEST], text.ljust(len(content[check.MANIFEST]))
-        )
-        assert refused(lzma.compress(tar))
-
-
-@pytest.mark.parametrize("path", ["study.json", f"{ROWS[:-4]}.json"])
-@pytest.mark.parametrize("start", ['{"dataset": "digits",', '{"other": NaN,'])
-def test_a_name_twice_or_nan_is_refused(content, path, start):
-    text = content[path].decode().replace("{", start, 1)
-    assert path in refused(packed(content | {path: text.encode()}))
+    for path in content:
+        left = {name: data for name, data in content.items() if name != path}
+        assert path in refused(packed(left))
 
 
 # Parameters: the library compares them with the study that the checker reads.
 
 
 def test_the_library_compares_the_study_with_the_parameters(content):
-    forged = content | {
-        "params.yaml": content["params.yaml"].replace(b"alpha: 0.01", b"alpha: 0.02")
-    }
-    assert refused(packed(forged)) == ""  # the standard library reads no YAML
+    other = content["params.yaml"].replace(b"alpha: 0.01", b"alpha: 0.02")
+    forged = packed(content | {"params.yaml": other})
+    assert refused(forged) == ""  # the standard library reads no YAML
     with pytest.raises(InputError, match=r"study\.json must say what params\.yaml says"):
-        verify(packed(forged), "forged.tar.xz")
+        verify(forged, "forged.tar.xz")
 
 
 @pytest.mark.parametrize("text", [b"", b"[1]", b"7"])
@@ -440,19 +375,12 @@ def test_parameters_that_are_no_mapping_are_refused(content, text):
 def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
     out = tmp_path / "tiny.tar.xz"
     words = ["bundle", "tiny", "--root", study, "--params", study / "params.yaml", "--out", out]
-    error = (
-        CliRunner()
-        .invoke(app, [*map(str, words), "--out", str(tmp_path / "params.yaml")])
-        .exception
-    )
-    assert "--out must be a file *.tar.xz, got" in str(error)
+    refused = CliRunner().invoke(app, [*map(str, words), "--out", str(tmp_path / "params.yaml")])
+    assert "--out must be a file *.tar.xz, got" in str(refused.exception)
     made = CliRunner().invoke(app, [*map(str, words)])
     said = check.check_bundle(bundle, str(out))
-    assert (made.exit_code, made.stdout.splitlines(), out.read_bytes()) == (
-        0,
-        [*said, f"bundle in {out}"],
-        bundle,
-    )
+    assert (made.exit_code, made.stdout.splitlines()) == (0, [*said, f"bundle in {out}"])
+    assert out.read_bytes() == bundle
     found = CliRunner().invoke(app, ["verify", str(out)])
     assert (found.exit_code, found.stdout.splitlines()) == (0, said)
     out.write_bytes(_with_byte(bundle, 1000, bundle[1000] ^ 1))
@@ -469,11 +397,8 @@ def test_what_has_no_end_is_refused_before_it_is_read(tmp_path, monkeypatch, nam
 
 
 def test_a_name_too_long_for_a_plain_archive_is_packed_too():
-    short, long = {"results/a.tsv": b"votes"}, {f"results/{'advmacer-0-' * 12}.tsv": b"votes"}
-    for files in (short, long):
-        found = check.unpack(lzma.compress(check.pack(files)))
-        assert {name: data for name, data in found.items() if name != check.MANIFEST} == files
-    assert b"PaxHeader" not in check.pack(short)
+    files = {f"results/{'advmacer-0-' * 12}.tsv": b"votes"}
+    assert check.unpack(lzma.compress(check.pack(files))) == files
 
 
 def test_a_study_of_another_name_is_refused(study):

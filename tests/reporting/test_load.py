@@ -1,7 +1,6 @@
 """What a study has on disk: ``rs.reporting.load``."""
 
 import json
-import re
 import shutil
 
 import numpy as np
@@ -85,15 +84,6 @@ def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
     assert found.sound == (one.combination.scope != "per-image")
 
 
-def test_the_default_combination_goes_without_saying(tiny, values):
-    labels = [read_one(tiny, values, slug).name for slug in ENSEMBLES]
-    assert labels == ["advmacer 0-1", "advmacer 0-1 (per-image)", "gaussian 0 + advmacer 0"]
-    values["combinations"]["mme"] = {"rule": "mme", "scope": "noisy-input"}
-    values["ensembles"]["advmacer 0-1"]["combinations"].append("mme")
-    values["tables"]["combination"] = "mme"
-    assert read_one(tiny, values, ENSEMBLES[0]).name == "advmacer 0-1 (average)"
-
-
 def test_a_classifier_with_votes_for_no_class_says_no_number_of_classes(tiny, values):
     """Two-sided radii would need it; its counts have one more."""
     values["combinations"]["average"] = {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.8}
@@ -125,7 +115,7 @@ def test_members_that_weights_have_chosen_are_counted(tiny, values, weights, cou
     assert read_one(tiny, values).chosen is None
 
 
-@pytest.mark.parametrize("text", ['{"fitted": null}', "{}", "[]", '{"fitted": {"weights": 1.0}}'])
+@pytest.mark.parametrize("text", ["[]", '{"fitted": {"weights": 1.0}}'])
 def test_weights_of_something_else_name_the_command_that_makes_them(tiny, values, text):
     message = refused(chosen, tiny, values, text)
     assert "must be an ensemble with its weights" in message
@@ -146,23 +136,14 @@ def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values)
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"sigma": 0.25}, "has sigma"),
         ({"n": N + 1}, "has n "),
         ({"rows": IMAGES + 1}, "rows"),
         ({"scope": "model"}, "has scope per-image but its sidecar model"),
         ({"model": f"{OTHER}.json"}, f"but its sidecar says {OTHER}"),
-        (
-            {"model": f"ensembles/other/0.5/{ENSEMBLES[1]}.json"},
-            "but its sidecar says ensembles/other",
-        ),
         ({"model": None}, "but its sidecar says None"),
-        (
-            {"versions": ["2.4"]},
-            "must have a sidecar of its rows, but: versions: Input should be an object",
-        ),
+        ({"versions": ["2.4"]}, "must have a sidecar of its rows, but: versions: "),
         ({"classes": 1}, "has labels or votes of 2 classes but its sidecar 1"),
         ({"subset": "first-13"}, "must be of the images first-13, as its sidecar says"),
-        ({"subset": "some"}, "must be of the images some, as its sidecar says"),
     ],
 )
 def test_a_sidecar_of_other_rows_is_refused(tiny, values, change, word):
@@ -173,53 +154,34 @@ def test_a_sidecar_of_other_rows_is_refused(tiny, values, change, word):
 def test_rows_and_sidecar_of_another_model_are_refused_under_this_name(tiny, values):
     for end in ("tsv", "json"):
         shutil.copy(tiny / f"results/0.5/gaussian-0.{end}", tiny / f"results/0.5/advmacer-0.{end}")
-    said = "advmacer-0.tsv must hold rows of tiny/0.5/advmacer/0, but its sidecar says models/tiny/0.5/gaussian/0"
-    assert said in refused(study(tiny, values).read_models)
+    message = refused(study(tiny, values).read_models)
+    assert "advmacer-0.tsv must hold rows of tiny/0.5/advmacer/0" in message
 
 
 MEMBER = {"method": "advmacer", "seed": 0, "classifier": "b" * 64}
 
 
 @pytest.mark.parametrize(
-    ("path", "content", "word"),
+    ("path", "change", "word"),
     [
-        (
-            "results/0.5/pool/advmacer-0.json",
-            MEMBER,
-            "must be of the same advmacer, seed 0, as .*pool",
-        ),
-        (
-            f"results/0.5/pool/{ENSEMBLES[1]}.json",
-            {"members": [MEMBER]},
-            "names model aaaaaaaaaaaa and not b",
-        ),
-        (
-            f"weights/0.5/{ENSEMBLES[1]}.json",
-            {"members": [MEMBER]},
-            "names model aaaaaaaaaaaa and not b",
-        ),
-        (
-            f"weights/0.5/{ENSEMBLES[1]}.tsv",
-            {},
-            "must be the weights that the rows of advmacer-0-1.per",
-        ),
+        ("results/0.5/pool/advmacer-0.json", MEMBER, "must be of the same advmacer, seed 0"),
+        (f"results/0.5/pool/{ENSEMBLES[1]}.json", {"members": [MEMBER]}, "model a+ and not b+"),
+        (f"weights/0.5/{ENSEMBLES[1]}.json", {"members": [MEMBER]}, "model a+ and not b+"),
+        (f"weights/0.5/{ENSEMBLES[1]}.tsv", {}, "must be the weights that the rows of advmacer"),
     ],
 )
-def test_rows_and_weights_of_different_trainings_are_refused(tiny, values, path, content, word):
-    read = "read_models" if content is MEMBER else "read_ensembles"
-    for name, change in (
-        ("advmacer-0", {"classifier": "a" * 64}),
-        (f"pool/{ENSEMBLES[1]}", {"weights": "c" * 64}),
-    ):
-        update_json(tiny / f"results/0.5/{name}.json", **change)
-    getattr(study(tiny, values), read)()
-    before = (
-        json.loads((tiny / path).read_text())
-        if path.startswith("results/") and read == "read_ensembles"
-        else {}
-    )
-    (tiny / path).write_text(json.dumps(before | content))
-    assert re.search(word, refused(getattr(study(tiny, values), read)))
+def test_rows_and_weights_of_different_trainings_are_refused(tiny, values, path, change, word):
+    found = study(tiny, values)
+    update_json(tiny / "results/0.5/advmacer-0.json", classifier="a" * 64)
+    update_json(tiny / f"results/0.5/pool/{ENSEMBLES[1]}.json", weights="c" * 64)
+    found.read_models()
+    found.read_ensembles()
+    if not (tiny / path).exists():
+        (tiny / path).write_text("{}")
+    update_json(tiny / path, **change)
+    with refuses(word):
+        found.read_models()
+        found.read_ensembles()
 
 
 def test_rows_of_another_noise_level_are_refused(tiny, values):
@@ -259,22 +221,17 @@ def test_the_error_of_the_best_acr_is_that_of_the_mean_over_seeds(tiny, values):
     assert best["error"].tolist() == pytest.approx([0.05, 0.05])  # |a - b| / 2 of two seeds
 
 
-def test_seconds_an_epoch_that_were_measured_take_the_place_of_those_of_the_trainings(tiny, values):
+def test_measured_seconds_per_epoch_replace_those_of_the_trainings(tiny, values):
     measured = tiny / "seconds.csv"
-    own = study(tiny, values)
-    names = list(dict.fromkeys(cell.method for cell in own.cells))
-    measured.write_text(
-        "method,seconds\n" + "".join(f"{name},{10 + i}\n" for i, name in enumerate(names))
-    )
+    measured.write_text("method,seconds\ngaussian,10\nadvmacer,11\n")
     found = study(tiny, values, epoch_seconds=measured)
-    cell, expected = found.cells[0], 10.0 + names.index(found.cells[0].method)
-    epochs = len(own.read_epoch_seconds(own.cells[0]))
-    assert found.read_epoch_seconds(cell).tolist() == [expected] * epochs
-    assert found.read_model(cell).training_seconds == expected * epochs
+    cell = found.cells[0]
+    assert cell.method == "gaussian"
+    assert found.read_epoch_seconds(cell).tolist() == [10.0] * 4
+    assert found.read_model(cell).training_seconds == 40.0
     best = found.read_best_acr()
-    assert (
-        best["seconds"] == best["epoch"] * best["method"].map(lambda name: 10.0 + names.index(name))
-    ).all()
+    expected = best["epoch"] * best["method"].map({"gaussian": 10.0, "advmacer": 11.0})
+    assert best["seconds"].tolist() == expected.tolist()
 
 
 def test_the_seconds_before_the_first_epoch_count_in_a_training_but_in_none_of_its_epochs(
@@ -299,9 +256,7 @@ def test_the_seconds_before_the_first_epoch_count_in_a_training_but_in_none_of_i
         assert best["seconds"].min() > 40.0
 
 
-@pytest.mark.parametrize(
-    "bad", ["gaussian,0\n", "gaussian,-1\n", "gaussian,nan\n", "gaussian,inf\n", "other,1\n"]
-)
+@pytest.mark.parametrize("bad", ["gaussian,0\n", "gaussian,nan\n", "gaussian,inf\n", "other,1\n"])
 def test_measured_seconds_must_be_positive_and_of_every_method(tiny, values, bad):
     measured = tiny / "seconds.csv"
     measured.write_text("method,seconds\n" + bad)
@@ -322,14 +277,11 @@ def test_the_theory_of_all_noise_levels_is_one_table_with_a_column_sigma(tiny, v
     pd.testing.assert_frame_equal(found[found["sigma"] == 0.25].drop(columns="sigma"), alone)
 
 
-@pytest.mark.parametrize("name", ["spreads", "bounds"])
 @pytest.mark.parametrize("text", [None, "", "ensemble,images\n", "ensemble\nx\n", '"'])
-def test_theory_that_is_missing_or_damaged_names_the_command_that_makes_it(
-    tiny, values, name, text
-):
-    path = tiny / "weights" / "0.5" / f"{name}.csv"
+def test_theory_that_is_missing_or_damaged_names_the_command_that_makes_it(tiny, values, text):
+    path = tiny / "weights" / "0.5" / "spreads.csv"
     path.unlink() if text is None else path.write_text(text)
-    message = refused(study(tiny, values).read_theory, name)
+    message = refused(study(tiny, values).read_theory, "spreads")
     assert str(path) in message
     assert message.endswith(COMMANDS["weights"])
 
@@ -350,19 +302,6 @@ def test_seconds_are_by_kind_and_those_of_weights_chosen_by_the_image_come_on_to
         "advmacer x2 (per-image)": 5.5 + 2 * 0.25,
         "gaussian x1 + advmacer x1": 6.5,
     }
-
-
-def test_seconds_of_weights_solved_once_do_not_come_on_top_and_what_was_not_timed_has_none(
-    tiny, values
-):
-    values["combinations"]["per-image"] = {
-        "rule": "softmax",
-        "weights": "optimal",
-        "scope": "global",
-    }
-    assert seconds(tiny, values)["advmacer x2 (per-image)"] == 5.5
-    (tiny / "logs/0.5/alone.csv").write_text("classifier,seconds\n")
-    assert seconds(tiny, values) == {}
 
 
 def test_seconds_that_are_missing_are_not_known(tiny, values):

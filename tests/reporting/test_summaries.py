@@ -22,7 +22,7 @@ from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows
-from tests.support.helpers import refuses, update_json, write_row_file
+from tests.support.helpers import update_json, write_row_file
 from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labelled, make_rows, write_rows
 
 LABELS = np.arange(IMAGES) % 2
@@ -67,24 +67,10 @@ def test_the_numbers_are_those_of_their_definitions(a):
 
 
 def test_what_the_rows_are_comes_from_them_and_their_sidecar(a):
-    about = summarize_rows(a)
-    budget = {
-        "sigma": 0.5,
-        "n0": N0,
-        "n": N,
-        "alpha": ALPHA,
-        "images": IMAGES,
-        "subset": "first-12",
-    }
-    expected = {
-        "model": "models/a",
-        "dataset": "tiny",
-        "device": "cpu",
-        "engine": None,
-        "scope": "model",
-        **budget,
-    }
-    assert {name: about[name] for name in expected} == expected
+    expected = {"model": "models/a", "dataset": "tiny", "device": "cpu", "engine": None}
+    expected |= {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA, "scope": "model"}
+    expected |= {"images": IMAGES, "subset": "first-12"}
+    assert summarize_rows(a).items() >= expected.items()
 
 
 def test_without_a_sidecar_the_numbers_stay_and_the_model_is_not_stated(a):
@@ -101,7 +87,6 @@ def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
     about = summarize_rows(log)
     assert [about[name] for name in ("sigma", "n0", "n", "alpha")] == [None] * 4
     assert about["acr"] == summarize_rows(a)["acr"]
-    assert "certified with      not stated" in summary_text(about)
 
 
 def test_a_name_in_a_sidecar_forges_no_line(a, b):
@@ -113,23 +98,13 @@ def test_a_name_in_a_sidecar_forges_no_line(a, b):
         assert "\x1b" not in text
 
 
-@pytest.mark.parametrize(
-    ("scope", "words"), [("global", "global: sound"), ("per-image", "per-image: not sound")]
-)
-def test_the_scope_of_weights_says_whether_certificates_are_sound(tmp_path, scope, words):
-    about = summarize_rows(written(tmp_path / "e.tsv", frame(1, scope=scope)))
+@pytest.mark.parametrize("scope", ["global", "per-image"])
+def test_the_scope_of_weights_says_whether_certificates_are_sound(tmp_path, a, scope):
+    other = written(tmp_path / "e.tsv", frame(1, scope=scope))
+    about = summarize_rows(other)
     assert about["sound"] == (scope != "per-image")
-    assert words in summary_text(about)
-
-
-def test_one_image_has_no_error_and_skipped_draws_no_bound(tmp_path):
-    (index,) = np.flatnonzero(frame(1)["correct"] == 0)[:1]
-    skipped = {"radius": 0.0, "p_lower": 0.0, "n": 0, "counts": "-", "mode": "shortcut"}
-    row = frame(1).iloc[[index]].assign(predict=0, label=1, correct=0, **skipped)
-    write_row_file(row, tmp_path / "one.tsv")
-    about = summarize_rows(tmp_path / "one.tsv")
-    assert (about["acr"], about["standard_error"]) == (0.0, None)
-    assert "±" not in summary_text(about)
+    assert ("not sound" in summary_text(about)) == (scope == "per-image")
+    assert ("B: not sound" in comparison_text(compare_rows(a, other))) == (scope == "per-image")
 
 
 @pytest.mark.parametrize("bad", [-0.1, math.inf, math.nan])
@@ -138,123 +113,92 @@ def test_a_radius_is_a_number_of_at_least_0(bad):
         radii_shown([frame(1)], [0.0, bad])
 
 
-def test_radii_that_are_alike_in_six_digits_keep_their_own_numbers(a, b):
-    rows, near = frame(1), [127 / 255, 0.49803921, 0.5]
-    named = ["0.4980392156862745", "0.49803921", "0.5"]
-    about, found = summarize_rows(a, near), compare_rows(a, b, near)
-    assert list(about["certified_accuracy"]) == list(found["certified_accuracy"]) == named
-    assert list(about["certified_accuracy"].values()) == [
-        float(metrics.certified_accuracy(rows, r)) for r in near
-    ]
-    lines = summary_text(about).split("\n")
-    radii, shares = (line for line in lines if "certified accuracy" in line or line[:24].isspace())
-    assert [radii.rindex(name) + len(name) for name in named] == [
-        k + 1 for k, c in enumerate(shares) if c == "%"
-    ]
-    lines = comparison_text(found).split("\n")
-    head = next(line for line in lines if line.endswith("A - B"))
-    (line,) = (line for line in lines if named[0] in line)
-    assert line[: head.index("A") + 1].endswith(f"{found['certified_accuracy'][named[0]]['a']:.1%}")
+def test_radii_that_agree_in_six_digits_keep_their_own_numbers(a, b):
+    near = [127 / 255, 0.49803921, 0.5]
+    shares = [float(metrics.certified_accuracy(frame(1), radius)) for radius in near]
+    about = summarize_rows(a, near)
+    names = ["0.4980392156862745", "0.49803921", "0.5"]
+    assert about["certified_accuracy"] == dict(zip(names, shares, strict=True))
+    assert list(compare_rows(a, b, near)["certified_accuracy"]) == names
 
 
 @pytest.mark.parametrize("asked", [(0.0, 0.25), (0.25,)])
 def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path, asked):
     """With 0 among them the clean one as well; never an average radius."""
     rows = frame(1)
-    held = (rows["predict"] >= 0) & (rows["radius"] >= asked[0])
+    is_certified = (rows["predict"] >= 0) & (rows["radius"] >= asked[0])
     largest = np.where(rows["radius"] >= 0.25, 0.25, 0.0)
-    certified = {
-        "predict": rows["predict"].where(held, -1),
-        "correct": rows["correct"].where(held, 0),
-    }
-    certified |= {"radius": largest, "p_lower": np.where(held, ndtr(largest / rows["sigma"]), 0.0)}
-    path = written(
-        tmp_path / "some.tsv",
-        rows.assign(mode=f"at-radius:{','.join(map(str, asked))}:{N}", **certified),
+    answers = rows.assign(
+        mode=f"at-radius:{','.join(map(str, asked))}:{N}",
+        predict=rows["predict"].where(is_certified, -1),
+        correct=rows["correct"].where(is_certified, 0),
+        radius=largest,
+        p_lower=np.where(is_certified, ndtr(largest / rows["sigma"]), 0.0),
     )
-    about, difference = summarize_rows(path), compare_rows(path, path)
+    path = written(tmp_path / "some.tsv", answers)
+    about = summarize_rows(path)
+    found = compare_rows(path, path)
     shares = [float(metrics.certified_accuracy(rows, radius)) for radius in asked]
     assert list(about["certified_accuracy"].values()) == shares
-    assert (about["acr"], about["clean_accuracy"]) == (None, shares[0] if 0.0 in asked else None)
-    assert (difference["acr"], difference["clean_accuracy"] is None) == (None, 0.0 not in asked)
-    assert "ACR" not in summary_text(about) + comparison_text(difference)
-    assert list(summarize_rows(path, [0.25])["certified_accuracy"]) == ["0.25"]
-    with pytest.raises(
-        InputError, match=r"whether the radii .*0\.25 are certified; ask for no other one"
-    ):
+    assert about["acr"] is None
+    assert about["clean_accuracy"] == (shares[0] if 0.0 in asked else None)
+    assert found["acr"] is None
+    assert (found["clean_accuracy"] is None) == (0.0 not in asked)
+    assert "ACR" not in summary_text(about) + comparison_text(found)
+    with pytest.raises(InputError, match=r"whether the radii .*0\.25 are certified; ask for no"):
         summarize_rows(path, [0.25, 0.5])
 
 
 def test_differences_are_paired(a, b):
-    found, rows = compare_rows(a, b, [0.3]), (frame(1), frame(2))
+    found = compare_rows(a, b, [0.3])
+    rows = [frame(1), frame(2)]
     scores = [one["radius"] * one["correct"] for one in rows]
     certified = [((one["radius"] >= 0.3) & (one["correct"] == 1)).astype(float) for one in rows]
-    correct = [one["correct"] for one in rows]
-    for name, (x, y) in {"acr": scores, "clean_accuracy": correct}.items():
-        assert_paired(found[name], x, y)
+    assert_paired(found["acr"], *scores)
+    assert_paired(found["clean_accuracy"], *[one["correct"] for one in rows])
     assert_paired(found["certified_accuracy"]["0.3"], *certified)
 
 
 def assert_paired(found, x, y):
     gaps = x - y
-    expected = (x.mean(), y.mean(), gaps.mean(), gaps.std(ddof=1) / math.sqrt(IMAGES))
-    assert tuple(found[name] for name in ("a", "b", "difference", "error_images")) == pytest.approx(
-        expected
-    )
+    assert (found["a"], found["b"]) == pytest.approx((x.mean(), y.mean()))
+    assert found["difference"] == pytest.approx(gaps.mean())
+    assert found["error_images"] == pytest.approx(gaps.std(ddof=1) / math.sqrt(IMAGES))
 
 
 def test_rows_tie_with_themselves_and_the_text_says_so(a):
     found = compare_rows(a, a)
     assert found["acr"]["tie"]
-    assert comparison_text(found).count(", tie") == 2 + len(found["certified_accuracy"]) - 1
     assert " 0.0 ± 0.0 points, tie" in comparison_text(found)
 
 
 def test_only_the_images_that_both_have_count(tmp_path, a):
     some = frame(2).iloc[[0, 3, 6, 9]]
-    found = compare_rows(
-        a, written(tmp_path / "some.tsv", some.reset_index(drop=True), subset="stride-3")
-    )
+    other = written(tmp_path / "some.tsv", some.reset_index(drop=True), subset="stride-3")
+    found = compare_rows(a, other)
     rows = frame(1).iloc[[0, 3, 6, 9]]
     gaps = rows["radius"] * rows["correct"] - some["radius"] * some["correct"]
     assert (found["images"], found["acr"]["difference"]) == (4, pytest.approx(gaps.mean()))
-    assert f"4 images that both have (A has {IMAGES})" in comparison_text(found)
+    assert f"(A has {IMAGES})" in comparison_text(found)
 
 
-REFUSED = {
-    "noise": (
-        lambda path: written(path, labelled(make_rows(0.25, 2), LABELS)),
-        "must have the same sigma",
-    ),
-    "mode": (lambda path: written(path, frame(2, mode=f"acr-error:0.1:{N}")), "in the same mode"),
-    "labels": (
-        lambda path: written(path, labelled(make_rows(0.5, 2), 1 - LABELS)),
-        "must have the same labels",
-    ),
-    "images": (
-        lambda path: written(path, frame(2, idx=range(50, 62)), subset="range-50-62"),
-        "in common, got 0",
-    ),
-    "data set": (
-        lambda path: written(path, frame(2), images="others"),
-        "sidecars have different images",
-    ),
-    "its name": (
-        lambda path: written(path, frame(2), dataset="other"),
-        "sidecars have different dataset",
-    ),
-    "its classes": (
-        lambda path: written(path, frame(2), classes=4),
-        "sidecars have different classes",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_what_cannot_be_compared_is_refused(tmp_path, a, kind):
-    make, message = REFUSED[kind]
+@pytest.mark.parametrize(
+    ("rows", "sidecar", "message"),
+    [
+        (labelled(make_rows(0.25, 2), LABELS), {}, "must have the same sigma"),
+        (frame(2, mode=f"acr-error:0.1:{N}"), {}, "in the same mode"),
+        (labelled(make_rows(0.5, 2), 1 - LABELS), {}, "must have the same labels"),
+        (frame(2, idx=range(50, 62)), {"subset": "range-50-62"}, "in common, got 0"),
+        (frame(2), {"images": "others"}, "sidecars have different images"),
+        (frame(2), {"dataset": "other"}, "sidecars have different dataset"),
+        (frame(2), {"classes": 4}, "sidecars have different classes"),
+    ],
+    ids=["noise", "mode", "labels", "images", "data set", "its name", "its classes"],
+)
+def test_what_cannot_be_compared_is_refused(tmp_path, a, rows, sidecar, message):
+    other = written(tmp_path / "other.tsv", rows, **sidecar)
     with pytest.raises(InputError, match=message):
-        compare_rows(a, make(tmp_path / "other.tsv"))
+        compare_rows(a, other)
 
 
 @pytest.fixture
@@ -290,28 +234,18 @@ def test_logs_are_compared_by_what_is_said_of_them(logs):
 def test_a_log_is_compared_with_rows_of_its_budget(tmp_path, logs):
     votes = 10_000 - np.arange(IMAGES)
     p_lower = lower_bound(votes, 10_000, 0.001)
-    certified = {
-        "p_lower": p_lower,
-        "radius": radius(p_lower, 0.5),
-        "predict": LABELS,
-        "correct": 1,
-    }
-    counts = [
-        format_counts(own * np.eye(3)[label] + (10_000 - own) * np.eye(3)[2])
-        for label, own in zip(LABELS, votes, strict=True)
-    ]
-    rows = frame(1).assign(
-        **certified, **STATED, counts0=[f"{label}:100" for label in LABELS], counts=counts
-    )
+    rows = frame(1).assign(**STATED, p_lower=p_lower, radius=radius(p_lower, 0.5))
+    rows = rows.assign(label=0, predict=0, correct=1, counts0="0:100")
+    rows["counts"] = [format_counts([own, 10_000 - own]) for own in votes]
     write_row_file(rows, tmp_path / "rows.tsv")
+    log = certificate_rows.read_field_log(logs["a"]).assign(label=0, predict=0)
+    certificate_rows.write_field_log(log, logs["a"])
     found = compare_rows(tmp_path / "rows.tsv", logs["a"], **STATED)
     assert (found["sigma"], found["images"]) == (0.5, IMAGES)
 
 
-def test_a_log_of_which_something_is_not_said_is_not_compared(logs):
-    with pytest.raises(
-        InputError, match=r"a\.log must say its n, alpha to be compared; of a log give --sigma, --n"
-    ):
+def test_a_log_that_does_not_state_its_budget_is_not_compared(logs):
+    with pytest.raises(InputError, match=r"a\.log must state its n, alpha to be compared"):
         compare_rows(logs["a"], logs["b"], sigma=0.5, n0=100)
 
 
@@ -327,77 +261,33 @@ def test_the_radii_of_a_table_reach_the_largest_in_at_most_twenty_steps(largest)
 
 
 def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_path):
-    """Of five images of class 1 one is certified; n0 draws choose class 0 for the others, which
-    would abstain.
-    """
-    few, many, most = (Tally(np.array(votes)) for votes in ([40, 60], [100, 900], [510, 490]))
-    swapped = Tally(few.votes[::-1])
-    last = certificate_of_votes(few, many, 0.001, 0.5).row(4, 1)
-    skipped = [certificate_of_votes(swapped, None, 0.001, 0.5).row(i, 1) for i in range(4)]
-    whole = [certificate_of_votes(swapped, most, 0.001, 0.5).row(i, 1) for i in range(4)]
-    paths = {name: tmp_path / f"{name}.tsv" for name in ("some", "none", "all")}
-    for name, rows in {"some": [*skipped, last], "none": [*whole, last], "all": skipped}.items():
-        write_row_file(rows, paths[name])
-    abouts = {name: summarize_rows(path) for name, path in paths.items()}
-    counts = {name: (about["skipped"], about["abstentions"]) for name, about in abouts.items()}
-    assert counts == {"some": (4, 0), "none": (0, 4), "all": (4, 0)}
-    texts = {name: summary_text(about) for name, about in abouts.items()}
-    said = "4 images skipped their n draws, as n0 draws chose a wrong class"
-    assert f"{said}; abstentions and p_A are of the other 1" in texts["some"]
-    assert f"{said}; abstentions and p_A are of the other 0" in texts["all"]
-    assert "  abstentions  " not in texts["all"]
-    assert "4 (80.0%)" in texts["none"]
-    assert "skipped their" not in texts["none"]
+    """Of five images of class 1 one is certified; n0 draws choose class 0 for the others."""
+    wrong = Tally(np.array([60, 40]))
+    undecided = Tally(np.array([510, 490]))
+    last = certificate_of_votes(Tally(np.array([40, 60])), Tally(np.array([100, 900])), 0.001, 0.5)
+    skipped = [certificate_of_votes(wrong, None, 0.001, 0.5).row(i, 1) for i in range(4)]
+    whole = [certificate_of_votes(wrong, undecided, 0.001, 0.5).row(i, 1) for i in range(4)]
+    files = {"some": [*skipped, last.row(4, 1)], "none": [*whole, last.row(4, 1)]}
+    files |= {"all": skipped, "one": skipped[:1]}
+    counts = {}
+    for name, rows in files.items():
+        path = tmp_path / f"{name}.tsv"
+        write_row_file(rows, path)
+        about = summarize_rows(path)
+        counts[name] = (about["skipped"], about["abstentions"])
+        assert ("  abstentions  " in summary_text(about)) == (name in ("some", "none"))
+    assert counts == {"some": (4, 0), "none": (0, 4), "all": (4, 0), "one": (1, 0)}
+    assert (about["acr"], about["standard_error"]) == (0.0, None)  # one image has no error
 
 
-def test_rows_that_stopped_early_say_their_rule(tmp_path):
-    rows = frame(1, mode=f"acr-error:0.1:{N}")
-    text = summary_text(summarize_rows(written(tmp_path / "early.tsv", rows)))
-    assert f"  stopped early       acr-error:0.1:{N}" in text
-    assert "stopped early" not in summary_text(
-        summarize_rows(written(tmp_path / "all.tsv", frame(1)))
-    )
-
-
-@pytest.mark.parametrize("bad", [{"sigma": 0.0}, {"n": 0}, {"n0": -1}, {"alpha": 1.0}])
-def test_what_is_said_of_a_log_must_be_possible(logs, bad):
-    with pytest.raises(InputError, match=rf"got {next(iter(bad))} "):
-        summarize_rows(logs["a"], **bad)
-
-
-@pytest.mark.parametrize("beside", ["[]", '{"rows": 3, "scope": "global"}', "no JSON"])
-def test_a_file_beside_a_log_is_not_its_sidecar(logs, beside):
+def test_a_file_next_to_a_log_is_not_its_sidecar(logs):
     before = summarize_rows(logs["a"])
-    certificate_rows.sidecar_of(logs["a"]).write_text(beside)
+    certificate_rows.sidecar_of(logs["a"]).write_text("no JSON")
     assert summarize_rows(logs["a"]) == before
 
 
-def test_what_is_neither_rows_nor_a_log_is_told_both_forms(tmp_path):
-    (tmp_path / "notes.txt").write_text("idx\tlabel\n0\t1\n")
-    with refuses(
-        r"columns idx .* scope, or a log .* idx label predict radius correct time, .* got 'idx label'"
-    ):
-        summarize_rows(tmp_path / "notes.txt")
-
-
-def test_other_arithmetic_is_said_and_not_refused_as_in_reports(tmp_path, a):
-    other = written(
-        tmp_path / "other.tsv", frame(2), images="those", device="cpu", arithmetic="portable"
-    )
-    found = compare_rows(a, other)
+def test_other_arithmetic_is_noted_and_not_refused(tmp_path, a):
+    portable = {"images": "those", "device": "cpu", "arithmetic": "portable"}
+    found = compare_rows(a, written(tmp_path / "other.tsv", frame(2), **portable))
     assert "Certified differently: arithmetic" in found["notes"][0]
     assert found["notes"][0] in comparison_text(found)
-
-
-def test_rows_of_outputs_in_float16_are_told_from_others(tmp_path, a):
-    kept = written(tmp_path / "kept.tsv", frame(2), outputs="float16")
-    assert ["outputs float16" in summary_text(summarize_rows(path)) for path in (kept, a)] == [
-        True,
-        False,
-    ]
-
-
-def test_a_side_that_is_not_sound_is_said(tmp_path, a):
-    found = compare_rows(a, written(tmp_path / "e.tsv", frame(2, scope="per-image")))
-    assert "B: not sound" in comparison_text(found)
-    assert "A: not sound" not in comparison_text(found)

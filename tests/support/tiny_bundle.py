@@ -70,5 +70,5 @@ def _complete(root: Path, path: Path) -> None:
 
 
 def packed(content: dict[str, bytes]) -> bytes:
-    """The bundle of files, with the manifest that they make: what a forger would hand on."""
+    """The bundle of files, as a forger would pass it on."""
     return lzma.compress(check.pack(content), check=lzma.CHECK_SHA256, preset=0)

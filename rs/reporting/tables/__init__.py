@@ -1,1 +1,1 @@
-"""The tables of a study: what stands in them, and how they are printed."""
+"""The tables of a study: their content, and how they are printed."""

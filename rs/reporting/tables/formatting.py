@@ -1,5 +1,4 @@
-"""What tables are made of and how they look: formats of numbers, columns, and Markdown, LaTeX and
-CSV.
+"""How tables look: formats of numbers, columns, and rendering as Markdown, LaTeX and CSV.
 
 A column prints one cell of a row of data. A rendered table is Markdown, a ``tabular`` of LaTeX, and
 unrounded CSV.
@@ -10,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import count
 from typing import Any
 
 import pandas as pd
@@ -25,11 +23,14 @@ class Table:
     caption: str
     header: list[str]
     body: list[list[str]]  # in Markdown: the best of its kind is bold
-    data: pd.DataFrame  # the same numbers unrounded, one fact a row
+    data: pd.DataFrame  # the same numbers unrounded, one fact per row
     notes: list[str] = field(default_factory=list)
 
 
 EMPTY = "–"
+
+SEEDS_NOT_COVERED = "training seeds not covered"
+"""Verdict on a difference of single trainings, which another pair of trainings could reverse."""
 
 Row = dict[Any, Any]
 """The data of one line of a table, by name."""
@@ -43,34 +44,43 @@ def build_table(
     columns: Mapping[str, Column],
     rows: Sequence[Row],
     notes: Sequence[str],
-    data: pd.DataFrame | None = None,
+    data: Sequence[Row] | None = None,
 ) -> Table:
     """Print rows in columns.
 
     Args:
-        caption: What the table shows, of which images.
-        columns: By title. A column is left out where no row has anything in it.
+        caption: What the table shows, for which images.
+        columns: By title. A column that is empty in every row is left out.
         rows: One for each line of the table.
-        notes: What stands below it.
+        notes: Sentences to print below the table.
         data: The numbers unrounded; by default the rows, with estimates as numbers.
     """
-    cells = {title: [cell(row) for row in rows] for title, cell in columns.items()}
-    filled = {title: column for title, column in cells.items() if not rows or set(column) - {EMPTY}}
-    body = [list(line) for line in zip(*filled.values(), strict=True)]
-    frame = pd.DataFrame([_flat(row) for row in rows]) if data is None else data
-    return Table(caption, list(filled), body, frame, list(notes))
+    header = []
+    filled = []
+    for title, column in columns.items():
+        cells = [column(row) for row in rows]
+        if not rows or set(cells) != {EMPTY}:
+            header.append(title)
+            filled.append(cells)
+    body = [list(line) for line in zip(*filled, strict=True)]
+    if data is None:
+        data = [_flat(row) for row in rows]
+    return Table(caption, header, body, pd.DataFrame(data), list(notes))
 
 
 def _flat(row: Row) -> Row:
-    """Return a row with numbers in place of estimates; those of its ``estimate`` are among its
-    values already.
+    """Return a row with numbers in place of estimates.
+
+    The numbers of its ``estimate`` are already among its values.
     """
-    estimates = {name: value for name, value in row.items() if isinstance(value, Estimate)}
-    flat = {name: value for name, value in row.items() if name not in estimates}
-    for name, estimate in estimates.items():
-        if name != "estimate":
-            flat |= numbers(estimate, f"{name}_")
-    return flat
+    values: Row = {}
+    estimates: Row = {}
+    for name, value in row.items():
+        if not isinstance(value, Estimate):
+            values[name] = value
+        elif name != "estimate":
+            estimates |= numbers(value, f"{name}_")
+    return values | estimates
 
 
 def numbers(difference: Estimate, prefix: str = "") -> Row:
@@ -86,12 +96,21 @@ def numbers(difference: Estimate, prefix: str = "") -> Row:
 
 def plain(name: Any, form: str = "", unit: str = "") -> Column:
     """Print a value in a format, with its unit."""
-    return lambda row: EMPTY if pd.isna(row.get(name)) else f"{row[name]:{form}}{unit}"
+
+    def cell(row: Row) -> str:
+        value = row.get(name)
+        return EMPTY if pd.isna(value) else f"{value:{form}}{unit}"
+
+    return cell
 
 
 def marked(name: str) -> Column:
     """Print a name, with a dagger where a certificate is not sound."""
-    return lambda row: row[name] if row["sound"] else f"{row[name]} †"
+
+    def cell(row: Row) -> str:
+        return row[name] if row["sound"] else f"{row[name]} †"
+
+    return cell
 
 
 def bold(text: str, is_best: bool) -> str:
@@ -106,7 +125,11 @@ def acr_cell(row: Row) -> str:
 
 def difference(name: Any) -> Column:
     """Print a difference with its errors, and whether it is a tie; a row may have none."""
-    return lambda row: with_verdict(row[name]) if name in row else EMPTY
+
+    def cell(row: Row) -> str:
+        return with_verdict(row[name]) if name in row else EMPTY
+
+    return cell
 
 
 # -------------------------------------------------------------------------------------------------
@@ -119,43 +142,46 @@ def with_errors(acr: Estimate) -> str:
 
 
 def signed_with_errors(difference: Estimate) -> str:
-    """Return a difference of ACRs as :func:`with_errors` returns an ACR, with its sign and
-    :func:`decimals_needed`.
-    """
+    """Return a difference of ACRs with its sign and errors, in :func:`decimals_needed`."""
     places = decimals_needed(difference)
     return f"{signed(difference.value, places)} {_errors(difference, places)}"
 
 
 def _errors(value: Estimate, places: int) -> str:
-    return f"± {value.error_images:.{places}f}" + (
-        "" if value.error is None else f" [{value.error:.{places}f}]"
-    )
+    text = f"± {value.error_images:.{places}f}"
+    return text if value.error is None else f"{text} [{value.error:.{places}f}]"
 
 
 def with_verdict(difference: Estimate) -> str:
-    """Return a difference with its errors, and whether it is a tie, or rests on images alone."""
-    verdict = ", ".join(["tie"] * difference.tie + ["images only"] * (difference.error is None))
-    return f"{signed_with_errors(difference)} {verdict}".rstrip()
+    """Return a difference with its errors, whether it is a tie, and whether it covers seeds."""
+    verdicts = []
+    if difference.tie:
+        verdicts.append("tie")
+    if difference.error is None:
+        verdicts.append(SEEDS_NOT_COVERED)
+    return f"{signed_with_errors(difference)} {', '.join(verdicts)}".rstrip()
 
 
 def decimals_needed(difference: Estimate) -> int:
-    """Return how many decimals a difference needs so that what is printed is a tie where it is one:
-    at least four.
+    """Return how many decimals (at least four) make the printed numbers a tie where it is one.
 
-    >>> decimals_needed(Estimate(-0.001952, 0.000996, None, 0.0507, 359, 1))  # no tie if it were 0.0020 ± 0.0010
+    >>> decimals_needed(Estimate(-0.001952, 0.000996, None, 0.0507, 359, 1))  # not 0.0020 ± 0.0010
     5
     """
+    places = 4
+    while _rounded(difference, places).tie != difference.tie:
+        places += 1
+    return places
 
-    def printed(places: int) -> Estimate:
-        names = ("value", "error_images", "error")
-        rounded = {
-            name: number and round(number, places)
-            for name, number in asdict(difference).items()
-            if name in names
-        }
-        return replace(difference, **rounded)
 
-    return next(places for places in count(4) if printed(places).tie == difference.tie)
+def _rounded(estimate: Estimate, places: int) -> Estimate:
+    error = estimate.error
+    return replace(
+        estimate,
+        value=round(estimate.value, places),
+        error_images=round(estimate.error_images, places),
+        error=None if error is None else round(error, places),
+    )
 
 
 def signed(value: float, places: int = 4) -> str:
@@ -170,15 +196,14 @@ def signed(value: float, places: int = 4) -> str:
 # -------------------------------------------------------------------------------------------------
 # rendering
 
-SYMBOLS = str.maketrans(
+LATEX_SYMBOLS = str.maketrans(
     {"±": r"$\pm$", "σ": r"$\sigma$", "†": r"$^\dagger$", "–": "--", "₀": r"$_0$"}
 )
-"""Symbols of tables in LaTeX."""
 
 
 def grid(table: Table, form: str) -> str:
     """Return header and body in a format of tabulate."""
-    from tabulate import tabulate  # no part of a small installation
+    from tabulate import tabulate  # not part of a small installation
 
     align = ["left"] + ["right"] * (len(table.header) - 1)
     return tabulate(
@@ -194,13 +219,14 @@ def markdown(table: Table) -> str:
 def latex(table: Table) -> str:
     """Return a ``tabular`` of the package booktabs, for a float whose caption its reader writes."""
     text = re.sub(r"\*\*(.*?)\*\*", r"\\textbf{\1}", grid(table, "latex_booktabs"))
-    return text.translate(SYMBOLS) + "\n"
+    return text.translate(LATEX_SYMBOLS) + "\n"
 
 
 def render(name: str, table: Table) -> dict[str, bytes]:
-    """Return a table as Markdown, LaTeX and CSV (unrounded, and empty where not known), by file
-    name.
-    """
+    """Return a table as Markdown, LaTeX and unrounded CSV, by file name."""
     numbers = table.data.to_csv(index=False, lineterminator="\n")
-    forms = {".md": markdown(table), ".tex": latex(table), ".csv": numbers}
-    return {name + suffix: text.encode() for suffix, text in forms.items()}
+    return {
+        f"{name}.md": markdown(table).encode(),
+        f"{name}.tex": latex(table).encode(),
+        f"{name}.csv": numbers.encode(),
+    }

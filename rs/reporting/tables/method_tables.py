@@ -1,7 +1,6 @@
-"""The tables of a study, in the paper's layout: ACR, certified accuracy, cost, differences, ours
-beside the paper's.
+"""The tables of methods, in the paper's layout: ACR, certified accuracy, cost, and differences.
 
-Every function takes groups of ``rs.reporting.results.grouped``, so what stands in one table can be
+Every function takes groups of ``rs.reporting.results.grouped``, so everything in one table can be
 compared, and returns a ``rs.reporting.tables.formatting.Table``: the cells as they are printed, and
 the same numbers unrounded.
 """
@@ -15,7 +14,6 @@ import pandas as pd
 from rs.reporting.results import Groups, best, methods_of, results_of
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import (
-    EMPTY,
     Column,
     Row,
     Table,
@@ -45,65 +43,51 @@ METRICS = {
 
 
 def main_table(groups: Groups) -> Table:
-    """Return ACR and clean accuracy of every method at every noise level (the paper's main table).
+    """Return ACR and clean accuracy of every method and noise level (the paper's main table).
 
     The best ACR of a noise level is bold, and so is every ACR that ties with it.
     """
-    bests = {sigma: best(methods) for sigma, methods in groups.items()}
-
-    def headline(sigma: float) -> Column:
-        def cell(row: Row) -> str:
-            group = groups[sigma].get(row["method"])
-            if group is None:
-                return EMPTY
-            return bold(
-                f"{with_errors(group.acr)} ({group.accuracy(0.0):.1%})",
-                row["method"] in bests[sigma],
-            )
-
-        return cell
-
-    columns = {"Method": plain("method")} | {f"σ = {sigma}": headline(sigma) for sigma in groups}
+    rows: dict[str, Row] = {name: {"method": name} for name in methods_of(groups)}
+    columns = {"Method": plain("method")}
+    data = []
+    for sigma, methods in groups.items():
+        columns[f"σ = {sigma}"] = plain(sigma)
+        bests = best(methods)
+        for name, group in methods.items():
+            is_best = name in bests
+            headline = f"{with_errors(group.acr)} ({group.accuracy(0.0):.1%})"
+            rows[name][sigma] = bold(headline, is_best)
+            about = {"method": name, "sigma": sigma, "sound": group.sound}
+            data.append({**about, **group.numbers, "best": is_best})
     caption = (
         f"Average certified radius (ACR), with clean accuracy in brackets. {notes.about(groups)}"
     )
-    data = [
-        {"method": method, "sigma": sigma, "sound": group.sound}
-        | group.numbers
-        | {"best": method in bests[sigma]}
-        for sigma, methods in groups.items()
-        for method, group in methods.items()
-    ]
-    rows = [{"method": name} for name in methods_of(groups)]
     text = [notes.ERRORS, *notes.of_results(results_of(groups))]
-    return build_table(caption, columns, rows, text, pd.DataFrame(data))
+    return build_table(caption, columns, list(rows.values()), text, data)
 
 
 def certified_table(groups: Groups, sigma: float, radii: Sequence[float]) -> Table:
-    """Return certified accuracy at each of ``radii``, and the ACR, at one noise level (the paper's
-    appendix).
-    """
-    methods = groups[sigma]
-    rows: list[Row] = [
-        {"method": method, "acr": group.acr.value}
-        | {radius: group.accuracy(radius) for radius in radii}
-        for method, group in methods.items()
-    ]
+    """Return certified accuracies and the ACR at one noise level (the paper's appendix)."""
+    rows: list[Row] = []
+    data = []
+    for name, group in groups[sigma].items():
+        row: Row = {"method": name, "acr": group.acr.value}
+        for radius in radii:
+            row[radius] = group.accuracy(radius)
+            about = {"sigma": sigma, "method": name, "radius": radius}
+            data.append({**about, "accuracy": row[radius]})
+        rows.append(row)
     columns = {f"Method (σ = {sigma})": plain("method")}
-    columns |= {_title(radius): plain(radius, ".3f") for radius in radii}
+    for radius in radii:
+        columns[_title(radius)] = plain(radius, ".3f")
     columns["ACR"] = plain("acr", ".4f")
     caption = (
-        "Certified accuracy: the share of images correct with at least this radius, mean over "
-        "training seeds; at 0.00 "
-        f"the clean accuracy, abstentions being errors. {notes.about(groups)}"
+        "Certified accuracy: the share of images that are correct with at least this radius, mean "
+        "over training seeds. At 0.00 it is the clean accuracy, and abstentions are errors. "
+        f"{notes.about(groups)}"
     )
-    data = [
-        {"sigma": sigma, "method": row["method"], "radius": radius, "accuracy": row[radius]}
-        for row in rows
-        for radius in radii
-    ]
-    text = notes.of_results(results_of({sigma: methods}))
-    return build_table(caption, columns, rows, text, pd.DataFrame(data))
+    text = notes.of_results(results_of({sigma: groups[sigma]}))
+    return build_table(caption, columns, rows, text, data)
 
 
 def _title(radius: float) -> str:
@@ -113,99 +97,100 @@ def _title(radius: float) -> str:
 
 def differences_table(groups: Groups, references: Sequence[str]) -> Table:
     """Return the difference of every method's ACR to each reference's, paired over images."""
-    pairs = [(sigma, name) for sigma in groups for name in references if name in groups[sigma]]
-    estimates = {
-        (sigma, method, name): group.difference_to(groups[sigma][name])
-        for sigma, name in pairs
-        for method, group in groups[sigma].items()
-        if method != name
-    }
-    rows: list[Row] = [{"method": name} for name in methods_of(groups)]
-    for row in rows:
-        row |= {
-            (sigma, name): value
-            for (sigma, method, name), value in estimates.items()
-            if method == row["method"]
-        }
+    rows: dict[str, Row] = {name: {"method": name} for name in methods_of(groups)}
     columns = {"Method": plain("method")}
-    columns |= {f"to {name}, σ = {sigma}": difference((sigma, name)) for sigma, name in pairs}
+    data = []
+    for sigma, methods in groups.items():
+        for reference in references:
+            if reference not in methods:
+                continue
+            key = (sigma, reference)
+            columns[f"to {reference}, σ = {sigma}"] = difference(key)
+            for name, group in methods.items():
+                if name != reference:
+                    estimate = group.difference_to(methods[reference])
+                    rows[name][key] = estimate
+                    about = {"sigma": sigma, "method": name, "reference": reference}
+                    data.append({**about, **numbers(estimate)})
     caption = (
-        "Difference of ACR to a reference method, paired over the same images, and whether it is a "
-        "tie. "
-        f"{notes.about(groups)}"
+        "Difference of ACR to a reference method, paired over the same images, and whether it is "
+        f"a tie. {notes.about(groups)}"
     )
-    absent = [name for name in references if name not in methods_of(groups)]
-    text = [f"{name} is not among the methods: no differences to it." for name in absent]
+    text = []
+    for reference in references:
+        if reference not in rows:
+            text.append(f"{reference} is not among the methods, so no differences to it are shown.")
     text += [notes.ERRORS, *notes.of_results(results_of(groups))]
-    keys = ("sigma", "method", "reference")
-    data = [
-        dict(zip(keys, pair, strict=True)) | numbers(value) for pair, value in estimates.items()
-    ]
-    return build_table(caption, columns, rows, text, pd.DataFrame(data))
+    return build_table(caption, columns, list(rows.values()), text, data)
 
 
 def cost_table(
     groups: Groups, configuration: Callable[[str, float], Row], times: str = notes.WALL
 ) -> Table:
-    """Return hyper-parameters, ACR and training time of every trained method (the paper's table of
-    cost).
+    """Return hyperparameters, ACR and training time by method (the paper's table of cost).
 
-    ``configuration`` returns the hyper-parameters of a method at a noise level; ``times`` says in
-    words what the times are.
+    Args:
+        groups: Of single models; those whose training time is not known are left out.
+        configuration: Returns the hyperparameters of a method at a noise level.
+        times: How the times were measured, in words.
     """
-    rows: list[Row] = [
-        {
-            "method": method,
-            "sigma": sigma,
-            "acr": group.acr.value,
-            "training_seconds": group.training_seconds,
-        }
-        | configuration(method, sigma)
-        for sigma, methods in groups.items()
-        for method, group in methods.items()
-        if group.training_seconds is not None
-    ]
-    measured = {
-        "acr": plain("acr", ".4f"),
-        "training_seconds": lambda row: duration(row["training_seconds"]),
-    }
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {COST_TITLES.get(name, name): measured.get(name, plain(name)) for name in names}
-    caption = f"Main hyper-parameters and training time: {times}. It depends on the machine. {notes.about(groups)}"
-    text = notes.of_results(
-        [result for result in results_of(groups) if result.training_seconds is not None]
+    rows: list[Row] = []
+    for sigma, methods in groups.items():
+        for name, group in methods.items():
+            if group.training_seconds is not None:
+                row = {"method": name, "sigma": sigma, "acr": group.acr.value}
+                row["training_seconds"] = group.training_seconds
+                rows.append(row | configuration(name, sigma))
+    columns: dict[str, Column] = {}
+    for row in rows:
+        for name in row:
+            columns[COST_TITLES.get(name, name)] = _cost_column(name)
+    caption = (
+        f"Main hyperparameters and training time: {times}. It depends on the machine. "
+        f"{notes.about(groups)}"
     )
-    return build_table(caption, columns, rows, text)
+    timed = [result for result in results_of(groups) if result.training_seconds is not None]
+    return build_table(caption, columns, rows, notes.of_results(timed))
+
+
+def _cost_column(name: str) -> Column:
+    """Print a hyperparameter, the ACR or the training time."""
+    if name == "training_seconds":
+        return _duration_cell
+    return plain(name, ".4f" if name == "acr" else "")
+
+
+def _duration_cell(row: Row) -> str:
+    return duration(row["training_seconds"])
 
 
 def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
-    """Return every published figure that the study has too, ours beside it; ``None`` if there is
-    none.
+    """Return the published figures that the study also has, and ours; ``None`` if it has none.
 
     ``figures`` are published figures on the same data set (``rs.reporting.results``).
     """
-    kinds = {  # of several groups of a kind, the first one
-        (sigma, group.first.kind): group
-        for sigma, methods in groups.items()
-        for group in reversed(methods.values())
-    }
     rows: list[Row] = []
     shown: Groups = {}
     for figure in figures[figures["metric"].isin(METRICS)].to_dict("records"):
-        sigma, kind = figure["sigma"], figure["method"]
-        if (sigma, kind) in kinds:
-            group = shown.setdefault(sigma, {})[kind] = kinds[sigma, kind]
-            clean = figure["metric"] == "clean_accuracy"
-            value = (
-                group.acr.value
-                if figure["metric"] == "acr"
-                else group.accuracy(0.0 if clean else figure["radius"])
-            )
-            keys = {name: figure[name] for name in ("table", "method", "sigma", "metric", "radius")}
-            rows.append(
-                keys
-                | {"ours": value, "paper": figure["value"], "difference": value - figure["value"]}
-            )
+        sigma = figure["sigma"]
+        of_kind = [
+            group
+            for group in groups.get(sigma, {}).values()
+            if group.first.kind == figure["method"]
+        ]
+        if not of_kind:
+            continue
+        group = of_kind[0]
+        shown.setdefault(sigma, {})[figure["method"]] = group
+        if figure["metric"] == "acr":
+            ours = group.acr.value
+        elif figure["metric"] == "clean_accuracy":
+            ours = group.accuracy(0.0)
+        else:
+            ours = group.accuracy(figure["radius"])
+        row = {name: figure[name] for name in ("table", "method", "sigma", "metric", "radius")}
+        row |= {"ours": ours, "paper": figure["value"], "difference": ours - figure["value"]}
+        rows.append(row)
     if not rows:
         return None
     columns = {
@@ -214,16 +199,19 @@ def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
         "Metric": _metric,
         "Ours": plain("ours", ".3f"),
         "Paper": plain("paper", ".3f"),
-        "Difference": lambda row: signed(row["difference"]),
+        "Difference": _signed_cell,
         "Paper's table": plain("table"),
     }
-    caption = f"Our figures beside the paper's. {notes.about(groups)}"
+    caption = f"Our figures next to the paper's. {notes.about(groups)}"
     text = [notes.PAPER, *notes.of_results(results_of(shown))]
     return build_table(caption, columns, rows, text)
 
 
+def _signed_cell(row: Row) -> str:
+    return signed(row["difference"])
+
+
 def _metric(row: Row) -> str:
     """Print a metric with its radius."""
-    return METRICS[row["metric"]] + (
-        "" if pd.isna(row["radius"]) else f" at {_title(row['radius'])}"
-    )
+    name = METRICS[row["metric"]]
+    return name if pd.isna(row["radius"]) else f"{name} at {_title(row['radius'])}"

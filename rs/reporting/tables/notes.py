@@ -1,103 +1,115 @@
-"""What captions and notes of tables say: images and budget, signs, ties, and differences of
-provenance.
-"""
+"""Captions and notes of tables: images and budget, signs, ties, and differences of provenance."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from rs.reporting.results import CODES, Groups, Result, results_of
-from rs.statistics import metrics
+from rs.reporting.results import CODES, Groups, Result, common_budget, results_of
+from rs.statistics.certificate import SET_SCOPE
 
 WALL = "wall time, mean over seeds, evaluation excluded"
-SIDE_BY_SIDE = "epochs times seconds of an epoch that were measured for all methods side by side"
-"""What training times are: as the trainings took; or, where these ran on different or busy
-machines, side by side.
+SIDE_BY_SIDE = "epochs times seconds per epoch, measured for all methods side by side"
+"""How training times were measured: during the trainings, or side by side.
+
+The second is for trainings that ran on different or busy machines.
 """
 
 ERRORS = (
-    "± is over images, [ ] over images and training seeds; without it there was one training. "
-    "Bold: the largest ACR of "
-    "a sound certificate, and every one that ties with it. More: docs/tables.md."
+    "± is the error over images, [ ] the error over images and training seeds; without [ ] there "
+    "was one training. Bold: the largest ACR of a sound certificate, and every one that ties with "
+    "it. More: docs/tables.md."
 )
-"""What a table of ACRs says of errors and ties."""
+"""What a table of ACRs says about errors and ties."""
 
 PAPER = (
-    "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget "
-    "may differ from "
-    "ours, and then the figures cannot be compared."
+    "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. If the subset or "
+    "the budget differs from ours, the figures cannot be compared."
 )
-UNSOUND_NOTE = "† The certificate holds with the weights frozen, not for a pipeline that recomputes them. Never bold."
-SET_NOTE = "Scope set: a draw counts for a class that wins it for all weights of the set, so for any rule that chooses in it."
+UNSOUND_NOTE = (
+    "† The certificate holds for the frozen weights, not for a pipeline that computes them again. "
+    "Never bold."
+)
+SET_NOTE = (
+    "Scope set: a sample counts for a class only if that class wins for all weights of the set. "
+    "The certificate then holds for any rule that chooses weights in the set."
+)
 
 
 def about(groups: Groups) -> str:
     """Return which images the numbers are of, and their budget."""
-    results = results_of(groups)
-    n0, n, alpha = (
-        metrics.common_budget([result.terms for result in results], name)
-        for name in ("n0", "n", "alpha")
-    )
-    return f"{len(results[0].rows):,} images (subset {results[0].subset}), n₀ = {n0:,.0f}, n = {n:,.0f}, α = {alpha:g}."
+    first = results_of(groups)[0]
+    n0 = common_budget(groups, "n0")
+    n = common_budget(groups, "n")
+    alpha = common_budget(groups, "alpha")
+    images = f"{len(first.rows):,} images (subset {first.subset})"
+    return f"{images}, n₀ = {n0:,.0f}, n = {n:,.0f}, α = {alpha:g}."
 
 
 def of_results(results: Sequence[Result]) -> list[str]:
     """Return what the scopes of results mean, and how their provenance differs."""
-    unsound, over_set = (
-        any(not result.sound for result in results),
-        any(result.scope == "set" for result in results),
-    )
-    return [UNSOUND_NOTE] * unsound + [SET_NOTE] * over_set + provenance_notes(results)
+    texts = []
+    if not all(result.sound for result in results):
+        texts.append(UNSOUND_NOTE)
+    if any(result.scope == SET_SCOPE for result in results):
+        texts.append(SET_NOTE)
+    return texts + provenance_notes(results)
 
 
 def provenance_notes(results: Sequence[Result]) -> list[str]:
-    """Return which results were computed differently from the others, and in what; empty if none
-    was.
+    """Return which results were computed differently from the others; empty if none was.
 
     >>> import pandas as pd
     >>> from rs.storage.provenance import Provenance
-    >>> precisions = ("bfloat16", "float32", "float32")
-    >>> made = [{"name": f"macer x{k}", "provenance": Provenance(precision=one)} for k, one in enumerate(precisions)]
-    >>> provenance_notes([Result(sigma=0.5, seed=0, rows=pd.DataFrame(), subset="all", **each) for each in made])
-    ['Certified differently: precision bfloat16 (macer x0), float32 (all others).']
+    >>> made = {"sigma": 0.5, "seed": 0, "rows": pd.DataFrame(), "subset": "all"}
+    >>> exact = Result(name="macer", provenance=Provenance(precision="float32"), **made)
+    >>> rounded = Result(name="gaussian", provenance=Provenance(precision="bfloat16"), **made)
+    >>> provenance_notes([exact, rounded, exact])
+    ['Certified differently: precision bfloat16 (gaussian), float32 (all others).']
     """
+    by_name: dict[str, list[tuple[Result, str]]] = {}
+    for result in results:
+        for name, value in _computed_by(result).items():
+            by_name.setdefault(name, []).append((result, value))
     parts = []
-    stated = [(result, _computed_by(result)) for result in results]
-    for name in dict.fromkeys(name for _, values in stated for name in values):
-        pairs = [(result, values[name]) for result, values in stated if name in values]
+    for name, pairs in by_name.items():
         counts = Counter(value for _, value in pairs)
         *fewer, most = sorted(counts, key=counts.__getitem__)
-        sides = [f"{value} ({', '.join(_named(pairs, value))})" for value in fewer]
-        parts += [f"{name} {', '.join([*sides, f'{most} (all others)'])}"] if fewer else []
-    return [f"Certified differently: {'; '.join(parts)}."] * bool(parts)
+        if fewer:
+            sides = [f"{value} ({', '.join(_named(pairs, value))})" for value in fewer]
+            parts.append(f"{name} {', '.join(sides)}, {most} (all others)")
+    return [f"Certified differently: {'; '.join(parts)}."] if parts else []
 
 
 def _computed_by(result: Result) -> dict[str, str]:
     """Return how rows were computed, by name."""
-    computation = result.provenance.computation()
-    codes = {name: result.source[name][:8] for name in CODES if name in result.source}
-    return {name: value or "not stated" for name, value in computation.items()} | codes
+    computed = {}
+    for name, value in result.provenance.computation().items():
+        computed[name] = value or "not stated"
+    for name in CODES:
+        if name in result.shared_identity:
+            computed[name] = result.shared_identity[name][:8]
+    return computed
 
 
 def _named(pairs: Sequence[tuple[Result, str]], value: str) -> list[str]:
-    """Name the results that have the value: by the method alone, or its seed, where all of that
-    have it.
+    """Name the results that have a value, as briefly as possible.
+
+    The method alone is enough if all its results have the value, the seed if all of that seed do.
     """
-    lack = {
-        key
-        for result, other in pairs
-        if other != value
-        for key in (result.name, (result.name, result.seed))
-    }
-
-    def name(result: Result) -> str:
-        if result.name not in lack:
-            return result.name
-        return (
-            result.full_name
-            if (result.name, result.seed) in lack
-            else f"seed {result.seed} of {result.name}"
-        )
-
-    return list(dict.fromkeys(name(result) for result, other in pairs if other == value))
+    others = [result for result, other in pairs if other != value]
+    other_methods = {result.name for result in others}
+    other_seeds = {(result.name, result.seed) for result in others}
+    names = []
+    for result, other in pairs:
+        if other != value:
+            continue
+        if result.name not in other_methods:
+            name = result.name
+        elif (result.name, result.seed) not in other_seeds:
+            name = f"seed {result.seed} of {result.name}"
+        else:
+            name = result.full_name
+        if name not in names:
+            names.append(name)
+    return names
