@@ -94,6 +94,10 @@ def validated(cls: type[T]) -> type[T]:
     return cast(type[T], kind)
 
 
+PRETRAINING = "gaussian"
+"""The method of the short trainings that come before another one (``rs.training.pretraining``)."""
+
+
 def read_params(path: Path) -> dict[str, Any]:
     """Read a parameter file as YAML 1.2, as DVC does (``1e-3`` is a number).
 

@@ -11,8 +11,8 @@ from typing import Any
 from rs.command_line.shell import register_network_of
 from rs.data import sources
 from rs.errors import InputError
-from rs.methods import DENOISERS, EVERY_METHOD, PRETRAINING
-from rs.params import load_section, merge, section, validate
+from rs.methods import DENOISERS, EVERY_METHOD
+from rs.params import PRETRAINING, load_section, merge, section, validate
 from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
 from rs.runtime.processes import launcher_words

@@ -34,9 +34,6 @@ EVERY_METHOD = METHODS | DENOISERS
 DEFAULT_METHOD = "advmacer"
 """The method of the largest ACR after one epoch (``benchmarks/results/own-network.md``)."""
 
-PRETRAINING = "gaussian"
-"""The method of the short trainings that come before another one (``rs.training.pretraining``)."""
-
 
 def method_class(name: str) -> type[Method]:
     """Import the dataclass of a method's hyper-parameters.

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rs.errors import InputError, did_you_mean
-from rs.methods import PRETRAINING
 from rs.params import (
+    PRETRAINING,
     NonNegativeCount,
     Positive,
     load_section,

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from rs import params
 from rs.errors import InputError
-from rs.methods import PRETRAINING, method_class
+from rs.methods import method_class
 from rs.methods.base import Method, NeedsTargets, TargetSettings
 from rs.models import Engine, architectures
 from rs.params import MAX_SIDE, STRICT, Count, NonNegative, NonNegativeCount, Positive, validated
@@ -153,7 +153,7 @@ def training_recipe(
 
 def _pretraining(values: dict[str, Any], dataset: str, sigma: float, epochs: int) -> Pretraining:
     """Return a short training by the recipe's ``gaussian``, which a stop in any epoch continues."""
-    recipe = _recipe_without_pretraining(values, dataset, PRETRAINING, sigma, nearest=True)
+    recipe = _recipe_without_pretraining(values, dataset, params.PRETRAINING, sigma, nearest=True)
     training = replace(
         recipe.training,
         epochs=epochs,

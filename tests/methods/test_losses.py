@@ -294,7 +294,11 @@ CASES = {
     "hard-drop": (slow_hard_drop, HARD_DROP, 2),
     "hard-drop before the end of its deferral": (slow_hard_drop, HARD_DROP, 1),
 }
-EXTRA = {"smoothmix": {"mix_limit": 0.5}, "advmacer": {"chunked": True}}  # not in the slow forms
+EXTRA = {
+    "smoothmix": {"mix_limit": 0.5},
+    "advmacer": {"chunked": True},
+    "cat-rs": {"targets": {"sigma": 0.25, "epochs": 1, "draws": 5, "seed": 0}},
+}  # not in the slow forms
 
 
 @pytest.fixture
