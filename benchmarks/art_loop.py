@@ -27,7 +27,7 @@ def in_art(python: Path, *words: object) -> str:
 
 
 def certify(architecture: str, n: str, threads: str, *sizes: str) -> dict[str, float]:
-    """Noisy forwards a second of ``certify``, which draws n0 = 100 and n noisy copies of its own."""
+    """Return noisy forwards per second of ``certify``, which draws n0 = 100 and n samples."""
     import numpy as np
     import torch
     from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing

@@ -22,13 +22,20 @@ CLASSES, SIGMA, N0, ALPHA = 10, 0.25, 100, 0.001
 ROUNDS = 3
 """Default number of rounds, of which the median is taken."""
 
-ENGINES = [(e, p) for p in ("float32", "bfloat16") for e in ("plain", "folded", "compiled")] + [
-    ("quantized", "int8")
+ENGINES = [
+    ("plain", "float32"),
+    ("folded", "float32"),
+    ("compiled", "float32"),
+    ("plain", "bfloat16"),
+    ("folded", "bfloat16"),
+    ("compiled", "bfloat16"),
+    ("quantized", "int8"),
 ]
+"""Engines and their precisions."""
 
 
 def engines_on(device: torch.device) -> list[tuple[str, str]]:
-    """The engines that a device has, with their precisions."""
+    """Return the engines that a device has, with their precisions."""
     return [one for one in ENGINES if device.type == "cpu" or one[1] != "int8"]
 
 
@@ -59,9 +66,7 @@ class Architecture(StrEnum):
 def network(
     architecture: Architecture, device: torch.device, seed: int = 0
 ) -> tuple[nn.Module, Tensor]:
-    """A network with random weights whose batch norms have seen noisy images, in eval mode, and an
-    image.
-    """
+    """Return an untrained network, whose batch norms have seen noisy images, and an image."""
     import torch
 
     from rs.models import architectures
@@ -79,20 +84,19 @@ def network(
 
 
 def evenly(count: int, size: int) -> list[int]:
-    """So many indices, evenly spread over ``size`` images, each once; all if there are fewer."""
+    """Return ``count`` indices, spread evenly over ``size`` images; all if there are fewer."""
     count = min(count, size)
     return [round(number * size / count) for number in range(count)]
 
 
 @contextmanager
 def torchs_defaults() -> Iterator[None]:
-    """Convolutions as torch computes them on a GPU unless told otherwise, in TF32, as the field's
-    code has them.
-    """
+    """Compute convolutions as torch does by default on a GPU: in TF32, as in the standard code."""
     import torch
 
     conv = torch.backends.cudnn.conv
-    ours, conv.fp32_precision = conv.fp32_precision, "tf32"
+    ours = conv.fp32_precision
+    conv.fp32_precision = "tf32"
     try:
         yield
     finally:
@@ -102,9 +106,7 @@ def torchs_defaults() -> Iterator[None]:
 def side_by_side(
     ways: Mapping[Name, Callable[[], object]], rounds: int, device: str = "cpu"
 ) -> dict[Name, float]:
-    """Median seconds of each way over ``rounds`` rounds, in each of which all ways run, one after
-    the other.
-    """
+    """Return the median seconds of each way over rounds in which all ways take turns."""
     seconds: dict[Name, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
@@ -113,7 +115,7 @@ def side_by_side(
 
 
 def timed(way: Callable[[], object], device: str = "cpu") -> float:
-    """Seconds of one call, until the device has finished."""
+    """Return the seconds of one call, until the device has finished."""
     wait(device)
     begun = time.perf_counter()
     way()
@@ -122,7 +124,7 @@ def timed(way: Callable[[], object], device: str = "cpu") -> float:
 
 
 def wait(device: str) -> None:
-    """Until the device has done what it was given."""
+    """Wait until the device has finished."""
     if device != "cpu":
         import torch
 
@@ -130,22 +132,24 @@ def wait(device: str) -> None:
 
 
 def processor() -> str:
-    """The name of the CPU, and its instructions for vectors and for matrices in bfloat16."""
+    """Return the name of the CPU, and its instructions for vectors and bfloat16 matrices."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    pairs = (line.partition(":") for line in lines)
-    fields = {key.strip(): value.strip() for key, _, value in pairs}
+    fields = {}
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            fields[key.strip()] = value.strip()
     name = fields.get("model name") or platform.processor() or platform.machine()
-    flags = set(fields.get("flags", "").split())
-    return name + "".join(
-        f", {flag}" for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags
-    )
+    flags = fields.get("flags", "").split()
+    known = [flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags]
+    return ", ".join([name, *known])
 
 
 def machine(device: str = "cpu") -> str:
-    """One line: what was measured on, with which versions, and when."""
+    """Return one line: the machine, versions and date of a measurement."""
     import torch
 
     name = torch.cuda.get_device_name() if device != "cpu" else processor()
     threads = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"
-    return f"{name}; {threads}; Python {platform.python_version()}, torch {torch.__version__}; {date.today()}"
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    return f"{name}; {threads}; {versions}; {date.today()}"

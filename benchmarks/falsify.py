@@ -118,7 +118,7 @@ COLUMNS = (
 COLUMNS += ("outvoted", "outvoted_anew", "flipped", "least_share", "images")
 
 
-# ----------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # what is attacked
 
 
@@ -288,7 +288,7 @@ class PerImage:
 Attacked = Fixed | PerImage
 
 
-# -----------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # attacks
 
 
@@ -382,7 +382,7 @@ def stein(smoothed: SmoothedClassifier, x: Tensor, y: Tensor, rng: torch.Generat
 
 
 def on_grid_within(u: Tensor, epsilon: float) -> Tensor:
-    """A perturbation of whole levels within epsilon, as near to ``u`` as some scale of it makes it."""
+    """Return whole levels within epsilon that are as near as possible to a multiple of ``u``."""
     for scale in np.linspace(1, 0, 201):
         levels = (scale * u * GRAY_LEVELS).round() / GRAY_LEVELS
         if levels.double().norm() <= epsilon:
@@ -390,7 +390,7 @@ def on_grid_within(u: Tensor, epsilon: float) -> Tensor:
     raise AssertionError("0 is within every radius")
 
 
-# ----------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # verdicts
 
 
@@ -522,7 +522,7 @@ def _key(seed: int, index: int, purpose: int) -> tuple[int, ...]:
     return seed, Stream.PREDICT, index, purpose
 
 
-# -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # groups
 
 
@@ -597,7 +597,7 @@ def counted(attempts: Sequence[Attempt], distance: float) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 # summary
 
 
@@ -630,7 +630,7 @@ def summary(rows: pd.DataFrame) -> list[str]:
 
 
 def kind_of(classifier: str) -> str:
-    """The method of a model, METHOD-SEED, or the combination of an ensemble, MEMBERS.COMBINATION."""
+    """Return the method of METHOD-SEED, or the combination of MEMBERS.COMBINATION."""
     return classifier.rpartition(".")[2] if "." in classifier else classifier.rpartition("-")[0]
 
 

@@ -1,10 +1,9 @@
-"""Noisy forward passes a second in certification: the field's loop, ART, and every engine of this
-project.
+"""Noisy forward passes per second in certification: the standard loop, ART, and every engine.
 
 ``python -m benchmarks.forwards --architecture resnet110``. All ways run side by side, interleaved,
-each at its best batch; the field's loop in a process of its own, as its users run it, and on a CPU
-once more in ours, whose memory is kept; ART in a process of its own, after the others. Weights are
-random, but batch norms have seen noisy images.
+each at its best batch. The standard loop (Cohen et al. 2019) runs in a process of its own, as its
+users run it, and on a CPU once more in ours, which keeps its memory; ART runs in a process of its
+own after the others. Weights are random, but batch norms have seen noisy images.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import copy
 import json
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -22,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from benchmarks import roofline
 from benchmarks.apart import apart
 from benchmarks.art_loop import in_art
 from benchmarks.common import (
@@ -58,14 +55,9 @@ class Measured(NamedTuple):
     """One row of the table."""
 
     batch: int  # at which it is fastest
-    speed: float  # noisy forwards a second
-    share: float | None = None  # of what the roofline allows
-    votes: float | None = (
-        None  # share of the noisy images on which it votes as the plain network in float32 does
-    )
-    noise: tuple[float, ...] | None = (
-        None  # share of its processor time that noise takes, for each kind of noise
-    )
+    speed: float  # noisy forwards per second
+    votes: float | None = None  # share of noisy images with the vote of the plain float32 network
+    noise: tuple[float, ...] = ()  # share of its processor time that each kind of noise takes
 
 
 def main(
@@ -90,17 +82,15 @@ def main(
         ),
     ] = None,
 ) -> None:
-    """Print a Markdown table: noisy forwards a second, their ratio to the field's loop, and how
-    engines vote.
-    """
+    """Print a Markdown table: noisy forwards per second, and their ratio to the standard loop."""
     import torch
 
     from rs.runtime.device import device_named
 
     torch.set_num_threads(threads)
-    sizes, load = [int(word) for word in batches.split(",")], os.getloadavg()[0]
-    limits = roofline.ceilings(where := device_named(device))
-    found = measure(architecture, n, sizes, where, limits)
+    load = os.getloadavg()[0]
+    sizes = [int(word) for word in batches.split(",")]
+    found = measure(architecture, n, sizes, device_named(device))
     if art is not None:
         speeds = json.loads(in_art(art, "certify", architecture.value, n, threads, *sizes))
         size = max(speeds, key=speeds.get)
@@ -110,107 +100,66 @@ def main(
         f"\n{architecture.value}, {N0} + {n} draws, best of batches {batches}, median of {ROUNDS} "
         "rounds"
     )
-    print(f"{limits}\n{machine(device)}; {load:.1f} other processes at work")
+    print(f"{machine(device)}; {load:.1f} other processes at work")
 
 
 def measure(
-    architecture: Architecture,
-    n: int,
-    sizes: list[int],
-    device: torch.device,
-    limits: roofline.Ceilings,
-    rounds: int = ROUNDS,
+    architecture: Architecture, n: int, sizes: list[int], device: torch.device
 ) -> dict[str, Measured]:
-    """Measure the field's loop and every engine, and compare them with the roofline.
+    """Measure the standard loop and every engine.
 
-    Engines evaluate whole blocks of noise, so they have the sizes that are made of such.
+    Engines evaluate whole blocks of noise, so they have the batch sizes that are made of blocks.
     """
     from rs.smoothing.noise import BLOCK
 
     model, x = network(architecture, device)
-    own = [size for size in sizes if size % BLOCK == 0] or [BLOCK]
-    known = engines_on(device)
-    made = {
-        key: optimized(model, x, *key)
-        for key in [(*engine, size) for engine in known for size in own]
-    }
-    spent: dict[tuple[str, int], list[float]] = defaultdict(list)
+    own_sizes = [size for size in sizes if size % BLOCK == 0] or [BLOCK]
+    engines = engines_on(device)
+    made = {}
+    for engine, precision in engines:
+        for size in own_sizes:
+            made[engine, precision, size] = optimized(model, x, engine, precision, size)
+    spent: dict[tuple[str, int], list[float]] = {}
+    ways: dict[tuple[str, int], Way] = {}
     with apart(device, field_loops, architecture, n, sizes) as loops:
-        ways: dict[tuple[str, int], Way] = {(REFERENCE, size): loops[size] for size in sizes}
-        if device.type == "cpu":
-            ways |= {(KEPT, size): field_loop(model, x, n, size) for size in sizes}
+        for size in sizes:
+            ways[REFERENCE, size] = loops[size]
+            if device.type == "cpu":
+                ways[KEPT, size] = field_loop(model, x, n, size)
         for (engine, precision, size), network_as_run in made.items():
             key = (f"{engine}, {precision}", size)
-            ways[key] = counted(certification(network_as_run, x, n, size), spent[key])
-        ways |= {
-            (kind, BLOCK): counted(noise_alone(kind, x, n), spent[kind, BLOCK]) for kind in NOISES
-        }
+            certify = certification(network_as_run, x, n, size)
+            ways[key] = counted(certify, spent.setdefault(key, []))
+        for kind in NOISES:
+            draw = noise_alone(kind, x, n)
+            ways[kind, BLOCK] = counted(draw, spent.setdefault((kind, BLOCK), []))
         for way in ways.values():
             way()
-        seconds = side_by_side(ways, rounds, device.type)
-    busy = {key: median(values) for key, values in spent.items()}
-    names = dict.fromkeys(name for name, _ in ways if name not in NOISES)
-    batch = {
-        name: min((value, size) for (one, size), value in seconds.items() if one == name)[1]
-        for name in names
-    }
-    best = {name: (N0 + n) / seconds[name, size] for name, size in batch.items()}
-    engines = {engine: made[*engine, own[0]] for engine in known}
-    points = _on_the_roofline(best, model, x, engines)
-    votes = agreement(engines, x)
-    return {
-        name: Measured(
-            batch[name],
-            speed,
-            speed / roofline.attainable(limits, precision, asked),
-            votes.get(name),
-            tuple(busy[kind, BLOCK] / busy[name, batch[name]] for kind in NOISES)
-            if name in votes and device.type == "cpu"
-            else None,
-        )
-        for name, (precision, asked, speed) in points.items()
-    }
-
-
-def _on_the_roofline(
-    speeds: dict[str, float],
-    model: nn.Module,
-    x: torch.Tensor,
-    made: dict[tuple[str, str], Optimized],
-) -> dict[str, tuple[str, roofline.Work, float]]:
-    """Precision, work of a pass and speed of each way."""
-    from rs.smoothing.classifier import autocast
-
-    sample = x.expand(20, *x.shape).contiguous()
-    asked = roofline.work(model, sample)
-    points = {
-        name: ("float32", asked, speeds[name]) for name in (REFERENCE, KEPT) if name in speeds
-    }
-    for (engine, precision), network_as_run in made.items():
-        fused = engine in ("compiled", "quantized")
-        wide = "float32" if precision == "int8" else precision
-        source = made["folded", wide] if fused else network_as_run  # an operation at a time
-        with autocast(x.device, source.precision):
-            asked = roofline.work(source.module, sample, fused=fused)
-        if precision == "int8":
-            asked = roofline.Work(asked.operations, asked.bytes / 4)
-        name = f"{engine}, {precision}"
-        points[name] = (precision, asked, speeds[name])
-    return points
+        seconds = side_by_side(ways, ROUNDS, device.type)
+    votes = agreement({engine: made[*engine, own_sizes[0]] for engine in engines}, x)
+    found: dict[str, Measured] = {}
+    for (name, size), duration in seconds.items():
+        speed = (N0 + n) / duration
+        if name in NOISES or (name in found and found[name].speed >= speed):
+            continue
+        noise: tuple[float, ...] = ()
+        if name in votes and device.type == "cpu":
+            busy = median(spent[name, size])
+            noise = tuple(median(spent[kind, BLOCK]) / busy for kind in NOISES)
+        found[name] = Measured(size, speed, votes.get(name), noise)
+    return found
 
 
 def field_loops(
     device: torch.device, architecture: Architecture, n: int, sizes: list[int]
 ) -> dict[int, Way]:
-    """The field's loop by batch, with a network of its own."""
-    made = network(architecture, device)
-    return {size: field_loop(*made, n, size) for size in sizes}
+    """Return the standard loop by batch size, with a network of its own."""
+    model, x = network(architecture, device)
+    return {size: field_loop(model, x, n, size) for size in sizes}
 
 
 def field_loop(model: nn.Module, x: torch.Tensor, n: int, size: int) -> Way:
-    """CERTIFY as the field's code does it: batches of repeated images, fresh noise, counts on the
-    host.
-    """
+    """Return CERTIFY as in the standard code: repeated images, fresh noise, counts on the host."""
     import numpy as np
     import torch
 
@@ -234,7 +183,7 @@ def field_loop(model: nn.Module, x: torch.Tensor, n: int, size: int) -> Way:
 def optimized(
     model: nn.Module, x: torch.Tensor, engine: str, precision: str, size: int
 ) -> Optimized:
-    """The network as an engine runs it; stops where it is another engine in the end."""
+    """Return the network as an engine runs it; refuse to go on with another engine."""
     from rs.certification.inference import Optimized, optimize_for_inference
 
     if engine == "quantized":
@@ -249,19 +198,16 @@ def optimized(
 
 @cache
 def in_int8(model: nn.Module, x: torch.Tensor) -> nn.Module:
-    """The network in int8, calibrated on noisy images of random pixels, as those that its batch
-    norms have seen.
-    """
+    """Return the network in int8, calibrated on noisy images of random pixels."""
     from benchmarks.steps import random_images
     from rs.certification.quantize import quantize, quantized_classifier
 
-    return quantized_classifier(
-        model, quantize(model, random_images(tuple(x.shape), N0), SIGMA, N0), x.shape
-    )
+    images = random_images(tuple(x.shape), N0)
+    return quantized_classifier(model, quantize(model, images, SIGMA, N0), x.shape)
 
 
 def certification(made: Optimized, x: torch.Tensor, n: int, size: int) -> Way:
-    """CERTIFY as this project does it."""
+    """Return CERTIFY as this project does it."""
     from rs.smoothing.classifier import SmoothedClassifier
 
     classifier = SmoothedClassifier(
@@ -271,7 +217,7 @@ def certification(made: Optimized, x: torch.Tensor, n: int, size: int) -> Way:
 
 
 def counted(way: Way, spent: list[float]) -> Way:
-    """A way that notes its processor seconds, on which other work has little effect."""
+    """Return a way that notes its processor seconds, which other work hardly changes."""
 
     def run() -> object:
         begun = time.process_time()
@@ -283,7 +229,7 @@ def counted(way: Way, spent: list[float]) -> Way:
 
 
 def noise_alone(kind: str, x: torch.Tensor, n: int) -> Way:
-    """The noise of a certificate of n0 + n draws, without its images and its network."""
+    """Return the noise of a certificate of n0 + n samples, without its images and its network."""
     from rs.runtime.streams import Stream
     from rs.smoothing.noise import BLOCK, block, grid_block
 
@@ -295,16 +241,14 @@ def noise_alone(kind: str, x: torch.Tensor, n: int) -> Way:
 def agreement(
     made: dict[tuple[str, str], Optimized], x: torch.Tensor, draws: int = 1000
 ) -> dict[str, float]:
-    """Share of the same noisy images on which an engine votes as the plain network in float32 does."""
+    """Return the share of noisy images on which an engine votes as the plain float32 network."""
     import torch
 
     from rs.smoothing.classifier import autocast
 
     noise = torch.randn(draws, *x.shape, generator=torch.Generator().manual_seed(1)).to(x.device)
-    with torch.inference_mode():
-        noisy = (
-            x + SIGMA * noise
-        )  # as in certification; a tensor made elsewhere would compile the networks again
+    with torch.inference_mode():  # as in certification, so that no network is compiled again
+        noisy = x + SIGMA * noise
     votes = {}
     for (engine, precision), one in made.items():
         with torch.inference_mode(), autocast(x.device, one.precision):
@@ -316,24 +260,21 @@ def agreement(
 
 
 def table(found: dict[str, Measured]) -> Iterator[str]:
-    """Lines of the Markdown table."""
-    shown = ["of the roofline", "votes as plain float32", *(f"noise, {kind}" for kind in NOISES)]
-    yield f"| way | batch | noisy forwards/s | faster | n = 100,000 | {' | '.join(shown)} |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
-    for name, (batch, speed, share, votes, noise) in found.items():
+    """Yield the lines of the Markdown table."""
+    noises = " | ".join(f"noise, {kind}" for kind in NOISES)
+    shown = f"votes as plain float32 | {noises}"
+    yield f"| way | batch | noisy forwards/s | faster | n = 100,000 | {shown} |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for name, (batch, speed, votes, noise) in found.items():
         cells = [
             f"{batch}",
             f"{speed:,.0f}",
             f"{speed / found[REFERENCE].speed:.2f}",
             f"{100_100 / speed:,.1f} s",
+            "" if votes is None else f"{votes:.1%}",
         ]
-        cells += shares(share, votes, *noise or (None,) * len(NOISES))
+        cells += [f"{share:.1%}" for share in noise] or [""] * len(NOISES)
         yield f"| {name} | {' | '.join(cells)} |"
-
-
-def shares(*values: float | None) -> list[str]:
-    """Cells of shares; empty ones where there is none."""
-    return ["" if value is None else f"{value:.1%}" for value in values]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables of the pages: functions of committed files that return titles of columns, then lines."""
+"""The tables of the pages: functions of committed files that return column titles, then lines."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Committed(NamedTuple):
 
 
 def rows_of(name: str, folder: Path) -> tuple[list[pd.DataFrame], list[list[int]]]:
-    """Return the rows of each training of a method, or of each ensemble of a kind, and their seeds."""
+    """Return the rows of each training of a method, or each ensemble of a kind, and their seeds."""
     members, _, rule = name.partition(", ")
     method, _, others = members.partition(" x")
     pattern = f"{name}-?.tsv"
@@ -165,7 +165,7 @@ def ensembles(committed: Committed, dataset: str, sigma: float | str) -> pd.Data
 
 
 def cifar10_results(committed: Committed) -> Lines:
-    """Return the ACRs of methods and of some ensembles; bold is the largest, and what ties with it."""
+    """Return the ACRs of methods and of some ensembles; the largest and its ties are bold."""
     lines = [[name] for name in (*committed.methods(), *HEADLINE)]
     for level in LEVELS:
         samples = [committed.sample(name, level) for (name, *_) in lines]
@@ -210,7 +210,7 @@ def paired_titles(title: str) -> list[str]:
 
 
 def cifar10_mixtures(committed: Committed) -> Lines:
-    """Return the ACRs of AdvMacer with CAT-RS, hard-drop or both, and the differences to AdvMacer."""
+    """Return the ACRs of AdvMacer with CAT-RS, hard-drop or both, and their gains over AdvMacer."""
     lines = [["ensemble of two or three", "weights", *paired_titles("to AdvMacer")]]
     for others, rule in product(
         ("cat-rs", "hard-drop", "cat-rs + hard-drop"), ("average", "optimal", "radius")

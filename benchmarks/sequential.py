@@ -122,7 +122,7 @@ def main(
 
 
 def replays(p: NDArray[np.float64], radius: float, sigma: float, seed: int) -> dict[str, Replay]:
-    """What becomes of images of p_A (B,) by every way, "all draws" first, each on draws of its own."""
+    """Return what each way makes of images of p_A (B,), on its own draws; "all draws" first."""
     return {
         name: way(p, radius, sigma, np.random.default_rng([seed, i]))
         for i, (name, way) in enumerate(WAYS.items())
@@ -230,7 +230,8 @@ def _table(
             f"{lost(replay, name):.2f}"
             for name in names
         )
-        yield f"| {sigma} | {radius} | {replay['all draws'].certified.mean():.1%} | {' | '.join(cells)} |"
+        certified = replay["all draws"].certified.mean()
+        yield f"| {sigma} | {radius} | {certified:.1%} | {' | '.join(cells)} |"
     means = (
         [np.mean([f(replay, name) for replay in made]) for f in (gain, lost)] for name in names
     )
@@ -331,7 +332,7 @@ def fewest(source: Source) -> NDArray[np.float64]:
 def _needed(
     a: NDArray[np.float64], b: float, p: NDArray[np.float64], q: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Draws that an event of probability a under p and at most b under q takes, where p is not q."""
+    """Return the draws that an event of probability a under p and at most b under q takes."""
     both = rel_entr(p, q) + rel_entr(1 - p, 1 - q)
     return np.where(a > b, rel_entr(a, b) + rel_entr(1 - a, 1 - b), 0.0) / np.where(
         both > 0, both, np.inf
@@ -372,7 +373,8 @@ def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
     """Lines of a table: a row for each source, on one run for all radii."""
     yield "All radii of a table by one run an image; right images count.\n"
     radii = " | ".join(f"{radius:g}" for radius in TABLE)
-    yield f"| images of | sigma | n | draws | with the shortcut | at least | with it | lost | differ | {radii} |"
+    costs = "draws | with the shortcut | at least | with it"
+    yield f"| images of | sigma | n | {costs} | lost | differ | {radii} |"
     yield f"|---|---:|---:|---:|---:|---:|---:|---:|---:|{'---:|' * len(TABLE)}"
     for source in sources:
         found = answered(source, seed)
@@ -388,16 +390,28 @@ def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
         about = f"{source.name} | {source.sigma} | {source.n:,} | {spent} | {lost:.2f}"
         yield f"| {about} | {differ} of {len(digits[0])} | {' | '.join(cells)} |"
     yield ""
-    yield "at least: no way that is as valid and prints the same takes fewer in the mean, even if it knew p (Wald)."
-    yield f"lost: mean points of accuracy. differ: cells of the first {FIRST} images that print otherwise, to a tenth"
-    yield "of a percent, than with all draws, the same ones. At a radius: draws until it is answered."
-    yield "Rows made with the shortcut have no votes of wrong images: only the second column of draws is theirs."
+    yield (
+        "at least: no way that is as valid and prints the same takes fewer in the mean, even if it "
+        "knew p (Wald)."
+    )
+    yield (
+        f"lost: mean points of accuracy. differ: cells of the first {FIRST} images that print "
+        "otherwise, to a tenth"
+    )
+    yield (
+        "of a percent, than with all draws, the same ones. At a radius: draws until it is answered."
+    )
+    yield (
+        "Rows made with the shortcut have no votes of wrong images: "
+        "only the second column of draws is theirs."
+    )
 
 
 def _averages(sources: Sequence[Source], seed: int) -> Iterator[str]:
     """Lines of a table: a row for each source and error of the ACR."""
     yield "The ACR to within an error, and what it falls short of the ACR from all draws.\n"
-    yield f"| images of | sigma | n | ACR ± over {FIRST} images | error | draws | with the shortcut | short |"
+    acr = f"ACR ± over {FIRST} images"
+    yield f"| images of | sigma | n | {acr} | error | draws | with the shortcut | short |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
     for source, error in product(sources, ERRORS):
         draws, scores, whole = averages(source, error * source.sigma, seed)
