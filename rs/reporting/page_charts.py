@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import altair as alt
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from rs.reporting.figures import COLOURS
 from rs.reporting.results import Group, best
 from rs.statistics import metrics
+from rs.statistics.comparison import Estimate
 
 STEPS = 100
 """Points of a curve between radius 0 and the largest certified radius at its noise level."""
@@ -163,18 +165,17 @@ def curves_chart(methods: Methods, reference: str) -> Json:
     curves = {name: _mean_accuracy(group, radii) for name, group in methods.items()}
     first = highlighted(methods, reference)
     points: list[Json] = []
+    labels: list[Json] = []
     for name, accuracies in curves.items():
-        for step, (radius, share) in enumerate(zip(radii, accuracies, strict=True)):
-            point: Json = {"name": name, "r": round(radius, 4), "share": round(share, 4)}
-            if step % HOVER_STEPS == 0:
-                point["near"] = 1
-            points.append(point)
-    labels = []
-    for name, accuracies in curves.items():
+        places: list[Json] = []
+        for radius, accuracy in zip(radii.round(4), accuracies.round(4), strict=True):
+            places.append({"name": name, "radius": radius, "accuracy": accuracy})
+        for place in places[::HOVER_STEPS]:
+            place["near"] = 1
+        points += places
         others = [curves[other] for other in first if other != name]
         step, above = _place_of_label(accuracies, others)
-        place = {"r": float(radii[step]), "share": float(accuracies[step]), "above": above}
-        labels.append({"name": name, **place})
+        labels.append(places[step] | {"above": above})
 
     start = [{"name": name} for name in first]
     chosen = alt.selection_point(
@@ -184,38 +185,29 @@ def curves_chart(methods: Methods, reference: str) -> Json:
         name="near", on="pointerover", nearest=True, clear="pointerout", empty=False
     )
     color, dash = _color_and_dash(methods)
-    base = alt.Chart().encode(
-        x=alt.X(
-            "r:Q",
-            title="certified ℓ₂ radius r",
-            scale=alt.Scale(nice=False),
-            axis=alt.Axis(tickCount=8),
-        ),
-        y=alt.Y("share:Q", title="certified accuracy", axis=alt.Axis(format="%", tickCount=6)),
+    radius_axis = alt.Axis(tickCount=8, title="certified ℓ₂ radius r")
+    share_axis = alt.Axis(tickCount=6, title="certified accuracy", format="%")
+    base = alt.Chart().transform_filter(chosen)
+    base = base.encode(
+        x=alt.X("radius:Q", scale=alt.Scale(nice=False), axis=radius_axis),
+        y=alt.Y("accuracy:Q", axis=share_axis),
         color=color,
     )
-    lines = base.mark_line(interpolate="step-before", strokeWidth=2, clip=True).encode(
-        strokeDash=dash
-    )
-    tooltip = [
-        alt.Tooltip("name:N"),
-        alt.Tooltip("r:Q", format=".3f", title="radius"),
-        alt.Tooltip("share:Q", format=".1%", title="certified accuracy"),
-    ]
+    lines = base.mark_line(interpolate="step-before", strokeWidth=2).encode(strokeDash=dash)
     dots = base.transform_filter("datum.near").mark_point(filled=True, size=70)
     dots = dots.encode(
-        opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)), tooltip=tooltip
+        opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)),
+        tooltip=["name:N", "radius:Q", "accuracy:Q"],
     )
-    texts = alt.Chart(_data(labels)).mark_text(
+    texts = base.properties(data=_data(labels)).mark_text(
         align=alt.ExprRef("datum.above ? 'left' : 'right'"),
         dy=alt.ExprRef("datum.above ? -9 : 12"),
         fontWeight=600,
     )
-    texts = texts.encode(x="r:Q", y="share:Q", text="name:N", color=color)
     layers = alt.layer(
-        lines.transform_filter(chosen).add_params(chosen).properties(name="lines"),
-        dots.transform_filter(chosen).add_params(near).properties(name="dots"),
-        texts.transform_filter(chosen),
+        lines.add_params(chosen).properties(name="lines"),
+        dots.add_params(near).properties(name="dots"),
+        texts.encode(text="name:N"),
         data=_data(points),
     )
     return _sized(layers, height=380)
@@ -227,25 +219,16 @@ def differences_chart(methods: Methods, reference: str) -> Json | None:
     for name, group in methods.items():
         if name != reference:
             found = group.difference_to(methods[reference])
-            low, high = found.value - found.half_width, found.value + found.half_width
             verdict = "may be 0 (tie)" if found.tie else "is not 0"
-            numbers = {"value": found.value, "low": low, "high": high}
-            rows.append({"name": name, "verdict": verdict} | numbers)
+            rows.append({"name": name, "verdict": verdict} | _interval(found, found.half_width))
     if not rows:
         return None
-    title = f"ACR minus ACR of {reference}"
+    axis = alt.Axis(tickCount=6, title=f"ACR minus ACR of {reference}")
     names = alt.Y("name:N", title=None, sort=alt.EncodingSortField("value", order="descending"))
     color, _ = _color_and_dash(methods, legend=False)
     base = alt.Chart(_data(rows)).encode(y=names, color=color)
-    x = alt.X("low:Q", title=title, axis=alt.Axis(tickCount=6))
-    bars = base.mark_rule(strokeWidth=2).encode(x=x, x2="high:Q")
-    tooltip = [
-        alt.Tooltip("name:N"),
-        alt.Tooltip("value:Q", format="+.4f", title="difference"),
-        alt.Tooltip("low:Q", format="+.4f", title="95 % from"),
-        alt.Tooltip("high:Q", format="+.4f", title="to"),
-        alt.Tooltip("verdict:N", title="difference"),
-    ]
+    bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", axis=axis), x2="high:Q")
+    tooltip = ["name:N", "value:Q", "low:Q", "high:Q", "verdict:N"]
     dots = base.mark_point(filled=True, size=70, opacity=1).encode(x="value:Q", tooltip=tooltip)
     zero = alt.Chart(_data([{"zero": 0}])).mark_rule(strokeDash=[4, 3], color="var(--soft)")
     layers = alt.layer(zero.encode(x="zero:Q"), bars, dots)
@@ -255,39 +238,38 @@ def differences_chart(methods: Methods, reference: str) -> Json | None:
 def cost_chart(methods: Methods) -> Json | None:
     """Return ACR by the number of members that are evaluated per sample; ``None`` if all have one.
 
-    The best of each cost is named.
+    The best of each cost is named. Bars are standard errors over images.
     """
     rows: list[Json] = []
+    best_at: dict[float, Json] = {}
     for name, group in methods.items():
-        evaluations = np.mean([result.members_per_draw for result in group.results])
-        acr = group.acr
-        low, high = acr.value - acr.error_images, acr.value + acr.error_images
-        row = {"name": name, "cost": round(float(evaluations), 3)}
-        rows.append(row | {"value": acr.value, "low": low, "high": high})
-    if len({row["cost"] for row in rows}) == 1:
+        cost = round(fmean(result.members_per_draw for result in group.results), 3)
+        row = {"name": name, "label": "", "cost": cost} | _interval(
+            group.acr, group.acr.error_images
+        )
+        best_at[cost] = max(best_at.get(cost, row), row, key=lambda other: other["value"])
+        rows.append(row)
+    if len(best_at) == 1:
         return None
-    for row in rows:
-        at_this_cost = [other["value"] for other in rows if other["cost"] == row["cost"]]
-        row["label"] = row["name"] if row["value"] == max(at_this_cost) else ""
-    fitted = alt.Scale(zero=False, padding=16)
-    whole = alt.Axis(tickMinStep=1)
+    for row in best_at.values():
+        row["label"] = row["name"]
     color, _ = _color_and_dash(methods, legend=False)
-    base = alt.Chart(_data(rows)).encode(
-        x=alt.X("cost:Q", title="members evaluated per sample", scale=fitted, axis=whole),
-        color=color,
-    )
+    fitted = alt.Scale(zero=False, padding=16)
+    cost_axis = alt.Axis(tickMinStep=1, title="members evaluated per sample")
+    x = alt.X("cost:Q", scale=fitted, axis=cost_axis)
+    base = alt.Chart(_data(rows)).encode(x=x, y=alt.Y("value:Q", scale=fitted), color=color)
     bars = base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", title="ACR"), y2="high:Q")
-    tooltip = [
-        alt.Tooltip("name:N"),
-        alt.Tooltip("value:Q", format=".4f", title="ACR"),
-        alt.Tooltip("cost:Q", title="members per sample"),
-    ]
-    dots = base.mark_point(filled=True, size=70, opacity=1).encode(
-        y=alt.Y("value:Q", scale=alt.Scale(zero=False)), tooltip=tooltip
-    )
+    dots = base.mark_point(filled=True, size=70, opacity=1)
     place = alt.ExprRef("datum.cost > 2 ? 'right' : 'left'")
-    texts = base.mark_text(dy=-10, align=place, fontWeight=600)
-    return _sized(alt.layer(bars, dots, texts.encode(y="value:Q", text="label:N")), height=300)
+    texts = base.mark_text(dy=-10, align=place, fontWeight=600).encode(text="label:N")
+    layers = alt.layer(bars, dots.encode(tooltip=["name:N", "value:Q", "cost:Q"]), texts)
+    return _sized(layers, height=300)
+
+
+def _interval(found: Estimate, half_width: float) -> Json:
+    """Return a value between the ends of its interval."""
+    ends = {"low": found.value - half_width, "value": found.value, "high": found.value + half_width}
+    return {name: round(end, 5) for name, end in ends.items()}
 
 
 def _mean_accuracy(group: Group, radii: NDArray[np.float64]) -> NDArray[np.float64]:

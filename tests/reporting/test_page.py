@@ -67,10 +67,9 @@ def specs_of(text):
 
 
 def points_of(spec):
-    """The rows of the data of a chart that has a place for the pointer, by name."""
-    (points,) = [rows for rows in spec["datasets"].values() if "near" in rows[0]]
+    """The points of the curves of a chart by name."""
     by_name = {}
-    for point in points:
+    for point in spec["datasets"][spec["data"]["name"]]:
         by_name.setdefault(point["name"], []).append(point)
     return by_name
 
@@ -175,17 +174,25 @@ def test_a_curve_is_the_share_of_images_that_are_right_with_the_radius(study, te
     for number, sigma in enumerate(SIGMAS):
         curves = points_of(specs_of(text)[f"curves-{number}"])
         assert len(curves) >= 4
-        longest = max(point["r"] for point in curves["gaussian"])
+        longest = max(point["radius"] for point in curves["gaussian"])
         assert longest >= max(rows["radius"].max() for rows in groups[sigma]["gaussian"].rows)
         for name, points in curves.items():
             frames = groups[sigma][name].rows
             for point in points[::10]:
                 shares = []
                 for rows in frames:
-                    certified = (rows["correct"] == 1) & (rows["radius"] >= point["r"])
+                    certified = (rows["correct"] == 1) & (rows["radius"] >= point["radius"])
                     shares.append(certified.mean())
-                near = np.mean([abs(point["r"] - rows["radius"]).min() for rows in frames])
-                assert near < 1e-4 or point["share"] == round(np.mean(shares), 4)
+                near = np.mean([abs(point["radius"] - rows["radius"]).min() for rows in frames])
+                assert near < 1e-4 or point["accuracy"] == round(np.mean(shares), 4)
+
+
+def test_only_the_best_of_each_cost_is_named(text):
+    (rows,) = specs_of(text)["cost-0"]["datasets"].values()
+    assert {row["cost"] for row in rows} == {1.0, 2.0}
+    for row in rows:
+        best = max(other["value"] for other in rows if other["cost"] == row["cost"])
+        assert row["label"] == (row["name"] if row["value"] == best else "")
 
 
 def test_every_command_is_that_of_the_pipeline(text):
