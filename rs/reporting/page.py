@@ -153,7 +153,7 @@ def study_page(
             lambda _, sigma: html_table(ensembles_table(with_votes, sigma, study.combination))
         )
     is_of_paper = not published(base_dataset(study.values, study.dataset)).empty
-    claimed = html_cells(claims[0], claims[1:]) if claims and is_of_paper else ""
+    claimed = _cells(claims[0], claims[1:]) if claims and is_of_paper else ""
     remade = f"<p>Make all of it again: <code>make study DATASET={study.dataset}</code></p>"
     sections = {
         **_headline(page),
@@ -269,8 +269,7 @@ def attacks_table(path: Path) -> Table:
         for distance, attempts in found[found["attacked"] > 0].groupby("distance"):
             row[distance] = f"{attempts['below_half'].sum()} of {attempts['attacked'].sum()}"
         rows.append(row)
-    columns = {name.capitalize(): plain(name) for name in ("classifier", "scope")}
-    columns = {"σ": plain("sigma")} | columns
+    columns = {"σ": plain("sigma"), "Classifier": plain("classifier"), "Scope": plain("scope")}
     for distance in sorted(counts["distance"].unique()):
         columns[f"at {distance:g} of the radius"] = plain(distance)
     caption = (
@@ -442,17 +441,12 @@ def html_table(table: Table, links: bool = False) -> str:
     """
     rows = []
     for line in table.body:
-        cells = [_bold(escape(cell)) for cell in line]
+        cells = [re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", escape(cell)) for cell in line]
         if links:
-            cells[0] = f'<a href="#origins" data-name="{escape(line[0])}">{cells[0]}</a>'
+            cells[0] = f'<a href="#" data-name="{escape(line[0])}">{cells[0]}</a>'
         rows.append(cells)
     said = "".join(f"<p class=note>{escape(note)}</p>" for note in table.notes)
     return f"<p class=note>{escape(table.caption)}</p>{_cells(table.header, rows)}{said}"
-
-
-def html_cells(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a sortable table of plain text."""
-    return _cells(titles, [[escape(cell) for cell in row] for row in rows])
 
 
 def _cells(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -472,10 +466,6 @@ def _cells(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         search = '<input type="search" placeholder="filter rows" aria-label="Filter rows">'
     table = f"<table><thead><tr>{''.join(head)}<tbody>{''.join(body)}</table>"
     return f'<div class="sortable">{search}<div class="scroll">{table}</div></div>'
-
-
-def _bold(text: str) -> str:
-    return re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", text)
 
 
 def _folded(title: str, content: str, name: str = "") -> str:
@@ -534,7 +524,7 @@ def vega_embed() -> str:
 
 def _style(sheet: str | None, images: int) -> str:
     """Return the style of the page: its colors, and the sheet that pictures are cut from."""
-    light, dark = (page_charts.series_style(scheme) for scheme in ("light", "dark"))
+    light, dark = map(page_charts.series_style, ("light", "dark"))
     colors = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
     pictures = ""
     if sheet:

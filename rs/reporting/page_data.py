@@ -84,7 +84,7 @@ class Pictures:
         """
         if self.pixels is None:
             return None
-        tiles = [_small(image) for image in self.pixels[list(indices)].transpose(0, 2, 3, 1)]
+        tiles = list(map(_small, self.pixels[list(indices)].transpose(0, 2, 3, 1)))
         tiles += [np.zeros_like(tiles[0])] * (-len(tiles) % COLUMNS)
         lines = []
         for start in range(0, len(tiles), COLUMNS):
@@ -106,21 +106,18 @@ def image_table(
         Titles of columns, and rows of cells in HTML.
     """
     titles = ["Image", "Label"]
-    columns: list[list[str]] = []
-    frames = {}
-    for name, result in results.items():
-        frames[name] = result.rows.sort_values("idx", kind="stable")[:MAX_IMAGES]
-    first = next(iter(frames.values()))
     classes = pictures.classes if pictures else ()
-    columns.append([_picture(place, idx, pictures) for place, idx in enumerate(first["idx"])])
-    columns.append([_class_name(label, classes) for label in first["label"]])
-    for name, frame in frames.items():
+    lines: list[list[str]] = []
+    for name, result in results.items():
         titles += [f"{name}: prediction", "radius", "votes"]
-        records = frame.to_dict("records")
-        columns.append([_prediction(row, classes) for row in records])
-        columns.append([f"{row['radius']:.3f}" for row in records])
-        columns.append([_votes(row, classes) for row in records])
-    return titles, [list(cells) for cells in zip(*columns, strict=True)]
+        frame = result.rows.sort_values("idx", kind="stable")[:MAX_IMAGES]
+        for place, row in enumerate(frame.to_dict("records")):
+            if place == len(lines):
+                image = _picture(place, row["idx"], pictures)
+                lines.append([image, _class_name(row["label"], classes)])
+            cells = (_prediction(row, classes), f"{row['radius']:.3f}", _votes(row, classes))
+            lines[place].extend(cells)
+    return titles, lines
 
 
 def _picture(place: int, idx: int, pictures: Pictures | None) -> str:
