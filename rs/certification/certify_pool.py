@@ -134,7 +134,10 @@ def certify_pool(
     if not is_first_process() or (writer.was_complete and alone_path.exists()):
         return
     seconds = []
-    for name in _timed_names(entries, specs) if settings.timed else []:
+    timed_names = []
+    if settings.timed:
+        timed_names = _timed_names(entries, specs)
+    for name in timed_names:
         entry = entries[name].for_image(int(indices[0]))
         base = Ensemble([networks[number] for number in entry.member_ids], entry.rule)
         classifier = _with_base(smoothed_pool, base)
@@ -195,7 +198,9 @@ def _seconds_alone(
         else:
             classifier.votes(x, draws, certification.seed, Stream.ESTIMATE, index)
     seconds = (time.perf_counter() - start) / len(pixels)
-    return seconds if is_cascade else seconds / draws * (certification.n0 + certification.n)
+    if is_cascade:
+        return seconds
+    return seconds / draws * (certification.n0 + certification.n)
 
 
 def pool_entries(

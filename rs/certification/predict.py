@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,7 +115,9 @@ def predict_files(
         provenance["conversion"] = str(conversion)
     failed: list[str] = []
     networks = members_of(classifier.base)
-    numbered = progress(enumerate(files), len(files), "predict", always=False)
+    numbered: Iterable[tuple[int, str]] = enumerate(files)
+    if len(files) > 1:  # for one image a bar is noise
+        numbered = progress(numbered, len(files), "predict", always=False)
     for index, file in checking_determinism(numbered, networks, classifier.precision):
         try:
             pixels, notes = picture_with_notes(file, base.shape, conversion)

@@ -29,7 +29,7 @@ def main(
         list[str] | None,
         typer.Argument(
             metavar="IMAGES",
-            help="Image files: 8-bit grey or RGB, of the size of the model's images.",
+            help="Image files: 8-bit gray or RGB, of the size of the model's images.",
         ),
     ] = None,
     *,
@@ -102,13 +102,10 @@ def main(
                 provenance = prediction.provenance
                 if seed is None:
                     source = f"from the operating system; --seed {noise_seed} repeats this run"
-                    print(f"seed {noise_seed} ({source})", file=sys.stderr)
+                    say(f"seed {noise_seed} ({source})", sys.stderr)
                 if "quantized" in provenance:
-                    print(
-                        f"network {provenance['quantized']}, {provenance['calibration']} "
-                        "calibration images",
-                        file=sys.stderr,
-                    )
+                    images = f"{provenance['calibration']} calibration images"
+                    say(f"network {provenance['quantized']}, {images}", sys.stderr)
             say(prediction.json() if as_json else prediction.text(), stdout)
     if not as_json:
         print("next: rs certify MODEL --images FOLDER --out rows.tsv", file=sys.stderr)

@@ -50,8 +50,9 @@ LIBRARIES = ("numpy", "torch")
 
 def environment_of(values: dict[str, Any], dataset: str) -> dict[str, str]:
     """Return the environment variables that give a new process the arithmetic of a recipe."""
-    is_portable = recipe_arithmetic(values, dataset) == "portable" and is_x86_64()
-    return PORTABLE if is_portable else {}
+    if recipe_arithmetic(values, dataset) == "portable" and is_x86_64():
+        return PORTABLE
+    return {}
 
 
 def is_x86_64() -> bool:

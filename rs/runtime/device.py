@@ -45,8 +45,11 @@ def device_named(name: str) -> torch.device:
         name = "cuda" if has_gpu else "cpu"
         if has_gpu and local is None:
             local = str(os.getpid() % torch.cuda.device_count())
+    full_name = name
+    if name == "cuda":
+        full_name = f"cuda:{local or 0}"
     try:
-        device = torch.device(f"cuda:{local or 0}" if name == "cuda" else name)
+        device = torch.device(full_name)
         if device.type not in ("cpu", "cuda"):
             raise RuntimeError(f"{device.type} is not supported")
         torch.zeros(1, device=device)

@@ -53,7 +53,9 @@ def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Ge
 
 def process_key(rank: int) -> tuple[int, ...]:
     """Return what process ``rank`` adds to the keys of its streams; the first adds nothing."""
-    return (rank,) if rank else ()
+    if rank == 0:
+        return ()
+    return (rank,)
 
 
 def derived_seed(seed: int, purpose: Stream) -> int:

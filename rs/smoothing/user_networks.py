@@ -83,7 +83,8 @@ def class_name(network: nn.Module) -> str:
 def own_modules(function_module: str, network: nn.Module) -> set[str]:
     """Return the modules that a user's network is written in, without torch and torchvision."""
     owners = {function_module}
-    owners |= {type(module).__module__ for module in network.modules()}
+    for module in network.modules():
+        owners.add(type(module).__module__)
     return {name for name in owners if name.partition(".")[0] not in ("torch", "torchvision")}
 
 
@@ -91,7 +92,9 @@ def _with_plain_logits(network: nn.Module, name: str, shape: Sequence[int]) -> n
     """Return a network whose output is a tensor, which can be traced; itself, if its output is."""
     with user_code(f"{name} must take images of shape {tuple(shape)}"), torch.no_grad():
         output = network.cpu().eval()(torch.zeros(1, *shape, dtype=torch.float32, device="cpu"))
-    return LogitsOnly(network) if hasattr(output, "logits") else network
+    if hasattr(output, "logits"):
+        return LogitsOnly(network)
+    return network
 
 
 def is_importable(name: str) -> bool:

@@ -118,7 +118,9 @@ def certificate_of_votes(
 
 def votes_for_class(tally: Tally, selected: int) -> int:
     """Return the votes for the selected class; 0 if no class was selected."""
-    return 0 if selected == ABSTAIN else int(tally.votes[selected])
+    if selected == ABSTAIN:
+        return 0
+    return int(tally.votes[selected])
 
 
 def certificate_of_test(
