@@ -30,7 +30,7 @@ from rs.runtime.device import device_named
 from rs.smoothing import attack
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import draw
-from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.smoothing.soft import soft_probabilities
 from rs.statistics.sequential import Decider
 from rs.storage.files import read_json
@@ -209,16 +209,10 @@ def files(device, folder):
 def predict(device, folder, model):
     picture, data = folder / "picture.png", helpers.write_tiny(folder / "data")
     Image.fromarray(tiny_images().images[0, 0]).save(picture)
-    options = SmoothingOptions(sigma=SIGMA, device=device, noise="grid")
-    list(
-        predict_files(
-            [str(picture)],
-            load(model, read_meta(data)),
-            Draws(N0, 130, ALPHA),
-            options,
-            Conversion(),
-        )
-    )
+    base = load(model, read_meta(data))
+    settings = CertificationSettings(**CERTIFY | {"n0": N0, "n": 130, "alpha": ALPHA})
+    options = SmoothingOptions(sigma=SIGMA, device=device)
+    list(predict_files([str(picture)], base, settings, options, Conversion()))
 
 
 @path("training, images of a folder")
@@ -275,7 +269,7 @@ def test_every_path_runs_on_a_gpu(name, tmp_path, capfd):
 
 
 def test_outputs_of_a_compiled_network_lie_in_one_memory_unless_they_are_copied():
-    """As with CUDA graphs; a certificate that forgot to copy them would count the last batch only."""
+    """As with CUDA graphs: without a copy a certificate would count the last batch only."""
     with simulated_gpu(), torch.inference_mode():
         x = torch.stack([image(), image(1)]).to(GPU)
         graph = torch.compile(nn.Flatten())
@@ -394,9 +388,7 @@ def test_cards_rows_and_predictions_state_the_precision_that_auto_stands_for(
         )
         options = SmoothingOptions(sigma=SIGMA, device=device)
         certify_model(load(model), tiny_images(2), settings, options, out=rows)
-        (prediction,) = predict_files(
-            [str(picture)], load(model), Draws(N0, 130, ALPHA), options, Conversion()
-        )
+        (prediction,) = predict_files([str(picture)], load(model), settings, options, Conversion())
     assert read_json(model / "model.json")["training"]["precision"] == precision
     assert read_json(rows.with_suffix(".json"))["precision"] == precision
     assert prediction.provenance["precision"] == precision
