@@ -122,7 +122,7 @@ def doctor(device, folder, findings, sign=1.0):
     found = diagnose(
         Classifier("a", model, classes=CLASSES, shape=SHAPE), tiny_images(), SIGMA, device
     )
-    assert len(found) == findings
+    assert len([finding for finding in found if finding.level != "ok"]) == findings
 
 
 class Nothing(nn.Module):
