@@ -47,17 +47,17 @@ UNSOUND = "per-image"
 
 
 def format_counts(counts: Sequence[int]) -> str:
-    """Write the votes for classes 0, 1, ..., as ``class:votes`` for every class with votes; ``-``
-    for none.
+    """Write votes per class as ``class:votes`` for every class with votes; ``-`` without votes.
 
     >>> format_counts([0, 3, 0, 97])
     '1:3,3:97'
     """
-    return ",".join(f"{k}:{int(votes)}" for k, votes in enumerate(counts) if votes) or "-"
+    texts = [f"{k}:{int(votes)}" for k, votes in enumerate(counts) if votes]
+    return ",".join(texts) or "-"
 
 
 def parse_counts(text: str) -> dict[int, int]:
-    """Read :func:`format_counts` back as votes by class.
+    """Parse the text of :func:`format_counts`: votes by class.
 
     Raises:
         ValueError: If the text has another form.
@@ -67,9 +67,14 @@ def parse_counts(text: str) -> dict[int, int]:
     """
     if text == "-":
         return {}
-    pairs = [pair.split(":") for pair in text.split(",")] if _COUNTS.fullmatch(text) else []
-    counts = {int(k): int(votes) for k, votes in pairs}
-    if not pairs or len(counts) < len(pairs) or min(counts.values()) < 1:
+    counts: dict[int, int] = {}
+    is_valid = _COUNTS.fullmatch(text) is not None
+    if is_valid:
+        for pair in text.split(","):
+            k, votes = map(int, pair.split(":"))
+            is_valid = is_valid and votes > 0 and k not in counts
+            counts[k] = votes
+    if not is_valid:
         raise ValueError(f"counts must name each class once with at least one vote, got {text!r}")
     return counts
 
@@ -80,7 +85,7 @@ Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def votes_of(texts: Iterable[str]) -> Votes:
-    """Read many :func:`format_counts` back at once.
+    """Parse many texts of :func:`format_counts` at once.
 
     Raises:
         ValueError: If a text has another form.
@@ -93,11 +98,9 @@ def votes_of(texts: Iterable[str]) -> Votes:
     pairs = ",".join([text for text in listed if text != "-"])
     if any(sizes) and not _COUNTS.fullmatch(pairs):
         raise ValueError("counts must be class:votes, separated by commas, or - for none")
-    numbers = (
-        np.fromstring(pairs.replace(",", ":"), dtype=np.int64, sep=":")
-        if pairs
-        else np.zeros(0, np.int64)
-    )
+    numbers = np.zeros(0, np.int64)
+    if pairs:
+        numbers = np.fromstring(pairs.replace(",", ":"), dtype=np.int64, sep=":")
     return np.repeat(np.arange(len(listed)), sizes), numbers[::2], numbers[1::2]
 
 
@@ -112,13 +115,13 @@ def votes_for(votes: Votes, classes: NDArray[np.int64]) -> NDArray[np.int64]:
     [97, 0, 0]
     """
     row, k, counts = votes
-    return np.bincount(row, weights=counts * (k == classes[row]), minlength=len(classes)).astype(
-        np.int64
-    )
+    own_votes = counts * (k == classes[row])
+    sums = np.bincount(row, weights=own_votes, minlength=len(classes))
+    return sums.astype(np.int64)
 
 
 def radius_text(radius: float) -> str:
-    """Write a radius in few digits, but so that it reads back exactly.
+    """Write a radius in few digits, from which it is read exactly.
 
     >>> radius_text(0.0), radius_text(0.25), radius_text(127 / 255)
     ('0', '0.25', '0.4980392156862745')

@@ -90,12 +90,9 @@ def test_what_a_process_that_was_killed_has_left_is_removed_by_the_next_one(tmp_
 
 def test_what_others_write_stays(tmp_path, dead):
     """Another process, another machine on a shared disk, and another file."""
-    kept = [
-        stale(tmp_path / "a", os.getppid()),
-        stale(tmp_path / "a", 1),
-        stale(tmp_path / "a", dead, "00000000"),
-        stale(tmp_path / "b", dead),
-    ]
+    kept = [stale(tmp_path / "a", process) for process in {os.getppid(), 1}]
+    kept.append(stale(tmp_path / "a", dead, "00000000"))
+    kept.append(stale(tmp_path / "b", dead))
     files.write_text(tmp_path / "a", "new")
     assert sorted(tmp_path.iterdir()) == sorted([*kept, tmp_path / "a"])
 
