@@ -1,7 +1,6 @@
 """The console command ``rs``, as a person runs it."""
 
 import importlib
-import re
 import shlex
 from importlib import metadata
 from typing import get_args
@@ -12,7 +11,6 @@ from typer.testing import CliRunner
 
 from rs.command_line.main import COMMANDS, app
 from rs.errors import DISTRIBUTION
-from rs.methods import EVERY_METHOD
 from rs.models import Architecture, InferenceEngine, Normalisation
 from rs.models.architectures import ARCHITECTURES
 from rs.runtime import Precision
@@ -86,11 +84,6 @@ def test_the_examples_of_the_help_are_commands_of_this_kind(name, tmp_path, monk
         check_typer(command, words)
 
 
-@pytest.mark.parametrize("command", [(), *[(name,) for name in COMMANDS]], ids=str)
-def test_two_names_of_the_help_are_one(command):
-    assert said(*command, "-h") == said(*command, "--help")
-
-
 @pytest.mark.parametrize(
     ("command", "known"),
     [
@@ -109,16 +102,6 @@ def test_every_architecture_that_the_help_names_is_built():
     assert [name for name in ARCHITECTURES if ":" not in name] == [
         *get_args(Architecture)
     ]  # without users' networks
-
-
-def test_options_of_a_group_stand_together_where_the_command_has_them():
-    options = re.findall(r"^  (--\S+)", said("certify", "--help")[1], re.MULTILINE)
-    assert options[options.index("--at-radius") :][:2] == ["--at-radius", "--acr-error"]
-
-
-def test_the_help_of_train_lists_the_methods():
-    listed = said("train", "--help")[1].partition("Training method:")[2].partition(".")[0]
-    assert "".join(listed.split()).removesuffix("[required]") == ",".join(EVERY_METHOD)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +142,8 @@ def show(run, *words):
 for words in ([], *([name] for name in COMMANDS)):
     show(main, "rs", *words)
 for path in sorted(Path("stages").glob("[!_]*.py")):
-    show(lambda: runpy.run_module(f"stages.{path.stem}", run_name="__main__"), f"stages.{path.stem}")
+    name = f"stages.{path.stem}"
+    show(lambda: runpy.run_module(name, run_name="__main__"), name)
 """
 
 

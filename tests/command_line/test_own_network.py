@@ -43,6 +43,12 @@ from tests.support.combinations import GOOD
 from tests.support.helpers import ROOT, SECTIONS, exit_code, tiny_params, write_params
 
 CLASSES = ("circle", "square", "stripe")
+PHOTOS = ["--images", "photos", "--sigma", "0.25", "--out", "model", "--log", "log"]
+CERTIFY = [
+    "--subset",
+    "{stride: 30}",
+    *["--images", "photos", "--n0", "10", "--n", "50", "--out", "rows.tsv"],
+]
 
 MODULE = """
 from types import SimpleNamespace
@@ -54,8 +60,8 @@ class Small(nn.Module):
     def __init__(self, classes=3):
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(),
-            nn.AdaptiveAvgPool2d(3), nn.Flatten(),
+            nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1),
+            nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten(),
         )
         self.fc = nn.Linear(288, classes)
 
@@ -160,18 +166,7 @@ def refusal(capsys, main, *words):
 
 def trained(*words, network="pretrained", method="gaussian", out="model"):
     """Train on the pictures by command, and return the folder of the model."""
-    options = [
-        "--images",
-        "photos",
-        "--sigma",
-        0.25,
-        "--out",
-        out,
-        "--log",
-        f"{out}-log",
-        "--device",
-        "cpu",
-    ]
+    options = f"--images photos --sigma 0.25 --out {out} --log {out}-log --device cpu".split()
     command(train, method, "--network", f"own_networks:{network}", *options, *words)
     return out
 
@@ -196,19 +191,8 @@ def test_the_way_from_a_network_to_certificates(capsys, network, epochs, stride)
         run(doctor, [named, *map(str, run_doctor)])
     folder = trained("--epochs", epochs, network=network)
     assert f"model of the last epoch in {folder}, log in {folder}-log" in capsys.readouterr().out
-    rows = [
-        "--images",
-        "photos",
-        "--n0",
-        20,
-        "--n",
-        100,
-        "--subset",
-        f"{{stride: {stride}}}",
-        "--out",
-        "rows.tsv",
-    ]
-    command(certify, folder, "--network", named, *rows)
+    rows = ["--images", "photos", "--n0", "20", "--n", "100", "--out", "rows.tsv", "--subset"]
+    command(certify, folder, "--network", named, *rows, f"{{stride: {stride}}}")
     command(predict, "photos/circle/0.png", "--model", folder, "--network", named, "--n", 100)
     assert Path("rows.tsv").read_text().count("\n") == 1 + 90 // stride
     if network == "pretrained":  # which the few steps are enough for
@@ -223,7 +207,7 @@ def test_the_way_from_a_network_to_certificates(capsys, network, epochs, stride)
 def test_a_folder_never_imports_a_network_by_itself(capsys):
     folder = trained("--epochs", 1)
     forget()
-    need = "the network own_networks:pretrained must be given, because a model folder never imports code by itself"
+    need = "the network own_networks:pretrained must be given, because a model folder never imports"
     assert need in refusal(capsys, certify, folder, "--images", "photos", "--out", "rows.tsv")
     with pytest.raises(InputError, match=need):
         rs.load(folder)
@@ -243,12 +227,9 @@ def test_changed_source_files_are_refused_by_name(capsys):
     Path("own_networks.py").write_text(
         MODULE.replace("nn.ReLU(), nn.Conv2d", "nn.Tanh(), nn.Conv2d")
     )
-    message = refusal(capsys, certify, folder, "--network", "own_networks:pretrained", "--images", "photos",
-                      "--out", "rows.tsv")  # fmt: skip
-    assert (
-        "the source of own_networks:pretrained must be that of the training, but own_networks "
-        "changed" in message
-    )
+    words = ["--network", "own_networks:pretrained", "--images", "photos", "--out", "rows.tsv"]
+    message = refusal(capsys, certify, folder, *words)
+    assert "must be that of the training, but own_networks changed" in message
 
 
 def test_a_training_starts_from_the_weights_of_the_network_or_of_a_file_or_from_scratch():
@@ -301,23 +282,9 @@ def test_a_network_may_take_views_of_its_maps():
 
 def test_a_training_replaces_neither_its_start_nor_the_model_of_another_network(capsys):
     trained("--epochs", 1)
-    words = [
-        "--images",
-        "photos",
-        "--sigma",
-        0.25,
-        "--out",
-        "model",
-        "--log",
-        "log",
-        "--device",
-        "cpu",
-    ]
+    words = [*PHOTOS, "--device", "cpu"]
     line = refusal(capsys, train, "gaussian", "--network", "own_networks:build", *words)
-    assert (
-        "but holds gaussian of photos, sigma 0.25, seed 0, network own_networks:pretrained; name "
-        "another" in line
-    )
+    assert "but holds gaussian of photos, sigma 0.25, seed 0, network own_networks:pret" in line
     words += ["--network", "own_networks:pretrained", "--weights", "model"]
     line = refusal(capsys, train, "gaussian", *words)
     assert "model must be another folder than that of --weights" in line
@@ -338,19 +305,7 @@ def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(method):
     )
     assert any(name.startswith("network.denoise.") for name in state)
     forget()
-    rows = [
-        "--images",
-        "photos",
-        "--n0",
-        10,
-        "--n",
-        50,
-        "--subset",
-        "{stride: 30}",
-        "--out",
-        "rows.tsv",
-    ]
-    command(certify, folder, "--network", "own_networks:pretrained", *rows)
+    command(certify, folder, "--network", "own_networks:pretrained", *CERTIFY)
     assert Path("rows.tsv").read_text().count("\n") == 4
 
 
@@ -369,8 +324,7 @@ def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(method):
 )
 def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
     Path("rs").symlink_to(Path(rs.__file__).parent)
-    line = refusal(capsys, train, "denoiser-mse", *words, "--images", "photos", "--sigma", 0.25,
-                   "--out", "model", "--log", "log")  # fmt: skip
+    line = refusal(capsys, train, "denoiser-mse", *words, *PHOTOS)
     assert message in line
 
 
@@ -380,7 +334,7 @@ def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
         (
             "two",
             [],
-            r"must return one logit for each of 3 classes, got logits of shape \(1, 2\) for one image",
+            r"one logit for each of 3 classes, got logits of shape \(1, 2\) for one image",
         ),
         ("fixed", [], "must have parameters to train, but none of its 8 is"),
         (
@@ -426,8 +380,8 @@ def test_what_cannot_be_trained_is_one_line(capsys, network, words, message):
     names = importlib.import_module("own_networks").build().state_dict()
     save_file({name: torch.zeros(1) for name in names}, "other.safetensors")
     os.mkfifo("pipe")  # which has no end
-    line = refusal(capsys, train, "gaussian", "--network", f"own_networks:{network}", "--images", "photos",
-                   "--sigma", 0.25, "--out", "model", "--log", "log", *words)  # fmt: skip
+    own = ["--network", f"own_networks:{network}"]
+    line = refusal(capsys, train, "gaussian", *own, *PHOTOS, *words)
     assert re.search(message, line), line
     assert not Path("model").exists()
 
@@ -532,23 +486,10 @@ def test_an_ensemble_of_several_networks_loads_by_their_names(capsys):
         declaration=declared, dataset="photos", sigma=0.25, members=members, fitted=None
     )
     spec.write(Path("two.json"))
-    words = [
-        "two.json",
-        "--images",
-        "photos",
-        "--n0",
-        10,
-        "--n",
-        50,
-        "--subset",
-        "{stride: 30}",
-        "--out",
-        "rows.tsv",
-    ]
+    words = ["two.json", *CERTIFY]
     forget()
-    assert f"the network {names[1]} must be given" in refusal(
-        capsys, certify, *words, "--network", names[0]
-    )
+    message = refusal(capsys, certify, *words, "--network", names[0])
+    assert f"the network {names[1]} must be given" in message
     forget()
     command(certify, *words, "--network", ",".join(names))
 
@@ -652,8 +593,19 @@ def test_the_quick_acr_of_a_prepared_data_set_is_never_of_test_images(monkeypatc
     monkeypatch.setattr(
         "rs.training.run.train_on", lambda _, *images, **to: seen.extend([*images[:2], to["log"]])
     )
-    command(train, "gaussian", "--network", "own_networks:build", "--sigma", 0.25, "--data", "data",
-            "--out", "model", "--log", "log")  # fmt: skip
+    words = [
+        "--network",
+        "own_networks:build",
+        "--sigma",
+        "0.25",
+        "--data",
+        "data",
+        "--out",
+        "model",
+        "--log",
+        "log",
+    ]
+    command(train, "gaussian", *words)
     trained_on, evaluation, _ = seen
     if has_validation:
         assert np.array_equal(evaluation.images, splits["validation"][0])
@@ -682,19 +634,10 @@ def test_python_and_the_command_train_to_the_same_bytes(capsys):
     images, labels = data()
     splits = {"train": (images, labels), "test": (images, labels)}
     save_images(Path("data"), name="shapes", classes=CLASSES, splits=splits)
-    named = [
-        "--network",
-        "own_networks:pretrained",
-        "--sigma",
-        0.25,
-        "--epochs",
-        1,
-        "--batch",
-        40,
-        "--seed",
-        3,
-    ]
-    command(train, *named, "--device", "cpu", "--data", "data", "--out", "model", "--log", "log")
+    words = (
+        "--network own_networks:pretrained --sigma 0.25 --epochs 1 --batch 40 --seed 3 --data data"
+    )
+    command(train, *words.split(), *["--device", "cpu", "--out", "model", "--log", "log"])
     build = importlib.import_module("own_networks").pretrained
     rs.train(
         build, images, labels, sigma=0.25, epochs=1, batch=40, seed=3, out="python", device="cpu"

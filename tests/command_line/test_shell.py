@@ -7,12 +7,10 @@ import os
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from rs.command_line.certify import main as certify
-from rs.command_line.predict import main as predict
 from rs.command_line.quantize import main as quantize
 from rs.command_line.shell import run
 from rs.command_line.train import main as train
@@ -20,8 +18,7 @@ from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.trainer import Trainer
 from tests.support.folders import contents
-from tests.support.helpers import SHAPE, exit_code
-from tests.support.raw_images import image_bytes
+from tests.support.helpers import exit_code
 
 CERTIFY = SmoothedClassifier.certify
 CONTINUES = "interrupted; the same command continues"
@@ -52,7 +49,10 @@ def certify_to(name):
 
 def test_a_warning_of_all_images_is_one_line_of_each_run(tiny_project, capfd):
     """(1/2)^n <= 0.001 first at n = 10."""
-    message = "warning: n = 9 draws can never certify at alpha = 0.001: even a unanimous vote abstains; give n of at "
+    message = (
+        "warning: n = 9 draws can never certify at alpha = 0.001: even a unanimous vote abstains; "
+        "give n of at "
+    )
     for name, n, expected in (
         ("one", 9, [f"{message}least 10"]),
         ("two", 9, [f"{message}least 10"]),
@@ -111,17 +111,6 @@ def test_a_training_that_is_interrupted_says_that_it_continues_and_does(
     code, (line,), _ = ended(capfd, train, *train_to("model-2"))
     assert (code, line == "model of the last epoch in model-2, log in model-2.log") == (0, True)
     assert contents(Path("model-2")) == contents(Path("whole"))
-
-
-def test_predictions_that_are_interrupted_do_not_say_that_they_continue(
-    tiny_project, monkeypatch, capfd
-):
-    Path("a.png").write_bytes(image_bytes(np.zeros(SHAPE[1:], np.uint8)))
-    stop_after(monkeypatch, 1)
-    code, out, err = ended(
-        capfd, predict, "a.png", "a.png", "--model", "model", "--seed", "0", "--device", "cpu"
-    )
-    assert (code, len(out), err) == (130, 1, ["interrupted"])
 
 
 def test_a_training_has_no_log_in_the_folder_of_its_model(tiny_project, capfd):
@@ -212,18 +201,9 @@ def test_too_little_memory_is_one_line(capfd, error):
     assert line.endswith("; lower --batch (in a recipe training.batch), or take smaller images")
 
 
-def test_a_message_of_many_lines_becomes_one(capfd):
-    line = line_of(capfd, InputError("the device must be here, but:\n  CUDA error\n\tsee the log"))
-    assert line == "error: the device must be here, but: CUDA error see the log"
-
-
 def test_what_is_not_the_users_mistake_keeps_its_traceback(capfd):
     with pytest.raises(ZeroDivisionError):
         line_of(capfd, ZeroDivisionError())
-
-
-def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
-    assert len(line_of(capfd, InputError("x" * 10**6))) < 2100
 
 
 @pytest.mark.parametrize("named", [["--params", "mine.yaml"], ["--params=mine.yaml"], []])

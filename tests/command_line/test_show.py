@@ -1,8 +1,6 @@
 """The commands ``rs show`` and ``rs compare``, as a person runs them."""
 
 import json
-import re
-import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -66,28 +64,6 @@ def test_files_are_drawn(files, tmp_path, name, beginning):
     assert (tmp_path / name).read_bytes().startswith(beginning)
     drawn = (tmp_path / name).read_text(encoding="utf-8", errors="replace")
     assert name.endswith("png") or all(path.stem in drawn for path in files)
-
-
-def test_every_file_has_its_own_line_in_the_legend(files, tmp_path):
-    names = ["_one.tsv", "one", "one.tsv", "a$b_{$.tsv"]
-    copies = [shutil.copy(files[0], tmp_path / name) for name in names]
-    assert said("show", *copies, "--picture", tmp_path / "curves.svg")[0] == 0
-    drawn = re.findall("<!-- +(.*) -->", (tmp_path / "curves.svg").read_text(encoding="utf-8"))
-    assert [name for name in drawn if name in names] == names
-
-
-def test_a_picture_of_another_kind_or_of_no_radii_is_refused(files, tmp_path):
-    assert (
-        "must be a file *.png or *.svg, got curves.gif"
-        in said("show", files[0], "--picture", "curves.gif")[2]
-    )
-    write_rows(
-        certificate_rows.read_rows(files[0]).assign(label=UNLABELLED, correct=0),
-        tmp_path / "unlabelled.tsv",
-    )
-    words = ("show", tmp_path / "unlabelled.tsv", "--picture", tmp_path / "curves.png")
-    assert "must have labels and radii to be drawn" in said(*words)[2]
-    assert not (tmp_path / "curves.png").exists()
 
 
 def test_two_files_are_compared(files):
@@ -185,9 +161,3 @@ def test_a_sidecar_of_another_split_is_refused_by_every_command_that_reads_rows(
     for words in (["show", files[0]], ["compare", *files], ["report", files[0], "--out", page]):
         code, out, error = said(*words)
         assert (code != 0, out, message in error) == (True, "", True), error
-
-
-@pytest.mark.parametrize("words", [["show"], ["compare", "0.tsv"]])
-def test_a_file_too_few_is_a_mistake(words, files, monkeypatch):
-    monkeypatch.chdir(files[0].parent)
-    assert said(*words)[:2] == (2, "")

@@ -67,12 +67,6 @@ def test_the_table_has_the_numbers_of_the_rows_beside_each_network(tmp_path):
     assert table["small-0.25"]["ACR"] != table["small-0.5"]["ACR"]
 
 
-def test_a_network_without_rows_has_empty_cells(tmp_path):
-    save_model(tmp_path / "bare")
-    _, line = zoo_table(tmp_path).splitlines()
-    assert line.split() == ["bare", "tiny", "macer", "0.25"]
-
-
 def test_the_command_lists_every_network_and_names_the_next_command(capfd):
     code, out, err = ended(capfd, zoo)
     assert (code, out) == (0, zoo_table(FOLDER) + "\n")

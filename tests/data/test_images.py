@@ -114,19 +114,6 @@ def test_processes_share_out_the_images_of_each_batch_of_one_process(n, size, wo
         assert all(torch.equal((x.flatten() * 255).round().long(), y) for x, y in parts)
 
 
-def test_processes_augment_their_images_differently():
-    """All images are alike, so that batches differ by their shifts and mirrors alone."""
-    packed = data.PackedImages(None, np.tile(arrays(1, (1, 8, 8))[0], (64, 1, 1, 1)), np.arange(64))
-    (alone, _), *others = (
-        epoch(packed, 16, crop=3, flip=True, rank=rank, world_size=3)[0] for rank in range(3)
-    )
-    assert torch.equal(
-        alone, epoch(packed, 16, crop=3, flip=True)[0][0]
-    )  # the first draws what one alone draws
-    assert not any(torch.equal(x, alone) for x, _ in others)
-    assert not torch.equal(others[0][0], others[1][0])
-
-
 def test_what_was_written_is_what_is_read(folder):
     images, labels = arrays()
     train = data.load_images(folder, "train")
@@ -161,10 +148,6 @@ def test_normalisation_is_mean_and_deviation_of_each_channel():
     scaled = images / 255
     np.testing.assert_allclose(mean, scaled.mean((0, 2, 3)), rtol=1e-12)
     np.testing.assert_allclose(std, scaled.std((0, 2, 3)), rtol=1e-12)
-
-
-def test_a_constant_channel_is_not_scaled():
-    assert prepared.channel_mean_std(np.full((3, 1, 2, 2), 51, np.uint8)) == ((0.2,), (1.0,))
 
 
 def test_normalisation_comes_from_the_train_split_unless_given(tmp_path, folder):
@@ -293,3 +276,16 @@ def test_the_sum_of_a_split_is_that_of_its_types_shapes_and_bytes():
     for order in ("C", "F"):
         fingerprint = prepared.images_fingerprint(np.asarray(images, order=order), labels)
         assert fingerprint == hashlib.sha256(expected).hexdigest()
+
+
+def test_processes_augment_their_images_differently():
+    """All images are alike, so that batches differ by their shifts and mirrors alone."""
+    packed = data.PackedImages(None, np.tile(arrays(1, (1, 8, 8))[0], (64, 1, 1, 1)), np.arange(64))
+    (alone, _), *others = (
+        epoch(packed, 16, crop=3, flip=True, rank=rank, world_size=3)[0] for rank in range(3)
+    )
+    assert torch.equal(
+        alone, epoch(packed, 16, crop=3, flip=True)[0][0]
+    )  # the first draws what one alone draws
+    assert not any(torch.equal(x, alone) for x, _ in others)
+    assert not torch.equal(others[0][0], others[1][0])

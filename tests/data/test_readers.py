@@ -62,13 +62,6 @@ def test_class_folders_become_classes_in_alphabetical_order(tree, tmp_path):
     )
 
 
-def test_the_test_folder_can_be_named(tree, tmp_path):
-    (tree / "test").mkdir()  # as in the ImageNet archive: without labels
-    refused(tmp_path, "must hold class folders", source="folder", root=str(tree))
-    _, test = prepare(tmp_path, source="folder", root=str(tree), test_folder="val")
-    assert len(test) == 4
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -231,11 +224,6 @@ def test_names_of_files_may_hold_bytes_that_are_no_text(tree, tmp_path, lazy):
     assert (train.fingerprint == before) == (not lazy)  # which is that of pixels or of names
 
 
-def test_a_list_of_classes_may_begin_with_a_byte_order_mark(tmp_path):
-    (tmp_path / "names.txt").write_text("left\nright\n", encoding="utf-8-sig")
-    assert readers.class_names(tmp_path / "names.txt") == ("left", "right")
-
-
 @pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
 def test_pictures_of_more_than_8_bits_are_not_converted_into_white(tmp_path, kind):
     path, how = tmp_path / "a.tif", pictures.Conversion(convert=True)
@@ -257,3 +245,8 @@ def test_pictures_of_other_modes_are_converted(tmp_path, mode):
     image.save(path)
     pixels = pictures.picture(path, conversion=pictures.Conversion(convert=True))
     assert np.array_equal(pixels.transpose(1, 2, 0), np.asarray(image.convert("RGB")))
+
+
+def test_a_list_of_classes_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "names.txt").write_text("left\nright\n", encoding="utf-8-sig")
+    assert readers.class_names(tmp_path / "names.txt") == ("left", "right")

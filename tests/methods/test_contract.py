@@ -2,11 +2,8 @@
 what they compute.
 """
 
-import math
-
 import pytest
 import torch
-from pydantic import TypeAdapter
 from torch import nn
 
 from rs import params
@@ -135,51 +132,6 @@ def test_a_missing_an_unknown_and_a_mistyped_parameter_are_refused_by_name(name)
             params.validate(method_class(name), without, name)
         with pytest.raises(InputError, match=rf"{name}\.{key}: "):
             method(name, **{key: "many"})
-
-
-LOWEST = {
-    "draws": 1,
-    "mix_limit": None,
-    "gamma": None,
-    "beta": None,
-    "step_size": None,
-}  # None: 0 is not allowed
-LOWEST |= {"beta_cross_entropy": None, "beta_attack": None}
-LOWEST |= {"discard_draws": 1}
-LOWEST |= dict.fromkeys(
-    ("lam", "eta", "epsilon", "steps", "warmup", "defer", "threshold", "every"), 0
-)
-
-
-LOWEST_OF = {("smoothmix", "steps"): 1, ("hard-drop", "step_size"): 0}
-
-
-def lowest_of(name, key):
-    """The smallest value of a parameter, ``None`` if it must be above 0; of one not listed here, as
-    it says itself.
-    """
-    if (name, key) in LOWEST_OF:
-        return LOWEST_OF[name, key]
-    schema = TypeAdapter(method_class(name)).json_schema()["properties"][key]
-    listed = LOWEST if name in PASSES else {}
-    return listed.get(
-        key, schema.get("minimum", None if "exclusiveMinimum" in schema else -math.inf)
-    )
-
-
-@every_method
-def test_numbers_below_their_range_infinite_or_nan_are_refused(name):
-    for key, value in VALUES[name].items():
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            continue
-        lowest = lowest_of(name, key)
-        bad = [math.inf, math.nan] if isinstance(value, float) else []
-        if lowest != -math.inf:
-            assert lowest is None or method(name, **{key: type(value)(lowest)})
-            bad += [type(value)(-1), type(value)(0) if lowest is None else type(value)(lowest - 1)]
-        for wrong in bad:
-            with pytest.raises(InputError, match=rf"{name}\.{key}: "):
-                method(name, **{key: wrong})
 
 
 @pytest.mark.parametrize("draws", [1, 3])

@@ -7,7 +7,6 @@ only ``f`` moves: points that an attack found are constants.
 """
 
 import copy
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from rs import params
-from rs.methods import METHODS, method_class
+from rs.methods import method_class
 from rs.methods.base import NeedsTargets
 from rs.smoothing import attack
 from tests.support.helpers import generator
@@ -344,14 +343,6 @@ def made(case, model, images):
     method = params.validate(method_class(name), values | EXTRA.get(name, {}), name)
     targets = {"targets": TARGETS} if isinstance(method, NeedsTargets) else {}
     return method.loss(model, *images, sigma=SIGMA, rng=generator(), epoch=epoch, **targets)
-
-
-def test_every_method_has_a_slow_form_here_or_tests_of_its_own():
-    cases = {case.split()[0] for case in CASES}
-    assert cases <= set(METHODS)
-    assert all(
-        Path(__file__).with_name(f"test_{name}.py").is_file() for name in set(METHODS) - cases
-    )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -53,10 +53,6 @@ def test_equal_models_make_equal_bytes(folder, trained, tmp_path):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_the_folder_holds_weights_and_card_alone(folder):
-    assert sorted(path.name for path in folder.iterdir()) == ["model.json", "model.safetensors"]
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
@@ -210,11 +206,6 @@ def test_another_model_is_not_overwritten_whatever_the_version_of_its_card(folde
         InputError, match=r"but holds gaussian of tiny, sigma 0\.25, seed 3; name another --out"
     ):
         checkpoint.check_model_folder(folder, replace(CARD, seed=4))
-
-
-def test_a_card_with_an_unknown_architecture_lists_the_known_ones(folder, trained):
-    checkpoint.save(folder, trained, replace(CARD, architecture="resnet111"))
-    refused(folder, "resnet110", "got 'resnet111'")
 
 
 def test_a_fingerprint_sees_the_smallest_change_of_any_parameter_buffer_or_constant():

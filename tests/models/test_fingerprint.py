@@ -53,22 +53,111 @@ def multiply(by):
 
 
 VALUES = [
-    None, ..., True, False, 0, 1, 1.0, 0.0, -0.0, float("nan"), float("inf"), 1j, "1", "", b"1", "None", Level.LOW,
-    Meters(1), slice(1), range(1), torch.float32, torch.float64, torch.device("cpu"), torch.device("cuda", 0),
-    torch.Size([1, 2]), (1, 2), [1, 2], [1, [2]], [[1], 2], [2, 1], [1, 2.0], (1,), [], (), {}, set(), frozenset(),
-    {1, 2}, {1, "2"}, frozenset({1, 2}), {"a": 1}, {"a": 2}, {"b": 1}, {1: "a"}, {"a": 1, "b": 2}, {"a": {"b": 2}},
-    OrderedDict(a=1), defaultdict(int, a=1), Pair(1, 2), ["a, b"], ["a", "b"], ["a', 'b"],
-    torch.tensor(1), torch.tensor(1.0), torch.tensor(1, dtype=torch.int32), torch.tensor([1]), torch.zeros(2, 3),
-    torch.zeros(3, 2), torch.zeros(6), torch.zeros(6, dtype=torch.int32), nn.Sequential(nn.ReLU(), nn.GELU()),
-    nn.Sequential(nn.GELU(), nn.ReLU()), torch.zeros(0, 2), torch.zeros(2, 0), torch.ones(2, 3), torch.tensor([1 + 2j]),
-    torch.tensor([1 + 2j]).conj(), nn.Parameter(torch.zeros(6)), torch.tensor(torch.nan),
-    np.float64(1), np.float32(1), np.int64(1), np.array(1.0), np.array([1.0]), np.array([1]), np.zeros((2, 3)),
-    np.zeros((3, 2)), F.relu, F.gelu, torch.relu, torch.sigmoid, torch.Tensor.relu, torch.Tensor.sigmoid, len, np.exp,
-    np.log, functools.partial(F.relu), multiply(2), Settings, nn.ReLU, nn.GELU, Settings(1), Settings(1.0), Settings(2),
-    Slots(1), Slots(2),
-    SimpleNamespace(a=1), nn.ReLU(), nn.GELU(), nn.Softplus(2), nn.Softplus(3), nn.Sequential(nn.ReLU()), [nn.ReLU()],
+    None,
+    ...,
+    True,
+    False,
+    0,
+    1,
+    1.0,
+    0.0,
+    -0.0,
+    float("nan"),
+    float("inf"),
+    1j,
+    "1",
+    "",
+    b"1",
+    "None",
+    Level.LOW,
+    Meters(1),
+    slice(1),
+    range(1),
+    torch.float32,
+    torch.float64,
+    torch.device("cpu"),
+    torch.device("cuda", 0),
+    torch.Size([1, 2]),
+    (1, 2),
+    [1, 2],
+    [1, [2]],
+    [[1], 2],
+    [2, 1],
+    [1, 2.0],
+    (1,),
+    [],
+    (),
+    {},
+    set(),
+    frozenset(),
+    {1, 2},
+    {1, "2"},
+    frozenset({1, 2}),
+    {"a": 1},
+    {"a": 2},
+    {"b": 1},
+    {1: "a"},
+    {"a": 1, "b": 2},
+    {"a": {"b": 2}},
+    OrderedDict(a=1),
+    defaultdict(int, a=1),
+    Pair(1, 2),
+    ["a, b"],
+    ["a", "b"],
+    ["a', 'b"],
+    torch.tensor(1),
+    torch.tensor(1.0),
+    torch.tensor(1, dtype=torch.int32),
+    torch.tensor([1]),
+    torch.zeros(2, 3),
+    torch.zeros(3, 2),
+    torch.zeros(6),
+    torch.zeros(6, dtype=torch.int32),
+    nn.Sequential(nn.ReLU(), nn.GELU()),
+    nn.Sequential(nn.GELU(), nn.ReLU()),
+    torch.zeros(0, 2),
+    torch.zeros(2, 0),
+    torch.ones(2, 3),
+    torch.tensor([1 + 2j]),
+    torch.tensor([1 + 2j]).conj(),
+    nn.Parameter(torch.zeros(6)),
+    torch.tensor(torch.nan),
+    np.float64(1),
+    np.float32(1),
+    np.int64(1),
+    np.array(1.0),
+    np.array([1.0]),
+    np.array([1]),
+    np.zeros((2, 3)),
+    np.zeros((3, 2)),
+    F.relu,
+    F.gelu,
+    torch.relu,
+    torch.sigmoid,
+    torch.Tensor.relu,
+    torch.Tensor.sigmoid,
+    len,
+    np.exp,
+    np.log,
+    functools.partial(F.relu),
+    multiply(2),
+    Settings,
+    nn.ReLU,
+    nn.GELU,
+    Settings(1),
+    Settings(1.0),
+    Settings(2),
+    Slots(1),
+    Slots(2),
+    SimpleNamespace(a=1),
+    nn.ReLU(),
+    nn.GELU(),
+    nn.Softplus(2),
+    nn.Softplus(3),
+    nn.Sequential(nn.ReLU()),
+    [nn.ReLU()],
     weakref.ref(Settings),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("place", ["attribute", "_hidden", "list", "dict", "unregistered"])
@@ -96,11 +185,23 @@ def test_hooks_show_by_name_in_their_order():
     assert len({model_fingerprint(model) for model in models}) == 4
 
 
-@given(st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.binary(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=2), inner),
-    max_leaves=6,
-), st.data())  # fmt: skip
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text(max_size=3)
+        | st.binary(max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.tuples(inner, inner)
+            | st.dictionaries(st.text(max_size=2), inner)
+        ),
+        max_leaves=6,
+    ),
+    st.data(),
+)
 def test_a_description_says_all_of_a_value_and_a_copy_has_the_same(value, data):
     assert describe(value) == describe(
         eval(repr(value), {"nan": float("nan"), "inf": float("inf")})
@@ -169,8 +270,8 @@ def test_what_holds_itself_is_described():
 def test_a_tensor_without_plain_numbers_is_refused_with_its_path_and_its_type(value):
     model = nn.Sequential(nn.Identity(), Model(layers={"a": [0, Settings(value)]}))
     held = f"{type(value).__module__}.{type(value).__qualname__}"
-    message = f"tensor 1.layers['a'][1].factor must be dense and hold numbers, .* got {held}; make it a parameter"
-    with pytest.raises(InputError, match=re.escape(message).replace(r"\.\*", ".*")):
+    path = re.escape("tensor 1.layers['a'][1].factor must be dense")
+    with pytest.raises(InputError, match=f"{path} .* got {held}; make it a parameter"):
         model_fingerprint(model)
 
 
@@ -194,20 +295,6 @@ def test_every_kind_of_architecture_and_its_folded_network_have_fingerprints_tha
     assert again == [prints[0], folded[0]]
 
 
-def test_torchvision_s_and_torch_s_own_networks_have_fingerprints():
-    from torchvision.models import resnet18
-
-    some = [
-        resnet18(num_classes=2),
-        nn.LSTM(2, 2),
-        nn.MultiheadAttention(2, 1),
-        nn.TransformerEncoderLayer(8, 2),
-    ]
-    norms = nn.utils.parametrizations
-    some += [norms.spectral_norm(nn.Linear(2, 2)), norms.weight_norm(nn.Linear(2, 2))]
-    assert len({model_fingerprint(model) for model in some}) == len(some)
-
-
 def test_a_traced_network_shows_its_code_and_a_compiled_one_its_network():
     double, again, triple = (torch.fx.symbolic_trace(multiply(by)) for by in (2, 2, 3))
     assert model_fingerprint(double) == model_fingerprint(again) != model_fingerprint(triple)
@@ -222,9 +309,10 @@ def test_a_traced_network_shows_its_code_and_a_compiled_one_its_network():
 
 
 USERS = {
-    "own.net": "import os, numpy, rs.errors\nfrom . import first\nfrom .inner.second import *\nfrom ..no import x\n",
+    "own.net": "import os, numpy, rs.errors\nfrom . import first\nfrom .inner.second import *\n"
+    "from ..no import x\n",
     "own.__init__": "VALUE = 1\n",
-    "own.first": "import own.net\ndef later():\n    import own_top, own_space.deep.third, not_installed\n",
+    "own.first": "import own.net\ndef later():\n    import own_top, own_space.deep.third, no_x\n",
     "own.inner.__init__": "",
     "own.inner.second": "from ..first import later\nfrom . import sibling, VALUE\n",
     "own.inner.sibling": "# -*- coding: latin-1 -*-\n'\xe9'\n",

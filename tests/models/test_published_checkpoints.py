@@ -166,12 +166,3 @@ def test_a_compressed_checkpoint_is_refused_before_it_is_read(tmp_path):
     ):
         read_network(tmp_path / "c.pth")
     assert read_network(tmp_path / "plain.pth")["weight"].shape == (10**6,)
-
-
-def test_a_dict_without_weights_is_told_by_what_it_holds(tmp_path):
-    path = tmp_path / "weights.pth"
-    torch.save({"conv.weight": torch.zeros(1), "conv.bias": torch.zeros(1)}, path)
-    with pytest.raises(
-        InputError, match=r"with state_dict or net, .* got a dict with conv\.weight, conv\.bias$"
-    ):
-        read_network(path)

@@ -37,12 +37,6 @@ def test_a_network_loads_by_its_name_as_from_its_folder(name):
     assert certificate.sigma == checkpoint.read_card(FOLDER / name).sigma
 
 
-def test_the_weights_stay_small():
-    sizes = [(FOLDER / name / checkpoint.WEIGHTS).stat().st_size for name in NAMES]
-    assert max(sizes) <= 4 * MEBIBYTE
-    assert sum(sizes) <= 16 * MEBIBYTE
-
-
 @pytest.mark.parametrize("rows", sorted(FOLDER.glob("*/certified.tsv")), ids=str)
 def test_the_rows_of_a_network_are_those_of_its_weights(rows):
     sidecar = json.loads(sidecar_of(rows).read_text())

@@ -42,7 +42,7 @@ every_attack = pytest.mark.parametrize(
 
 
 def step(name, changes, made, model, seed):
-    """Loss, gradients and statistics of one step, as a Trainer takes it, on 12 images in float64."""
+    """Loss, gradients and statistics of a Trainer's step on 12 images in float64."""
     own = (
         METHOD_PARAMETERS[name]
         | ({"epsilon": 0.2} if "epsilon" in METHOD_PARAMETERS[name] else {})

@@ -29,8 +29,6 @@ def test_every_method_gets_its_own_section(method):
     assert {name: getattr(made.training, name) for name in TRAINING} == TRAINING
 
 
-def test_a_method_without_hyperparameters_may_have_an_empty_section():
-    assert recipe(gaussian=None).hyperparameters == recipe(gaussian={}).hyperparameters == {}
 
 
 @pytest.mark.parametrize(
