@@ -103,7 +103,7 @@ class PictureOptions:
         --classes or its own.
 
         Args:
-            certified: Fingerprints; --convert makes RGB, or grey if the fingerprint of these
+            certified: Fingerprints; --convert makes RGB, or gray if the fingerprint of these
                 pictures is one of them.
         Raises:
             InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`.
@@ -113,8 +113,8 @@ class PictureOptions:
         tree, shape = self._listed()
         pictures = read_pictures(tree, shape, self.conversion)
         if self.convert and pictures.fingerprint not in certified:
-            grey = read_pictures(tree, (1, *shape[1:]), self.conversion)
-            return grey if grey.fingerprint in certified else pictures
+            gray = read_pictures(tree, (1, *shape[1:]), self.conversion)
+            return gray if gray.fingerprint in certified else pictures
         return pictures
 
     def split_for_training(self) -> tuple[FolderImages, FolderImages]:

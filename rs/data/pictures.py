@@ -18,7 +18,7 @@ from rs.storage import files
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
-CHANNELS = {1: "8-bit grey", 3: "8-bit RGB"}
+CHANNELS = {1: "8-bit gray", 3: "8-bit RGB"}
 """Kind of image, by the number of channels of a model."""
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -48,7 +48,7 @@ class Conversion:
 
     resize: int | None = None  # length of the shorter side, in pixels
     crop: int | None = None  # side of the square in the middle
-    convert: bool = False  # to 8-bit grey or RGB
+    convert: bool = False  # to 8-bit gray or RGB
 
     def __post_init__(self) -> None:
         for name, side in (("resize", self.resize), ("crop", self.crop)):
@@ -131,7 +131,7 @@ def picture_with_notes(
         shape: (C, H, W) of the images of a model; ``None`` takes any shape.
         conversion: How it is converted first; ``None`` does not convert it.
     Raises:
-        InputError: If it is unreadable, or not an 8-bit grey or RGB image of exactly ``shape``.
+        InputError: If it is unreadable, or not an 8-bit gray or RGB image of exactly ``shape``.
     """
     try:
         content = files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")
@@ -166,7 +166,7 @@ def kind(shape: Sequence[int]) -> str:
 
 
 def decode(data: bytes, where: str) -> NDArray[np.uint8]:
-    """Decode an 8-bit grey or RGB image to (C, H, W).
+    """Decode an 8-bit gray or RGB image to (C, H, W).
 
     Raises:
         InputError: If the bytes are no such image.
@@ -191,7 +191,7 @@ def _decoded(
         ) from error
     if mode not in ("L", "RGB"):
         raise InputError(
-            f"{where} must be an 8-bit grey or RGB image, got mode {mode}; convert it, or add "
+            f"{where} must be an 8-bit gray or RGB image, got mode {mode}; convert it, or add "
             "--convert"
         )
     return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1), notes

@@ -1,4 +1,4 @@
-"""Base classifiers. Every one takes images in [0, 1] and normalises them in its first layer.
+"""Base classifiers. Every one takes images in [0, 1] and normalizes them in its first layer.
 
 So the noise, the attack and the radius share one unit: pixels of [0, 1].
 """

@@ -35,7 +35,7 @@ def picture(path, pixels):
 
 
 def first_pixel(path, value):
-    """A grey image of the tiny shape whose first pixel is ``value``, all others 0."""
+    """A gray image of the tiny shape whose first pixel is ``value``, all others 0."""
     pixels = np.zeros(SHAPE[1:], np.uint8)
     pixels[0, 0] = value
     return picture(path, pixels)
@@ -90,7 +90,7 @@ def tiny_files(tmp_path):
 
 
 def direct(module, sigma, pixels, n0, n, alpha, seed):
-    """Certificates of grey images (N, H, W), image i with noise i."""
+    """Certificates of gray images (N, H, W), image i with noise i."""
     classifier = SmoothedClassifier(module, 2, sigma, noise="grid")
     inputs = torch.from_numpy(pixels).float()[:, None] / 255
     return [classifier.certify(x, n0, n, alpha, seed=seed, index=i) for i, x in enumerate(inputs)]
@@ -175,13 +175,13 @@ def test_the_channels_of_a_picture_are_red_green_and_blue(capfd, tmp_path):
 @pytest.mark.parametrize(
     ("shape", "kind", "words_of_it"),
     [
-        ((5, 4), np.uint8, ("must be 8-bit grey of 4x4", "got 8-bit grey of 5x4", "; resize it")),
+        ((5, 4), np.uint8, ("must be 8-bit gray of 4x4", "got 8-bit gray of 5x4", "; resize it")),
         (
             (4, 4, 3),
             np.uint8,
-            ("must be 8-bit grey of 4x4", "got 8-bit RGB of 4x4", "; convert it"),
+            ("must be 8-bit gray of 4x4", "got 8-bit RGB of 4x4", "; convert it"),
         ),
-        ((4, 4, 4), np.uint8, ("must be an 8-bit grey or RGB image, got mode RGBA; convert it",)),
+        ((4, 4, 4), np.uint8, ("must be an 8-bit gray or RGB image, got mode RGBA; convert it",)),
         ((4, 4), np.uint16, ("got mode I;16",)),
     ],
 )
@@ -213,16 +213,16 @@ def test_a_file_that_cannot_be_read_is_passed_over_and_named_in_the_end(
 def test_a_converted_image_gets_the_radius_of_what_it_was_converted_to(capfd, tmp_path, tiny):
     pixels = np.random.default_rng(0).integers(0, 256, (9, 12, 4), dtype=np.uint8)
     photo = picture(tmp_path / "photo.png", pixels)
-    grey = (
+    gray = (
         Image.fromarray(pixels)
         .convert("L")
         .resize((8, 6), Image.Resampling.BILINEAR)
         .crop((2, 1, 6, 5))
     )
-    grey.save(tmp_path / "grey.png")
+    gray.save(tmp_path / "gray.png")
     options = {"data": tiny, "sigma": 1, "resize": 6, "crop": 4}
     (line,) = asked(capfd, *words([photo], LINEAR, **options), "--convert", "--json")
-    (plain,) = asked(capfd, *words([tmp_path / "grey.png"], LINEAR, data=tiny, sigma=1), "--json")
+    (plain,) = asked(capfd, *words([tmp_path / "gray.png"], LINEAR, data=tiny, sigma=1), "--json")
     conversion = "shorter side 6, central 4x4, converted"
     notes = ["converted from RGBA to L", "alpha dropped"]
     assert json.loads(line) == {
@@ -390,4 +390,4 @@ def test_the_size_of_the_first_file_that_can_be_read_is_that_of_a_model_that_sta
     assert line.startswith(
         f"error: 2 of 4 images failed: {tmp_path / 'broken.png'} must be an image, but: "
     )
-    assert f"{odd} must be 8-bit grey of 4x4" in line
+    assert f"{odd} must be 8-bit gray of 4x4" in line

@@ -353,7 +353,7 @@ BAD = {
     "a class twice": (["photos", "--classes", "twice.txt"], "must have different names"),
     "one class": (
         ["lonely"],
-        "lonely must have a subfolder for each of two classes or more, got left alone",
+        "lonely must have a subfolder for each of two classes or more, got only left",
     ),
     "a list of one class": (
         ["photos", "--classes", "one.txt"],

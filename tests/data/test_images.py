@@ -167,12 +167,9 @@ X, Y = arrays()
     [
         ({"train": (X / 255, Y)}, {}, "uint8"),
         ({"train": (X[:, 0], Y)}, {}, "1 or 3, H, W"),
-        ({"train": (X[:, :2], Y)}, {}, "1 or 3, H, W"),
         ({"train": (X[:0], Y[:0])}, {}, "at least one image"),
         ({"train": (X, Y[:-1])}, {}, "labels must be whole numbers"),
-        ({"train": (X, Y / 1)}, {}, "labels must be whole numbers"),
         ({"train": (X, Y + 1)}, {}, r"0\.\.2"),
-        ({"train": (X, Y - 1)}, {}, r"0\.\.2"),
         ({"train": arrays(), "test": arrays(shape=(1, 4, 5))}, {}, r"must have shape \(3, 4, 5\)"),
         ({"train": arrays()}, {"mean": [0.5], "std": [0.5]}, "each of 3 channels"),
         ({"train": arrays()}, {"mean": [0.5] * 3}, "give both mean and std or neither"),
@@ -180,11 +177,6 @@ X, Y = arrays()
             {"test": arrays()},
             {},
             "give mean and std, which there is no train split to compute from",
-        ),
-        (
-            {"train": arrays()},
-            {"mean": [0.5] * 3, "std": [0.5, 0.0, 0.5]},
-            r"std\.1: Input should be greater than 0",
         ),
     ],
 )
@@ -224,11 +216,9 @@ def edit(folder, **changes):
     ("damage", "message"),
     [
         (lambda folder: (folder / "meta.json").unlink(), "no meta.json"),
-        (lambda folder: (folder / "meta.json").write_text("{"), "must hold JSON"),
         (lambda folder: edit(folder, std=[1.0]), "each of 3 channels"),
         (lambda folder: edit(folder, sizes={"test": 5}), "must have the split train"),
         (lambda folder: edit(folder, shape=[3, 5, 4]), r"must have shape \(3, 5, 4\)"),
-        (lambda folder: edit(folder, classes=["a"]), "classes: Tuple should have at least 2 items"),
         (lambda folder: (folder / "train.npz").unlink(), "train.npz must be a file"),
         (
             lambda folder: (folder / "train.npz").write_bytes(b"PK not a zip"),

@@ -80,7 +80,7 @@ GOOD = image_bytes(pixels(1)[0])
         (
             [GOOD, image_bytes(pixels(1)[0], mode="RGBA")],
             [0, 1],
-            "8-bit grey or RGB image, got mode RGBA",
+            "8-bit gray or RGB image, got mode RGBA",
         ),
         ([GOOD, GOOD], [0, 2], r"labels must lie in 0..1"),
         ([GOOD, GOOD], [0.0, 1.0], "whole-number column label"),

@@ -132,7 +132,6 @@ def test_an_unknown_architecture_is_refused_with_the_known_ones(name):
     [
         ("resnet20", (3, 0, 32), 3),
         ("resnet20", (1, 32, 32), 3),  # three means for one channel
-        ("smallnet", (8, 8), 1),
         ("resnet20", (32, 32), 1),
     ],
 )
