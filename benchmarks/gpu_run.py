@@ -153,7 +153,6 @@ def recipe_of(
         training |= {"batch": 32, "eval_images": 5, "eval_n": 100}
         certify["n"] = 1000
     return {
-        "arithmetic": "native",
         "model": {"architecture": "resnet8" if rehearse else "fastnet"},
         method: own | {"training": training},
         "certify": certify,

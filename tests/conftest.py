@@ -39,9 +39,7 @@ from rs.runtime import code_fingerprint
 
 
 class RememberedYAML(YAML):
-    """A reader that parses each text once: most commands read the same parameters, which takes a
-    tenth of a second.
-    """
+    """A reader that parses each text once: most commands read the same parameters."""
 
     def load(self, text):
         if text not in PARSED:
@@ -57,9 +55,7 @@ remembered_hash = cache(read_code)
 
 
 def hash_checkout_once(*entries, method=None):
-    """Return the hash of code, which every training and certificate names; no test changes the
-    checkout's own.
-    """
+    """Return the hash of code; no test changes the checkout's own, so it is computed once."""
     code_hash = remembered_hash if code_fingerprint.ROOT == CHECKOUT else read_code
     return code_hash(*entries, method=method)
 
@@ -132,8 +128,6 @@ def pool_here(tmp_path, monkeypatch, work, solved_pool):
 
 
 def pytest_collection_finish():
-    """Leave what has been imported out of every later search for garbage, which takes a tenth of a
-    small test.
-    """
+    """Leave what has been imported out of every later search for garbage, which is slow."""
     gc.collect()
     gc.freeze()

@@ -145,9 +145,7 @@ class WithLogits(nn.Module):
 
 @pytest.fixture
 def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``my_package.models`` as the page has it, and libraries that would load weights replaced by
-    small ones.
-    """
+    """``my_package.models`` as the page has it, with libraries whose weights are small."""
     (block,) = [block for block in blocks(ROOT / "docs/certify.md", "python") if block.file]
     path = tmp_path / block.file
     path.parent.mkdir()

@@ -1,6 +1,4 @@
-"""What people install: the locked versions, the files of the wheel, and the command ``rs`` without
-a checkout.
-"""
+"""What people install: locked versions, the files of the wheel, and ``rs`` without a checkout."""
 
 import os
 import re

@@ -47,8 +47,10 @@ class HalfSpace(nn.Module):
 
 @pytest.mark.parametrize("noise", ["gaussian", "grid"])
 def test_a_certificate_that_reaches_beyond_the_boundary_is_found_and_a_true_one_is_not(noise):
-    """With R = 1.3 times the distance d the class has Phi(-.29 d / sigma) = .28 at .99 R, and
-    Phi(-.17 d / sigma) = .37 at .9 R; with R = d it has Phi(.02) = .508 there at least, and .58.
+    """Shares of the class follow from the distance d to the boundary.
+
+    With R = 1.3 d they are Phi(-.29 d / sigma) = .28 at .99 R, and Phi(-.17 d / sigma) = .37 at
+    .9 R; with R = d they are at least Phi(.02) = .508 and .58.
     """
     x, base = torch.full(SHAPE, 0.5), HalfSpace(0.0)
     base.threshold = float(x.flatten() @ base.w) - 1.0  # the distance of x, which is of class 1

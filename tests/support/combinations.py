@@ -85,9 +85,7 @@ def fitting(name, rule):
 
 
 def rule_of(combination, members, solution=None):
-    """The rule of a combination of so many members, checked as ``rs.ensemble.spec.EnsembleSpec``
-    checks it.
-    """
+    """Return the rule of a combination of ``members`` members, checked as an ensemble's is."""
     check_rule(combination)
     combination.check_members(members)
     return RULES[combination.rule].build(

@@ -1,6 +1,4 @@
-"""Made-up ensembles and members on four images, and numbers of their theory, for the tests of
-tables.
-"""
+"""Made-up results of ensembles and members on four images, for the tests of tables."""
 
 from itertools import combinations, permutations
 
@@ -18,9 +16,7 @@ MIX_NAME = "advmacer 0 + smoothadv 0"
 
 
 def ensemble(members, combination, radii, scope="global", name=None, **changes):
-    """The result of an ensemble, one by seeds unless it has a name; the combination average is the
-    one without one.
-    """
+    """Return the result of an ensemble; the combination ``average`` adds nothing to its name."""
     name = name or members_text(members)
     label = name if combination == "average" else f"{name} ({combination})"
     more = {"ensemble": name, "combination": combination, "members": members}

@@ -1,5 +1,4 @@
-"""Processes with the variables of the environment that torchrun sets, forked from one that has
-imported torch.
+"""Processes as torchrun starts them, forked from one that has imported torch.
 
 ``python -m tests.support.forked NUMBER MODULE WORDS`` runs the command of a module in so many
 processes. Torchrun starts each of them from nothing, and imports torch for itself, which takes
@@ -16,9 +15,7 @@ from rs.command_line.shell import run
 
 
 def run_forked(number, work):
-    """Call ``work`` in ``number`` processes, wait for them, and end with the largest of their exit
-    codes.
-    """
+    """Call ``work`` in ``number`` processes, and exit with the largest of their exit codes."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

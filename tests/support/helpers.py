@@ -1,6 +1,4 @@
-"""A tiny data set, base classifiers with known answers, and parameters, shared by several test
-modules.
-"""
+"""A tiny data set, base classifiers with known answers, and parameters for many tests."""
 
 import csv
 import json
@@ -68,9 +66,7 @@ DEFAULTS = params.read_params(ROOT / "params.yaml")
 
 
 def method_parameters(name, **small):
-    """The defaults of a method, with the values of ``small`` for those that it has and that are not
-    0.
-    """
+    """Return a method's defaults, with ``small`` values in place of those that are not 0."""
     merged, _ = params.merge(DEFAULTS, f"defaults.{name}", sigma=0.25)
     merged.pop("training", None)
     return {key: small[key] if value and key in small else value for key, value in merged.items()}
@@ -110,9 +106,7 @@ CERTIFY = {
 
 
 def arrays(size, seed):
-    """Images (size, 1, 4, 4) whose left (class 0) or right (class 1) half is bright; labels
-    alternate.
-    """
+    """Return images (size, 1, 4, 4) with a bright left (class 0) or right half, and labels."""
     labels = np.arange(size) % 2
     images = np.random.default_rng(seed).integers(0, 60, (size, *SHAPE), dtype=np.uint8)
     images[labels == 0, :, :, :2] += 180
@@ -121,9 +115,7 @@ def arrays(size, seed):
 
 
 def write_tiny(folder, train=24, test=10, validation=0):
-    """Write the tiny data set to ``folder`` and return it; without a validation split if that has
-    no images.
-    """
+    """Write the tiny data set to ``folder``, with a validation split if it has images."""
     splits = {"train": arrays(train, 0), "test": arrays(test, 1)}
     splits |= {"validation": arrays(validation, 2)} if validation else {}
     prepared.save_images(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
@@ -131,7 +123,7 @@ def write_tiny(folder, train=24, test=10, validation=0):
 
 
 def write_photos(folder, images, labels=None):
-    """Write grey images (N, 1, H, W) as files, in a subfolder for each class if there are labels."""
+    """Write gray images (N, 1, H, W) as files, in a subfolder for each class with labels."""
     for number, image in enumerate(images):
         path = folder / ("" if labels is None else CLASSES[labels[number]]) / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,16 +159,14 @@ def tiny_params(**sections):
 
 
 def write_params(path, **sections):
-    """Write :func:`tiny_params` to ``path`` (JSON is YAML, but for keys that are numbers) and
-    return it.
-    """
+    """Write :func:`tiny_params` to ``path`` as JSON, whose keys are texts, and return it."""
     sections.setdefault("advmacer", {**METHOD_PARAMETERS["advmacer"], "epsilon": 0.2})
     path.write_text(json.dumps(tiny_params(**sections)), encoding="utf-8")
     return path
 
 
 def smallnet(seed=0):
-    """An untrained classifier of the tiny images, with its normalisation."""
+    """An untrained classifier of the tiny images, with its normalization."""
     from rs.models import architectures
 
     return architectures.build("smallnet", SHAPE, len(CLASSES), [0.5], [0.25], seed)
@@ -249,9 +239,7 @@ def weights(model):
 
 
 def python(*arguments, timeout=600, cwd=ROOT, without=(), **environment):
-    """Run this interpreter from the root of the project or another folder, for so many seconds at
-    most.
-    """
+    """Run this interpreter in ``cwd`` for at most ``timeout`` seconds."""
     inherited = {key: value for key, value in os.environ.items() if key not in without}
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -292,9 +280,7 @@ def refusal(capfd, command, *words):
 
 @contextmanager
 def refuses(message=None):
-    """Expect an InputError whose message is one line, in which the pattern ``message`` is found if
-    there is one.
-    """
+    """Expect an InputError of one line that matches the pattern ``message``, if there is one."""
     with pytest.raises(InputError, match=message) as caught:
         yield caught
     assert "\n" not in str(caught.value)

@@ -109,7 +109,7 @@ class Measures(Branches):
 
 
 def residual():
-    """A network with shortcuts, sums and a mean over the picture, for colour images."""
+    """A network with shortcuts, sums and a mean over the picture, for color images."""
     model = nn.Sequential()
     model.add_module("normalize", Normalize([0.5] * 3, [0.25] * 3))
     model.add_module("network", CifarResNet(3, 4, (1, 1, 1), (4, 8, 16)))

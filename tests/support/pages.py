@@ -70,7 +70,8 @@ def _lines(text: str) -> Iterator[list[str]]:
 
 
 STANDS_FOR = {
-    "...": "--sigma 0.5 --dataset cifar10 --data data/cifar10 --subset '{stride: 20}' --out dry.tsv",
+    "...": "--sigma 0.5 --dataset cifar10 --data data/cifar10 --subset '{stride: 20}' "
+    "--out dry.tsv",
     "$data": "--dataset cifar10 --data data/cifar10",
     "$seconds": "60",
 }
@@ -87,9 +88,7 @@ def written_out(words: list[str]) -> list[str]:
 
 
 def check_typer(command: typer.core.TyperCommand, words: list[str]) -> None:
-    """Parse words as a command does, in an empty folder, making the files that must be there;
-    raises what is wrong.
-    """
+    """Parse words as a command does, in an empty folder, making the files that must exist."""
     for _ in words:
         try:
             command.make_context(command.name, written_out(words))
@@ -105,9 +104,7 @@ def check_typer(command: typer.core.TyperCommand, words: list[str]) -> None:
 
 
 def command_of(program: str, words: list[str]) -> tuple[typer.core.TyperCommand, list[str]]:
-    """The Typer command that ``rs WORDS`` or ``python -m PROGRAM WORDS`` runs, and the words left
-    for it.
-    """
+    """Return the Typer command of ``rs WORDS`` or ``python -m PROGRAM WORDS``, and its words."""
     if program == "rs":
         group = get_command(rs_command.app)
         if words[0].startswith("-"):

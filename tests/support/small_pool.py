@@ -31,9 +31,7 @@ ENTRIES = {
 
 
 def member(pixel, gain, shift):
-    """A linear classifier: right (class 1) where a pixel exceeds ``shift``, and the surer the
-    larger ``gain`` is.
-    """
+    """Return a linear classifier of slope ``gain``: class 1 where a pixel exceeds ``shift``."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
     with torch.no_grad():
         model[1].weight.zero_()
@@ -43,9 +41,7 @@ def member(pixel, gain, shift):
 
 
 def members():
-    """They look at three pixels of the left half, each with a threshold of its own: on each the
-    noise decides.
-    """
+    """Return members that look at three pixels of the left half, where the noise decides."""
     return [member(0, 2.0, 0.5), member(1, 3.0, 0.7), member(4, 4.0, 0.9)]
 
 

@@ -33,9 +33,7 @@ MADE = (
 
 
 def small_project(root: Path, **training: Any) -> Path:
-    """Make a repository in ``root``: the code, the pipeline, and a study of two methods, one epoch
-    and ten images.
-    """
+    """Make a repository with a study of two methods, one epoch and ten images."""
     copy_project(root)
     values = params.read_params(root / "params.yaml")
     values |= {"methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
@@ -112,7 +110,7 @@ def run(root: Path, *words: str) -> str:
 
 @contextmanager
 def opened(root: Path) -> Iterator[Repo]:
-    """Enter a repository, whose DVC runs in this process: a command of DVC takes seconds to start."""
+    """Enter a repository, and run DVC in this process, because its command starts slowly."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of libraries of DVC
         with chdir(root), Repo() as repo:

@@ -16,9 +16,7 @@ PLACES = ("--out", "--log", "--seconds", "--times")
 
 
 def stand_in_project(root: Path) -> Path:
-    """Make a repository of the project in ``root``, with a first commit, in which all stages but
-    one are stand-ins.
-    """
+    """Make a repository with a first commit, in which all stages but one are stand-ins."""
     from tests.support.small_project import ROOT, copy_project, run
 
     copy_project(root)

@@ -1,6 +1,4 @@
-"""A tiny pool: data, models whose weights are set by hand, and the ensembles of them with their
-weights.
-"""
+"""A tiny pool: data, models whose weights are set by hand, and ensembles with their weights."""
 
 import json
 from contextlib import chdir
@@ -86,9 +84,7 @@ PAIR, ALL, TURNED = "macer-0-1", "gaussian-0+macer-0-1", "macer-1+gaussian-0"
 
 
 def write_three(folder, train=24, test=10, seed=0):
-    """Write images (N, 1, 4, 4) of which the left, right or upper half is bright; labels 0, 1, 2,
-    0, ...
-    """
+    """Write images (N, 1, 4, 4) with a bright left, right or upper half; labels 0, 1, 2, 0, ..."""
     splits = {}
     for name, size, of in (("train", train, [0]), ("test", test, [1, seed])):
         labels = np.arange(size) % 3
@@ -119,8 +115,10 @@ def logits_of(who, x):
 
 
 def save_member(method, seed, folder=None, gain=1.0):
-    """A small network whose weights are set by hand to :func:`logits_of`: it keeps a number and its
-    negative, as rectified numbers; looks at one pixel of each quadrant; and takes the four apart.
+    """Save a small network whose weights are set by hand to :func:`logits_of`.
+
+    It keeps a number and its negative, as rectified numbers; looks at one pixel of each quadrant;
+    and takes the four apart.
     """
     card = replace(CARD, classes=list(CLASSES), method=method, sigma=SIGMA, seed=seed)
     model = card.build(0)
@@ -180,8 +178,7 @@ def pool_members():
 def slow_probabilities(
     who, member, images, index, perturbed=True, repeat=0, noises=SETTINGS.noises
 ):
-    """Softmax outputs, (m n, K) or (n, K), by a loop over perturbed copies and one over noisy
-    images.
+    """Return softmax outputs, (m n, K) or (n, K), by loops over perturbed copies and noisy images.
 
     Of the first copies and noisy images, or of those that follow ``repeat`` times as many.
     """

@@ -128,9 +128,7 @@ def ensemble_rows(slug: str, sigma: float) -> pd.DataFrame:
 
 
 def add_family(root: Path) -> Path:
-    """Write a third AdvMacer to the study in ``root``, and every ensemble of two of them; return
-    ``root``.
-    """
+    """Add a third AdvMacer and every ensemble of two of them to the study; return ``root``."""
     entry = "  advmacer x2:\n    members: {advmacer: 2}\n    combinations: [average]\ndatasets:"
     more = PARAMS.replace("member_seeds: [1]", "member_seeds: [1, 2]").replace(
         "datasets:", entry, 1
@@ -146,9 +144,7 @@ def add_family(root: Path) -> Path:
 
 
 def add_vote(root: Path) -> Path:
-    """Write an ensemble that votes to the study in ``root``, with the largest ACR: all draws are of
-    class 0.
-    """
+    """Add an ensemble that votes, with the largest ACR: all draws are for class 0."""
     params = (root / "params.yaml").read_text(encoding="utf-8")
     params = params.replace("  per-image:", "  vote: {rule: vote, scope: global}\n  per-image:", 1)
     files.write_text(
