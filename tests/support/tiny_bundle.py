@@ -12,8 +12,8 @@ from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, N, add_family, 
 
 CERTIFY = f"""\
 defaults:
-  certify: {{n0: {N0}, n: {N}, alpha: {ALPHA}, seed: 0, subset: {{first: {IMAGES}}}, noise: grid,
-    precision: float32, shortcut: false}}
+  certify: {{n0: {N0}, n: {N}, alpha: {ALPHA}, seed: 0, subset: {{first: {IMAGES}}},
+    noise: grid, precision: float32, shortcut: false}}
 """
 
 
@@ -23,14 +23,18 @@ def fingerprint(name: str) -> str:
 
 
 def undrawn(name, data, draw):
-    """Return the files of a table with empty pictures, which take most of a report's time."""
+    """In the place of pictures, which take most of the time of a report and are the same in most
+    tests: their names.
+    """
     return {f"{name}.csv": report._csv(data)} | (
         {} if data.empty else {f"{name}.png": b"", f"{name}.svg": b""}
     )
 
 
 def make_bundled_study(root: Path) -> Path:
-    """Write the study with families, and a report without pictures, into ``root``; return it."""
+    """Write the study with families into ``root``, as a project has it but without pictures; return
+    ``root``.
+    """
     add_family(make_study(root))
     (root / "params.yaml").write_text((root / "params.yaml").read_text() + CERTIFY)
     for name in ("results", "weights"):
