@@ -1,10 +1,10 @@
 """Certified robustness by randomized smoothing.
 
 >>> import numpy as np, torch, rs
->>> def model(x):  # any nn.Module or function: images (N, C, H, W), pixels in [0, 1] -> logits (N, K)
+>>> def model(x):  # any nn.Module or function: images (N, C, H, W) in [0, 1] -> logits (N, K)
 ...     brightness = x.mean(dim=(1, 2, 3))
 ...     return torch.stack([0.5 - brightness, brightness - 0.5], dim=1)
->>> smoothed = rs.SmoothedClassifier(model, sigma=0.25)  # of a model on disk: rs.load("models/...").smooth()
+>>> smoothed = rs.SmoothedClassifier(model, sigma=0.25)  # or rs.load("models/...").smooth()
 >>> image = np.full((8, 8, 3), 220, dtype=np.uint8)  # or a tensor (C, H, W), or a Pillow image
 >>> print(smoothed.certify(image, n0=100, n=1_000, alpha=0.001))
 class 1, l2 radius 0.6158 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0.001, grid noise
@@ -55,7 +55,7 @@ __all__ = ["__version__", *MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the module of a public name when the name is asked for: torch takes seconds to load."""
+    """Import the module of a public name on first use, because torch takes seconds to load."""
     if name == "__version__":
         return import_module("importlib.metadata").version(DISTRIBUTION)
     if name not in MODULES:

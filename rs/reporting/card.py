@@ -1,4 +1,4 @@
-"""The card of one certificate: an image, noisy copies of it, their votes and the certified radius."""
+"""The card of one certificate: an image, noisy copies, their votes and the certified radius."""
 
 from __future__ import annotations
 

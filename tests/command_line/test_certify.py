@@ -1,4 +1,4 @@
-"""``rs certify`` on a folder of pictures: without a parameter file and without a prepared data set."""
+"""``rs certify`` on a folder of pictures, without a parameter file or a prepared data set."""
 
 import json
 from pathlib import Path
@@ -159,7 +159,10 @@ def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_
 
 
 def test_the_order_of_the_classes_is_said_where_nothing_but_names_gives_it(capfd, labelled):
-    said = "classes in the order of the subfolders' names: 0 left, 1 right; --classes FILE gives the model's order"
+    said = (
+        "classes in the order of the subfolders' names: 0 left, 1 right; --classes FILE gives the "
+        "model's order"
+    )
     assert said in certified(capfd, "labelled", "rows.tsv")[2].splitlines()
     assert "classes in" not in certified(capfd, "labelled", "other.tsv", *NAMED)[2]
     save_model(Path("model"))
@@ -202,7 +205,10 @@ def test_a_data_set_needs_a_recipe(capfd):
 def test_the_list_of_classes_orders_the_labels(capfd, labelled):
     Path("names.txt").write_text("right\nleft\nmiddle\n")
     certified(capfd, "labelled", "rows.tsv")
-    said = "must return 3 logits per image, one per class, got 2; correct the model, or the classes: --classes"
+    said = (
+        "must return 3 logits per image, one per class, got 2; correct the model, or the classes: "
+        "--classes"
+    )
     assert said in certified(capfd, "labelled", "other.tsv", *NAMED)[2]
     Path("names.txt").write_text("right\nleft\n")
     assert certified(capfd, "labelled", "other.tsv", *NAMED)[0] == 0

@@ -96,8 +96,6 @@ def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
         fewer(rows.assign(mode="acr-error:0.1:200"), 5)
 
 
-
-
 # ------------------------------------------------------------------------------------------
 # two-sided certificates
 

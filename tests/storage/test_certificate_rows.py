@@ -429,7 +429,8 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
         ({"scope": "set"}, None),
         (
             {"scope": "per-image"},
-            "the weights are frozen, chosen image by image; the six-column format cannot record this",
+            "the weights are frozen, chosen image by image; "
+            "the six-column format cannot record this",
         ),
         (AVERAGE, "draws stopped early, acr-error:0.1:1000; the six columns"),
     ],

@@ -29,8 +29,6 @@ def test_every_method_gets_its_own_section(method):
     assert {name: getattr(made.training, name) for name in TRAINING} == TRAINING
 
 
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
