@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Generator, Tensor, nn
 
-from rs.methods.base import Step, warmed_up
+from rs.methods.base import Step, warmed_up, warmed_up_steps
 from rs.methods.macer import CrossEntropy, macer_objective
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.attack import forward, pgd
@@ -13,24 +13,25 @@ from rs.smoothing.noise import draw
 
 @validated
 class AdvMacer:
-    """MACER's objective at SmoothAdv's adversarial point x_hat (algorithm 1 of the paper;
-    docs/method.md).
+    """MACER's objective at SmoothAdv's adversarial point x_hat (algorithm 1 of the paper).
 
         1/B sum_i -log z_hat(x_hat_i)[y_i] + lam sigma/(2B) sum_{i in hinge} (gamma - xi(x_hat_i))
 
     with the draws of the attack reused: the first ``attack_draws`` of them, or all if there are
     fewer. An image costs 2 ``steps`` min(``attack_draws``, ``draws``) + 3 ``draws`` forward passes.
-    ``steps`` = 0 makes it MACER. ``cross_entropy`` = ``mean-of-logs`` makes the first term
-    SmoothAdv's, -1/(BM) sum_ik log softmax(f(x_hat_i + d_ik))[y_i]; then lam = 0 makes it
-    SmoothAdv. Where the paper is silent or ambiguous, the alternatives are parameters:
-    ``beta_cross_entropy`` and ``beta_attack`` (1; the paper writes one F^beta), ``fresh_draws``
-    (draw anew for the loss), ``chunked`` (a step per chunk of ``batch // draws`` images, or one
-    step on the whole batch), ``defer`` (epochs with lam = 0).
+    Over the first ``steps_warmup`` epochs the number of attack steps rises from 0 to ``steps``,
+    which saves most of the attack's cost. ``steps`` = 0 makes it MACER. ``cross_entropy`` =
+    ``mean-of-logs`` makes the first term SmoothAdv's, -1/(BM) sum_ik log softmax(f(x_hat_i +
+    d_ik))[y_i]; then lam = 0 makes it SmoothAdv. Where the paper is silent or ambiguous, the
+    alternatives are parameters: ``beta_cross_entropy`` and ``beta_attack`` (1; the paper writes one
+    F^beta), ``fresh_draws`` (draw anew for the loss), ``chunked`` (a step per chunk of ``batch //
+    draws`` images, or one step on the whole batch), ``defer`` (epochs with lam = 0).
     """
 
     draws: Count
     attack_draws: Count
     steps: NonNegativeCount
+    steps_warmup: NonNegativeCount
     epsilon: NonNegative
     warmup: NonNegativeCount
     lam: NonNegative
@@ -54,8 +55,9 @@ class AdvMacer:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)
+        steps = warmed_up_steps(self.steps, epoch, self.steps_warmup)
         attacked = noise[:, : self.attack_draws]
-        x_hat = pgd(model, x, y, attacked, self.steps, epsilon, rng=rng, beta=self.beta_attack)
+        x_hat = pgd(model, x, y, attacked, steps, epsilon, rng=rng, beta=self.beta_attack)
         if self.fresh_draws:
             noise = draw(x, self.draws, sigma, rng)
         return macer_objective(

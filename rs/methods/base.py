@@ -112,3 +112,16 @@ def warmed_up(value: float, epoch: int, epochs: int) -> float:
     [0.25, 0.5, 1.0, 1.0]
     """
     return value * min(1.0, (epoch + 1) / max(epochs, 1))
+
+
+def warmed_up_steps(steps: int, epoch: int, epochs: int) -> int:
+    """Return the attack steps of an epoch, which rise from 0 to ``steps`` within ``epochs``.
+
+    Each number of steps from 0 to ``steps`` gets an equal share of these epochs.
+
+    >>> [warmed_up_steps(2, epoch, 6) for epoch in range(7)]
+    [0, 0, 1, 1, 2, 2, 2]
+    """
+    if epochs == 0:
+        return steps
+    return min(steps, (steps + 1) * epoch // epochs)

@@ -111,6 +111,7 @@ def slow_advmacer(
     draws,
     attack_draws,
     steps,
+    steps_warmup,
     epsilon,
     warmup,
     beta_attack,
@@ -122,6 +123,8 @@ def slow_advmacer(
     noise = normal(rng, draws)
     epsilon = ramp(epsilon, epoch, warmup)
     attacked = noise[:, : min(attack_draws, draws)]
+    last_epochs = [k * steps_warmup / (steps + 1) for k in range(1, steps + 1)]
+    steps = sum(epoch >= last for last in last_epochs)
     x_hat = attack.pgd(frozen, x, y, attacked, steps, epsilon, rng=rng, beta=beta_attack)
     noise = normal(rng, draws) if fresh_draws else noise
     return slow_objective(f, x_hat, noise, y, lam if epoch >= defer else 0.0, **objective)
@@ -232,6 +235,7 @@ SMOOTHMIX = {"draws": 3, "steps": 4, "step_size": 0.2, "eta": 5.0, "one_step": F
 ADVMACER = HINGE | {
     "attack_draws": 8,
     "steps": 2,
+    "steps_warmup": 0,
     "epsilon": 0.4,
     "warmup": 10,
     "beta_cross_entropy": 1.0,
@@ -276,6 +280,9 @@ CASES = {
     "advmacer": (slow_advmacer, ADVMACER, 20),
     "advmacer in its warm-up": (slow_advmacer, ADVMACER, 3),
     "advmacer attacked by two of its draws": (slow_advmacer, ADVMACER | {"attack_draws": 2}, 20),
+    "advmacer before its attack": (slow_advmacer, ADVMACER | {"steps_warmup": 9}, 2),
+    "advmacer with its first step": (slow_advmacer, ADVMACER | {"steps_warmup": 9}, 3),
+    "advmacer with all of its steps": (slow_advmacer, ADVMACER | {"steps_warmup": 9}, 6),
     "advmacer with fresh draws": (slow_advmacer, ADVMACER | {"fresh_draws": True}, 20),
     "advmacer of one temperature": (
         slow_advmacer,

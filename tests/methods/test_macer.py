@@ -14,6 +14,7 @@ MACER = {"draws": 4, "lam": 12.0, "gamma": 8.0, "beta": 16.0, "defer": 2}
 ADVMACER = MACER | {
     "attack_draws": 8,
     "steps": 2,
+    "steps_warmup": 0,
     "epsilon": 0.5,
     "warmup": 10,
     "beta_cross_entropy": 1.0,
