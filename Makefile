@@ -91,8 +91,9 @@ format: ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-pages: setup ## fill the tables of the pages from the committed reports and rows
+pages: setup ## fill the tables and draw the pictures of the pages
 	$(BIN)/python -m benchmarks.pages
+	$(BIN)/rs predict docs/horse.png --model zoo:cifar10-advmacer-0.25 --seed 0 --picture docs/idea.svg
 
 # The pages as a site, in build/docs; a warning is an error.
 docs: setup ## the pages as a site, in build/docs

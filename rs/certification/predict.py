@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rs.certification.certify_model import report_expected_time, smooth
 from rs.certification.inference import engine_identity, members_of
@@ -25,6 +28,14 @@ CERTIFICATE_FIELDS = ("radius", "p_lower", "n0", "n", "alpha", "sigma", "noise")
 ENGINE_FIELDS = ("precision", "quantized", "calibration")
 
 
+class Samples(NamedTuple):
+    """An image, and some of the noisy copies that certify it."""
+
+    image: NDArray[np.float32]  # (C, H, W), in [0, 1]
+    copies: NDArray[np.float32]  # (S, C, H, W)
+    votes: list[int]  # the class of each copy
+
+
 @dataclass(frozen=True)
 class Prediction:
     """The certificate of one image, and how it was computed."""
@@ -35,6 +46,7 @@ class Prediction:
     certificate: Certificate
     provenance: Mapping[str, Any]  # scope, device, precision, engine, conversion
     notes: tuple[str, ...] = ()  # what was lost when the file was read
+    samples: Samples | None = None  # if they were asked for
 
     @property
     def name(self) -> str | None:
@@ -54,7 +66,7 @@ class Prediction:
             name = self.name if self.classes else f"class {self.name}"
             radius = round_down(self.certificate.radius)
             p_lower = round_down(self.certificate.p_lower)
-            verdict = f"{name}, radius {radius}, p >= {p_lower}"
+            verdict = f"{name}, certified within l2 radius {radius}, p >= {p_lower}"
         return "; ".join([f"{self.file}: {verdict}", *notes])
 
     def json(self) -> str:
@@ -84,6 +96,7 @@ def predict_files(
     settings: CertificationSettings,
     options: SmoothingOptions,
     conversion: Conversion,
+    samples: int = 0,
 ) -> Iterator[Prediction]:
     """Classify and certify images one by one, and show the progress; skip files that do not fit.
 
@@ -94,6 +107,7 @@ def predict_files(
             docs/method.md).
         options: Noise level, device and batch.
         conversion: How images are converted; the radius is then one around the converted image.
+        samples: Number of noisy copies that each prediction keeps.
     Raises:
         NotDeterministicError: As :func:`rs.smoothing.determinism.checking_determinism`; no
             prediction before it counts.
@@ -131,6 +145,11 @@ def predict_files(
         certificate = classifier.certify_until(
             x, settings.n0, test, seed=settings.seed, index=index
         )
-        yield Prediction(file, base.classes, settings.seed, certificate, provenance, notes)
+        prediction = Prediction(file, base.classes, settings.seed, certificate, provenance, notes)
+        if samples > 0:
+            copies, votes = classifier.samples(x, samples, seed=settings.seed, index=index)
+            shown = Samples(x.cpu().numpy(), copies.cpu().numpy(), votes)
+            prediction = replace(prediction, samples=shown)
+        yield prediction
     if failed:
         raise InputError(f"{len(failed)} of {len(files)} images failed: {' | '.join(failed)}")

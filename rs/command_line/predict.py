@@ -5,7 +5,7 @@ import secrets
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,12 @@ from rs.command_line.shell import (
     reserve_stdout_for_answers,
 )
 from rs.errors import InputError
+
+if TYPE_CHECKING:
+    from rs.certification.predict import Prediction
+
+SAMPLES_SHOWN = 6
+"""Noisy copies in the picture of a certificate."""
 
 
 def main(
@@ -43,6 +49,13 @@ def main(
     network: Network = None,
     device: Device = "auto",
     batch: Batch = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="Draw the certificate of one image (noisy copies, votes) to *.png or *.svg.",
+        ),
+    ] = None,
     as_json: Json = False,
     certificate: CertificateOptions,
     pictures: PictureOptions,
@@ -57,6 +70,7 @@ def main(
 
     Example:
         rs predict photo.png --model models/digits/0.25/advmacer/0
+        rs predict photo.png --model zoo:cifar10-advmacer-0.5 --picture certificate.svg
         rs predict photo.jpg --model models/digits/0.25/advmacer/0 \\
             --convert --resize 8 --crop 8
         rs predict *.png --model models/digits/0.25/advmacer/0 --n 10000 --json
@@ -71,6 +85,12 @@ def main(
     pictures.check_sources(data, has_files=True)
     if data is not None and pictures.classes is not None:
         raise InputError("give --classes, names of classes, or --data, which has them; got both")
+    if picture is not None:
+        if not files or len(files) != 1:
+            raise InputError("--picture draws the certificate of one image; give one image file")
+        from rs.reporting.report import check_picture
+
+        check_picture(picture)
     from rs.certification.certify_model import certification_settings
     from rs.certification.load import load
     from rs.certification.predict import predict_files
@@ -96,7 +116,14 @@ def main(
         options = SmoothingOptions(
             sigma=sigma, device=device_named(device), batch=batch, calibration=data
         )
-        predictions = predict_files(files or [], base, settings, options, pictures.conversion)
+        predictions = predict_files(
+            files or [],
+            base,
+            settings,
+            options,
+            pictures.conversion,
+            samples=0 if picture is None else SAMPLES_SHOWN,
+        )
         for number, prediction in enumerate(predictions):
             if number == 0 and not as_json:  # after all inputs have been checked
                 provenance = prediction.provenance
@@ -107,5 +134,18 @@ def main(
                     images = f"{provenance['calibration']} calibration images"
                     say(f"network {provenance['quantized']}, {images}", sys.stderr)
             say(prediction.json() if as_json else prediction.text(), stdout)
+            if picture is not None:
+                draw(prediction, picture)
     if not as_json:
         print("next: rs certify MODEL --images FOLDER --out rows.tsv", file=sys.stderr)
+
+
+def draw(prediction: "Prediction", picture: Path) -> None:
+    """Draw the certificate of an image into a file."""
+    from rs.reporting.card import draw_card
+    from rs.reporting.report import write_picture
+
+    assert prediction.samples is not None  # as many as were asked for
+    image, copies, votes = prediction.samples
+    figure = draw_card(image, copies, votes, prediction.certificate, prediction.classes)
+    write_picture(picture, figure)

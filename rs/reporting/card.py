@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 
 from rs.statistics.certificate import ABSTAIN, Certificate, round_down
 
-SAMPLES_SHOWN = 6
-"""Noisy copies on a card, in two rows."""
-
 BARS_SHOWN = 4
 """Classes with a bar of their own; the votes of all others are added up."""
 
@@ -36,13 +33,15 @@ def draw_card(
 
     Args:
         image: Shape (C, H, W), in [0, 1].
-        copies: ``SAMPLES_SHOWN`` noisy copies of it, shape (S, C, H, W).
+        copies: Noisy copies of it, at most six; shape (S, C, H, W).
         copy_classes: The class of each copy.
         certificate: Of the image.
         classes: Names of the classes; their numbers stand for them if there are none.
     """
 
     def name(k: int) -> str:
+        if k >= len(certificate.counts):
+            return "no class"
         return classes[k] if classes else f"class {k}"
 
     figure = Figure(figsize=(11, 2.9), facecolor="white")
@@ -59,7 +58,7 @@ def draw_card(
     image_panel, copies_panel, votes_panel, radius_panel = PANELS
     _show(figure.add_axes((image_panel, 0.1, 0.19, 0.72)), image)
     for number, (copy, k) in enumerate(zip(copies, copy_classes, strict=True)):
-        row, column = divmod(number, SAMPLES_SHOWN // 2)
+        row, column = divmod(number, 3)
         axes = figure.add_axes((copies_panel + 0.088 * column, 0.5 - 0.41 * row, 0.08, 0.32))
         _show(axes, copy)
         axes.set_xlabel(name(k), fontsize=9, labelpad=2)

@@ -223,8 +223,7 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
     Raises:
         InputError: If the name ends otherwise, or a file has no labels, radii or sigma.
     """
-    if out.suffix not in (".png", ".svg"):
-        raise InputError(f"the picture must be a file *.png or *.svg, got {out}")
+    check_picture(out)
     groups: Groups = {}
     for path, result in zip(paths, read_several_alone(paths, **stated), strict=True):
         has_radii = radii_asked(metrics.mode_of(result.rows)) is None
@@ -241,6 +240,21 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
     figure = figures.draw_certified_accuracy(curves(groups))
     figure.axes[0].set_ylabel("")  # files may be of single models or of ensembles
     _freeze_layout(figure)
+    write_picture(out, figure)
+
+
+def check_picture(out: Path) -> None:
+    """Check that pictures can be written to a file of this name.
+
+    Raises:
+        InputError: If its name ends neither in .png nor in .svg.
+    """
+    if out.suffix not in (".png", ".svg"):
+        raise InputError(f"the picture must be a file *.png or *.svg, got {out}")
+
+
+def write_picture(out: Path, figure: Figure) -> None:
+    """Write a picture as PNG or SVG, as the name of the file says."""
     files.write_bytes(out, png(figure) if out.suffix == ".png" else svg(figure))
 
 

@@ -331,6 +331,21 @@ class SmoothedClassifier:
                     counter.add(logits[None], (len(batch), width))
         return Tally(counter.fetch()[0], evaluations if is_cascade else None)
 
+    def samples(self, x: Tensor, count: int, *, seed: int, index: int) -> tuple[Tensor, list[int]]:
+        """Return the first noisy copies whose votes certify an image, and the vote of each.
+
+        Args:
+            x: One image, shape (C, H, W).
+            count: Number of copies.
+            seed, index: As for :meth:`certify`.
+        Returns:
+            The copies, shape (``count``, C, H, W), and the class of each; K is a vote for no class.
+        """
+        with self._inference_mode(x):
+            copies = torch.cat([*self._batches(x, count, seed, Stream.ESTIMATE, index)])
+            votes = evaluate(self.base, copies).argmax(dim=1)
+        return copies, votes.tolist()
+
     def noise_of(self, x: Tensor) -> Noise:
         """Return the noise that is added to an image (C, H, W)."""
         return self.noise or (NOISE_OF_8_BIT if is_on_grid(x) else "gaussian")

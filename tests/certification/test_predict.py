@@ -81,7 +81,9 @@ def test_no_name_forges_a_line(capfd, tmp_path):
     odd = (tmp_path / "a.png").rename(tmp_path / "a\nb.png: dog\x1b[2J")
     (tmp_path / "names.txt").write_text("left\nri\x1b[2Jght\n")
     (line,) = asked(capfd, *words([odd], LINEAR, sigma=0.1, classes=tmp_path / "names.txt"))
-    assert line.startswith(file.replace("a.png", r"a\nb.png: dog\x1b[2J: ri\x1b[2Jght, radius"))
+    assert line.startswith(
+        file.replace("a.png", r"a\nb.png: dog\x1b[2J: ri\x1b[2Jght, certified within")
+    )
 
 
 @pytest.fixture
@@ -142,7 +144,7 @@ def test_text_names_file_class_radius_and_confidence_of_each_image(capfd, tmp_pa
     ):
         start, radius, p = line.split(", ")
         assert start == f"{file}: {name}"
-        assert 0 <= one.radius - float(radius.removeprefix("radius ")) < 1e-4
+        assert 0 <= one.radius - float(radius.removeprefix("certified within l2 radius ")) < 1e-4
         assert 0 <= one.p_lower - float(p.removeprefix("p >= ")) < 1e-4
 
 
@@ -391,3 +393,26 @@ def test_the_size_of_the_first_file_that_can_be_read_is_that_of_a_model_that_sta
         f"error: 2 of 4 images failed: {tmp_path / 'broken.png'} must be an image, but: "
     )
     assert f"{odd} must be 8-bit gray of 4x4" in line
+
+
+def test_the_picture_shows_the_first_samples_of_the_certificate(tiny_files):
+    """So many samples alone have the votes that the picture shows."""
+    pixels = np.array(Image.open(tiny_files[0]))
+    classifier = SmoothedClassifier(Linear(), 2, 0.5, noise="grid")
+    x = torch.from_numpy(pixels).float()[None] / 255
+    copies, votes = classifier.samples(x, 6, seed=3, index=0)
+    counts = classifier.certify(x, n0=1, n=6, alpha=0.4, seed=3).counts
+    assert np.bincount(votes, minlength=2).tolist() == counts.tolist()
+    assert Linear()(copies).argmax(dim=1).tolist() == votes
+
+
+def test_a_certificate_is_drawn_with_its_class_votes_and_radius(capfd, tmp_path, tiny_files):
+    out = tmp_path / "card.svg"
+    more = {"sigma": 0.5, "picture": out}
+    (line,) = asked(capfd, *words(tiny_files[:1], LINEAR, **more))
+    radius = re.search(r"radius ([\d.]+)", line)[1]
+    shown = re.findall("<!-- (.+) -->", out.read_text())  # Matplotlib names each text
+    assert radius in shown
+    assert "3. Count 1,000 votes" in shown
+    refused(capfd, *words(tiny_files, LINEAR, **more))
+    refused(capfd, *words(tiny_files[:1], LINEAR, sigma=0.5, picture=tmp_path / "card.jpg"))
