@@ -50,6 +50,12 @@ NOISES = ("gaussian", "grid")
 Way = Callable[[], object]
 """Certifies one image, with n0 + n draws."""
 
+TITLE = """\
+# Noisy images per second in certification
+
+All ways of running the network, side by side, each with its best batch.
+"""
+
 
 class Measured(NamedTuple):
     """One row of the table."""
@@ -95,6 +101,7 @@ def main(
         speeds = json.loads(in_art(art, "certify", architecture.value, n, threads, *sizes))
         size = max(speeds, key=speeds.get)
         found["ART, certify"] = Measured(int(size), speeds[size])
+    print(TITLE)
     print("\n".join(table(found)))
     print(
         f"\n{architecture.value}, {N0} + {n} draws, best of batches {batches}, median of {ROUNDS} "

@@ -57,6 +57,13 @@ Way = Callable[[], float]
 """Takes the steps of an epoch, and returns their mean loss."""
 
 
+TITLE = """\
+# Milliseconds per training step
+
+Each method with the images per step of its recipe, or with as many as --images says.
+"""
+
+
 def main(
     architecture: Annotated[Architecture, typer.Option(help="Network.")] = Architecture.resnet20,
     methods: Annotated[str | None, typer.Option(help="Methods, with commas; default: all.")] = None,
@@ -88,6 +95,7 @@ def main(
     chosen = [one for one in ENGINES if one[0] in engines.split(",")]
     ours = [KEPT] if where.type == "cpu" else []
     names = [REFERENCE, *ours, *([ART] if art else []), *(", ".join(one) for one in chosen)]
+    print(TITLE)
     print(
         f"| method | noisy images | {' | '.join(names)} | the fastest: times faster than the "
         "field's |"
