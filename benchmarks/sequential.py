@@ -48,7 +48,8 @@ UNKNOWN = (0.30, 0.505)
 TITLE = """\
 # How many samples early stopping saves
 
-Replays of published logs: mean samples per image, and certified accuracy that is lost, in percentage points.
+Replays of published logs: mean samples per image, and the certified accuracy that is lost, in
+percentage points.
 """
 
 
