@@ -18,7 +18,7 @@ from rs.smoothing import Noise
 from tests.support.helpers import ROOT, python
 from tests.support.pages import check_typer
 
-STAGES = ("prepare", "train", "certify", "targets")
+STAGES = ("prepare", "train", "certify")
 
 
 def said(*words):

@@ -161,6 +161,6 @@ def test_names_of_files_forge_no_line_and_no_escape_sequence(capfd):
 def test_a_share_that_is_none_is_one_line(capfd, share):
     assert certified("rows.tsv", "--share", share) == 2
     assert (
-        "from 1/16 to 16/16 for 16 shares, of at most 10 shares for 10 images"
+        "from 1/16 to 16/16 for 16 shares, with at most 10 shares for 10 images"
         in capfd.readouterr().err
     )

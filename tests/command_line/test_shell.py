@@ -20,7 +20,7 @@ from rs.training.trainer import Trainer
 from tests.support.folders import contents
 from tests.support.helpers import exit_code
 
-CERTIFY = SmoothedClassifier.certify
+CERTIFY = SmoothedClassifier.certify_until
 CONTINUES = "interrupted; the same command continues"
 
 
@@ -33,7 +33,7 @@ def stop_after(monkeypatch, certificates):
             raise KeyboardInterrupt
         return CERTIFY(*arguments, **options)
 
-    monkeypatch.setattr(SmoothedClassifier, "certify", until_then)
+    monkeypatch.setattr(SmoothedClassifier, "certify_until", until_then)
 
 
 def ended(capfd, command, *words):
@@ -76,7 +76,7 @@ def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(
         [CONTINUES],
     )  # and no traceback
     assert not Path("rows.tsv").exists()
-    monkeypatch.setattr(SmoothedClassifier, "certify", CERTIFY)
+    monkeypatch.setattr(SmoothedClassifier, "certify_until", CERTIFY)
     code, _, err = ended(capfd, certify, *certify_to("rows.tsv"))
     assert (code, err[0]) == (0, "continuing after 3 of 10 images")
     assert Path("rows.tsv").read_bytes() == Path("whole.tsv").read_bytes()

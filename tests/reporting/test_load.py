@@ -252,8 +252,6 @@ def test_the_seconds_before_the_first_epoch_count_in_a_training_but_in_none_of_i
         found = study(tiny, values, measured)
         assert found.read_epoch_seconds(cell).tolist() == epochs
         assert found.read_model(cell).training_seconds == 40.0 + sum(epochs)
-        best = found.read_best_acr().query("method == 'advmacer' and sigma == 0.25")
-        assert best["seconds"].min() > 40.0
 
 
 @pytest.mark.parametrize("bad", ["gaussian,0\n", "gaussian,nan\n", "gaussian,inf\n", "other,1\n"])

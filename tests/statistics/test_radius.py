@@ -17,7 +17,7 @@ from rs.statistics.radius import (
     two_sided_radius,
     upper_bound,
 )
-from rs.storage.row_checks import TOLERANCE
+from rs.statistics.procedures.base import TOLERANCE
 
 alphas = st.sampled_from([1e-4, 1e-3, 0.01, 0.05, 0.3])
 sigmas = st.floats(0.05, 4.0)

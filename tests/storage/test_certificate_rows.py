@@ -432,7 +432,7 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
             "the weights are frozen, chosen image by image; "
             "the six-column format cannot record this",
         ),
-        (AVERAGE, "draws stopped early, acr-error:0.1:1000; the six columns"),
+        (AVERAGE, "draws stopped early, acr-error:0.1:1000; the six-column format"),
     ],
 )
 def test_an_export_warns_of_what_six_columns_cannot_say(tmp_path, capsys, changes, warning):

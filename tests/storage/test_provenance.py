@@ -80,4 +80,4 @@ def test_a_damaged_sidecar_is_refused(tmp_path, text, message):
 
 def test_the_checker_reads_keys_that_are_written():
     names = {field.name for field in fields(Provenance)}
-    assert check.REQUIRED | {*check.SHARED} <= names
+    assert {*check.PROTOCOL, *check.SHARED} <= names
