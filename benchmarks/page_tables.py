@@ -286,6 +286,27 @@ def cifar10_equal_seconds(committed: Committed) -> Lines:
     return lines
 
 
+def cheaper_attack(committed: Committed) -> Lines:
+    """Return the ACR of AdvMacer with an attack in half of its epochs, and paired differences."""
+    others = {
+        "minus full attack": ("cifar10-cpu", "advmacer"),
+        "minus smoothadv": ("cifar10-cpu", "smoothadv"),
+        "minus consistency": ("cifar10-cpu-equal-seconds", "consistency"),
+    }
+    lines = [["σ", "seeds", "ACR", *others]]
+    for level in LEVELS[:2]:
+        frames, seeds = rows_of("advmacer", committed.study("cifar10-cpu-cheaper-attack", level))
+        scores = sample(frames, seeds)
+        line = [level, str(len(seeds)), acr_cell(estimate(scores))]
+        for study, method in others.values():
+            other_frames, other_seeds = rows_of(method, committed.study(study, level))
+            count = len(seeds)
+            other = sample(other_frames[:count], other_seeds[:count])
+            line.append(gain_cell(estimate(scores, other)))
+        lines.append(line)
+    return lines
+
+
 # ------------------------------------------------------------------------------------------ warm
 # starts
 

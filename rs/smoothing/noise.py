@@ -1,4 +1,4 @@
-"""Noise of training, calibration, checks and certificates: the only module that draws noise.
+"""Noise of training, calibration, checks and certificates: drawn here alone.
 
 Noise of certificates depends on its key alone. It is Gaussian in float32, or on the grid of 8-bit
 pixels, with which the theorem holds in floating-point arithmetic as it stands. A sum x + eps of
