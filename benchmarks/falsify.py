@@ -608,8 +608,7 @@ def summary(rows: pd.DataFrame) -> list[str]:
     sound, by_image = rows[rows["scope"] != "per-image"], rows[rows["scope"] == "per-image"]
     lines = [
         "| | certificates | false at .9 R | false at .99 R | rate, at most | least share | below "
-        "one half at 2.5 R | "
-        "rate, at least |",
+        "one half at 2.5 R | rate, at least |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     sound = sound[sound["attacked"] > 0]  # of a group without a certificate there is no rate
@@ -621,8 +620,7 @@ def summary(rows: pd.DataFrame) -> list[str]:
     lines += [
         "",
         "| weights by image | σ | certified | below one half at .99 R | rate, 95 % | another class "
-        "at .99 R | "
-        "with other draws | below one half at .9 R |",
+        "at .99 R | with other draws | below one half at .9 R |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     by_image = by_image[by_image["attacked"] > 0].groupby(["classifier", "sigma", "boxed"])

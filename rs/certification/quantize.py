@@ -161,8 +161,7 @@ def serialize(model: Any) -> SerializedNetwork:
         except RuntimeError as error:  # of a stream of C++, which does not say why
             raise InputError(
                 f"{folder} must have room for a network, but OpenVINO could not write it "
-                f"({error}); make room there, "
-                "or name another folder with TMPDIR"
+                f"({error}); make room there, or name another folder with TMPDIR"
             ) from error
         return SerializedNetwork(path.read_bytes(), path.with_suffix(".bin").read_bytes())
 

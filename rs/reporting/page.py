@@ -396,9 +396,8 @@ def _study_origins(study: StudyFiles) -> dict[Any, Origin]:
         file = cell.rows(results).as_posix()
         model = cell.model(Path("models", dataset))
         command = (
-            f"python -m stages.certify {model} --dataset {dataset} --data data/{dataset} "
-            f"--out {file} "
-            f"--times logs/{dataset}/{cell.sigma}/{cell.method}-{cell.seed}.seconds.csv"
+            f"python -m stages.certify {model} --dataset {dataset} --data data/{dataset} --out "
+            f"{file} --times logs/{dataset}/{cell.sigma}/{cell.method}-{cell.seed}.seconds.csv"
         )
         sigma = float(cell.sigma)
         origins[cell.method, sigma, cell.seed, ()] = {
@@ -422,9 +421,8 @@ def pool_command(dataset: str, sigma: Any) -> str:
     """Return the command that certifies further seeds and ensembles of a noise level."""
     cell = f"{dataset}/{sigma}"
     return (
-        f"python -m stages.certify_ensembles {dataset} --ensembles ensembles/{cell} "
-        f"--weights weights/{cell} --data data/{dataset} --out results/{cell}/pool "
-        f"--times logs/{cell}"
+        f"python -m stages.certify_ensembles {dataset} --ensembles ensembles/{cell} --weights "
+        f"weights/{cell} --data data/{dataset} --out results/{cell}/pool --times logs/{cell}"
     )
 
 

@@ -62,8 +62,7 @@ WORDS = {
     "--seconds new.csv",
     certify_ensembles: (
         "tiny --ensembles ensembles --weights weights --data data --params params.yaml --device "
-        "cpu --out new "
-        "--times new-times"
+        "cpu --out new --times new-times"
     ),
     tables: "tiny --results results --weights weights --params params.yaml --out new",
     fingerprint: f"--dataset tiny --prepared data --params params.yaml --out new --root {ROOT}",
@@ -213,13 +212,11 @@ def test_force_replaces_no_input_no_folder_and_no_other_model(stage, out):
 def test_the_message_says_what_must_be_there_and_what_is(capfd):
     assert refusal(capfd, train.main, *words_of(train, out="models/macer/2")) == (
         "error: models/macer/2 must be the model gaussian of tiny, sigma 0.25, seed 0 or new, but "
-        "holds macer of tiny, "
-        "sigma 0.25, seed 2; name another --out"
+        "holds macer of tiny, sigma 0.25, seed 2; name another --out"
     )
     assert refusal(capfd, train.main, *words_of(train, log="notes")) == (
         "error: notes must be the log of gaussian of tiny, sigma 0.25, seed 0 or new, but holds "
-        "a.tsv, alone.csv, "
-        "b.json and 6 more; name another --log"
+        "a.tsv, alone.csv, b.json and 6 more; name another --log"
     )
 
 

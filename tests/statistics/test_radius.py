@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rs.statistics.certificate import MIN_ALPHA
+from rs.statistics.procedures.base import TOLERANCE
 from rs.statistics.radius import (
     PREDICTED_SHARE,
     cap,
@@ -17,7 +18,6 @@ from rs.statistics.radius import (
     two_sided_radius,
     upper_bound,
 )
-from rs.statistics.procedures.base import TOLERANCE
 
 alphas = st.sampled_from([1e-4, 1e-3, 0.01, 0.05, 0.3])
 sigmas = st.floats(0.05, 4.0)
