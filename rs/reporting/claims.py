@@ -63,8 +63,8 @@ hold on other data, for other networks, or with other budgets.
 
 ATTACKED = """
 Weights that are chosen per image were attacked at 0.99 of the certified radius, and solved again
-at the attacked points ([Falsification](../../docs/falsification.md)). Where the certified class
-falls below one half, the certificate is false.
+at the attacked points ([Falsification](../../docs/guarantees.md#attacks-on-certificates)).
+Where the certified class falls below one half, the certificate is false.
 """
 
 ROUNDED = """
