@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
 from rs import params
+from rs.errors import InputError, InputWarning
 from rs.methods import method_class
 from rs.methods.base import Method, NeedsTargets, Step
-from rs.smoothing.inputs import LogitsOnly
+from rs.smoothing.inputs import LogitsOnly, check_pixels
 
 
-@dataclass(frozen=True)
+@dataclass
 class Loss:
-    """The loss of one method at one noise level; :func:`loss` makes it."""
+    """The loss of one method at one noise level; :func:`loss` makes it.
+
+    Its first call checks images and labels. Later calls do not, because on a GPU each check would
+    wait for the device.
+    """
 
     method: Method  # its hyper-parameters
     sigma: float  # noise standard deviation, in pixels of [0, 1]
+    _is_checked: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __call__(
         self,
@@ -37,19 +44,82 @@ class Loss:
             model: In train mode; images in [0, 1] (N, C, H, W), noisy and not clipped -> logits (N,
                 K), or an output with the attribute ``logits``.
             x: Images without noise, shape (B, C, H, W), in [0, 1].
-            y: Labels, shape (B,).
+            y: Labels, shape (B,), whole numbers from 0 to K - 1.
             epoch: Epochs finished so far, for warm-ups.
             rng: Stream of the noise, on the device of ``x``; ``None`` draws its seed from torch's
                 global generator.
             targets: Class probabilities of each image, shape (B, K), for methods that need them
                 (``cat-rs``).
+        Raises:
+            InputError: If, in the first call, images or labels are not what they must be.
+        Warns:
+            InputWarning: If the model is in eval mode and gradients are recorded.
         """
+        if torch.is_grad_enabled() and not getattr(model, "training", True):
+            warnings.warn(
+                f"the model should be in train mode, but {type(model).__name__} is in eval mode, "
+                "in which batch norms and dropouts do not train; call its .train() first",
+                InputWarning,
+                stacklevel=2,
+            )
+        network = LogitsOnly(model)
+        if not self._is_checked:
+            _check_batch(x, y)
+            network = _ChecksLabels(model, y)
         if rng is None:
             rng = torch.Generator(x.device).manual_seed(int(torch.randint(2**63 - 1, ())))
         extra = {"targets": targets} if isinstance(self.method, NeedsTargets) else {}
-        return self.method.loss(
-            LogitsOnly(model), x, y, sigma=self.sigma, rng=rng, epoch=epoch, **extra
+        step = self.method.loss(
+            network, x, y.long(), sigma=self.sigma, rng=rng, epoch=epoch, **extra
         )
+        self._is_checked = True
+        return step
+
+
+def _check_batch(x: Tensor, y: Tensor) -> None:
+    """Check images and the kind of labels; :class:`_ChecksLabels` checks their range.
+
+    Raises:
+        InputError: If images are not floating-point numbers (B, C, H, W) in [0, 1], or labels are
+            not B whole numbers.
+    """
+    if x.ndim != 4 or len(x) == 0:
+        raise InputError(
+            f"images must have the shape (B, C, H, W), got {tuple(x.shape)}; give a batch, one "
+            "image as x[None]"
+        )
+    check_pixels(x, "images without noise")
+    is_whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
+    if not is_whole or y.shape != x.shape[:1]:
+        raise InputError(
+            f"labels must be whole numbers of shape ({len(x)},), one per image, got {y.dtype} of "
+            f"shape {tuple(y.shape)}; give the number of each image's class, of one-hot labels "
+            "y.argmax(dim=1)"
+        )
+
+
+class _ChecksLabels(LogitsOnly):
+    """A network that checks the labels of its images against the number of its logits."""
+
+    def __init__(self, network: nn.Module, labels: Tensor) -> None:
+        super().__init__(network)
+        self.least = int(labels.min())
+        self.most = int(labels.max())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute logits (N, K).
+
+        Raises:
+            InputError: If a label is not one of 0 to K - 1.
+        """
+        logits = super().forward(x)
+        classes = logits.shape[-1]
+        if self.least < 0 or self.most >= classes:
+            raise InputError(
+                f"labels must lie in 0..{classes - 1}, one for each logit, got {self.least} to "
+                f"{self.most}; correct them, and leave out images without a label"
+            )
+        return logits
 
 
 def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:

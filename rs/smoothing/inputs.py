@@ -133,6 +133,20 @@ def check_axes(shape: tuple[int, ...]) -> None:
     raise InputError(f"x must be one image of shape (C, H, W), got shape {shape}{remedy}")
 
 
+def check_pixels(x: Tensor, name: str) -> None:
+    """Check that a tensor holds floating-point numbers in [0, 1]; of a GPU, waits for the result.
+
+    Raises:
+        InputError: If it does not.
+    """
+    if not x.is_floating_point() or not bool(((x >= 0) & (x <= 1)).all()):
+        raise InputError(
+            f"{name} must hold floating-point pixels in [0, 1], got {x.dtype} from {x.min():.4g} "
+            f"to {x.max():.4g}; divide 8-bit pixels by 255, clip resampled ones, and make a "
+            "normalization the first layer of the model"
+        )
+
+
 def check_key(**key: int) -> None:
     """Check the numbers that name the noise: whole, at least 0, and below 2^32 except the seed.
 
@@ -157,12 +171,7 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
         InputError: If one of them is not.
     """
     check_axes(tuple(x.shape))
-    if not x.is_floating_point() or not bool(((x >= 0) & (x <= 1)).all()):
-        raise InputError(
-            f"x must hold floating-point pixels in [0, 1], got {x.dtype} from {x.min():.4g} to "
-            f"{x.max():.4g}; divide 8-bit pixels by 255, clip resampled ones, and make a "
-            "normalization the first layer of the model"
-        )
+    check_pixels(x, "x")
     if not is_number(alpha) or not 0 < alpha < 1:
         raise InputError(
             f"alpha must lie in (0, 1), got {alpha!r}; it is the failure probability of a "

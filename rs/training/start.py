@@ -120,7 +120,7 @@ def check_trainable(model: nn.Module, recipe: Recipe, meta: Meta, options: RunOp
         InputError: From the error that the network raises.
     """
     device = options.device
-    images = noisy_pair(meta.shape, device).clone()
+    images = noisy_pair(meta.shape, device).clamp(0, 1)
     labels = torch.zeros(len(images), dtype=torch.long, device=device)
     targets = None
     if isinstance(recipe.method, NeedsTargets):

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import rs
 from rs import params
-from rs.errors import InputError
+from rs.errors import InputError, InputWarning
 from rs.methods import METHODS, method_class
 from rs.methods.loss import loss
 from tests.support.helpers import soft_targets, weights
@@ -48,6 +48,54 @@ def test_a_loss_that_needs_targets_says_so():
         InputError, match=r"cat-rs must have the targets of its images, \(B, K\), got none"
     ):
         rs.loss("cat-rs", sigma=0.25)(network(), X, Y)
+
+
+ONE_HOT = nn.functional.one_hot(Y, 3)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (
+            2 * X - 1,
+            Y,
+            r"in \[0, 1\], got torch.float32 from -.* to .*; .*first layer of the model",
+        ),
+        (X * 255, Y, r"pixels in \[0, 1\], got torch.float32 from .* to 25"),
+        ((X * 255).byte(), Y, r"floating-point pixels in \[0, 1\], got torch.uint8"),
+        (X.new_full(X.shape, float("nan")), Y, r"pixels in \[0, 1\], got .* from nan to nan"),
+        (X[0], Y[:1], r"the shape \(B, C, H, W\), got \(1, 4, 4\)"),
+        (X, Y[:, None], r"of shape \(6,\), one per image, got torch.int64 of shape \(6, 1\)"),
+        (X, Y[:5], r"of shape \(6,\), one per image, got torch.int64 of shape \(5,\)"),
+        (X, ONE_HOT, r"one per image, got torch.int64 of shape \(6, 3\)"),
+        (X, Y.float(), "labels must be whole numbers .*, got torch.float32"),
+        (X, Y - 101, r"labels must lie in 0\.\.2, one for each logit, got -101 to -99"),
+        (X, Y + 1, r"labels must lie in 0\.\.2, one for each logit, got 1 to 3"),
+    ],
+)
+@pytest.mark.parametrize("method", ["gaussian", "smoothadv"])
+def test_a_first_batch_that_does_not_fit_is_refused_however_often_it_comes(method, x, y, message):
+    objective = loss(method, 0.25)
+    for _ in range(2):
+        with pytest.raises(InputError, match=message):
+            objective(network(), x, y)
+
+
+def test_labels_of_any_integer_type_count():
+    values = set()
+    for dtype in (torch.int64, torch.int32, torch.uint8):
+        rng = torch.Generator().manual_seed(0)
+        values.add(loss("gaussian", 0.25)(network(), X, Y.to(dtype), rng=rng).loss.item())
+    assert len(values) == 1
+
+
+def test_a_model_in_eval_mode_is_warned_of_unless_no_gradient_is_recorded():
+    objective = loss("gaussian", 0.25)
+    model = network().eval()
+    with pytest.warns(InputWarning, match=r"train mode, but Sequential is in eval mode.*\.train"):
+        objective(model, X, Y)
+    with torch.no_grad():
+        objective(model, X, Y)
 
 
 def test_the_global_seed_or_a_generator_decides_the_noise():
