@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -59,12 +60,18 @@ class PackedImages:
         self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order``; see :class:`rs.data.prepared.Images`."""
-        images, labels = self.resident(device)
-        for step, chosen in enumerate(order.to(images.device).split(epoch.size)):
+        for step, (x, y) in enumerate(self.unaugmented_batches(order, epoch, device, workers)):
             key = (Stream.AUGMENT, epoch.number, step, *process_key(epoch.rank))
             rng = stream(epoch.seed, *key, device=device)
-            x = images[chosen].float() / 255
-            yield augment(x, epoch.crop, epoch.flip, rng), labels[chosen]
+            yield augment(x.float() / 255, epoch.crop, epoch.flip, rng), y
+
+    def unaugmented_batches(
+        self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the images in ``order``: uint8 (B, C, H, W) and int64 (B,), on ``device``."""
+        images, labels = self.resident(device)
+        for chosen in order.to(images.device).split(epoch.size):
+            yield images[chosen], labels[chosen]
 
     def split(self, share: float) -> tuple[PackedImages, PackedImages]:
         """Split the images; see :class:`rs.data.prepared.Images`."""
@@ -73,8 +80,11 @@ class PackedImages:
         contents = content_hashes(self.images)
         chosen = choose_by_content(contents, self.labels.tolist(), self.meta.classes, share)
         smaller = np.array([content in chosen for content in contents])
-        larger = PackedImages(self.meta, self.images[~smaller], self.labels[~smaller])
-        return larger, PackedImages(self.meta, self.images[smaller], self.labels[smaller])
+        return self.part(~smaller), self.part(smaller)
+
+    def part(self, chosen: NDArray[np.bool_]) -> Self:
+        """Return the images that ``chosen``, shape (N,), marks."""
+        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
 
 
 def content_hashes(images: NDArray[np.uint8]) -> list[str]:

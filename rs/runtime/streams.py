@@ -26,6 +26,7 @@ class Stream(IntEnum):
     EVALUATE = 9  # the seed of the quick certificates during training
     VOTES = 10  # noise of the votes on training images, keyed by epoch and call
     LAYERS = 13  # torch's global generator, from which layers such as dropout draw, keyed by epoch
+    ITEMS = 14  # random numbers of a user's data set, keyed by reading and item
 
 
 def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -22,11 +22,12 @@ from rs.data.prepared import Images, images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, method_class
 from rs.runtime.device import device_named
-from rs.smoothing.inputs import as_image, check_unmasked
+from rs.smoothing.inputs import check_unmasked
 from rs.smoothing.user_networks import class_name, register_network
 from rs.training.overrides import Overrides
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_on
+from rs.training.torch_dataset import RereadImages, as_uint8, is_random, read_all
 
 RECIPE = "finetune"
 """Recipe of the package for networks of users."""
@@ -65,7 +66,9 @@ def train(
     Args:
         network: Images (N, C, H, W) in [0, 1] -> logits (N, K), any normalisation inside; or a
             function that returns one. It is not changed.
-        images: Shape (N, C, H, W); or a data set of torch whose items are (image, label).
+        images: Shape (N, C, H, W); or a data set of torch whose items are (image, label). If its
+            items are random, as of crops and flips, each epoch reads them again; if the first 64
+            do not change when they are read twice, all are read once.
         labels: Shape (N,), numbers from 0 to K - 1; ``None`` for a data set.
         sigma: Noise standard deviation, in pixels of [0, 1].
         method: Key of ``rs.methods.METHODS``.
@@ -102,9 +105,6 @@ def train(
         training=params.validate(dict[str, Any], section, f"{method}.training"),
     )
     _check_hyperparameters(method, hyperparameters)
-    to_train, to_validate = _splits(_arrays(images, labels), validation, classes)
-    values = overrides.apply(params.packaged(), RECIPE, method)
-    recipe = training_recipe(values, RECIPE, method, sigma, nearest=True)
     options = RunOptions(
         sigma=sigma,
         seed=seed,
@@ -113,6 +113,13 @@ def train(
         trainable=trainable,
         on_epoch=on_epoch,
     )
+    arrays = _arrays(images, labels, seed)
+    dataset = None
+    if labels is None and is_random(images, arrays[0], seed):
+        dataset = images
+    to_train, to_validate = _splits(arrays, dataset, validation, classes, seed)
+    values = overrides.apply(params.packaged(), RECIPE, method)
+    recipe = training_recipe(values, RECIPE, method, sigma, nearest=True)
     threads = torch.get_num_threads()
     try:
         with tempfile.TemporaryDirectory() as temporary:
@@ -141,9 +148,13 @@ def _registered(network: nn.Module | Callable[[], nn.Module]) -> str:
 
 
 def _splits(
-    arrays: Arrays, validation: tuple[Pixels, Any] | float, classes: Sequence[str] | None
+    arrays: Arrays,
+    dataset: Any,
+    validation: tuple[Pixels, Any] | float,
+    classes: Sequence[str] | None,
+    seed: int,
 ) -> tuple[Images, Images]:
-    """Return the images to train on and those of the quick ACR."""
+    """Return the images to train on, read again from ``dataset`` unless None, and to validate."""
     if not isinstance(validation, tuple) and not 0 < validation < 1:
         raise InputError(
             f"validation must be images and labels, or a share between 0 and 1, got {validation}"
@@ -152,9 +163,17 @@ def _splits(
     if classes is None:
         classes = [str(number) for number in range(labels.max() + 1)]
     train = _packed(arrays, tuple(classes))
+    if dataset is not None:
+        train = RereadImages(
+            train.meta,
+            train.images,
+            train.labels,
+            dataset=dataset,
+            numbers=np.arange(len(train)),
+        )
     if not isinstance(validation, tuple):
         return train.split(validation)
-    evaluation = _packed(_arrays(*validation), tuple(classes))
+    evaluation = _packed(_arrays(*validation, seed), tuple(classes))
     if evaluation.meta.shape != train.meta.shape:
         raise InputError(
             f"validation images must have the shape of the others, {train.meta.shape}, got "
@@ -163,14 +182,19 @@ def _splits(
     return train, evaluation
 
 
-def _arrays(images: Any, labels: Any) -> Arrays:
+def _arrays(images: Any, labels: Any, seed: int) -> Arrays:
     """Return images as uint8 (N, C, H, W) and labels as int64 (N,).
 
     Raises:
         InputError: If they are of another kind or shape.
     """
     if labels is None:
-        images, labels = _items(images)
+        if isinstance(images, (Tensor, np.ndarray)):
+            raise InputError(
+                "labels must be given with an array of images, got none; a data set of torch has "
+                "its own"
+            )
+        images, labels = read_all(images, seed)
     check_unmasked(images, "images")
     try:
         x = torch.as_tensor(images)
@@ -186,43 +210,8 @@ def _arrays(images: Any, labels: Any) -> Arrays:
             f"images of shape {tuple(x.shape)} and labels of shape {tuple(y.shape)} in {y.dtype}"
         )
         raise InputError(message.replace("torch.", ""))
-    pixels = _as_uint8(x).cpu().numpy()
+    pixels = as_uint8(x).cpu().numpy()
     return np.ascontiguousarray(pixels), y.cpu().numpy().astype(np.int64)
-
-
-def _items(images: Any) -> tuple[Tensor, list[Any]]:
-    """Return the images and the labels of a data set of torch."""
-    if isinstance(images, (Tensor, np.ndarray)):
-        raise InputError(
-            "labels must be given with an array of images, got none; a data set of torch has its "
-            "own"
-        )
-    pixels = []
-    labels = []
-    for index in range(len(images)):
-        x, y = images[index]
-        pixels.append(as_image(x))
-        labels.append(y)
-    if len({image.shape for image in pixels}) > 1:
-        raise InputError(
-            "the images of a data set must have one shape, but they differ; resize them in it"
-        )
-    return torch.stack(pixels), labels
-
-
-def _as_uint8(x: Tensor) -> Tensor:
-    if x.dtype == torch.uint8:
-        return x
-    levels = (x * 255).round()
-    on_grid = (levels / 255 - x).abs() < 1e-6
-    in_range = levels.amin() >= 0 and levels.amax() <= 255
-    if not (x.is_floating_point() and on_grid.all() and in_range):
-        message = (
-            f"images must be uint8, or multiples of 1/255 in [0, 1], got {x.dtype} from "
-            f"{x.min():.4g} to {x.max():.4g}; give the pictures before any normalization"
-        )
-        raise InputError(message.replace("torch.", ""))
-    return levels.to(torch.uint8)
 
 
 def _packed(arrays: Arrays, classes: tuple[str, ...]) -> PackedImages:

@@ -1,0 +1,162 @@
+"""Data sets of torch: packed once if their items never change, else read again in each epoch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from rs.data.images import PackedImages
+from rs.data.prepared import EpochPlan
+from rs.errors import InputError
+from rs.runtime.streams import Stream, seed_sequence, seeded, stream
+from rs.smoothing.inputs import as_image
+
+READ_TWICE = 64
+"""Number of first items that are read twice, to see whether a data set is random."""
+
+FIRST_READ = 0
+SECOND_READ = 1
+FIRST_EPOCH = 2
+"""Keys of the random numbers of each reading of a data set."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RereadImages(PackedImages):
+    """A data set whose items are random, such as crops: each epoch trains on new ones.
+
+    The images in memory are those of its first reading. They are used wherever an image must stay
+    the same: to hold out some, for the quick ACR, and for votes.
+    """
+
+    dataset: Any
+    numbers: NDArray[np.int64]  # of each image in the data set, (N,)
+
+    def part(self, chosen: NDArray[np.bool_]) -> Self:
+        """Return the images that ``chosen``, shape (N,), marks."""
+        return replace(
+            self,
+            images=self.images[chosen],
+            labels=self.labels[chosen],
+            numbers=self.numbers[chosen],
+        )
+
+    def unaugmented_batches(
+        self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield new items in ``order``: uint8 (B, C, H, W) and int64 (B,), on ``device``."""
+        loader = DataLoader(
+            _Reading(self, epoch.seed, FIRST_EPOCH + epoch.number),
+            batch_sampler=[chosen.tolist() for chosen in order.split(epoch.size)],
+            num_workers=workers,
+            # Otherwise the loader draws from the global generator.
+            generator=stream(epoch.seed, Stream.ORDER, epoch.number),
+        )
+        for x, y in loader:
+            yield x.to(device), y.to(device)
+
+
+@dataclass(frozen=True)
+class _Reading(Dataset[tuple[Tensor, int]]):
+    """One reading of the items, whose random numbers depend on (seed, read, number) alone."""
+
+    images: RereadImages
+    seed: int
+    read: int
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        number = int(self.images.numbers[index])
+        x, y = read_item(self.images.dataset, number, self.seed, self.read)
+        expected = (tuple(self.images.meta.shape), int(self.images.labels[index]))
+        if (tuple(x.shape), int(y)) != expected:
+            raise InputError(
+                f"item {number} of the data set must keep its shape and label, {expected}, got "
+                f"{(tuple(x.shape), int(y))} when it was read again; remove what changes them"
+            )
+        return as_uint8(x), int(y)
+
+
+def read_all(dataset: Any, seed: int) -> tuple[Tensor, list[Any]]:
+    """Read every item of a data set once.
+
+    Returns:
+        Images (N, C, H, W), and their labels.
+    Raises:
+        InputError: If images have different shapes.
+    """
+    pixels = []
+    labels = []
+    for number in range(len(dataset)):
+        x, y = read_item(dataset, number, seed, FIRST_READ)
+        pixels.append(x)
+        labels.append(y)
+    if len({image.shape for image in pixels}) > 1:
+        raise InputError(
+            "the images of a data set must have one shape, but they differ; resize them in it"
+        )
+    return torch.stack(pixels), labels
+
+
+def is_random(dataset: Any, images: NDArray[np.uint8], seed: int) -> bool:
+    """Return whether one of the first images differs from ``images`` when it is read again."""
+    for number, image in enumerate(images[:READ_TWICE]):
+        again, _ = read_item(dataset, number, seed, SECOND_READ)
+        if again.shape != image.shape or not np.array_equal(as_uint8(again).numpy(), image):
+            return True
+    return False
+
+
+def read_item(dataset: Any, number: int, seed: int, read: int) -> tuple[Tensor, Any]:
+    """Return an item as floating-point image (C, H, W) and label.
+
+    The global generators of torch, NumPy and Python are seeded for it, and restored afterwards.
+    """
+    with _seeded_globally(seed, read, number):
+        x, y = dataset[number]
+    return as_image(x), y
+
+
+@contextmanager
+def _seeded_globally(seed: int, *key: int) -> Iterator[None]:
+    word = int(seed_sequence(seed, Stream.ITEMS, *key).generate_state(1, np.uint32)[0])
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()  # noqa: NPY002  # from which data sets draw
+    try:
+        with seeded(word):
+            random.seed(word)
+            np.random.seed(word)  # noqa: NPY002
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+
+
+def as_uint8(x: Tensor) -> Tensor:
+    """Return pixels as uint8.
+
+    Raises:
+        InputError: If they are neither uint8 nor multiples of 1/255 in [0, 1].
+    """
+    if x.dtype == torch.uint8:
+        return x
+    levels = (x * 255).round()
+    on_grid = (levels / 255 - x).abs() < 1e-6
+    in_range = levels.amin() >= 0 and levels.amax() <= 255
+    if not (x.is_floating_point() and on_grid.all() and in_range):
+        message = (
+            f"images must be uint8, or multiples of 1/255 in [0, 1], got {x.dtype} from "
+            f"{x.min():.4g} to {x.max():.4g}; give the pictures before any normalization"
+        )
+        raise InputError(message.replace("torch.", ""))
+    return levels.to(torch.uint8)

@@ -1,0 +1,102 @@
+"""``rs.train`` on data sets of torch whose items are random."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+import rs
+from rs.errors import InputError
+
+COUNT = 12
+
+
+class Counting(Dataset):
+    """Images of one gray level, which a random number shifts; counts how often each is read."""
+
+    def __init__(self, shift, label_shift=0):
+        self.shift = shift
+        self.label_shift = label_shift
+        self.reads = [[] for _ in range(COUNT)]
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        level = 20 * index + self.shift()
+        label = (index + self.label_shift * len(self.reads[index])) % 2
+        self.reads[index].append(level)
+        return torch.full((1, 4, 4), level, dtype=torch.uint8), label
+
+
+def torch_shift():
+    return int(torch.randint(20, ()))
+
+
+def numpy_shift():
+    return int(np.random.randint(20))  # noqa: NPY002
+
+
+def python_shift():
+    return random.randrange(20)
+
+
+def no_shift():
+    return 0
+
+
+def build():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+
+
+def train(dataset, epochs=3, **settings):
+    return rs.train(build, dataset, sigma=0.25, method="gaussian", epochs=epochs, **settings)
+
+
+@pytest.mark.parametrize("shift", [torch_shift, numpy_shift, python_shift])
+def test_random_items_are_read_again_in_every_epoch_and_reproducibly(shift):
+    first = Counting(shift)
+    trained = train(first).module.state_dict()
+    reads = [len(levels) for levels in first.reads]
+    # One of each class is held out; the check of two readings stops at the first difference.
+    held_out = [count for count in reads[2:] if count == 1]
+    trained_on = [count for count in reads[2:] if count == 4]
+    assert len(held_out) + len(trained_on) == COUNT - 2
+    assert len(trained_on) >= COUNT - 4
+    assert any(len(set(levels[-3:])) == 3 for levels in first.reads)
+    second = Counting(shift)
+    again = train(second).module.state_dict()
+    assert first.reads == second.reads
+    assert all(torch.equal(trained[name], again[name]) for name in trained)
+
+
+def test_items_that_never_change_are_read_once_and_a_second_time_to_see_it():
+    dataset = Counting(no_shift)
+    train(dataset)
+    assert [len(levels) for levels in dataset.reads] == [2] * COUNT
+
+
+@pytest.mark.parametrize("shift", [numpy_shift, python_shift])
+def test_a_training_leaves_the_global_generators_alone(shift):
+    np.random.seed(0)  # noqa: NPY002
+    random.seed(0)
+    expected = [shift(), shift()]
+    np.random.seed(0)  # noqa: NPY002
+    random.seed(0)
+    found = [shift()]
+    train(Counting(shift), epochs=1)
+    assert [*found, shift()] == expected
+
+
+def test_a_negative_seed_is_refused():
+    with pytest.raises(InputError, match="seed must be at least 0"):
+        train(Counting(torch_shift), seed=-1)
+
+
+def test_an_item_whose_label_changes_between_readings_is_refused():
+    with pytest.raises(InputError, match="must keep its shape and label"):
+        train(Counting(torch_shift, label_shift=1))
