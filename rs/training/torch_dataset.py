@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from rs.data.images import PackedImages
 from rs.data.prepared import EpochPlan
 from rs.errors import InputError
 from rs.runtime.streams import Stream, seed_sequence, seeded, stream
-from rs.smoothing.inputs import as_image
+from rs.smoothing.inputs import as_image, is_number
+
+IMAGE_KEYS = ("image", "img", "pixel_values")
+LABEL_KEYS = ("label", "labels")
+"""Keys of items that are dicts, as of Hugging Face's data sets."""
 
 READ_TWICE = 64
 """Number of first items that are read twice, to see whether a data set is random."""
@@ -93,8 +98,9 @@ def read_all(dataset: Any, seed: int) -> tuple[Tensor, list[Any]]:
     Returns:
         Images (N, C, H, W), and their labels.
     Raises:
-        InputError: If images have different shapes.
+        InputError: If items cannot be read by number, or their images have different shapes.
     """
+    _check_dataset(dataset)
     pixels = []
     labels = []
     for number in range(len(dataset)):
@@ -123,8 +129,69 @@ def read_item(dataset: Any, number: int, seed: int, read: int) -> tuple[Tensor, 
     The global generators of torch, NumPy and Python are seeded for it, and restored afterwards.
     """
     with _seeded_globally(seed, read, number):
-        x, y = dataset[number]
+        item = dataset[number]
+    x, y = image_and_label(item)
     return as_image(x), y
+
+
+def image_and_label(item: Any) -> tuple[Any, Any]:
+    """Return the image and the label of an item.
+
+    Raises:
+        InputError: If it is neither (image, label), nor a longer tuple of an image and things of
+            which one is a whole number, nor a dict with one key of each kind.
+    """
+    if isinstance(item, Mapping):
+        images = [item[key] for key in IMAGE_KEYS if key in item]
+        labels = [item[key] for key in LABEL_KEYS if key in item]
+        if len(images) == 1 and len(labels) == 1:
+            return images[0], labels[0]
+    elif isinstance(item, tuple | list):
+        if len(item) == 2:
+            return item[0], item[1]
+        numbers = [part for part in item[1:] if _is_whole_number(part)]
+        if len(numbers) == 1:
+            return item[0], numbers[0]
+    kind = type(item).__name__
+    if isinstance(item, Mapping):
+        found = f"a {kind} with the keys {', '.join(map(str, item))}"
+    elif isinstance(item, tuple | list):
+        found = f"a {kind} of ({', '.join(type(part).__name__ for part in item)})"
+    else:
+        found = kind
+    raise InputError(
+        "the items of a data set must be (image, label), or dicts with the keys image and label, "
+        f"got {found}; return (image, label) from it"
+    )
+
+
+def _is_whole_number(part: Any) -> bool:
+    if isinstance(part, Tensor | np.ndarray):
+        return part.ndim == 0 and np.asarray(part).dtype.kind in "iu"
+    return is_number(part, Integral)
+
+
+def _check_dataset(dataset: Any) -> None:
+    if isinstance(dataset, Tensor | np.ndarray):
+        raise InputError(
+            "labels must be given with an array of images, got none; a data set of torch has its "
+            "own"
+        )
+    kind = type(dataset).__name__
+    if isinstance(dataset, DataLoader):
+        raise InputError(
+            f"images must be an array or a data set, got a {kind}; give its .dataset and batch="
+        )
+    # torch gives every data set __getitem__, so IterableDataset has one too.
+    if isinstance(dataset, IterableDataset) or not (
+        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    ):
+        raise InputError(
+            f"images must be an array or a data set with __len__ and __getitem__, got {kind}; if "
+            "its items are (image, label) and fit into memory, give list(...) of it"
+        )
+    if len(dataset) == 0:
+        raise InputError(f"a data set must have items, but {kind} has none; check its source")
 
 
 @contextmanager

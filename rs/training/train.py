@@ -66,9 +66,10 @@ def train(
     Args:
         network: Images (N, C, H, W) in [0, 1] -> logits (N, K), any normalisation inside; or a
             function that returns one. It is not changed.
-        images: Shape (N, C, H, W); or a data set of torch whose items are (image, label). If its
-            items are random, as of crops and flips, each epoch reads them again; if the first 64
-            do not change when they are read twice, all are read once.
+        images: Shape (N, C, H, W); or a data set of torch or Hugging Face, whose items are (image,
+            label) or dicts with the keys image and label. If its items are random, as of crops and
+            flips, each epoch reads them again. If the first 64 do not change when they are read
+            twice, all are read once.
         labels: Shape (N,), numbers from 0 to K - 1; ``None`` for a data set.
         sigma: Noise standard deviation, in pixels of [0, 1].
         method: Key of ``rs.methods.METHODS``.
@@ -189,11 +190,6 @@ def _arrays(images: Any, labels: Any, seed: int) -> Arrays:
         InputError: If they are of another kind or shape.
     """
     if labels is None:
-        if isinstance(images, (Tensor, np.ndarray)):
-            raise InputError(
-                "labels must be given with an array of images, got none; a data set of torch has "
-                "its own"
-            )
         images, labels = read_all(images, seed)
     check_unmasked(images, "images")
     try:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import rs
 from rs.errors import InputError
@@ -100,3 +100,47 @@ def test_a_negative_seed_is_refused():
 def test_an_item_whose_label_changes_between_readings_is_refused():
     with pytest.raises(InputError, match="must keep its shape and label"):
         train(Counting(torch_shift, label_shift=1))
+
+
+PAIRS = [(torch.full((1, 4, 4), 20 * index, dtype=torch.uint8), index % 2) for index in range(12)]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [(x, y, "a.png") for x, y in PAIRS],
+        [(x, "a.png", torch.tensor(y)) for x, y in PAIRS],
+        [{"image": x, "label": y, "name": "a.png"} for x, y in PAIRS],
+        [{"img": x, "labels": np.int64(y)} for x, y in PAIRS],
+    ],
+)
+def test_items_with_one_image_and_one_label_train_as_pairs_do(items):
+    expected = train(PAIRS, epochs=1).module.state_dict()
+    found = train(items, epochs=1).module.state_dict()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ([(x, y, 7) for x, y in PAIRS], r"\(image, label\).*, got a tuple of \(Tensor, int, int\)"),
+        ([(x,) for x, _ in PAIRS], r"\(image, label\).*, got a tuple of \(Tensor\)"),
+        ([x for x, _ in PAIRS], r"\(image, label\).*, got Tensor"),
+        (
+            [{"image": x, "fine": y, "coarse": y} for x, y in PAIRS],
+            "got a dict with the keys image, fine, coarse",
+        ),
+        (Stream(), r"__len__ and __getitem__, got Stream; .* list\(...\)"),
+        (iter(PAIRS), "__len__ and __getitem__, got list_iterator"),
+        (DataLoader(PAIRS), r"got a DataLoader; give its \.dataset"),
+        ([], "must have items, but list has none"),
+    ],
+)
+def test_a_data_set_that_is_not_clear_is_refused(images, message):
+    with pytest.raises(InputError, match=message):
+        train(images)
