@@ -194,7 +194,8 @@ class SmoothedClassifier:
         """
         if not isinstance(images, Iterable):
             raise InputError(
-                f"images must be several images, got {type(images).__name__}; give one to certify"
+                f"images must be several images, got {type(images).__name__}; give one to certify, "
+                "and the images of a data set without labels: (data[i][0] for i in range(n))"
             )
         shape = tuple(getattr(images, "shape", ()))
         if len(shape) == 3:

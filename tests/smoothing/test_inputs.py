@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
@@ -361,6 +362,14 @@ def test_certify_many_wants_several_and_takes_no_array_of_one_apart(one):
 def test_certify_many_names_the_image_that_is_none():
     with refuses(r"image 1: x must be one image of shape \(C, H, W\), got shape \(6, 5, 3, 1\)"):
         smoothed().certify_many([RGB, RGB[..., None], RGB])
+
+
+def test_certify_many_of_a_data_set_says_how_to_leave_labels_out():
+    dataset = TensorDataset(torch.rand(2, 3, 6, 5), torch.zeros(2))
+    with pytest.raises(InputError, match=r"got TensorDataset; .* without labels: \(data\[i\]\[0\]"):
+        smoothed().certify_many(dataset)
+    images = (dataset[i][0] for i in range(len(dataset)))
+    assert len(smoothed().certify_many(images, 50, 150)) == 2
 
 
 # ------------------------------------------------------------------------------------------
