@@ -17,12 +17,22 @@ from torch.utils.data import DataLoader, Dataset
 
 from rs.data import pictures, readers
 from rs.data.pictures import Conversion
-from rs.data.prepared import EpochPlan, Meta, check_names_differ, make_meta, pictures_fingerprint
+from rs.data.prepared import (
+    EpochPlan,
+    Meta,
+    check_names_differ,
+    composed,
+    make_meta,
+    pictures_fingerprint,
+)
 from rs.data.readers import Tree
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 from rs.statistics.certificate import UNLABELLED
 from rs.storage import files
+
+SPLIT_FOLDERS = ("train", "training", "val", "valid", "validation", "test", "testing")
+"""Lower-case names of folders that hold a split of a data set rather than a class."""
 
 
 @dataclass(eq=False)
@@ -96,7 +106,8 @@ def split_of(meta: Meta, split: str) -> FolderImages:
     tree = readers.list_class_folders(Path(meta.lazy.root) / meta.lazy.folders[split])
     fingerprint = meta.sha256[split]
     conversion = Conversion(meta.lazy.resize, meta.shape[1], convert=True)
-    if tree.classes != meta.classes or readers.tree_sum(tree, conversion) != fingerprint:
+    is_same_classes = tree.classes == composed(meta.classes)
+    if not is_same_classes or readers.tree_sum(tree, conversion) != fingerprint:
         raise InputError(
             f"{tree.root} must hold the files that were prepared; prepare the data set again"
         )
@@ -213,15 +224,14 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
             f"{root} must be a folder of pictures, but is not a folder; correct its name"
         )
     check_names_differ(classes, "the classes")
-    subfolders = [path for path in root.iterdir() if path.is_dir()]
-    others = [path for path in root.iterdir() if not path.is_dir()]
-    flat = sorted(path for path in others if pictures.is_picture(path.name))
-    if not flat and not subfolders:
+    found = readers.list_folder(root)
+    if not found.pictures and not found.folders:
         raise InputError(
             f"{root} must hold pictures or subfolders of pictures, but has neither; their names "
             f"must end in {', '.join(pictures.EXTENSIONS)}"
         )
-    if not flat:
+    if not found.pictures:
+        _check_no_splits(root, found.folders, classes)
         return _relabeled(readers.list_class_folders(root), classes)
     if next(readers.images_in(root), None) is not None:
         raise InputError(
@@ -233,7 +243,19 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
             f"the classes of the pictures in {root} must be known; name them (--classes FILE, one "
             "per line, in the order of the logits), or make a subfolder of each"
         )
-    return Tree(root, classes, tuple((str(path), UNLABELLED) for path in flat))
+    samples = tuple((str(root / name), UNLABELLED) for name in found.pictures)
+    return Tree(root, classes, samples, found.left_out)
+
+
+def _check_no_splits(root: Path, folders: Sequence[str], classes: Sequence[str]) -> None:
+    """Refuse a folder with a folder for each split, unless these are named as classes."""
+    splits = [name for name in folders if name.lower() in SPLIT_FOLDERS and name not in classes]
+    if splits and len(splits) == len(folders):
+        paths = ", ".join(str(root / name) for name in splits)
+        raise InputError(
+            f"{root} must have a subfolder for each class, but its subfolders are splits of a data "
+            f"set; give one of them: {paths} (if these are classes, name them: --classes FILE)"
+        )
 
 
 def _relabeled(tree: Tree, classes: tuple[str, ...]) -> Tree:
@@ -244,16 +266,17 @@ def _relabeled(tree: Tree, classes: tuple[str, ...]) -> Tree:
             f"{names[0]}; if it has pictures of one class only, name all classes (--classes FILE, "
             "one per line, in the order of the logits)"
         )
-    unknown = [name for name in tree.classes if name not in names]
+    known = composed(names)
+    unknown = [name for name in tree.classes if name not in known]
     if unknown:
         more = ", ..." if len(names) > 10 else ""
         raise InputError(
             f"the subfolders of {tree.root} must have names of classes, {', '.join(names[:10])}"
             f"{more}; got {', '.join(unknown[:5])}"
         )
-    numbers = [names.index(name) for name in tree.classes]
+    numbers = [known.index(name) for name in tree.classes]
     samples = [(path, numbers[label]) for path, label in tree.samples]
-    return Tree(tree.root, names, tuple(samples))
+    return replace(tree, classes=names, samples=tuple(samples))
 
 
 def as_tensor(pixels: NDArray[np.uint8]) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import unicodedata
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -87,13 +88,18 @@ def check_classes(classes: Sequence[str], what: str) -> None:
         )
 
 
+def composed(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names in the Unicode form NFC, in which they are compared; macOS may write NFD."""
+    return tuple(unicodedata.normalize("NFC", name) for name in names)
+
+
 def check_names_differ(classes: Sequence[str], what: str) -> None:
-    """Refuse a list of classes in which a name comes twice.
+    """Refuse a list of classes in which a name comes twice, in the form of :func:`composed`.
 
     Raises:
         InputError: If one does.
     """
-    if len({*classes}) < len(classes):
+    if len({*composed(classes)}) < len(classes):
         raise InputError(
             f"{what} must have different names, got {', '.join(classes)}; correct the list"
         )

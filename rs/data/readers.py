@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import sys
 import tarfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rs.data.pictures import Conversion, is_picture, picture
-from rs.data.prepared import SPLITS, Arrays, check_classes, check_names_differ
+from rs.data.prepared import SPLITS, Arrays, check_classes, check_names_differ, composed
 from rs.errors import InputError, one_line
 from rs.params import MAX_CLASSES
+from rs.runtime.progress import say
 from rs.storage import files
 
 SPLIT_NAMES = {"train": ("train",), "test": ("test", "val", "validation")}
 """Folder or file names of a split, in order of preference."""
+
+SERVICE_NAMES = ("@eadir", "__macosx", "thumbs.db")
+"""Lower-case names of what file servers, macOS and Windows put among pictures."""
+
+HIDDEN = "hidden"
+"""How files and folders are counted that begin with a dot or have a name in SERVICE_NAMES."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +185,7 @@ class Tree:
     root: Path
     classes: tuple[str, ...]  # names of the folders, sorted
     samples: tuple[tuple[str, int], ...]  # path and label of each image, by class and then by path
+    left_out: Counter[str] = field(default_factory=Counter)  # other entries, as in Folder
 
 
 def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
@@ -192,6 +202,8 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
                 f"{root} must hold a folder {' or '.join(names)}, but there is none; check the root"
             )
         trees[split] = list_class_folders(path)
+        if trees[split].left_out:
+            say(describe_left_out(trees[split]), sys.stderr)
     if trees["train"].root.samefile(trees["test"].root):
         raise InputError(
             f"{root}: the splits must have folders of their own, got {trees['test'].root} for "
@@ -244,77 +256,128 @@ def _folder_sum(folder: Path, contents: bool) -> str:
 
 def images_in(folder: Path) -> Iterator[Path]:
     """Yield the images in the class folders of ``folder``, at any depth and in any order."""
-    for path, names in _walked(folder):
-        if Path(path) == folder:
-            continue
-        for name in names:
-            if is_picture(name):
-                yield Path(path, name)
+    for inner in _walked(folder):
+        if inner.path != str(folder):
+            for name in inner.pictures:
+                yield Path(inner.path, name)
 
 
-def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield ``folder`` and each folder in it, followed through links, and the names of its files.
+@dataclass(frozen=True)
+class Folder:
+    """The names in one folder, sorted, and what was left out."""
+
+    path: str
+    folders: tuple[str, ...]
+    pictures: tuple[str, ...]
+    left_out: Counter[str]  # other entries by extension, and those that are HIDDEN
+
+
+def list_folder(path: str | Path) -> Folder:
+    """List one folder; links to folders are folders.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    folders = []
+    names = []
+    left_out: Counter[str] = Counter()
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name.lower() in SERVICE_NAMES:
+                left_out[HIDDEN] += 1
+            elif entry.is_dir():
+                folders.append(entry.name)
+            elif is_picture(entry.name):
+                names.append(entry.name)
+            else:
+                left_out[_extension(entry.name)] += 1
+    return Folder(str(path), tuple(sorted(folders)), tuple(sorted(names)), left_out)
+
+
+def _extension(name: str) -> str:
+    return Path(name).suffix.lower() or "no extension"
+
+
+def _walked(folder: Path) -> Iterator[Folder]:
+    """Yield ``folder`` and each folder in it, followed through links.
 
     Raises:
         InputError: If a link leads to a folder that contains it, whose images would count many
             times.
         OSError: If a folder cannot be read.
     """
-    for path, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
-        for name in folders:
-            link = Path(path, name)
-            if link.is_symlink() and Path(path).resolve().is_relative_to(link.resolve()):
+    pending = [str(folder)]
+    while pending:
+        listed = list_folder(pending.pop())
+        for name in listed.folders:
+            link = Path(listed.path, name)
+            if link.is_symlink() and Path(listed.path).resolve().is_relative_to(link.resolve()):
                 raise InputError(
                     f"{link} must not be a link to a folder that contains it; remove it"
                 )
-        yield path, names
-
-
-def _raise(error: OSError) -> None:
-    raise error
+            pending.append(str(link))
+        yield listed
 
 
 def list_class_folders(path: Path) -> Tree:
-    """List the images of a folder of class folders, with torchvision's rules and order.
+    """List the images of a folder of class folders, sorted by the composed names of the classes.
+
+    As in torchvision, except that what is hidden is left out.
 
     Raises:
-        InputError: If there is no such folder, no class in it, or a class without an image.
+        InputError: If there is no such folder, no class in it, a class without an image, or two
+            classes whose names look the same.
     """
     try:
-        classes = tuple(sorted(entry.name for entry in os.scandir(path) if entry.is_dir()))
+        root = list_folder(path)
     except OSError as error:
         raise InputError(
             f"{path} must hold class folders with images, but: {one_line(error)}; check it"
         ) from error
-    samples = []
+    check_names_differ(root.folders, f"the class folders of {path}")
+    left_out = root.left_out
+    for name in root.pictures:
+        left_out[_extension(name)] += 1
+    folder_of = dict(zip(composed(root.folders), root.folders, strict=True))
+    classes = tuple(sorted(folder_of))
+    samples: list[tuple[str, int]] = []
     empty = []
     for label, name in enumerate(classes):
-        images = _images_of_class(path / name)
-        samples += [(image, label) for image in images]
-        if not images:
+        number_before = len(samples)
+        for folder in sorted(_walked(path / folder_of[name]), key=_path_of):
+            left_out.update(folder.left_out)
+            samples += [(os.path.join(folder.path, image), label) for image in folder.pictures]
+        if len(samples) == number_before:
             empty.append(name)
     if empty or not classes:
         what = f"there is none in {', '.join(empty[:5])}" if empty else "it has no folder"
         raise InputError(f"{path} must hold class folders with images, but {what}; check it")
-    return Tree(path, classes, tuple(samples))
+    return Tree(path, classes, tuple(samples), left_out)
 
 
-def _images_of_class(folder: Path) -> list[str]:
-    images = []
-    for path, names in sorted(_walked(folder)):
-        images += [os.path.join(path, name) for name in sorted(names) if is_picture(name)]
-    return images
+def _path_of(folder: Folder) -> str:
+    return folder.path
+
+
+def describe_left_out(tree: Tree) -> str:
+    """Return how many files and folders were left out, by extension; empty if none were.
+
+    >>> describe_left_out(Tree(Path("photos"), (), (), Counter({".gif": 2, "hidden": 1})))
+    'left out of photos: 2 .gif, 1 hidden'
+    """
+    kinds = [f"{count:,} {kind}" for kind, count in sorted(tree.left_out.items())]
+    return f"left out of {tree.root}: {', '.join(kinds)}" if kinds else ""
 
 
 def class_names(path: Path) -> tuple[str, ...]:
-    """Read the names of classes from a text file, one per line.
+    """Read the names of classes from a text file, one per line, as :func:`composed` text.
 
     Raises:
         InputError: If it cannot be read, a line is empty, a name comes twice, or there is only one.
     """
     try:
         text = files.read_bytes(path, files.MAX_TABLE_BYTES, "correct its name").decode("utf-8-sig")
-        names = tuple(line.strip() for line in text.rstrip().split("\n"))
+        names = composed([line.strip() for line in text.rstrip().split("\n")])
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{path} must hold names of classes, one per line, but: {one_line(error)}"

@@ -1,9 +1,11 @@
+import unicodedata
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from rs.data import image_folder, sources
+from rs.data import image_folder, readers, sources
 from rs.data import images as data
 from rs.data.pictures import Conversion
 from rs.data.prepared import EpochPlan
@@ -191,3 +193,100 @@ def test_lazy_settings_that_do_not_fit_are_refused(root, tmp_path, change, messa
     with pytest.raises(InputError, match=message):
         prepared(root, tmp_path / "set", **change)
     assert not (tmp_path / "set").exists()
+
+
+SERVICE_FILES = (
+    ".ipynb_checkpoints/0-checkpoint.png",
+    "cat/.ipynb_checkpoints/0-checkpoint.png",
+    "cat/@eaDir/0.png",
+    "__MACOSX/cat/0.png",
+    "cat/._0.png",
+    "Thumbs.db",
+)
+"""What notebooks, file servers and operating systems put among pictures."""
+
+
+@pytest.fixture
+def classes(tmp_path):
+    """A folder with a picture in each of two class folders."""
+    return class_folders(tmp_path / "photos", "cat", "dog")
+
+
+def class_folders(root, *names):
+    for name in names:
+        (root / name).mkdir(parents=True)
+        Image.fromarray(np.zeros((6, 6, 3), np.uint8)).save(root / name / "0.png")
+    return root
+
+
+def copy_into(root, name):
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes((root / "dog" / "0.png").read_bytes())
+
+
+@pytest.mark.parametrize("name", SERVICE_FILES)
+def test_what_a_system_puts_among_pictures_is_left_out_and_counted(classes, name):
+    before = image_folder.listed(classes)
+    copy_into(classes, name)
+    tree = image_folder.listed(classes)
+    assert (tree.classes, tree.samples) == (before.classes, before.samples)
+    assert dict(before.left_out) == {}
+    assert dict(tree.left_out) == {readers.HIDDEN: 1}
+    assert len(list(readers.images_in(classes))) == 2
+
+
+def test_files_that_are_no_pictures_are_counted_by_extension(classes):
+    for name in ("cat/a.jfif", "cat/deep/b.GIF", "dog/c.gif", "notes", "0.png"):
+        copy_into(classes, name)
+    tree = readers.list_class_folders(classes)
+    assert len(tree.samples) == 2
+    assert dict(tree.left_out) == {".jfif": 1, ".gif": 2, "no extension": 1, ".png": 1}
+
+
+def test_a_flat_folder_leaves_out_the_same_files(classes):
+    for name in ("b.png", "a.gif", ".hidden.png"):
+        copy_into(classes, f"cat/{name}")
+    tree = image_folder.listed(classes / "cat", ("cat", "dog"))
+    assert [path.rpartition("/")[2] for path, _ in tree.samples] == ["0.png", "b.png"]
+    assert dict(tree.left_out) == {".gif": 1, readers.HIDDEN: 1}
+
+
+@pytest.mark.parametrize("names", [("train", "val"), ("Training", "validation"), ("test",)])
+def test_the_root_of_splits_is_refused_with_the_folders_to_give(tmp_path, names):
+    root = tmp_path / "photos"
+    for name in names:
+        class_folders(root / name, "cat", "dog")
+    with pytest.raises(InputError, match="split") as error:
+        image_folder.listed(root)
+    for name in names:
+        assert str(root / name) in str(error.value)
+        assert image_folder.listed(root / name).classes == ("cat", "dog")
+
+
+def test_classes_may_have_names_of_splits_if_they_are_named(tmp_path):
+    root = class_folders(tmp_path / "photos", "test", "train")
+    assert image_folder.listed(root, ("train", "test")).classes == ("train", "test")
+    class_folders(root, "plane")
+    assert image_folder.listed(root).classes == ("plane", "test", "train")
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_names_of_classes_are_compared_in_one_unicode_form(tmp_path, form):
+    name = unicodedata.normalize(form, "café")
+    root = class_folders(tmp_path / "photos", name, "cafz")
+    composed = ("cafz", "café")  # the order of the text in NFC
+    assert image_folder.listed(root).classes == composed
+    other = "NFD" if form == "NFC" else "NFC"
+    names = (unicodedata.normalize(other, "café"), "cafz")
+    tree = image_folder.listed(root, names)
+    assert tree.classes == names
+    assert [label for _, label in tree.samples] == [1, 0]
+    (tmp_path / "names.txt").write_text("\n".join(names), encoding="utf-8")
+    assert readers.class_names(tmp_path / "names.txt") == ("café", "cafz")
+
+
+def test_class_folders_whose_names_look_the_same_are_refused(tmp_path):
+    class_folders(tmp_path / "photos", "cafe\u0301", "caf\u00e9")
+    with pytest.raises(InputError, match="different names"):
+        image_folder.listed(tmp_path / "photos")

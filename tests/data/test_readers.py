@@ -250,3 +250,11 @@ def test_pictures_of_other_modes_are_converted(tmp_path, mode):
 def test_a_list_of_classes_may_begin_with_a_byte_order_mark(tmp_path):
     (tmp_path / "names.txt").write_text("left\nright\n", encoding="utf-8-sig")
     assert readers.class_names(tmp_path / "names.txt") == ("left", "right")
+
+
+def test_files_that_prepare_leaves_out_are_said_for_each_split(tree, tmp_path, capsys):
+    (tree / "train" / "ape" / "a.gif").write_bytes(b"")
+    (tree / "train" / ".cache").mkdir()
+    prepare(tmp_path, source="folder", root=str(tree))
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"left out of {tree / 'train'}: 1 .gif, 1 hidden"]
