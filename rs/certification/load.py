@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rs.certification.inference import Calibration, Optimized, optimize_for_inference
-from rs.data.prepared import Meta, data_set_text
+from rs.data.prepared import Meta, composed, data_set_text
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError
 from rs.models import InferenceEngine, checkpoint
@@ -135,10 +135,12 @@ class Classifier:
         """
         if not self.shape:
             return replace(self, classes=tuple(classes), shape=tuple(shape))
-        if (self.shape, self.classes) == (tuple(shape), tuple(classes)):
+        is_same_shape = self.shape == tuple(shape)
+        if is_same_shape and composed(self.classes) == composed(classes):
             return self
         difference = ""
-        for number, (there, own) in enumerate(zip(classes, self.classes, strict=False)):
+        pairs = zip(composed(classes), composed(self.classes), strict=False)
+        for number, (there, own) in enumerate(pairs):
             if there != own:
                 difference = f"; class {number} is {there} there, and {own} of the model"
                 break

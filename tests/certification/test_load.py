@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import rs
-from rs.certification.load import load
+from rs.certification.load import Classifier, load
 from rs.data import images
 from rs.ensemble.base import Ensemble
 from rs.errors import InputError
@@ -261,3 +261,10 @@ def test_a_path_is_smoothed_in_one_line_with_the_noise_of_its_training(given):
     assert (smoothed.sigma, smoothed.num_classes) == (0.25, len(CLASSES))
     expected = SmoothedClassifier(network(FOLDER), 2, 0.25).certify(x, 100, 1000, 0.001)
     assert smoothed.certify(x).to_dict() == expected.to_dict()
+
+
+def test_classes_are_the_same_in_either_unicode_form():
+    model = Classifier("own:model", nn.Identity(), None, ("cafe\u0301", "tea"), SHAPE)
+    assert model.for_images(("caf\u00e9", "tea"), SHAPE) is model
+    with pytest.raises(InputError, match="class 1 is tee there, and tea of the model"):
+        model.for_images(("caf\u00e9", "tee"), SHAPE)
