@@ -155,11 +155,16 @@ class PictureOptions:
 
     def _listed(self, base: Classifier | None = None) -> tuple[Tree, tuple[int, ...]]:
         from rs.data.image_folder import listed
+        from rs.data.readers import describe_left_out
 
         names = self._class_names(base)
         tree = listed(cast(Path, self.images), names)
+        if tree.left_out:
+            say(describe_left_out(tree), sys.stderr)
         if base and not names:
             _print_order(tree.classes)
+        if not names:
+            _warn_of_numbers(tree.classes)
         return tree, self._shape_of([path for path, _ in tree.samples], base)
 
     def _shape_of(self, files: Sequence[str], base: Classifier | None) -> tuple[int, ...]:
@@ -181,3 +186,18 @@ def _print_order(classes: Sequence[str]) -> None:
         "gives the model's order",
         sys.stderr,
     )
+
+
+def _warn_of_numbers(classes: Sequence[str]) -> None:
+    """Warn on stderr if the names of classes are numbers whose text order is not numeric."""
+    if not all(name.isdecimal() for name in classes):
+        return
+    numeric = sorted(classes, key=int)
+    for number, name in enumerate(classes):
+        if name != numeric[number]:
+            say(
+                f"warning: the classes are numbers in text order, not in numeric order: class "
+                f"{number} is {name}, not {numeric[number]}; --classes FILE gives another order",
+                sys.stderr,
+            )
+            return

@@ -80,6 +80,30 @@ def test_a_folder_of_pictures_takes_the_place_of_a_data_set(photos):
     assert "name the classes in its order" in result.stdout
 
 
+def test_what_is_left_out_of_a_folder_is_said_once(photos):
+    for name in (".ipynb_checkpoints/0.png", "left/a.jfif"):
+        (photos / name).parent.mkdir(exist_ok=True)
+        (photos / name).write_bytes(b"")
+    result = doctor("own_models:good", "--images", photos, "--sigma", 0.1)
+    assert result.exit_code == 0
+    lines = [line for line in result.stderr.splitlines() if "left out" in line]
+    assert lines == [f"left out of {photos}: 1 .jfif, 1 hidden"]
+
+
+@pytest.mark.parametrize(
+    ("names", "is_warned"),
+    [(("2", "10"), True), (("1", "2"), False), (("2", "10 a"), False), (("02", "10"), False)],
+)
+def test_numbers_in_text_order_are_warned_of_unless_the_order_is_given(photos, names, is_warned):
+    (photos / "left").rename(photos / names[0])
+    (photos / "right").rename(photos / names[1])
+    words = ("own_models:good", "--images", photos, "--sigma", 0.1)
+    stderr = doctor(*words).stderr
+    assert ("not in numeric order: class 0 is 10, not 2; --classes" in stderr) == is_warned
+    (photos.parent / "names.txt").write_text("\n".join(names))
+    assert doctor(*words, "--classes", photos.parent / "names.txt").stderr == ""
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
