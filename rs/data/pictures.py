@@ -17,6 +17,7 @@ from rs.storage import files
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
+    from PIL.ImageFile import ImageFile
 
 CHANNELS = {1: "8-bit gray", 3: "8-bit RGB"}
 """Kind of image, by the number of channels of a model."""
@@ -30,7 +31,7 @@ FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
 CONVERTIBLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 """Pillow's modes of at most 8 bits per channel.
 
-Converting another, such as 16-bit gray, turns all values above 255 white.
+Pillow converts other modes, such as 16-bit gray, so that all values above 255 become white.
 """
 
 MAX_PICTURE_BYTES, MAX_PIXELS = 2**28, 2**26
@@ -80,12 +81,14 @@ class Conversion:
         """
         from PIL import Image
 
-        if self.convert and image.mode not in CONVERTIBLE:
-            raise InputError(
-                f"must have at most 8 bits per channel to be converted, got mode {image.mode}; "
-                "save it that way"
-            )
         if self.convert:
+            if _is_16_bit_gray(image):
+                image = _from_16_bit_gray(image)
+            if image.mode not in CONVERTIBLE:
+                raise InputError(
+                    "must have at most 16 bits per channel to be converted, got mode "
+                    f"{image.mode}; save it that way"
+                )
             image = image.convert("L" if channels == 1 else "RGB")
         resized = self._resized(image.size)
         if resized != image.size:
@@ -178,10 +181,14 @@ def _decoded(
 ) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
     try:
         with _opened(data) as file:
+            has_16_bits = _has_16_bits(file)
             image = file if conversion is None else conversion.apply(file, channels)
             mode = image.mode
             pixels = np.asarray(image)
             notes = _notes(file, mode)
+            is_convertible = file.mode in CONVERTIBLE or _is_16_bit_gray(file)
+            if has_16_bits and file.mode in CONVERTIBLE:
+                notes = (*notes, "16 bits per channel cut to 8")
     except InputError as error:  # of the conversion
         raise InputError(f"{where} {error}") from error
     except Exception as error:  # Pillow raises anything for damaged files
@@ -189,11 +196,30 @@ def _decoded(
             f"{where} must be an image, but: {one_line(error)}; replace or remove it"
         ) from error
     if mode not in ("L", "RGB"):
-        raise InputError(
-            f"{where} must be an 8-bit gray or RGB image, got mode {mode}; convert it, or add "
-            "--convert"
-        )
+        remedy = "save it that way"
+        if is_convertible:
+            remedy = "convert it, or add --convert"
+        raise InputError(f"{where} must be an 8-bit gray or RGB image, got mode {mode}; {remedy}")
     return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1), notes
+
+
+def _is_16_bit_gray(image: PillowImage) -> bool:
+    # Pillow gives the mode of 32-bit integers to PGM files, and scales their values to 16 bits.
+    return image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM")
+
+
+def _has_16_bits(file: ImageFile) -> bool:
+    """Return whether a file has 16 bits per channel, which its mode does not tell for colors."""
+    # Pillow's names of the pixels in the file; ";16" alone is 16 bits per pixel.
+    return any(end in str(file.tile) for end in (";16B", ";16L", ";16N"))
+
+
+def _from_16_bit_gray(image: PillowImage) -> PillowImage:
+    """Return the nearest 8-bit gray image: the values v of 16 bits become v / 257, rounded."""
+    from PIL import Image
+
+    pixels = np.asarray(image).astype(np.uint32)
+    return Image.fromarray(((pixels + 128) // 257).astype(np.uint8))
 
 
 def _notes(file: PillowImage, mode: str) -> tuple[str, ...]:
@@ -217,7 +243,7 @@ def _orientation(file: PillowImage) -> object:
         return None
 
 
-def _opened(data: bytes) -> PillowImage:
+def _opened(data: bytes) -> ImageFile:
     """Open an image of one of the :data:`FORMATS`, before its pixels are decoded.
 
     None of these formats runs a program.

@@ -102,9 +102,12 @@ def _pillow_array(x: Any) -> NDArray[Any]:
             f"{type(x).__name__}; open a file with PIL.Image.open, and leave out labels"
         )
     if x.mode not in ("L", "RGB"):
-        raise InputError(
-            f'x must be an 8-bit gray or RGB image, got mode {x.mode}; convert it: x.convert("RGB")'
-        )
+        remedy = 'convert it: x.convert("RGB")'
+        if x.mode.startswith("I;16"):  # Pillow would convert all values above 255 to white
+            remedy = "give values in [0, 1]: numpy.asarray(x)[None] / 65535"
+        elif x.mode in ("I", "F"):
+            remedy = "give values in [0, 1]: numpy.asarray(x)[None] / LARGEST_POSSIBLE_VALUE"
+        raise InputError(f"x must be an 8-bit gray or RGB image, got mode {x.mode}; {remedy}")
     return np.atleast_3d(np.asarray(x))
 
 

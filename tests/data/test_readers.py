@@ -2,6 +2,8 @@ import hashlib
 import os
 import pickle
 import shutil
+import struct
+import zlib
 from pathlib import Path
 from urllib.error import URLError
 
@@ -224,15 +226,73 @@ def test_names_of_files_may_hold_bytes_that_are_no_text(tree, tmp_path, lazy):
     assert (train.fingerprint == before) == (not lazy)  # which is that of pixels or of names
 
 
-@pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
-def test_pictures_of_more_than_8_bits_are_not_converted_into_white(tmp_path, kind):
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_pictures_of_unknown_range_are_not_converted_into_white(tmp_path, kind):
     path, how = tmp_path / "a.tif", pictures.Conversion(convert=True)
     path.write_bytes(image_bytes(np.full((4, 4), 20_000, kind), "TIFF"))
     with pytest.raises(
         InputError,
-        match=r"a\.tif must have at most 8 bits per channel to be converted, got mode [IF]",
+        match=r"a\.tif must have at most 16 bits per channel to be converted, got mode [IF]",
     ):
         pictures.picture(path, conversion=how)
+    with pytest.raises(InputError, match="8-bit gray or RGB") as error:
+        pictures.picture(path)
+    assert "--convert" not in str(error.value)
+
+
+def pgm(pixels):
+    height, width = pixels.shape
+    return b"P5 %d %d 65535\n" % (width, height) + pixels.astype(">u2").tobytes()
+
+
+GRAY_16_BIT = {
+    "PNG": image_bytes,
+    "TIFF": lambda pixels: image_bytes(pixels, "TIFF"),
+    "big-endian TIFF": lambda pixels: image_bytes(pixels.astype(">u2"), "TIFF"),
+    "PGM": pgm,
+}
+
+
+@pytest.mark.parametrize("encoded", GRAY_16_BIT.values(), ids=GRAY_16_BIT.keys())
+@pytest.mark.parametrize("channels", [1, 3])
+def test_each_16_bit_gray_becomes_the_nearest_8_bit_gray(tmp_path, encoded, channels):
+    path = tmp_path / "a.png"
+    values = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
+    path.write_bytes(encoded(values))
+    shape = (channels, 256, 256)
+    pixels = pictures.picture(path, shape, pictures.Conversion(convert=True))
+    nearest = np.rint(values / 65535 * 255)
+    assert np.array_equal(pixels, np.broadcast_to(nearest, shape))
+    with pytest.raises(InputError, match=r"got mode I.*--convert"):
+        pictures.picture(path)
+
+
+@pytest.mark.parametrize("convert", [False, True])
+def test_16_bit_colors_are_cut_to_8_bits_with_a_note(tmp_path, convert):
+    path = tmp_path / "a.png"
+    colors = np.random.default_rng(0).integers(0, 2**16, (4, 5, 3), np.uint16)
+    path.write_bytes(png_of_16_bit_colors(colors))
+    pixels, notes = pictures.picture_with_notes(
+        path, conversion=pictures.Conversion(convert=convert)
+    )
+    assert np.array_equal(pixels.transpose(1, 2, 0), colors >> 8)
+    assert notes == ("16 bits per channel cut to 8",)
+
+
+def png_of_16_bit_colors(colors):
+    """Encode colors (H, W, 3) as PNG, which Pillow cannot do."""
+    height, width, _ = colors.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in colors)
+    content = b"\x89PNG\r\n\x1a\n"
+    parts = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows)),
+        (b"IEND", b""),
+    ]
+    for name, data in parts:
+        content += struct.pack(">I", len(data)) + name + data
+        content += struct.pack(">I", zlib.crc32(name + data))
+    return content
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
