@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
+from scipy.stats import binom
 from torch import Tensor, nn
 
 from rs.certification.load import Classifier
@@ -17,8 +18,11 @@ from rs.smoothing.inputs import logits_of, user_code
 from rs.smoothing.noise import gaussian, noisy_pair
 from rs.statistics.certificate import UNLABELLED
 
-STANDARD_ERRORS = 4.0
-"""Standard errors by which an accuracy must be larger than another to count as larger."""
+FALSE_ALARM = 3.2e-5
+"""Largest probability of a finding by chance: that of 4 standard errors, one-sided."""
+
+MIN_IMAGES = 15
+"""Fewest images on which one accuracy can be clearly larger: 2^-15 is below FALSE_ALARM."""
 
 BATCH = 100
 """Images in a batch."""
@@ -53,9 +57,10 @@ def diagnose(
     """Look for common mistakes in a classifier, most of them with labeled images.
 
     Its accuracy is compared with its accuracy on what it may have been made for instead: pixels of
-    0 to 255, normalized ones, other channels. The best is reported if it exceeds both its accuracy
-    and that of guessing the most frequent class by 4 standard errors of the paired difference;
-    later faults follow from it and are not searched.
+    0 to 255, normalized ones, other channels. The best is reported if it clearly exceeds both its
+    accuracy (exact sign test of paired images) and chance, 1/K for K classes (exact binomial test),
+    each with a probability of at most :data:`FALSE_ALARM`. Later faults follow from it and are not
+    searched.
 
     Args:
         classifier: What is to be certified.
@@ -125,10 +130,10 @@ def _findings(
         )
         return
     if trial.is_labeled:
-        finding = _of_accuracy(trial, images, logits)
-        yield finding
-        if finding.level == "fault":
-            return
+        for finding in _of_accuracy(trial, images, 1 / len(classifier.classes)):
+            yield finding
+            if finding.level == "fault":
+                return
     else:
         yield Diagnosis(
             "warning",
@@ -145,28 +150,47 @@ def _findings(
     yield from _of_noise(trial, logits, sigma, f"rs train advmacer{network} --sigma {sigma:g}")
 
 
-def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Diagnosis:
-    right = logits.argmax(1) == trial.labels
-    best = right
-    best_text = ""
-    for kind, pixels in _as_other_pixels(trial, images).items():
-        right_there = trial.right(pixels)
-        if not best_text or right_there.sum() > best.sum():
-            best = right_there
-            best_text = OTHER_PIXELS[kind]
-    guessed = trial.labels == trial.labels.mode().values
-    if _is_larger(best, right) and _is_larger(best, guessed):
+def _of_accuracy(trial: _Trial, images: Images, chance: float) -> Iterator[Diagnosis]:
+    predicted = trial.logits(trial.x).argmax(1)
+    right = predicted == trial.labels
+    counts = f"{int(right.sum())} of {len(right)} images"
+    right_on_others = {
+        kind: trial.right(pixels) for kind, pixels in _as_other_pixels(trial, images).items()
+    }
+    best_kind = max(right_on_others, key=lambda kind: int(right_on_others[kind].sum()))
+    best = right_on_others[best_kind]
+    if _is_larger(best, right) and _is_above_chance(best, chance):
         accuracies = f"(accuracy {_percent(best)} then, {_percent(right)} now)"
-        return Diagnosis("fault", f"{best_text} {accuracies}")
-    if _is_larger(right, guessed):
-        return Diagnosis("ok", f"accuracy {_percent(right)}, better than chance")
-    is_fault = right.sum() <= guessed.sum() < len(right)
-    return Diagnosis(
-        "fault" if is_fault else "warning",
-        f"its accuracy is not clearly better than chance: {int(right.sum())} of {len(right)} "
-        f"images are right, and {int(guessed.sum())} are of the most frequent class; train it, "
-        "load its weights, name the classes in its order, or give more images",
-    )
+        yield Diagnosis("fault", f"{OTHER_PIXELS[best_kind]} {accuracies}")
+        return
+    few = ""
+    if len(right) < MIN_IMAGES:
+        few = (
+            f"; so few images prove little: a comparison needs {MIN_IMAGES} images or more, and a "
+            "small difference needs hundreds"
+        )
+    if not _is_above_chance(right, chance):
+        # A classifier halfway from chance to perfect would almost surely have more right.
+        is_poor = binom.cdf(int(right.sum()), len(right), (1 + chance) / 2) <= FALSE_ALARM
+        yield Diagnosis(
+            "fault" if is_poor and not few else "warning",
+            f"its accuracy is not clearly better than chance: {counts} are right, and guessing the "
+            f"class gives {100 * chance:.2g}%; train it, load its weights, name the classes in its "
+            f"order, or give more images{few}",
+        )
+    elif len(predicted.unique()) == 1 < len(trial.labels.unique()):
+        yield Diagnosis(
+            "fault",
+            f"it gives all {len(right)} images one class, number {int(predicted[0])}, but they "
+            "are of several classes; train it, or load its weights",
+        )
+    else:
+        text = (
+            f"accuracy {_percent(right)} ({counts}), better than chance ({100 * chance:.2g}%){few}"
+        )
+        yield Diagnosis("ok", text)
+    figures = [f"{kind} {_percent(there)}" for kind, there in right_on_others.items()]
+    yield Diagnosis("ok", f"accuracy is not clearly higher with other pixels: {', '.join(figures)}")
 
 
 def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
@@ -190,9 +214,11 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float, remedy: str) -> Itera
     rng = torch.Generator().manual_seed(0)
     noisy = trial.x + gaussian(trial.x.shape, sigma, rng).to(trial.x.device)
     noisy_logits = trial.logits(noisy)
+    clipped = noisy.clamp(0, 1)
     # Clipping need not change votes, of which there are few kinds.
     is_graded = len(noisy_logits.unique(dim=0)) > noisy_logits.shape[1]
-    if is_graded and torch.equal(noisy_logits, trial.logits(noisy.clamp(0, 1))):
+    is_clipped = not torch.equal(noisy, clipped)
+    if is_clipped and is_graded and torch.equal(noisy_logits, trial.logits(clipped)):
         yield Diagnosis(
             "warning",
             "it clips its images to [0, 1], which cuts the noise off; smoothing needs no clipping",
@@ -214,12 +240,15 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float, remedy: str) -> Itera
 
 
 def _is_larger(first: Tensor, second: Tensor) -> bool:
-    """Return whether the first share is larger, by the standard error of the paired difference."""
-    if len(first) < 2:
-        return False
-    difference = first.float() - second.float()
-    standard_error = float(difference.std()) / len(difference) ** 0.5
-    return float(difference.mean()) > STANDARD_ERRORS * standard_error
+    """Return whether the first is right more often, by an exact sign test of paired images."""
+    wins = int((first & ~second).sum())
+    losses = int((second & ~first).sum())
+    return bool(binom.sf(wins - 1, wins + losses, 0.5) <= FALSE_ALARM)
+
+
+def _is_above_chance(right: Tensor, chance: float) -> bool:
+    """Return whether more images are right than by guessing, by an exact binomial test."""
+    return bool(binom.sf(int(right.sum()) - 1, len(right), chance) <= FALSE_ALARM)
 
 
 def _percent(right: Tensor) -> str:

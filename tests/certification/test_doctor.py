@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rs.certification.doctor import diagnose
+from rs.certification.doctor import FALSE_ALARM, MIN_IMAGES, diagnose
 from rs.certification.load import Classifier
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta
@@ -147,6 +147,73 @@ def test_nothing_is_found_in_a_good_classifier(name):
 def test_one_image_tells_nothing_and_is_no_error():
     (finding,) = examined(Nearest(), images=labelled(1))
     assert (finding.level, "not clearly better than chance" in finding.text) == ("warning", True)
+
+
+def of_labels(images, labels):
+    """Images of ``labels`` alone, as many as these."""
+    indices = [int(np.flatnonzero(images.labels == label)[0]) for label in labels]
+    return replace(images, images=images.images[indices], labels=images.labels[indices])
+
+
+def texts(model, images):
+    loaded = Classifier("own:model", model, None, tuple("abcde"), SHAPE, None, "model")
+    return {finding.text: finding.level for finding in diagnose(loaded, images, SIGMA, CPU)}
+
+
+def test_chance_is_that_of_the_models_classes_whatever_the_folder_holds():
+    """Guessing the only class of a folder would be right, but the classifier has five."""
+    found = texts(Nearest(), of_labels(labelled(), [2] * 30))
+    assert "accuracy 100% (30 of 30 images), better than chance (20%)" in found
+    assert set(found.values()) == {"ok"}
+
+
+@pytest.mark.parametrize(("right", "is_better"), [(6, False), (7, True)])
+def test_few_images_are_compared_with_chance_exactly(right, is_better):
+    """With five classes, 0.2^6 is larger than the level and 0.2^7 is smaller."""
+    assert (0.2**right <= FALSE_ALARM) == is_better
+    found = texts(Nearest(), of_labels(labelled(), [2] * right))
+    assert all(level != "fault" for level in found.values())
+    (text,) = (text for text in found if "than chance" in text)
+    assert (", better than chance" in text) == is_better
+    assert found[text] == ("ok" if is_better else "warning")
+    assert f"{right} of {right} images" in text
+    assert f"a comparison needs {MIN_IMAGES} images or more" in text
+
+
+def test_no_finding_rests_on_fewer_images_than_a_sign_test_needs():
+    assert 0.5**MIN_IMAGES <= FALSE_ALARM < 0.5 ** (MIN_IMAGES - 1)
+    wrong_order = Nearest(lambda x: x.flip(1))
+    for count, is_found in ((MIN_IMAGES - 1, False), (MIN_IMAGES, True)):
+        images = of_labels(labelled(), [2 + i % 3 for i in range(count)])
+        faults = [text for text, level in texts(wrong_order, images).items() if level == "fault"]
+        assert len(faults) == is_found
+        assert all("accuracy 100% then, 0% now" in text for text in faults)
+
+
+def test_one_class_for_all_images_is_a_fault_even_if_most_are_of_it():
+    constant = Nearest(after=lambda logits: logits * 0 + torch.eye(5)[2])
+    images = of_labels(labelled(), [2] * 60 + [3] * 20)
+    (finding,) = examined(constant, images=images)
+    assert finding.level == "fault"
+    assert "all 80 images" in finding.text
+
+
+def test_what_was_checked_is_listed_with_figures():
+    found = texts(Nearest(), labelled())
+    assert set(found.values()) == {"ok"}
+    assert any("batch" in text for text in found)
+    (others,) = (text for text in found if "BGR" in text)
+    for kind in ("BGR", "-1 to 1", "normalized", "255"):
+        assert re.search(rf"{kind} \d+%", others)
+    assert any(re.search(r"under noise of 0.25: \d+%", text) for text in found)
+
+
+def test_a_network_is_not_said_to_clip_if_no_noisy_pixel_leaves_the_range():
+    gray = of_labels(labelled(), [0, 1] * 10)
+    loaded = Classifier("own:model", Nearest(), None, tuple("abcde"), SHAPE, None, "model")
+    found = diagnose(loaded, gray, 0.01, CPU)
+    assert {finding.level for finding in found} == {"ok"}
+    assert any("under noise of 0.01" in finding.text for finding in found)
 
 
 def test_without_the_noise_nothing_is_tried_under_it():

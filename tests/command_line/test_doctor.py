@@ -70,7 +70,7 @@ def test_a_folder_of_pictures_takes_the_place_of_a_data_set(photos):
     result = doctor("own_models:good", *words)
     assert result.exit_code == 0
     levels = [line.partition(":")[0] for line in result.stdout.splitlines()]
-    assert levels == ["ok"] * 3
+    assert levels == ["ok"] * 4
     assert result.stderr.startswith(
         "classes in the order of the subfolders' names: 0 left, 1 right; --classes FILE"
     )
