@@ -100,7 +100,14 @@ def main(
             for outdated in folder.glob("rows.*"):
                 outdated.unlink()
         if not is_trained:
-            train_model(recipe, data, options, out=folder / "model", log=folder / "log")
+            train_model(
+                recipe,
+                data,
+                options,
+                out=folder / "model",
+                log=folder / "log",
+                restart=True,
+            )
         classifier = load(folder / "model", images.meta)
         certify_model(classifier, images, certification, smoothing, out=rows)
         row = {

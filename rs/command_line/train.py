@@ -100,12 +100,16 @@ def main(
             min=0, help="Train for this long instead of epochs; the learning rate follows the time."
         ),
     ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Replace a finished model in --out.")
+    ] = False,
     base: NetworkOptions,
     pictures: PictureOptions,
 ) -> None:
     """Train one base classifier: one method, one noise level, one seed.
 
-    An interrupted training continues from its last checkpoint.
+    An interrupted training continues from its last checkpoint. A finished one is not repeated, and
+    a training with other settings replaces it only with --restart.
 
     With --network, train a network of your own, starting from its weights. A tenth of each class of
     --images, chosen by content, is held out of the training; the same holds for --data without a
@@ -171,9 +175,9 @@ def main(
     )
     if pictures.images is not None:
         train, validation = pictures.split_for_training()
-        run.train_on(recipe, train, validation, options, out=out, log=log)
+        run.train_on(recipe, train, validation, options, out=out, log=log, restart=restart)
     elif data is not None:
-        run.train_model(recipe, data, options, out=out, log=log)
+        run.train_model(recipe, data, options, out=out, log=log, restart=restart)
     if is_first_process:
         say(f"model of the last epoch in {out}, log in {log}")
         if base.network is not None:

@@ -22,6 +22,7 @@ from rs.models.checkpoint import ModelCard
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads, precision_on
+from rs.runtime.progress import say
 from rs.storage import files
 from rs.training import start, warnings
 from rs.training.history import HISTORY, TIMING, Progress
@@ -33,7 +34,15 @@ from rs.training.trainer import Trainer
 PROVENANCE = "provenance.json"
 
 
-def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path, log: Path) -> None:
+def train_model(
+    recipe: Recipe,
+    folder: Path,
+    options: RunOptions,
+    *,
+    out: Path,
+    log: Path,
+    restart: bool = False,
+) -> None:
     """Train a recipe on the data set in ``folder``.
 
     Writes the model into ``out`` (a function of the parameters and the number of processes, on one
@@ -51,15 +60,24 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
         out: A new folder, or that of an earlier training of the same method, data set, noise and
             seed.
         log: A folder, new or of such an earlier training.
+        restart: Whether a finished model in ``out`` is replaced. Otherwise nothing is done if it
+            has the same settings, start and images.
     Raises:
         InputError: If something else would be overwritten, or for any reason of the functions
             that this one calls.
     """
-    train_on(recipe, *_splits(recipe, folder), options, out=out, log=log)
+    train_on(recipe, *_splits(recipe, folder), options, out=out, log=log, restart=restart)
 
 
 def train_on(
-    recipe: Recipe, train: Images, evaluation: Images, options: RunOptions, *, out: Path, log: Path
+    recipe: Recipe,
+    train: Images,
+    evaluation: Images,
+    options: RunOptions,
+    *,
+    out: Path,
+    log: Path,
+    restart: bool = False,
 ) -> None:
     """Train a recipe on the images ``train``; quick ACRs are of ``evaluation``.
 
@@ -83,9 +101,19 @@ def train_on(
     _check_logs(log, card)
     model = start.initial(card, recipe.weights, options)
     is_first_process = processes.rank_and_world_size()[0] == 0
+    identity = _identity(card, train, options, model)
+    inputs = _inputs(train, options, model)
+    has_model = (out / checkpoint.WEIGHTS).is_file()
+    if has_model and not restart:
+        is_unfinished = scratch.has_scratch_folder(identity)
+        _check_finished(out, log, card, inputs, is_unfinished)
+        if not is_unfinished:
+            if is_first_process:
+                say(f"complete already: {out}")
+            return
     work: AbstractContextManager[Path | None] = nullcontext()
     if is_first_process:
-        work = scratch.scratch_folder(_identity(card, train, options, model))
+        work = scratch.scratch_folder(identity)
     backend = "nccl" if options.device.type == "cuda" else "gloo"
     with work as unfinished, processes.process_group(backend):
         model = model.to(options.device)
@@ -112,8 +140,12 @@ def train_on(
             training = card.training | {"epochs": progress.epoch}  # which --seconds decides
             card_of_run = replace(card, epochs=progress.epoch, training=training)
             checkpoint.save(out, trainer.trained, card_of_run)
-            classifier = model_fingerprint(trainer.trained)
-            _write_logs(log, card, classifier, progress, seconds_before, options.device)
+            whose = {
+                "model": checkpoint.origin(asdict(card)),
+                "classifier": model_fingerprint(trainer.trained),
+                "inputs": inputs,
+            }
+            _write_logs(log, whose, progress, seconds_before, options.device)
 
 
 def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path) -> bool:
@@ -127,15 +159,72 @@ def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path)
     train, _ = _splits(recipe, folder)
     card = _card(recipe, train, options)
     checkpoint.check_model_folder(out, card)
-    saved: dict[str, Any] = {}
-    if (out / checkpoint.WEIGHTS).is_file():
-        saved = files.json_values(out / checkpoint.CARD)
-    for name, value in asdict(card).items():
-        is_counted = name not in ("device", "arithmetic", "versions")
-        if is_counted and saved.get(name, {}) != value:
-            return False
+    if not (out / checkpoint.WEIGHTS).is_file():
+        return False
+    saved = _settings(files.json_values(out / checkpoint.CARD))
+    if _first_difference(saved, _settings(asdict(card))) is not None:
+        return False
     model = start.initial(card, recipe.weights, options)
     return not scratch.has_scratch_folder(_identity(card, train, options, model))
+
+
+def _check_finished(
+    out: Path, log: Path, card: ModelCard, inputs: dict[str, Any], is_unfinished: bool
+) -> None:
+    """Check that the finished model in ``out`` is the one of this training.
+
+    A process that was killed before it wrote its logs has left the model without them.
+
+    Raises:
+        InputError: If it is another model, or its log is not in ``log``.
+    """
+    old = _settings(files.json_values(out / checkpoint.CARD))
+    new = _settings(asdict(card))
+    if inputs["seconds"] is not None:  # they decide the epochs
+        for settings in (old, new):
+            settings.pop("training.epochs", None)
+            settings.pop("epochs", None)
+    provenance = files.json_values(log / PROVENANCE)
+    if not provenance and not is_unfinished and _first_difference(old, new) is None:
+        raise InputError(
+            f"{log} must hold the log of the finished model in {out}, but has no {PROVENANCE}; "
+            "name the --log of its training, or give --restart to train it again"
+        )
+    if provenance:
+        recorded = provenance.get("inputs")
+        old |= recorded if isinstance(recorded, dict) else {}
+        new |= inputs
+    difference = _first_difference(old, new)
+    if difference is not None:
+        raise InputError(
+            f"{out} must be new or a model with the settings of this command, but holds a finished "
+            f"one with {difference}; give --restart to replace it, or choose another --out"
+        )
+
+
+def _settings(card: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a card by name; the values of its tables as ``table.key``.
+
+    The device, the arithmetic and the versions of libraries do not count.
+    """
+    settings = {}
+    for name, value in card.items():
+        if name in ("device", "arithmetic", "versions"):
+            continue
+        if not isinstance(value, dict):
+            settings[name] = value
+            continue
+        for key, item in value.items():
+            settings[f"{name}.{key}"] = item
+    return settings
+
+
+def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
+    """Return the first setting in which two models differ, as text; ``None`` if they do not."""
+    for name in old | new:
+        if old.get(name) != new.get(name):
+            return f"{name} {old.get(name)}, not {new.get(name)}"
+    return None
 
 
 def _given_targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | None:
@@ -189,6 +278,16 @@ def _identity(
     return identity
 
 
+def _inputs(train: Images, options: RunOptions, model: nn.Module) -> dict[str, Any]:
+    """Return what a model depends on besides its card: images, start, time and processes."""
+    return {
+        "images": train.fingerprint,
+        "start": model_fingerprint(model),
+        "seconds": options.seconds,
+        "processes": processes.rank_and_world_size()[1],
+    }
+
+
 def _sources_in_main(model: nn.Module) -> dict[str, str]:
     """Return the sources of the layers that a script or notebook defines, which no card has."""
     layers = {type(layer) for layer in model.modules() if type(layer).__module__ == "__main__"}
@@ -201,8 +300,7 @@ def _sources_in_main(model: nn.Module) -> dict[str, str]:
 
 def _write_logs(
     log: Path,
-    card: ModelCard,
-    classifier: str,
+    whose: dict[str, Any],
     progress: Progress,
     seconds_before: float,
     device: torch.device,
@@ -211,9 +309,8 @@ def _write_logs(
 
     The first file says whose they are, in case a process is killed before it writes the others.
     """
-    identity = {"model": checkpoint.origin(asdict(card)), "classifier": classifier}
     seconds = progress.seconds + seconds_before
-    files.write_json(log / PROVENANCE, identity | _provenance(seconds, device))
+    files.write_json(log / PROVENANCE, whose | _provenance(seconds, device))
     files.write_csv(log / "history.csv", HISTORY, progress.history)
     timing = []
     if seconds_before:

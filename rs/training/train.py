@@ -85,7 +85,8 @@ def train(
         trainable: ``all``, ``head`` (the last linear layer) or a regular expression of parameters'
             names.
         on_epoch: Called with the row of the history after each epoch.
-        out: Folder for the model; ``None`` keeps none.
+        out: Folder for the model; ``None`` keeps none. An earlier model of the same method, data
+            set, noise and seed in it is replaced.
         hyperparameters: Values of the method in place of the recipe's; ``training`` holds values
             of the section of that name.
     Raises:
@@ -126,7 +127,7 @@ def train(
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "model" if out is None else Path(out)
             log = Path(temporary) / "log"
-            train_on(recipe, to_train, to_validate, options, out=folder, log=log)
+            train_on(recipe, to_train, to_validate, options, out=folder, log=log, restart=True)
             return load(folder)
     finally:
         torch.set_num_threads(threads)

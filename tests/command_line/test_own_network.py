@@ -290,6 +290,42 @@ def test_a_training_replaces_neither_its_start_nor_the_model_of_another_network(
     assert "model must be another folder than that of --weights" in line
 
 
+def test_a_finished_training_is_not_repeated_and_other_settings_need_restart(capsys):
+    Path("own_networks.py").write_text(MODULE + READS_WEIGHTS)
+    torch.save(0.0, "bias.pt")
+    folder = trained("--epochs", 2, "--batch", 40, network="stored")
+    weights = Path(folder, "model.safetensors")
+    written = weights.stat().st_mtime_ns
+    content = weights.read_bytes()
+    trained("--epochs", 2, "--batch", 40, network="stored")
+    assert f"complete already: {folder}" in capsys.readouterr().out
+    assert weights.stat().st_mtime_ns == written
+    named = ["gaussian", "--network", "own_networks:stored", *PHOTOS, "--log", "model-log"]
+    named += ["--device", "cpu"]
+    for words, difference in (
+        (["--epochs", 1, "--batch", 40], "training.epochs 2, not 1"),
+        (["--epochs", 2, "--batch", 20], "training.batch 40, not 20"),
+        (
+            ["--epochs", 2, "--batch", 40, "--trainable", "head"],
+            "training.trainable None, not head",
+        ),
+        (["--epochs", 2, "--batch", 40, "--log", "elsewhere"], "elsewhere must hold the log"),
+        (["--seconds", 1, "--batch", 40], "seconds None, not 1.0"),
+    ):
+        line = refusal(capsys, train, *named, *words)
+        assert difference in line
+        assert "--restart" in line
+    torch.save(1.0, "bias.pt")
+    assert "with start " in refusal(capsys, train, *named, "--epochs", 2, "--batch", 40)
+    torch.save(0.0, "bias.pt")
+    Path("photos/stripe/3.png").unlink()
+    line = refusal(capsys, train, *named, "--epochs", 2, "--batch", 40)
+    assert "with images " in line
+    assert weights.read_bytes() == content
+    trained("--epochs", 1, "--restart", network="stored")
+    assert json.loads(Path(folder, "model.json").read_text())["epochs"] == 1
+
+
 @pytest.mark.parametrize("method", ["denoiser-mse", "denoiser-stability"])
 def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(method):
     start = importlib.import_module("own_networks").pretrained().state_dict()

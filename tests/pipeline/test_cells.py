@@ -76,6 +76,7 @@ def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(trained
     assert set(provenance) == {
         "model",
         "classifier",
+        "inputs",
         "git_commit",
         "training_seconds",
         "device",

@@ -243,5 +243,16 @@ def test_a_model_is_trained_again_with_other_hyper_parameters():
     write_params(
         Path("params.yaml"), training={**TRAINING, "epochs": 1}, macer=METHOD_PARAMETERS["macer"]
     )
-    assert command(train) == 0
+    assert command(train) == 2
+    assert exit_code(train.main, *words_of(train), "--restart") == 0
     assert checkpoint.read_card(Path("new")).epochs == 1
+
+
+def test_a_training_whose_outputs_dvc_has_removed_trains_again():
+    assert command(train) == 0
+    made = Path("new/model.safetensors").read_bytes()
+    shutil.rmtree("new")
+    Path("new-log/history.csv").unlink()
+    assert command(train) == 0
+    assert Path("new/model.safetensors").read_bytes() == made
+    assert Path("new-log/history.csv").is_file()
