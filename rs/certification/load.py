@@ -166,6 +166,9 @@ class Classifier:
         for folder in self.folders:
             card = checkpoint.read_card(Path(folder))
             stated |= {f"{module} {code}" for module, code in card.sources.items()}
+            stated |= {
+                f"{module} changed to {code}" for module, code in card.changed_code().items()
+            }
         if not stated:
             return None
         return hashlib.sha256("\n".join(sorted(stated)).encode()).hexdigest()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.fx
@@ -176,13 +177,19 @@ not part of it.
 """
 
 
-USER_NETWORKS: dict[str, dict[str, str]] = {}
-"""By name of a user's network, ``package.module:function``: SHA-256 of its sources by module."""
+@dataclass(frozen=True)
+class UserCode:
+    """Hashes of the source files of a user's network, by module."""
+
+    sources: dict[str, str]  # SHA-256 of the files
+    code: dict[str, str]  # of their syntax trees, which comments and docstrings do not change
 
 
-def register(
-    name: str, build: Callable[[Sequence[int]], nn.Module], sources: dict[str, str]
-) -> None:
+USER_NETWORKS: dict[str, UserCode] = {}
+"""The code of each user's network, by its name ``package.module:function``."""
+
+
+def register(name: str, build: Callable[[Sequence[int]], nn.Module], user_code: UserCode) -> None:
     """Register a user's network, so that models that were trained from it can be built.
 
     A model folder names its network and never imports it, so only code that the user names runs.
@@ -191,10 +198,10 @@ def register(
         name: ``package.module:function``, as model folders name it.
         build: From the shape (C, H, W) of an image to the network: images (N, C, H, W) in [0, 1] ->
             logits (N, K).
-        sources: SHA-256 of its source files, by module.
+        user_code: Hashes of its source files.
     """
     ARCHITECTURES[name] = lambda shape, num_classes: build(shape)
-    USER_NETWORKS[name] = sources
+    USER_NETWORKS[name] = user_code
 
 
 def check_architecture(architecture: str) -> None:

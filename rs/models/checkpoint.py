@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import platform
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +17,7 @@ from pydantic import Field
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from rs.errors import InputError
+from rs.errors import InputError, InputWarning
 from rs.models import architectures
 from rs.models.denoised import DENOISER_METHODS, DenoiserSize, with_denoiser
 from rs.params import MAX_CLASSES, Finite, NonNegativeCount, Positive, Side, record, validated
@@ -23,6 +25,12 @@ from rs.runtime import arithmetic
 from rs.storage import files
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
+
+PROBE_IMAGES, PROBE_CLASSES = 4, 1000
+"""Images whose logits a card stores, and the most logits of each."""
+
+PROBE_TOLERANCE = 1e-4
+"""Largest difference of equal logits, relative to the largest logit."""
 
 ORIGIN = ("method", "dataset", "sigma", "seed", "hyperparameters")
 """Keys of a card, of this version or another, that say which training it is of."""
@@ -47,24 +55,18 @@ class ModelCard:
     device: str
     arithmetic: arithmetic.Arithmetic
     versions: dict[str, str]
-    # SHA-256 of a user's source files, by module
+    # hashes of a user's source files and of their syntax trees, by module
     sources: dict[str, str] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
+    # logits of a user's network for fixed images, as of `probe`
+    probe: list[list[Finite]] = field(default_factory=list)
 
     def build(self, seed: int | None = None) -> nn.Sequential:
         """Build the network the card describes, with fresh weights.
 
         Raises:
-            InputError: If it is a user's network that is not registered, or whose source files have
-                changed.
+            InputError: If it is a user's network that is not registered.
         """
-        architectures.check_architecture(self.architecture)
-        now = architectures.USER_NETWORKS.get(self.architecture, {})
-        changed = [name for name, source in self.sources.items() if source != now.get(name)]
-        if changed:
-            raise InputError(
-                f"the source of {self.architecture} must be that of the training, but "
-                f"{', '.join(sorted(changed)[:5])} changed; restore it, or train again"
-            )
         model = architectures.build(
             self.architecture, self.shape, len(self.classes), self.mean, self.std, seed
         )
@@ -84,6 +86,20 @@ class ModelCard:
                 model.get_submodule("network"), self.shape[0], size, self.sigma, seed
             )
         return model
+
+    def changed_code(self) -> dict[str, str | None]:
+        """Return the modules whose code is not that of the training, with its present hash.
+
+        Comments and docstrings do not count, if the card has the hashes of syntax trees.
+        """
+        now = architectures.USER_NETWORKS.get(self.architecture, architectures.UserCode({}, {}))
+        changed = {}
+        for module, source in sorted(self.sources.items()):
+            is_same_file = source == now.sources.get(module)
+            is_same_code = module in self.code and self.code[module] == now.code.get(module)
+            if not (is_same_file or is_same_code):
+                changed[module] = now.code.get(module)
+        return changed
 
 
 def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
@@ -129,8 +145,9 @@ def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
     content = safetensors.torch.save(state)
     (folder / WEIGHTS).unlink(missing_ok=True)
     values = asdict(card)
-    if not card.sources:
-        del values["sources"]
+    for name in ("sources", "code", "probe"):  # of users' networks
+        if not values[name]:
+            del values[name]
     files.write_json(folder / CARD, values)
     files.write_bytes(folder / WEIGHTS, content)
 
@@ -153,12 +170,60 @@ def load_model(folder: Path) -> tuple[nn.Sequential, ModelCard]:
     """Load a model in eval mode, on the CPU, and its card.
 
     Raises:
-        InputError: If a file is missing or damaged, or the weights do not fit or are not finite.
+        InputError: If a file is missing or damaged, the weights do not fit or are not finite, or
+            the code of a user's network has changed and gives other logits.
+    Warns:
+        InputWarning: If that code has changed, but gives the logits of the training.
     """
     card = read_card(folder)
-    model = card.build()
-    fill(model, read_state(folder / WEIGHTS), str(folder / WEIGHTS), card.architecture)
-    return model.eval(), card
+    architectures.check_architecture(card.architecture)
+    changed = ", ".join([*card.changed_code()][:5])
+    refusal = (
+        f"the source of {card.architecture} must be that of the training, but {changed} changed; "
+        "restore it, or train again"
+    )
+    if changed and not card.probe:
+        raise InputError(refusal)
+    try:
+        model = card.build()
+        fill(model, read_state(folder / WEIGHTS), str(folder / WEIGHTS), card.architecture)
+    except InputError as error:
+        if changed:
+            raise InputError(f"{refusal} ({error})") from error
+        raise
+    model.eval()
+    if changed:
+        if not _are_close(probe(model, card.shape), card.probe):
+            raise InputError(refusal)
+        warnings.warn(
+            f"{changed} changed since {folder} was trained; the logits of {PROBE_IMAGES} stored "
+            "images are the same, so the model is loaded",
+            InputWarning,
+            stacklevel=2,
+        )
+    return model, card
+
+
+def probe(model: nn.Module, shape: Sequence[int]) -> list[list[float]]:
+    """Return the logits of fixed random images, computed on the CPU; none if not all are finite.
+
+    Of many classes, those of the first :data:`PROBE_CLASSES` are enough.
+    """
+    images = torch.rand(PROBE_IMAGES, *shape, generator=torch.Generator().manual_seed(0))
+    on_cpu = copy.deepcopy(model).cpu().eval()
+    with torch.no_grad():
+        logits = on_cpu(images)[:, :PROBE_CLASSES].float()
+    return logits.tolist() if logits.isfinite().all() else []
+
+
+def _are_close(logits: list[list[float]], expected: list[list[float]]) -> bool:
+    """Return whether logits are equal up to the rounding of another CPU or version of torch."""
+    if [len(row) for row in logits] != [len(row) for row in expected]:
+        return False
+    values = torch.tensor(logits)
+    reference = torch.tensor(expected)
+    largest = (values - reference).abs().max()
+    return bool(largest <= PROBE_TOLERANCE * reference.abs().max())
 
 
 def read_state(path: Path) -> dict[str, Tensor]:

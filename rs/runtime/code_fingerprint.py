@@ -152,7 +152,7 @@ def imported_names(source: str | bytes, package: str = "") -> list[str]:
 
 
 @cache
-def digest(source: str) -> str:
+def digest(source: str | bytes) -> str:
     """Return the SHA-256 of a module's syntax tree without docstrings and other lone strings.
 
     It is that of one series of Python; another series may write a tree in another way.

@@ -17,6 +17,7 @@ from torch import nn
 from rs.errors import InputError, did_you_mean
 from rs.models import architectures, zoo
 from rs.models.fingerprint import sources
+from rs.runtime import code_fingerprint
 from rs.smoothing.inputs import LogitsOnly, user_code
 
 MODEL_KINDS = (
@@ -50,14 +51,24 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
         return _built(network, own_name)
 
     modules = own_modules(function_module, build()) - {"__main__"}
-    hashes = {
-        module: hashlib.sha256(content).hexdigest() for module, content in sources(modules).items()
-    }
+    contents = sources(modules)
+    user_code = architectures.UserCode(
+        sources={name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
+        code={name: _code_hash(content) for name, content in contents.items()},
+    )
     registered = name or own_name
     architectures.register(
-        registered, lambda shape: _with_plain_logits(build(), registered, shape), hashes
+        registered, lambda shape: _with_plain_logits(build(), registered, shape), user_code
     )
     return registered
+
+
+def _code_hash(content: bytes) -> str:
+    """Return the hash of a file's syntax tree, or of its bytes if it is not Python."""
+    try:
+        return code_fingerprint.digest(content)
+    except (SyntaxError, ValueError):
+        return hashlib.sha256(content).hexdigest()
 
 
 def register_networks(names: str, in_card: str | None = None) -> None:

@@ -139,6 +139,9 @@ def train_on(
         if is_first_process:
             training = card.training | {"epochs": progress.epoch}  # which --seconds decides
             card_of_run = replace(card, epochs=progress.epoch, training=training)
+            if is_own:
+                logits = checkpoint.probe(trainer.trained, card.shape)
+                card_of_run = replace(card_of_run, probe=logits)
             checkpoint.save(out, trainer.trained, card_of_run)
             whose = {
                 "model": checkpoint.origin(asdict(card)),
@@ -205,11 +208,12 @@ def _check_finished(
 def _settings(card: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a card by name; the values of its tables as ``table.key``.
 
-    The device, the arithmetic and the versions of libraries do not count.
+    The device, the arithmetic and the versions of libraries do not count, nor do comments in a
+    user's code.
     """
     settings = {}
     for name, value in card.items():
-        if name in ("device", "arithmetic", "versions"):
+        if name in ("device", "arithmetic", "versions", "sources", "probe"):
             continue
         if not isinstance(value, dict):
             settings[name] = value
@@ -332,8 +336,8 @@ def _check_logs(log: Path, card: ModelCard) -> None:
 
 def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
     meta = train.meta
-    sources = architectures.USER_NETWORKS.get(recipe.architecture)
-    is_own = sources is not None  # a user's network has its own normalization
+    user_code = architectures.USER_NETWORKS.get(recipe.architecture)
+    is_own = user_code is not None  # a user's network has its own normalization
     training = recipe.training.card()
     training["precision"] = precision_on(options.device, recipe.training.precision)
     training |= start.run_details(recipe, options)
@@ -355,7 +359,8 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
         device=options.device.type,
         arithmetic=arithmetic.current(),
         versions=checkpoint.library_versions(),
-        sources=sources or {},
+        sources=user_code.sources if user_code else {},
+        code=user_code.code if user_code else {},
     )
 
 

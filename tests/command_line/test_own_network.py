@@ -33,7 +33,7 @@ from rs.command_line.train import main as train
 from rs.data.image_folder import listed, split_by_content
 from rs.data.prepared import save_images
 from rs.ensemble.spec import EnsembleSpec, Member
-from rs.errors import InputError
+from rs.errors import InputError, InputWarning
 from rs.models import architectures
 from rs.models.fingerprint import model_fingerprint
 from rs.study.ensembles import Combination, EnsembleDeclaration
@@ -224,12 +224,52 @@ def test_changed_source_files_are_refused_by_name(capsys):
     folder = trained("--epochs", 1)
     assert json.loads(Path(folder, "model.json").read_text())["sources"].keys() == {"own_networks"}
     forget()
+    importlib.sys.modules.pop("own_networks")
     Path("own_networks.py").write_text(
-        MODULE.replace("nn.ReLU(), nn.Conv2d", "nn.Tanh(), nn.Conv2d")
+        MODULE.replace("nn.ReLU(), nn.Conv2d", "nn.Sigmoid(), nn.Conv2d")
     )
     words = ["--network", "own_networks:pretrained", "--images", "photos", "--out", "rows.tsv"]
     message = refusal(capsys, certify, folder, *words)
     assert "must be that of the training, but own_networks changed" in message
+
+
+def load_after_edit(folder, text):
+    """Load a model folder in a process whose module has another text."""
+    forget()
+    importlib.sys.modules.pop("own_networks", None)
+    importlib.invalidate_caches()
+    Path("own_networks.py").write_text(text)
+    return rs.load(folder, network="own_networks:pretrained")
+
+
+def test_a_comment_in_the_source_changes_nothing_and_other_code_must_give_the_same_logits():
+    folder = trained("--epochs", 1)
+    x = torch.rand(2, 3, 24, 24)
+    expected = rs.load(folder).module(x)
+    commented = "# three classes\n" + MODULE.replace(
+        "def build():", "def build():\n    'Return the network of the shop.'"
+    )
+    unchanged = load_after_edit(folder, commented)  # a warning would be an error here
+    assert torch.equal(unchanged.module(x), expected)
+    sources = unchanged.sources
+    with pytest.warns(InputWarning, match="own_networks changed since model was trained"):
+        extended = load_after_edit(folder, MODULE + "\nUNUSED = 1\n")
+    assert torch.equal(extended.module(x), expected)
+    assert extended.sources != sources
+    for old, new in (
+        ("return self.fc(self.features(x))", "return 2 * self.fc(self.features(x))"),
+        ("nn.Linear(288, classes)", "nn.Linear(288, classes, bias=False)"),
+    ):
+        assert old in MODULE
+        with pytest.raises(InputError, match="but own_networks changed"):
+            load_after_edit(folder, MODULE.replace(old, new))
+    card = Path(folder, "model.json")
+    values = json.loads(card.read_text())
+    del values["code"], values["probe"]
+    card.write_text(json.dumps(values))
+    assert torch.equal(load_after_edit(folder, MODULE).module(x), expected)
+    with pytest.raises(InputError, match="but own_networks changed"):
+        load_after_edit(folder, commented)
 
 
 def test_a_training_starts_from_the_weights_of_the_network_or_of_a_file_or_from_scratch():
