@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rs.errors import InputError
 
@@ -71,17 +71,8 @@ def scratch_folder(identity: dict[str, Any]) -> Iterator[Path]:
     """
     path = root() / key(identity)
     path.mkdir(parents=True, exist_ok=True)
-    with (path / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"another process is making the same thing (it holds {path}/lock); wait or stop it"
-            ) from error
-        if not _is_open_file(path / "lock", lock.fileno()):
-            raise InputError(
-                f"another process has just made the same thing and removed {path}; run again"
-            )
+    with (path / "lock").open("a+") as lock:
+        _acquire(lock, "making the same thing")
         try:
             yield path
         except KeyboardInterrupt as stop:
@@ -92,6 +83,45 @@ def scratch_folder(identity: dict[str, Any]) -> Iterator[Path]:
         path.rename(done)
     # now that the lock is closed: NFS removes no folder with an open file
     shutil.rmtree(done, ignore_errors=True)
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Keep other processes with the same scratch root from writing into a folder, new or not.
+
+    Raises:
+        InputError: If another process writes into it; names that process.
+    """
+    path = root() / f"{key({'folder': str(folder.resolve())})}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as lock:
+        _acquire(lock, f"writing into {folder}")
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _acquire(lock: TextIO, activity: str) -> None:
+    """Lock an open file and write the number of this process into it.
+
+    Raises:
+        InputError: If another process holds the lock, or removed the file before we acquired it.
+    """
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.seek(0)
+        raise InputError(
+            f"process {lock.read()} is {activity} (it holds {lock.name}); wait for it or stop it"
+        ) from error
+    if not _is_open_file(Path(lock.name), lock.fileno()):
+        raise InputError(
+            f"another process was {activity} until now and has removed {lock.name}; run again"
+        )
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
 
 
 def has_scratch_folder(identity: dict[str, Any]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import shutil
 import subprocess
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def train_on(
             return
     work: AbstractContextManager[Path | None] = nullcontext()
     if is_first_process:
-        work = scratch.scratch_folder(identity)
+        work = _scratch_folder(identity, out, log)
     backend = "nccl" if options.device.type == "cuda" else "gloo"
     with work as unfinished, processes.process_group(backend):
         model = model.to(options.device)
@@ -149,6 +150,17 @@ def train_on(
                 "inputs": inputs,
             }
             _write_logs(log, whose, progress, seconds_before, options.device)
+
+
+@contextmanager
+def _scratch_folder(identity: dict[str, Any], out: Path, log: Path) -> Iterator[Path]:
+    """Yield the scratch folder of a training, while no other one writes into its outputs."""
+    with (
+        scratch.sole_writer(out),
+        scratch.sole_writer(log),
+        scratch.scratch_folder(identity) as unfinished,
+    ):
+        yield unfinished
 
 
 def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path) -> bool:

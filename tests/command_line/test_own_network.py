@@ -366,6 +366,32 @@ def test_a_finished_training_is_not_repeated_and_other_settings_need_restart(cap
     assert json.loads(Path(folder, "model.json").read_text())["epochs"] == 1
 
 
+def test_a_second_training_into_a_folder_in_use_names_the_process_of_the_first(capsys, monkeypatch):
+    """It starts in the middle of the first, with the same settings, and with others."""
+    lines = []
+
+    def second(*arguments):
+        monkeypatch.setattr("rs.training.trainer.quick_acr", quick_acr_of_two)
+        options = ["--sigma", "0.25", "--images", "photos", "--device", "cpu"]
+        named = ["gaussian", "--network", "own_networks:pretrained", *options]
+        for out, log, epochs in (
+            ("model", "model-log", 1),
+            ("model", "other-log", 2),
+            ("other", "model-log", 2),
+            ("other", "other-log", 1),
+        ):
+            words = [*named, "--out", out, "--log", log, "--epochs", epochs]
+            lines.append(refusal(capsys, train, *words))
+        return quick_acr_of_two(*arguments)
+
+    monkeypatch.setattr("rs.training.trainer.quick_acr", second)
+    trained("--epochs", 1)
+    assert len(lines) == 4
+    assert all(f"process {os.getpid()} " in line for line in lines)
+    assert not Path("other").exists()
+    trained("--epochs", 2, "--restart")
+
+
 @pytest.mark.parametrize("method", ["denoiser-mse", "denoiser-stability"])
 def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(method):
     start = importlib.import_module("own_networks").pretrained().state_dict()
