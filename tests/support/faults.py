@@ -25,8 +25,8 @@ from tests.support.helpers import exit_code
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir"}
 """What Python's audit hooks call the changes of a folder; a replaced file counts as renamed."""
 
-WALL_TIMES = ("timing", "provenance", "seconds")
-"""Parts of the names of files whose bytes differ from run to run."""
+MAY_DIFFER = ("timing", "provenance", "seconds", ".lock")
+"""Parts of the names of files with wall times, and of locks, which a killed process leaves open."""
 
 
 def kill_at(number: int) -> None:
@@ -65,9 +65,9 @@ def run_in(folder: Path, command, words: list[str], prepare=lambda: None) -> int
 
 
 def made(folder: Path) -> dict[str, bytes]:
-    """Return the files of a folder without those of wall times."""
+    """Return the files of a folder without those that may differ from run to run."""
     found = contents(folder)
-    return {name: found[name] for name in found if not any(word in name for word in WALL_TIMES)}
+    return {name: found[name] for name in found if not any(word in name for word in MAY_DIFFER)}
 
 
 def main(module: str, *words: str) -> None:
