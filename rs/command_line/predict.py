@@ -135,12 +135,12 @@ def main(
                     say(f"network {provenance['quantized']}, {images}", sys.stderr)
             say(prediction.json() if as_json else prediction.text(), stdout)
             if picture is not None:
-                draw(prediction, picture)
+                draw_certificate(prediction, picture)
     if not as_json:
         print("next: rs certify MODEL --images FOLDER --out rows.tsv", file=sys.stderr)
 
 
-def draw(prediction: "Prediction", picture: Path) -> None:
+def draw_certificate(prediction: "Prediction", picture: Path) -> None:
     """Draw the certificate of an image into a file."""
     from rs.reporting.card import draw_card
     from rs.reporting.report import write_picture

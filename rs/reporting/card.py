@@ -36,7 +36,7 @@ def draw_card(
         copies: Noisy copies of it, at most six; shape (S, C, H, W).
         copy_classes: The class of each copy.
         certificate: Of the image.
-        classes: Names of the classes; their numbers stand for them if there are none.
+        classes: Names of the classes; if empty, their numbers are shown.
     """
 
     def name(k: int) -> str:
