@@ -54,9 +54,9 @@ def main(
     from rs.data import images
     from rs.methods import METHODS, method_class
     from rs.params import read_params
-    from rs.runtime.device import device_named
+    from rs.runtime.device import resolve_device
 
-    device_named("cpu")  # keeps memory, as the stages do
+    resolve_device("cpu")  # keeps memory, as the stages do
     torch.set_num_threads(threads)
     values, train = read_params(params), images.load_images(data, "train")
     names = methods.split(",") if methods else []

@@ -57,7 +57,7 @@ from rs.ensemble.member_outputs import (
 )
 from rs.ensemble.outputs import Outputs
 from rs.ensemble.spec import EnsembleSpec
-from rs.runtime.device import device_named
+from rs.runtime.device import resolve_device
 from rs.runtime.streams import Stream
 from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating, forward, project, unit
@@ -679,7 +679,7 @@ def main(
     settings = parameters.load_section(
         parameters.read_params(params), f"recipes.{recipe}.weights", WeightSettings
     )
-    place = device_named(device)
+    place = resolve_device(device)
     torch.set_num_threads(1)
     test = load_images(data, "test")
     done = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.exists() else []

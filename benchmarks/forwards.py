@@ -91,12 +91,12 @@ def main(
     """Print a Markdown table: noisy forwards per second, and their ratio to the standard loop."""
     import torch
 
-    from rs.runtime.device import device_named
+    from rs.runtime.device import resolve_device
 
     torch.set_num_threads(threads)
     load = os.getloadavg()[0]
     sizes = [int(word) for word in batches.split(",")]
-    found = measure(architecture, n, sizes, device_named(device))
+    found = measure(architecture, n, sizes, resolve_device(device))
     if art is not None:
         speeds = json.loads(in_art(art, "certify", architecture.value, n, threads, *sizes))
         size = max(speeds, key=speeds.get)

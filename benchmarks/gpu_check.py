@@ -54,13 +54,13 @@ def main(device: Annotated[str, typer.Option(help="cuda or cuda:N.")] = "cuda") 
     """Check on a GPU what only a GPU can show; print a table and a verdict."""
     import torch
 
-    from rs.runtime.device import device_named
+    from rs.runtime.device import resolve_device
 
     if not torch.cuda.is_available():
         raise InputError(
             "there must be a CUDA device, but this machine has no CUDA device; nothing was checked"
         )
-    place = device_named(device)
+    place = resolve_device(device)
     print("| what | functions | result |\n|---|---|---|")
     failed = 0
     for what, functions, function in CHECKS:
@@ -98,7 +98,7 @@ def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one - other).abs().max() / other.abs().max())
 
 
-@check("float32 is not rounded to TF32", "rs.runtime.device.device_named")
+@check("float32 is not rounded to TF32", "rs.runtime.device.resolve_device")
 def full_precision(device: torch.device) -> str:
     """Compare a network on the GPU in float32 with the same in float64 on the CPU."""
     import torch
@@ -142,9 +142,9 @@ def noise(device: torch.device) -> str:
     """Draw blocks of noise twice, and one of another key."""
     import torch
 
-    from rs.smoothing.noise import block, grid_block
+    from rs.smoothing.noise import gaussian_block, grid_block
 
-    for drawn in (block, grid_block):
+    for drawn in (gaussian_block, grid_block):
         first, again, other = (
             drawn(0, torch.Size((3, 32, 32)), SIGMA, 0, k, device=device) for k in (1, 1, 2)
         )

@@ -87,11 +87,11 @@ def main(
 
     from rs.methods import METHODS
     from rs.params import read_params
-    from rs.runtime.device import device_named
+    from rs.runtime.device import resolve_device
     from rs.training.recipe import training_recipe
 
     torch.set_num_threads(threads)
-    where = device_named(device)
+    where = resolve_device(device)
     chosen = [one for one in ENGINES if one[0] in engines.split(",")]
     ours = [KEPT] if where.type == "cpu" else []
     names = [REFERENCE, *ours, *([ART] if art else []), *(", ".join(one) for one in chosen)]

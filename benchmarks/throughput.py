@@ -22,10 +22,10 @@ def main(
     import torch
 
     from rs.models.backend import DTYPES, layout
-    from rs.runtime.device import device_named
+    from rs.runtime.device import resolve_device
     from rs.smoothing.classifier import autocast
 
-    place = device_named(device)
+    place = resolve_device(device)
     model, _ = network(architecture, place)
     size = 2700 if place.type == "cuda" else 50
     images = torch.rand(size, *architecture.shape, device=place)

@@ -39,13 +39,13 @@ def main(
     from rs.certification.certify_model import certification_settings
     from rs.certification.certify_pool import PoolSettings, certify_pool
     from rs.params import load_section
-    from rs.runtime.device import device_named
+    from rs.runtime.device import resolve_device
     from rs.smoothing.settings import SmoothingOptions
 
     settings = load_section(values, f"recipes.{dataset}.pool", PoolSettings)
     certification = certification_settings(values, dataset)
     launch(values)
-    options = SmoothingOptions(device=device_named(device), batch=batch)
+    options = SmoothingOptions(device=resolve_device(device), batch=batch)
     certify_pool(ensembles, weights, data, settings, certification, options, out=out, times=times)
 
 

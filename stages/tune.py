@@ -71,7 +71,7 @@ def main(
     from rs.certification.load import load
     from rs.data.images import load_images
     from rs.runtime import arithmetic
-    from rs.runtime.device import device_named
+    from rs.runtime.device import resolve_device
     from rs.smoothing.settings import SmoothingOptions
     from rs.storage import certificate_rows, files
     from rs.training.recipe import RunOptions, training_recipe
@@ -85,7 +85,7 @@ def main(
         changed = with_setting(values, dataset, method, setting, tuning.epochs)
         arithmetic.recipe_arithmetic(changed, dataset)
         recipes.append(training_recipe(changed, dataset, method, sigma))
-    torch_device = device_named(device)
+    torch_device = resolve_device(device)
     options = RunOptions(sigma=sigma, seed=tuning.seed, device=torch_device, targets=targets)
     images = load_images(data, "validation")
     budget = {"n0": tuning.n0, "n": tuning.n, "subset": {"first": tuning.images}}

@@ -40,11 +40,11 @@ def main(
     from rs.ensemble.fit_weights import fit_weights
     from rs.ensemble.member_outputs import WeightSettings
     from rs.params import load_section
-    from rs.runtime.device import device_named
+    from rs.runtime.device import resolve_device
 
     settings = load_section(values, f"recipes.{dataset}.weights", WeightSettings)
     certification = certification_settings(values, dataset)
-    torch_device = device_named(device)
+    torch_device = resolve_device(device)
     fit_weights(
         ensembles,
         data,

@@ -26,10 +26,10 @@ from rs.ensemble.base import Ensemble
 from rs.errors import InputError
 from rs.methods import METHODS
 from rs.params import read_params
-from rs.runtime.device import device_named
+from rs.runtime.device import resolve_device
 from rs.smoothing import attack
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.noise import draw
+from rs.smoothing.noise import training_noise
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.smoothing.soft import soft_probabilities
 from rs.statistics.sequential import Decider
@@ -237,7 +237,7 @@ def folder_images(device, folder):
 def attacks(device, folder):
     model, rng = smallnet().to(device), torch.Generator(device).manual_seed(0)
     x = torch.stack([image(), image(1)]).to(device)
-    y, noise = torch.tensor([0, 1], device=device), draw(x, 2, SIGMA, rng)
+    y, noise = torch.tensor([0, 1], device=device), training_noise(x, 2, SIGMA, rng)
     attack.pgd(model, x, y, noise, 1, 0.2)
     attack.mixing_path(model, x, y, noise, 1, 0.2)
     attack.projected_path_attack(model, x, y, noise, 1, 0.2)
@@ -257,7 +257,7 @@ def on_gpu(name, folder):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     with simulated_gpu() as gpu:
-        PATHS[name](device_named("cuda"), folder)
+        PATHS[name](resolve_device("cuda"), folder)
     return gpu
 
 
@@ -295,7 +295,7 @@ def test_a_gpu_computes_float32_as_float32():
     """Elsewhere torch rounds the inputs of convolutions to ten bits."""
     with simulated_gpu():
         for name in ("auto", "cuda", "cuda:0"):
-            assert device_named(name) == GPU
+            assert resolve_device(name) == GPU
         assert products_now() == IEEE
 
 
@@ -335,7 +335,7 @@ def test_a_certified_network_multiplies_in_its_precision_and_rows_say_so(
     settings = CertificationSettings(**CERTIFY | {"engine": engine, "precision": precision})
     out = tmp_path / "rows.tsv"
     with simulated_gpu():
-        device = device_named("cuda")
+        device = resolve_device("cuda")
         smoothed = base.smooth(device=device, engine=engine, precision=precision)
         NOTED.clear()
         smoothed.certify(image(), N0, 130, ALPHA)
@@ -353,7 +353,7 @@ def test_a_trained_network_multiplies_in_its_precision_forwards_and_backwards(
     noting, engine, precision, products
 ):
     with simulated_gpu():
-        device = device_named("cuda")
+        device = resolve_device("cuda")
         changes = SMALL | {"engine": engine, "precision": precision}
         run = trainer("advmacer", tiny_images(8), model=noting, device=device, **changes)
         NOTED.clear()  # folding was checked, in float64
@@ -378,7 +378,7 @@ def test_cards_rows_and_predictions_state_the_precision_that_auto_stands_for(
     Image.fromarray(tiny_images().images[0, 0]).save(picture)
     settings = CertificationSettings(**CERTIFY | {"precision": "auto"})
     with simulated_gpu():
-        device = device_named(name)
+        device = resolve_device(name)
         train_model(
             recipe,
             data,
@@ -401,7 +401,7 @@ def test_the_setting_is_restored_after_an_error():
 
     with simulated_gpu():
         classifier = SmoothedClassifier(fails, 2, SIGMA, precision="tf32")
-        device = device_named("cuda")
+        device = resolve_device("cuda")
         with pytest.raises(InputError, match="KeyError"):
             classifier.votes(image().to(device), N0, 0)
         assert products_now() == IEEE

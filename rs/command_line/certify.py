@@ -146,7 +146,7 @@ def main(
     from rs import params as params_module
     from rs.certification import certify_model
     from rs.certification.load import load
-    from rs.runtime.device import device_named
+    from rs.runtime.device import resolve_device
     from rs.runtime.processes import is_first_process
     from rs.smoothing.settings import SmoothingOptions
     from rs.statistics.certificate import UNLABELLED
@@ -162,7 +162,7 @@ def main(
     shell.launch(values)
     base, images = pictures.load(load(model, network=network), data)
     options = SmoothingOptions(
-        sigma=sigma, device=device_named(device), batch=batch, calibration=data
+        sigma=sigma, device=resolve_device(device), batch=batch, calibration=data
     )
     certify_model.certify_model(
         base, images, settings, options, out=out, share=share, seconds=times

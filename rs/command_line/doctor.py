@@ -35,7 +35,7 @@ def main(
     pictures.check_sources(data)
     from rs.certification.doctor import diagnose
     from rs.certification.load import load
-    from rs.runtime.device import device_named
+    from rs.runtime.device import resolve_device
     from rs.runtime.progress import say
 
     with reserve_stdout_for_answers():
@@ -43,7 +43,7 @@ def main(
         images = None
         if data is not None or pictures.images is not None:
             base, images = pictures.load(base, data)
-        findings = diagnose(base, images, sigma, device_named(device), count)
+        findings = diagnose(base, images, sigma, resolve_device(device), count)
     for finding in findings:
         say(f"{finding.level}: {finding.text}")
     raise typer.Exit(int(any(finding.level == "fault" for finding in findings)))

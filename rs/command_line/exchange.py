@@ -69,7 +69,7 @@ def export_rows(
         rs export rows.tsv --out log.tsv
     """
     from rs.reporting.logs import read_alone
-    from rs.statistics.certificate import UNSOUND
+    from rs.statistics.certificate import PER_IMAGE_SCOPE
     from rs.statistics.metrics import check_labels, check_radii, mode_of
     from rs.statistics.procedures.table import draws_at_most
     from rs.storage import files
@@ -82,7 +82,7 @@ def export_rows(
     check_radii(table, str(rows))
     check_labels(table, str(rows))
     lost = []
-    if (table["scope"] == UNSOUND).any():
+    if (table["scope"] == PER_IMAGE_SCOPE).any():
         lost.append("the weights are frozen, chosen image by image")
     mode = mode_of(table)
     if draws_at_most(mode):

@@ -96,7 +96,7 @@ def main(
     from rs.certification.predict import predict_files
     from rs.data.prepared import read_meta
     from rs.params import packaged
-    from rs.runtime.device import device_named
+    from rs.runtime.device import resolve_device
     from rs.runtime.progress import say
     from rs.smoothing.settings import SmoothingOptions
 
@@ -114,7 +114,7 @@ def main(
         overrides = {**asdict(certificate), "seed": noise_seed, "shortcut": False, "subset": "all"}
         settings = certification_settings(packaged(), DEFAULT_RECIPE, overrides)
         options = SmoothingOptions(
-            sigma=sigma, device=device_named(device), batch=batch, calibration=data
+            sigma=sigma, device=resolve_device(device), batch=batch, calibration=data
         )
         predictions = predict_files(
             files or [],

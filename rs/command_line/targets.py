@@ -39,7 +39,7 @@ def main(
     from rs.methods.base import TargetSettings
     from rs.models.zoo import path_of_model
     from rs.params import merge, validate
-    from rs.runtime.device import device_named, limit_threads
+    from rs.runtime.device import limit_threads, resolve_device
     from rs.smoothing.user_networks import register_networks
     from rs.training.image_votes import write_targets
 
@@ -52,5 +52,5 @@ def main(
     limit_threads(train.meta.shape)
     if draws is not None:
         settings["draws"] = draws
-    write_targets(path_of_model(model), train, settings, device_named(device), out)
+    write_targets(path_of_model(model), train, settings, resolve_device(device), out)
     say(f"targets from {settings['draws']:,} draws of {model} in {out}")

@@ -133,8 +133,8 @@ def main(
         )
     recipe_name = dataset or "finetune"
     values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
-    from rs.runtime.device import device_named
-    from rs.runtime.processes import rank_and_world_size
+    from rs.runtime import processes
+    from rs.runtime.device import resolve_device
     from rs.smoothing.user_networks import register_network
     from rs.training import run
     from rs.training.overrides import Overrides
@@ -160,13 +160,13 @@ def main(
     values = overrides.apply(values, recipe_name, method)
     recipe = training_recipe(values, recipe_name, method, sigma, nearest=dataset is None)
     shell.launch(values)
-    is_first_process = rank_and_world_size()[0] == 0
+    is_first_process = processes.is_first_process()
     if is_first_process:
         base.say_start()
     options = RunOptions(
         sigma=sigma,
         seed=seed,
-        device=device_named(device),
+        device=resolve_device(device),
         workers=workers,
         seconds=seconds,
         from_scratch=base.from_scratch,

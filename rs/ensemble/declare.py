@@ -129,10 +129,10 @@ def read_weights(
     parsers = {"idx": tsv.whole, "class": tsv.whole} | dict.fromkeys(columns, tsv.finite)
     table = tsv.read_tsv(path, parsers)
     weights = table[columns].to_numpy()
-    tsv.refuse(path, table["idx"].duplicated(), "idx must be unique")
+    tsv.refuse_rows(path, table["idx"].duplicated(), "idx must be unique")
     is_negative = weights.min(axis=1) < -ROUNDING
     is_off = abs(weights.sum(axis=1) - 1) > member_count * ROUNDING
-    tsv.refuse(path, is_negative | is_off, "weights must be at least 0 and sum to 1")
+    tsv.refuse_rows(path, is_negative | is_off, "weights must be at least 0 and sum to 1")
     by_image = dict(zip(table["idx"].tolist(), weights.tolist(), strict=True))
     for index in indices:
         if index not in by_image:

@@ -8,7 +8,7 @@ from rs.methods.base import Step, warmed_up, warmed_up_steps
 from rs.methods.macer import CrossEntropy, macer_objective
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.attack import forward, pgd
-from rs.smoothing.noise import draw
+from rs.smoothing.noise import training_noise
 
 
 @validated
@@ -53,13 +53,13 @@ class AdvMacer:
         self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
-        noise = draw(x, self.draws, sigma, rng)
+        noise = training_noise(x, self.draws, sigma, rng)
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)
         steps = warmed_up_steps(self.steps, epoch, self.steps_warmup)
         attacked = noise[:, : self.attack_draws]
         x_hat = pgd(model, x, y, attacked, steps, epsilon, rng=rng, beta=self.beta_attack)
         if self.fresh_draws:
-            noise = draw(x, self.draws, sigma, rng)
+            noise = training_noise(x, self.draws, sigma, rng)
         return macer_objective(
             forward(model, x_hat, noise),
             y,

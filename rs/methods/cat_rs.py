@@ -12,7 +12,7 @@ from rs.errors import InputError
 from rs.methods.base import SeveralDraws, Step, TargetSettings, accuracy
 from rs.params import NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import evaluating, forward, noise_gradient, norms, project
-from rs.smoothing.noise import draw
+from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import kl_divergence, to_float32
 
 
@@ -54,7 +54,7 @@ class CatRs(SeveralDraws):
                 "cat-rs must have the targets of its images, (B, K), got none; give the loss "
                 "targets=..."
             )
-        noise = draw(x, self.draws, sigma, rng)
+        noise = training_noise(x, self.draws, sigma, rng)
         logits = forward(model, x, noise)
         attacked = forward(model, x, kl_attack(model, x, noise, targets, self.steps, self.epsilon))
         right = (logits.detach().argmax(dim=-1) == y.unsqueeze(1)).float().mean(dim=1)

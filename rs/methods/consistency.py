@@ -7,7 +7,7 @@ from torch import Generator, Tensor, nn
 from rs.methods.base import SeveralDraws, Step, accuracy, warmed_up
 from rs.params import NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import forward, projected_path_attack
-from rs.smoothing.noise import draw
+from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import entropy, kl_divergence, mean_cross_entropy, soft_probabilities
 
 
@@ -32,7 +32,7 @@ class Consistency(SeveralDraws):
         self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
-        noise = draw(x, self.draws, sigma, rng)
+        noise = training_noise(x, self.draws, sigma, rng)
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)
         x_hat = projected_path_attack(model, x, y, noise, self.steps, epsilon)
         logits = forward(model, x_hat, noise)

@@ -11,7 +11,7 @@ from rs.methods.base import Step, accuracy
 from rs.models.denoised import Denoised, DenoiserSize
 from rs.params import validated
 from rs.smoothing.inputs import logits_of
-from rs.smoothing.noise import draw
+from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import to_float32
 
 
@@ -30,7 +30,7 @@ class DenoiserMse(DenoiserSize):
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         denoised = _denoised(model)
-        images = to_float32(denoised.denoise(x + draw(x, 1, sigma, rng)[:, 0], sigma))
+        images = to_float32(denoised.denoise(x + training_noise(x, 1, sigma, rng)[:, 0], sigma))
         loss = (images - x).square().sum() / (2 * len(x))
         with torch.no_grad():
             logits = logits_of(denoised.network(images))
@@ -53,7 +53,7 @@ class DenoiserStability(DenoiserSize):
         denoised = _denoised(model)
         with torch.no_grad():
             predicted = logits_of(denoised.network(x)).argmax(dim=-1)
-        logits = to_float32(logits_of(denoised(x + draw(x, 1, sigma, rng)[:, 0])))
+        logits = to_float32(logits_of(denoised(x + training_noise(x, 1, sigma, rng)[:, 0])))
         loss = F.cross_entropy(logits, predicted)
         return Step(loss, loss, torch.zeros_like(loss), accuracy(logits.unsqueeze(1), y))
 

@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 from rs.methods.base import Step, accuracy
 from rs.params import validated
 from rs.smoothing.attack import forward
-from rs.smoothing.noise import draw
+from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import mean_cross_entropy
 
 
@@ -25,6 +25,6 @@ class Gaussian:
         self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
-        logits = forward(model, x, draw(x, 1, sigma, rng))
+        logits = forward(model, x, training_noise(x, 1, sigma, rng))
         loss = mean_cross_entropy(logits, y)
         return Step(loss, loss, torch.zeros_like(loss), accuracy(logits, y))

@@ -18,7 +18,7 @@ from rs.errors import InputError
 from rs.methods.base import Accuracies, SeveralDraws, Step, accuracy
 from rs.params import Count, NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import evaluating, forward, noise_gradient, norms
-from rs.smoothing.noise import draw
+from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import mean_cross_entropy
 from rs.statistics.radius import lower_bound
 
@@ -53,7 +53,7 @@ class HardDrop(SeveralDraws):
         self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
-        noise = draw(x, self.draws, sigma, rng)
+        noise = training_noise(x, self.draws, sigma, rng)
         steps = self.steps if epoch >= self.defer else 0
         noise = sphere_attack(model, x, y, noise, steps, self.step_size)
         logits = forward(model, x, noise)

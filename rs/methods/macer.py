@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from rs.methods.base import Step, accuracy
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.attack import forward
-from rs.smoothing.noise import draw
+from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import mean_cross_entropy, radius_hinge, soft_cross_entropy
 
 CrossEntropy = Literal["log-of-mean", "mean-of-logs"]
@@ -72,6 +72,6 @@ class Macer:
         self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
-        logits = forward(model, x, draw(x, self.draws, sigma, rng))
+        logits = forward(model, x, training_noise(x, self.draws, sigma, rng))
         lam = self.lam if epoch >= self.defer else 0.0
         return macer_objective(logits, y, sigma=sigma, lam=lam, gamma=self.gamma, beta=self.beta)

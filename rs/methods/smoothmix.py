@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from rs.methods.base import SeveralDraws, Step, accuracy, warmed_up
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.attack import forward, mixing_path, project
-from rs.smoothing.noise import draw
+from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import kl_divergence, mean_cross_entropy, soft_probabilities
 
 
@@ -39,7 +39,7 @@ class SmoothMix(SeveralDraws):
         self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
-        noise = draw(x, self.draws, sigma, rng)
+        noise = training_noise(x, self.draws, sigma, rng)
         ramp = warmed_up(1.0, epoch, self.warmup)
         path = mixing_path(model, x, y, noise, self.steps, self.step_size)
         clean_side = x

@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 from rs.methods.base import Step, accuracy
 from rs.params import NonNegative, validated
 from rs.smoothing.attack import forward
-from rs.smoothing.noise import draw
+from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import to_float32
 
 
@@ -31,7 +31,7 @@ class Stability:
     ) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         clean = to_float32(model(x))
-        logits = forward(model, x, draw(x, 1, sigma, rng))
+        logits = forward(model, x, training_noise(x, 1, sigma, rng))
         cross_entropy = F.cross_entropy(clean, y)
         log_noisy = F.log_softmax(to_float32(logits[:, 0]), dim=-1)
         robustness = -self.lam * (F.softmax(clean, dim=-1) * log_noisy).sum(dim=-1).mean()

@@ -23,7 +23,7 @@ from rs.reporting.results import Group, Groups, results_of
 from rs.reporting.tables import notes
 from rs.reporting.tables.ensemble_tables import samples_of_members
 from rs.reporting.tables.formatting import SEEDS_NOT_COVERED, signed_with_errors
-from rs.statistics.certificate import UNSOUND
+from rs.statistics.certificate import PER_IMAGE_SCOPE
 from rs.statistics.comparison import Estimate, Sample, estimate, holm, is_tie, sample
 from rs.storage import certificate_rows
 from rs.storage.provenance import UNROUNDED
@@ -157,7 +157,9 @@ class Evidence:
     @property
     def chooses_by_image(self) -> bool:
         """Whether the study has ensembles whose weights are chosen per image."""
-        return any(ensemble.combination.scope == UNSOUND for ensemble in self.study.ensembles)
+        return any(
+            ensemble.combination.scope == PER_IMAGE_SCOPE for ensemble in self.study.ensembles
+        )
 
     def attacked(self, sigma: Any) -> list[dict[Any, Any]]:
         """Return the counts of attacks on weights chosen per image, just inside the radius."""
@@ -167,7 +169,7 @@ class Evidence:
         if not path.exists():
             return []
         counts = pd.read_csv(path)
-        is_inside = (counts["scope"] == UNSOUND) & (counts["distance"] == JUST_INSIDE)
+        is_inside = (counts["scope"] == PER_IMAGE_SCOPE) & (counts["distance"] == JUST_INSIDE)
         return counts[is_inside & (counts["sigma"] == float(sigma))].to_dict("records")
 
     def declared(self, name: str, combination: str) -> list[EnsembleDeclaration]:

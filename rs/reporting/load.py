@@ -20,7 +20,7 @@ from rs.reporting.logs import check_sidecar, subset_of
 from rs.reporting.results import CODES, MUST_AGREE, Result
 from rs.reporting.settings import ReportSettings, report_settings
 from rs.statistics import metrics
-from rs.statistics.certificate import SET_SCOPE, UNSOUND
+from rs.statistics.certificate import PER_IMAGE_SCOPE, SET_SCOPE
 from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import MemberIdentity, Provenance
@@ -228,7 +228,7 @@ class StudyFiles:
         for ensemble in self.ensembles:
             if ensemble.slug in seconds:
                 alone = seconds.pop(ensemble.slug)
-                if ensemble.combination.scope == UNSOUND:
+                if ensemble.combination.scope == PER_IMAGE_SCOPE:
                     alone += len(ensemble.members) * seconds_per_weight
                 kind = self.label(ensemble).replace(ensemble.name, composition(ensemble.members), 1)
                 seconds[kind] = alone

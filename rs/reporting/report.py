@@ -31,7 +31,7 @@ from rs.reporting.page_data import Pictures
 from rs.reporting.results import (
     Group,
     Groups,
-    common_budget,
+    budget_of,
     filter_groups,
     grouped,
     published,
@@ -185,10 +185,10 @@ def headline_numbers(groups: Groups) -> bytes:
 
 def limit_of(groups: Groups) -> figures.Limit | None:
     """Return the limit of all radii, if they come from a fixed number n of draws."""
-    n = common_budget(groups, "n")
+    n = budget_of(groups, "n")
     if n == 0 or results_of(groups)[0].terms.mode != "certify":
         return None
-    return figures.Limit(int(n), common_budget(groups, "alpha"))
+    return figures.Limit(int(n), budget_of(groups, "alpha"))
 
 
 def curves(groups: Groups) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from rs.errors import InputError
 from rs.statistics import metrics
-from rs.statistics.certificate import UNSOUND
+from rs.statistics.certificate import PER_IMAGE_SCOPE
 from rs.statistics.comparison import Estimate, Sample, estimate, fewest_seeds_of, sample
 from rs.statistics.metrics import Terms
 from rs.statistics.resampling import SPLITS, Split, two_sided
@@ -100,7 +100,7 @@ class Result:
     @property
     def sound(self) -> bool:
         """Whether the certificate covers the classifier as it is deployed."""
-        return self.scope != UNSOUND
+        return self.scope != PER_IMAGE_SCOPE
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def results_of(groups: Groups) -> list[Result]:
     return results
 
 
-def common_budget(groups: Groups, name: str) -> float:
+def budget_of(groups: Groups, name: str) -> float:
     """Return the one value of n0, n, alpha or sigma that all results have."""
     terms = [result.terms for result in results_of(groups)]
     return metrics.common_budget(terms, name)

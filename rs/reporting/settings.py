@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rs.errors import InputError
 from rs.params import NonNegative, load_section, validated
-from rs.statistics.certificate import UNSOUND
+from rs.statistics.certificate import PER_IMAGE_SCOPE
 from rs.study.ensembles import declared_ensembles
 from rs.study.grid import cells, pool_cells
 
@@ -39,7 +39,7 @@ def report_settings(values: dict[str, Any]) -> ReportSettings:
             "params.yaml: tables.combination must be one that ensembles have, "
             f"{', '.join(combinations)}; got {settings.combination!r}"
         )
-    if combinations[settings.combination].scope == UNSOUND:
+    if combinations[settings.combination].scope == PER_IMAGE_SCOPE:
         raise InputError(
             "params.yaml: tables.combination must be one whose certificates are sound, "
             f"got {settings.combination}; its weights depend on the image"

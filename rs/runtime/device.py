@@ -24,7 +24,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's ``mallopt`` (malloc.h)."""
 
 
-def device_named(name: str) -> torch.device:
+def resolve_device(name: str) -> torch.device:
     """Return the device of a name; ``auto`` is a CUDA device if there is one, else the CPU.
 
     Under torchrun ``auto`` and ``cuda`` are the GPU with the local rank of the process; otherwise

@@ -62,7 +62,7 @@ def gaussian(
     return sigma * torch.randn(shape, generator=rng, device=device, dtype=dtype)
 
 
-def draw(x: Tensor, draws: int, sigma: float, rng: torch.Generator) -> Tensor:
+def training_noise(x: Tensor, draws: int, sigma: float, rng: torch.Generator) -> Tensor:
     """Draw training noise N(0, sigma^2), in the dtype and on the device of the images.
 
     Args:
@@ -92,7 +92,7 @@ def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:
     return (pixels + gaussian(tuple(pixels.shape), CHECK_SIGMA, rng)).to(device)
 
 
-def block(
+def gaussian_block(
     index: int, shape: torch.Size, sigma: float, seed: int, *key: int, device: torch.device | str
 ) -> Tensor:
     """Draw block ``index`` of the noise of one image: :data:`BLOCK` samples of N(0, sigma^2 I).
@@ -163,12 +163,12 @@ def grid_block(
 ) -> Tensor:
     """Draw block ``index`` of the noise of one image in levels, which are whole numbers.
 
-    This is :func:`block` times 255, rounded. Each number is a level k with its probability P(k) to
-    within 2^-63, from 64 independent bits. It depends only on ``(seed, *key, index)``. On a CPU the
-    bits are those of Philox, the same with every version of NumPy.
+    This is :func:`gaussian_block` times 255, rounded. Each number is a level k with its probability
+    P(k) to within 2^-63, from 64 independent bits. It depends only on ``(seed, *key, index)``. On a
+    CPU the bits are those of Philox, the same with every version of NumPy.
 
     Args:
-        index, shape, sigma, seed, key, device: As for :func:`block`.
+        index, shape, sigma, seed, key, device: As for :func:`gaussian_block`.
     Returns:
         float32 whole numbers, shape (BLOCK, C, H, W).
     """
@@ -238,11 +238,11 @@ def certification_noise(
     seed: int,
     *key: int,
     device: torch.device | str,
-    draw_block: Callable[..., Tensor] = block,
+    draw_block: Callable[..., Tensor] = gaussian_block,
 ) -> Tensor:
     """Return the noise of samples of one image, (len(draw_range), C, H, W).
 
-    ``draw_block`` is :func:`block` or :func:`grid_block`.
+    ``draw_block`` is :func:`gaussian_block` or :func:`grid_block`.
     """
     first = draw_range.start // BLOCK
     end = math.ceil(draw_range.stop / BLOCK)
@@ -264,7 +264,7 @@ def noisy_batches(
         sigma: Noise standard deviation, in pixels of [0, 1].
         draw_range: Numbers of the samples, the first a multiple of :data:`BLOCK`.
         batch: Copies to yield at once; above a block, rounded down to whole blocks.
-        seed, key: As for :func:`block`.
+        seed, key: As for :func:`gaussian_block`.
     Raises:
         InputError: As :func:`on_grid`, for noise on the grid.
     """
@@ -275,7 +275,7 @@ def noisy_batches(
         )
     is_gaussian = noise == "gaussian"
     image = x if is_gaussian else on_grid(x)
-    draw_block = block if is_gaussian else grid_block
+    draw_block = gaussian_block if is_gaussian else grid_block
     size = max(1, batch // BLOCK) * BLOCK
     for begin in draw_range[::size]:
         part = range(begin, min(begin + size, draw_range.stop))

@@ -42,7 +42,7 @@ SET_SCOPE = "set"
 
 _COUNTS = re.compile(r"\d+:\d+(?:,\d+:\d+)*", re.ASCII)
 
-UNSOUND = "per-image"
+PER_IMAGE_SCOPE = "per-image"
 """The scope whose certificates do not hold for a classifier that computes its weights per image."""
 
 

@@ -36,7 +36,7 @@ def _counts(text: str) -> str:
     return text
 
 
-_FIELD_KINDS: dict[str, tsv.Kind] = {
+_FIELD_KINDS: dict[str, tsv.CellReader] = {
     "idx": tsv.whole,
     "label": tsv.whole,
     "predict": tsv.whole,
@@ -44,7 +44,7 @@ _FIELD_KINDS: dict[str, tsv.Kind] = {
     "correct": tsv.whole,
     "time": str,
 }
-_KINDS: dict[str, tsv.Kind] = {
+_KINDS: dict[str, tsv.CellReader] = {
     "idx": tsv.whole,
     "label": tsv.whole,
     "predict": tsv.whole,
@@ -64,7 +64,7 @@ _KINDS: dict[str, tsv.Kind] = {
 COLUMNS = tuple(_KINDS)
 EVALUATIONS = "evaluations"
 """The last column of rows of cascades: evaluations of members, on all samples of the image."""
-_CASCADE_KINDS: dict[str, tsv.Kind] = _KINDS | {EVALUATIONS: tsv.whole}
+_CASCADE_KINDS: dict[str, tsv.CellReader] = _KINDS | {EVALUATIONS: tsv.whole}
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
 HEADER = "\t".join(COLUMNS)
 """First line of a file of rows, without the newline."""
@@ -120,7 +120,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     rows = as_arrays(frame)
     check_columns(path, rows)
     if is_of_cascade:
-        tsv.refuse(
+        tsv.refuse_rows(
             path,
             rows[EVALUATIONS] < rows["n0"] + rows["n"],
             "every draw must take one evaluation or more",
@@ -146,7 +146,7 @@ def read_rows(path: Path) -> pd.DataFrame:
         (totals["counts0"] != rows["n0"], "counts0 must be n0 votes"),
         (totals["counts"] != rows["n"], "counts must be n votes"),
     ):
-        tsv.refuse(path, bad, rule)
+        tsv.refuse_rows(path, bad, rule)
     check_votes(path, rows, votes["counts0"], votes["counts"])
     return frame
 
@@ -182,7 +182,7 @@ def read_field_log(
     if sigma is not None and n is not None and alpha is not None:
         rule = f"radius must be one that n = {n}, alpha = {alpha} and sigma = {sigma} can give"
         remedy = "check sigma, n and alpha, or make the file again"
-        tsv.refuse(path, impossible(rows["radius"], sigma, n, alpha), rule, remedy)
+        tsv.refuse_rows(path, impossible(rows["radius"], sigma, n, alpha), rule, remedy)
     return rows
 
 

@@ -48,14 +48,14 @@ def check_columns(path: Path, rows: Columns) -> None:
             "radius must be 0 where predict is -1 (abstains)",
         ),
     ):
-        tsv.refuse(path, bad, rule)
+        tsv.refuse_rows(path, bad, rule)
 
 
 def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
     """Check class, bound and radius of each row by its votes, as its procedure demands."""
     selected = _most_votes(first, len(rows["idx"]))
     is_other_class = (rows["predict"] != selected) & (rows["predict"] != ABSTAIN)
-    tsv.refuse(
+    tsv.refuse_rows(
         path, is_other_class, "predict must be the class with the most votes of counts0, or -1"
     )
     votes = votes_for(second, selected)
@@ -68,7 +68,7 @@ def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
         for is_bad, rule in procedure.row_rules(own_rows, selected[is_own], votes[is_own]):
             is_bad_row = is_own.copy()
             is_bad_row[is_own] = is_bad
-            tsv.refuse(path, is_bad_row, rule)
+            tsv.refuse_rows(path, is_bad_row, rule)
 
 
 def _most_votes(votes: Votes, rows: int) -> NDArray[np.int64]:

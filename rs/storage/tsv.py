@@ -23,7 +23,7 @@ NAMES = ("classifier", "ensemble", "method")
 MAX_SHOWN = 100
 """Maximum number of characters of a field in a message."""
 
-Kind = Callable[[str], Any]
+CellReader = Callable[[str], Any]
 """A parser: from the text of a field to its value, or ``ValueError``."""
 
 
@@ -64,7 +64,9 @@ def read_columns(path: Path) -> tuple[str, ...]:
     return tuple(_lines(path)[0].split("\t"))
 
 
-def read_tsv(path: Path, kinds: Mapping[str, Kind], *, blank_end: bool = False) -> pd.DataFrame:
+def read_tsv(
+    path: Path, kinds: Mapping[str, CellReader], *, blank_end: bool = False
+) -> pd.DataFrame:
     """Read a table with exactly the columns ``kinds``, at least one row, and a final newline.
 
     Args:
@@ -105,7 +107,7 @@ def read_tsv(path: Path, kinds: Mapping[str, Kind], *, blank_end: bool = False) 
     return pd.DataFrame(columns)
 
 
-def refuse(path: Path, bad: ArrayLike, rule: str, remedy: str = "make the file again") -> None:
+def refuse_rows(path: Path, bad: ArrayLike, rule: str, remedy: str = "make the file again") -> None:
     """Raise an :class:`InputError` that names the first line marked ``bad`` (N,), if any is."""
     marked = np.flatnonzero(np.asarray(bad))
     if marked.size:
@@ -162,7 +164,7 @@ def _lines(path: Path) -> list[str]:
     return text.split("\n")
 
 
-def _column(path: Path, name: str, kind: Kind, texts: Sequence[str]) -> list[Any]:
+def _column(path: Path, name: str, kind: CellReader, texts: Sequence[str]) -> list[Any]:
     values: dict[str, Any] = {}  # most columns repeat few texts
     for line, text in enumerate(texts, start=2):
         if text not in values:

@@ -16,7 +16,7 @@ from rs.methods.base import TargetSettings
 from rs.models.checkpoint import load_model, read_card
 from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.attack import evaluating
-from rs.smoothing.noise import add_noise, draw
+from rs.smoothing.noise import add_noise, training_noise
 from rs.storage import files
 from rs.training.attack_backend import frozen
 
@@ -57,7 +57,8 @@ def vote_shares(
             shape = (len(y), images.meta.num_classes)
             counts = torch.zeros(shape, dtype=torch.int64, device=x.device)
             for _ in range(draws):
-                classes = network(add_noise(x, draw(x, 1, sigma, rng))).argmax(dim=-1, keepdim=True)
+                noisy = add_noise(x, training_noise(x, 1, sigma, rng))
+                classes = network(noisy).argmax(dim=-1, keepdim=True)
                 counts.scatter_add_(1, classes, torch.ones_like(classes))
             votes.append(counts.cpu())
     return torch.cat(votes).double() / draws

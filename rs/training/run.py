@@ -101,7 +101,7 @@ def train_on(
         )
     _check_logs(log, card)
     model = start.initial(card, recipe.weights, options)
-    is_first_process = processes.rank_and_world_size()[0] == 0
+    is_first_process = processes.is_first_process()
     identity = _identity(card, train, options, model)
     inputs = _inputs(train, options, model)
     has_model = (out / checkpoint.WEIGHTS).is_file()

@@ -21,7 +21,7 @@ from rs.data.images import PackedImages
 from rs.data.prepared import Images, images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, method_class
-from rs.runtime.device import device_named
+from rs.runtime.device import resolve_device
 from rs.smoothing.inputs import check_unmasked
 from rs.smoothing.user_networks import class_name, register_network
 from rs.training.overrides import Overrides
@@ -110,7 +110,7 @@ def train(
     options = RunOptions(
         sigma=sigma,
         seed=seed,
-        device=device_named(device),
+        device=resolve_device(device),
         from_scratch=from_scratch,
         trainable=trainable,
         on_epoch=on_epoch,

@@ -59,5 +59,5 @@ def warn_of_chance(accuracy: float, labels: NDArray[np.int64]) -> None:
 
 def _warn(text: str) -> None:
     """Write a warning to stderr, in the first process alone."""
-    if processes.rank_and_world_size()[0] == 0:
+    if processes.is_first_process():
         print(printable(f"warning: {text}"), file=sys.stderr)

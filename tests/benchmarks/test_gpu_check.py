@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import gpu_check
 from benchmarks.common import Architecture
-from rs.runtime.device import device_named
+from rs.runtime.device import resolve_device
 from tests.support.helpers import ROOT, ended
 from tests.support.simulated_gpu import simulated_gpu
 
@@ -36,5 +36,5 @@ def test_a_gpu_that_does_not_round_is_found_out(monkeypatch):
     """As the simulated one does not."""
     monkeypatch.setattr(gpu_check, "NETWORK", Architecture.smallnet)
     with simulated_gpu():
-        said = gpu_check.tensor_cores(device_named("cuda"))
+        said = gpu_check.tensor_cores(resolve_device("cuda"))
     assert said.startswith("with engine plain logits in tf32 differ by ")

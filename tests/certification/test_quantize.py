@@ -23,7 +23,7 @@ from rs.errors import InputError, NotDeterministicError
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
-from rs.smoothing.noise import block, noisy_pair
+from rs.smoothing.noise import gaussian_block, noisy_pair
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from tests.support.cells import certify_folder
 from tests.support.helpers import (
@@ -207,7 +207,7 @@ def test_calibration_images_are_training_images_with_noise_of_their_own_key():
     split = tiny_images(24)
     noisy = int8.calibration_images(split, 0.5, 7)
     expected = torch.stack([split.pixels(index) for index in (0, 4, 8, 12, 15, 19, 23)])
-    noise = block(0, torch.Size(SHAPE), 0.5, 0, Stream.CALIBRATE, device="cpu")
+    noise = gaussian_block(0, torch.Size(SHAPE), 0.5, 0, Stream.CALIBRATE, device="cpu")
     assert torch.equal(noisy, expected + noise[:7])
     assert len(int8.calibration_images(split, 0.5, 1000)) == 24
 

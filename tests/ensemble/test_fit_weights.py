@@ -18,7 +18,7 @@ from rs.ensemble.spec import read
 from rs.ensemble.theory import BOUNDS, SPREADS
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.noise import block
+from rs.smoothing.noise import gaussian_block
 from rs.statistics.cascade_thresholds import fit_thresholds
 from rs.statistics.ensemble_weights import clip_to_box, global_weights, moments, per_image_weights
 from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
@@ -403,9 +403,9 @@ def test_thresholds_are_those_of_a_slow_loop_over_noisy_copies_of_training_image
     draws = SETTINGS.noises * SETTINGS.copies
     leads, differs, members = [], [], pool_members()
     for index in SETTINGS.fitting_images(images).tolist():
-        noise = block(0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu")[
-            :draws
-        ]
+        noise = gaussian_block(
+            0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu"
+        )[:draws]
         for draw in range(draws):
             with torch.no_grad():
                 logits = [

@@ -9,7 +9,7 @@ import rs
 from rs.errors import InputError
 from rs.methods import DENOISERS, method_class
 from rs.models.denoised import DenoiserSize, DnCNN, with_denoiser
-from rs.smoothing.noise import draw
+from rs.smoothing.noise import training_noise
 from tests.support.helpers import generator
 
 SIGMA = 0.25
@@ -44,7 +44,7 @@ def test_a_denoiser_begins_as_the_identity_with_the_published_number_of_paramete
 
 def test_the_objectives_are_the_noise_and_the_prediction_of_the_clean_image_at_the_start():
     network, (x, y) = model(), batch()
-    noise = draw(x, 1, SIGMA, generator())[:, 0]
+    noise = training_noise(x, 1, SIGMA, generator())[:, 0]
     assert step("denoiser-mse", network).loss.item() == pytest.approx(
         float(noise.square().sum() / 24), rel=1e-6
     )

@@ -8,7 +8,7 @@ import torch
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime import arithmetic
-from rs.runtime.device import device_named
+from rs.runtime.device import resolve_device
 from tests.support.helpers import needs_x86, python, tiny_params, write_params, write_tiny
 
 OTHER_MACHINE = {
@@ -173,4 +173,4 @@ def test_portable_arithmetic_is_refused_where_torch_runs_another(monkeypatch):
     with pytest.raises(
         InputError, match="must run on an x86-64 CPU with AVX2, got cpu and DEFAULT"
     ):
-        device_named("auto")
+        resolve_device("auto")

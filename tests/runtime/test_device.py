@@ -14,7 +14,7 @@ from tests.support.helpers import python, smallnet, trainer
 
 FAULTS = """
 import ctypes, resource, torch
-from rs.runtime.device import device_named, keep_memory
+from rs.runtime.device import resolve_device, keep_memory
 
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages
 
@@ -27,24 +27,24 @@ def faults():  # the fewest, since memory settles as tensors come and go
     return min(found)
 
 before = faults()
-device_named("cpu")
+resolve_device("cpu")
 print(before, faults(), keep_memory())
 """
 
 
 def test_the_cpu_is_the_cpu_and_an_absent_device_is_refused():
-    assert device.device_named("cpu") == torch.device("cpu")
+    assert device.resolve_device("cpu") == torch.device("cpu")
     for name in ("cuda:99", "tpu9", "gpu", "meta"):
         with pytest.raises(
             InputError,
             match=f"device must be auto, cpu or a CUDA device that is here, got '{name}'",
         ):
-            device.device_named(name)
+            device.resolve_device(name)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_without_a_gpu_auto_is_the_cpu():
-    assert device.device_named("auto") == torch.device("cpu")
+    assert device.resolve_device("auto") == torch.device("cpu")
 
 
 def test_processes_are_dealt_out_over_the_gpus(monkeypatch):
@@ -62,7 +62,7 @@ def test_processes_are_dealt_out_over_the_gpus(monkeypatch):
         with pytest.raises(
             InputError, match="device must be auto, cpu or a CUDA device that is here"
         ):
-            device.device_named("auto")
+            device.resolve_device("auto")
     assert asked == ["cuda:0", "cuda:1"]
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from rs.errors import InputError, InputWarning
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.noise import block
+from rs.smoothing.noise import gaussian_block
 from rs.smoothing.vote_counting import Tally
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
@@ -92,7 +92,7 @@ def test_selection_estimation_and_prediction_draw_from_their_own_streams(monkeyp
 def test_votes_are_those_of_a_slow_loop_over_the_first_draws_of_the_blocks(draws):
     base, x = smallnet().eval(), tiny_images().pixels(3)
     noise = torch.cat(
-        [block(i, x.shape, SIGMA, 5, Stream.ESTIMATE, 3, device="cpu") for i in range(3)]
+        [gaussian_block(i, x.shape, SIGMA, 5, Stream.ESTIMATE, 3, device="cpu") for i in range(3)]
     )
     with torch.no_grad():
         expected = [int(base((x + one)[None]).argmax()) for one in noise[:draws]]

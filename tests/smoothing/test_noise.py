@@ -17,11 +17,11 @@ from rs.smoothing.noise import (
     GRAY_LEVELS,
     _levels_on,
     add_noise,
-    block,
-    draw,
+    gaussian_block,
     grid_block,
     grid_table,
     on_grid,
+    training_noise,
 )
 from tests.support.simulated_gpu import simulated_gpu
 
@@ -61,7 +61,7 @@ def test_every_process_has_its_own_stream_and_the_first_that_of_one_alone():
 @given(images=st.integers(1, 3), draws=st.integers(1, 3), seed=st.integers(0, 100))
 def test_noisy_copies_are_image_major_and_not_clipped(images, draws, seed):
     x = torch.rand((images, 2, 6, 8), generator=stream(seed, 0))
-    noise = draw(x, draws, 2.0, stream(seed, 1))
+    noise = training_noise(x, draws, 2.0, stream(seed, 1))
     assert noise.shape == (images, draws, 2, 6, 8)
     copies = add_noise(x, noise)
     assert copies.shape == (images * draws, 2, 6, 8)
@@ -75,7 +75,7 @@ def test_training_noise_is_sigma_times_the_numbers_of_its_stream_in_the_dtype_of
     for dtype in (torch.float32, torch.float64):
         x = torch.zeros((2, *SHAPE), dtype=dtype)
         expected = SIGMA * torch.randn((2, 5, *SHAPE), generator=stream(3), dtype=dtype)
-        assert torch.equal(draw(x, 5, SIGMA, stream(3)), expected)
+        assert torch.equal(training_noise(x, 5, SIGMA, stream(3)), expected)
 
 
 def test_on_a_cpu_the_numbers_are_those_of_numpys_philox_for_seed_and_key():
@@ -83,7 +83,7 @@ def test_on_a_cpu_the_numbers_are_those_of_numpys_philox_for_seed_and_key():
     numbers = np.random.Generator(np.random.Philox(words)).standard_normal(
         (BLOCK, *SHAPE), dtype=np.float32
     )
-    found = block(3, SHAPE, SIGMA, 7, Stream.ESTIMATE, 17, device="cpu")
+    found = gaussian_block(3, SHAPE, SIGMA, 7, Stream.ESTIMATE, 17, device="cpu")
     assert torch.equal(found, SIGMA * torch.from_numpy(numbers))
     assert (
         np.random.Philox(words).state["state"]["key"].nbytes == 16
@@ -92,7 +92,7 @@ def test_on_a_cpu_the_numbers_are_those_of_numpys_philox_for_seed_and_key():
 
 def test_on_a_gpu_the_numbers_are_sigma_times_those_of_its_stream():
     with simulated_gpu():
-        found = block(3, SHAPE, SIGMA, 7, Stream.ESTIMATE, 17, device="cuda").cpu()
+        found = gaussian_block(3, SHAPE, SIGMA, 7, Stream.ESTIMATE, 17, device="cuda").cpu()
     expected = SIGMA * torch.randn((BLOCK, *SHAPE), generator=stream(7, Stream.ESTIMATE, 17, 3))
     assert torch.equal(found, expected)
 
@@ -100,7 +100,7 @@ def test_on_a_gpu_the_numbers_are_sigma_times_those_of_its_stream():
 def test_blocks_of_other_seeds_phases_images_and_indices_differ_in_every_draw():
     names = [(0, 0, Stream.ESTIMATE, 17), (1, 0, Stream.ESTIMATE, 17), (0, 1, Stream.ESTIMATE, 17)]
     names += [(0, 0, Stream.SELECT, 17), (0, 0, Stream.ESTIMATE, 18)]
-    made = [block(index, SHAPE, SIGMA, *key, device="cpu") for index, *key in names]
+    made = [gaussian_block(index, SHAPE, SIGMA, *key, device="cpu") for index, *key in names]
     for one, other in itertools.combinations(made, 2):
         assert (one != other).flatten(1).any(dim=1).all()
         assert (

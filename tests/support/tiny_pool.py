@@ -16,7 +16,7 @@ from rs.ensemble.fit_weights import fit_weights
 from rs.ensemble.member_outputs import NOISE, WeightSettings, perturbed_parameters
 from rs.models import checkpoint
 from rs.runtime.streams import Stream
-from rs.smoothing.noise import block
+from rs.smoothing.noise import gaussian_block
 from rs.smoothing.settings import CertificationSettings
 from tests.support.combinations import GOOD, named
 from tests.support.helpers import CERTIFY, SHAPE, write_params
@@ -183,7 +183,9 @@ def slow_probabilities(
     Of the first copies and noisy images, or of those that follow ``repeat`` times as many.
     """
     own, found = NAMES[who], []
-    noise = block(0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu")
+    noise = gaussian_block(
+        0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu"
+    )
     copies = SETTINGS.copies if perturbed else 1
     for copy in range(repeat * copies, (repeat + 1) * copies):
         changed = perturbed_parameters(

@@ -18,7 +18,7 @@ from rs.methods.base import Step, WeightsImages
 from rs.models.checkpoint import read_card
 from rs.runtime.streams import Stream, derived_seed
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.noise import block
+from rs.smoothing.noise import gaussian_block
 from rs.statistics import metrics
 from rs.training.history import HISTORY, TIMING
 from rs.training.recipe import RunOptions, training_recipe
@@ -359,11 +359,11 @@ def test_the_quick_acr_sees_no_draw_of_a_certificate(monkeypatch):
     drawn = set()
 
     def recorded(*words, **settings):
-        noise = block(*words, **settings)
+        noise = gaussian_block(*words, **settings)
         drawn.add(noise.flatten()[:8].numpy().tobytes())
         return noise
 
-    monkeypatch.setattr("rs.smoothing.noise.block", recorded)
+    monkeypatch.setattr("rs.smoothing.noise.gaussian_block", recorded)
     training.run()
     quick = drawn.copy()
     drawn.clear()

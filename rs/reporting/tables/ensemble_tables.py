@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from rs.errors import InputError
-from rs.reporting.results import Group, Groups, Result, best, common_budget, results_of
+from rs.reporting.results import Group, Groups, Result, best, budget_of, results_of
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import (
     Row,
@@ -242,8 +242,8 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
     """
     records: list[Row] = []
     samples: list[Sample] = []
-    n0 = int(common_budget(groups, "n0"))
-    n = int(common_budget(groups, "n"))
+    n0 = int(budget_of(groups, "n0"))
+    n = int(budget_of(groups, "n"))
     for sigma, methods in groups.items():
         ensembles = _ensembles_and_cascades(methods, combination)
         singles = [methods[method] for method in _methods_in(ensembles)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rs.reporting.results import CODES, Groups, Result, common_budget, results_of
+from rs.reporting.results import CODES, Groups, Result, budget_of, results_of
 from rs.statistics.certificate import SET_SCOPE
 
 WALL = "wall time, mean over seeds, evaluation excluded"
@@ -39,9 +39,9 @@ SET_NOTE = (
 def about(groups: Groups) -> str:
     """Return which images the numbers are of, and their budget."""
     first = results_of(groups)[0]
-    n0 = common_budget(groups, "n0")
-    n = common_budget(groups, "n")
-    alpha = common_budget(groups, "alpha")
+    n0 = budget_of(groups, "n0")
+    n = budget_of(groups, "n")
+    alpha = budget_of(groups, "alpha")
     images = f"{len(first.rows):,} images (subset {first.subset})"
     return f"{images}, n₀ = {n0:,.0f}, n = {n:,.0f}, α = {alpha:g}."
 
