@@ -1,10 +1,15 @@
 """How Sphinx builds the pages into a site: ``make docs``."""
 
 import re
+import shutil
 from importlib import metadata
 from pathlib import Path
 
+import latex2mathml.converter
+from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.writers.html5 import HTML5Translator
 
 from rs.errors import DISTRIBUTION
 
@@ -16,8 +21,12 @@ html_title = "rs: certified robustness by randomized smoothing"
 html_theme = "furo"
 html_show_sourcelink = False
 html_show_copyright = False
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib.mermaid"]
+html_math_renderer = "mathml"  # browsers draw it themselves: nothing is loaded from elsewhere
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib.mermaid"]
 exclude_patterns = ["tuning"]
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300  # seconds
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
@@ -31,6 +40,16 @@ FROM_ROOT = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changes":
 """Pages of the site that are files of the root folder, where people look for them on the disk."""
 
 
+def copy_notebooks(app: Sphinx, config: Config) -> None:
+    """Copy the notebooks of ``examples`` into ``docs/examples``, where Sphinx finds them."""
+    shutil.copytree(
+        ROOT / "examples",
+        ROOT / "docs/examples",
+        ignore=shutil.ignore_patterns("slurm", "*.py"),
+        dirs_exist_ok=True,
+    )
+
+
 def read_page(app: Sphinx, page: str, source: list[str]) -> None:
     """Put a file of the root folder before what ``docs`` has of its page, and make links between
     both kinds work.
@@ -38,14 +57,29 @@ def read_page(app: Sphinx, page: str, source: list[str]) -> None:
     if page in FROM_ROOT:
         text = (ROOT / FROM_ROOT[page]).read_text(encoding="utf-8")
         source[0] = re.sub(r"\]\((?!https?:|#)", "](../", text) + "\n" + source[0]
-    source[0] = source[0].replace("](../docs/", "](")
+    is_notebook = page.startswith("examples/")
+    source[0] = source[0].replace("](../docs/", "](../" if is_notebook else "](")
+    source[0] = source[0].replace("](../examples/", "](examples/")
     for name, file in FROM_ROOT.items():
         source[0] = source[0].replace(f"](../{file}", f"]({name}.md")
-    source[0] = re.sub(
-        r"\]\((\.\./[^)#]+\.md)", r"](path:\1", source[0]
-    )  # files to look at, not pages
+    if not is_notebook:  # other files of the root folder are files to look at, not pages
+        source[0] = re.sub(r"\]\((\.\./[^)#]+\.md)(#[^)]*)?\)", r"](path:\1)", source[0])
+
+
+def write_formula(translator: HTML5Translator, node: nodes.math) -> None:
+    """Write a formula within a line as MathML."""
+    translator.body.append(latex2mathml.converter.convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def write_equation(translator: HTML5Translator, node: nodes.math_block) -> None:
+    """Write a formula on a line of its own as MathML."""
+    translator.body.append(latex2mathml.converter.convert(node.astext(), display="block"))
+    raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> None:
     """Connect the above."""
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_equation, None))
+    app.connect("config-inited", copy_notebooks)
     app.connect("source-read", read_page)
