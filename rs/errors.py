@@ -60,11 +60,11 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, names: Iterable[str]) -> str:
     """Return a question that ends a message about an unknown name; empty without a close one.
 
     >>> did_you_mean("modl", ["model", "train"]), did_you_mean("x", ["model"])
     ("; did you mean 'model'?", '')
     """
-    close = get_close_matches(word, known, n=1)
+    close = get_close_matches(word, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

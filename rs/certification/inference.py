@@ -161,9 +161,10 @@ def _quantized(job: _Job) -> Optimized:
         )
     if job.calibration is None:
         raise InputError("engine quantized must have a calibration, got None; give one")
-    made = job.calibration
+    calibration = job.calibration
     members = members_of(job.module.cpu())
-    return job.result(quantized_members(members, made.folders, made.data, made.sigma, job.shape))
+    folders, images, sigma = calibration.folders, calibration.data, calibration.sigma
+    return job.result(quantized_members(members, folders, images, sigma, job.shape))
 
 
 ENGINES: dict[InferenceEngine, Callable[[_Job], Optimized]] = {

@@ -70,21 +70,21 @@ class PackedImages:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order``: uint8 (B, C, H, W) and int64 (B,), on ``device``."""
         images, labels = self.resident(device)
-        for chosen in order.to(images.device).split(epoch.size):
-            yield images[chosen], labels[chosen]
+        for indices in order.to(images.device).split(epoch.size):
+            yield images[indices], labels[indices]
 
     def split(self, share: float) -> tuple[PackedImages, PackedImages]:
         """Split the images; see :class:`rs.data.prepared.Images`."""
         from rs.data.image_folder import choose_by_content  # Pillow is needed there
 
         contents = content_hashes(self.images)
-        chosen = choose_by_content(contents, self.labels.tolist(), self.meta.classes, share)
-        smaller = np.array([content in chosen for content in contents])
+        in_smaller = choose_by_content(contents, self.labels.tolist(), self.meta.classes, share)
+        smaller = np.array([content in in_smaller for content in contents])
         return self.part(~smaller), self.part(smaller)
 
-    def part(self, chosen: NDArray[np.bool_]) -> Self:
-        """Return the images that ``chosen``, shape (N,), marks."""
-        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
+    def part(self, mask: NDArray[np.bool_]) -> Self:
+        """Return the images that ``mask``, shape (N,), marks."""
+        return replace(self, images=self.images[mask], labels=self.labels[mask])
 
 
 def content_hashes(images: NDArray[np.uint8]) -> list[str]:

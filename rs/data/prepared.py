@@ -252,8 +252,8 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
     is_data_set = folder.is_dir() and names >= {child.name for child in folder.iterdir()}
     old = files.json_values(folder / "meta.json").get("name") if is_data_set else None
     replaceable = is_data_set and old in (None, meta.name)
-    there = f"the data set {old}" if old else None
-    files.check_output(folder, f"an older data set {meta.name}", replaceable, there=there)
+    present = f"the data set {old}" if old else None
+    files.check_output(folder, f"an older data set {meta.name}", replaceable, there=present)
     with files.replacing(folder.absolute()) as temporary:
         temporary.mkdir()
         for split, (images, labels) in splits.items():

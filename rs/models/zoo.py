@@ -31,10 +31,10 @@ def path_of_model(model: str | Path, zoo: Path = FOLDER) -> Path:
     if not str(model).startswith(PREFIX):
         return Path(model)
     name = str(model).removeprefix(PREFIX)
-    known = zoo_names(zoo)
-    if name not in known:
-        question = did_you_mean(name, known)
-        raise InputError(f"zoo:NAME must name one of {', '.join(known)}, got {name!r}{question}")
+    names = zoo_names(zoo)
+    if name not in names:
+        question = did_you_mean(name, names)
+        raise InputError(f"zoo:NAME must name one of {', '.join(names)}, got {name!r}{question}")
     return zoo / name
 
 

@@ -60,19 +60,19 @@ def is_x86_64() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
-def set_arithmetic(chosen: Arithmetic, where: str) -> None:
-    """Make the arithmetic of this process ``chosen``.
+def set_arithmetic(arithmetic: Arithmetic, where: str) -> None:
+    """Make the arithmetic of this process ``arithmetic``.
 
     On other processors than x86-64 there is no portable arithmetic; a warning says so, and what is
     made says ``native`` of itself.
 
     Args:
-        chosen: The arithmetic; native changes nothing.
+        arithmetic: The arithmetic; native changes nothing.
         where: What says so, as users know it.
     Raises:
         InputError: If the libraries are loaded already.
     """
-    if chosen == "native" or current() == "portable":
+    if arithmetic == "native" or current() == "portable":
         return
     if not is_x86_64():
         print(f"warning: {where} is portable on x86-64 only; here it is native", file=sys.stderr)

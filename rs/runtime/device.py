@@ -77,10 +77,10 @@ def _kinds_of_products() -> tuple[Any, ...]:
     return backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn
 
 
-def precision_on(device: torch.device, chosen: PrecisionChoice) -> Precision:
+def precision_on(device: torch.device, choice: PrecisionChoice) -> Precision:
     """Return the precision that runs: for ``auto``, tf32 on a CUDA device and float32 on a CPU."""
-    if chosen != "auto":
-        return chosen
+    if choice != "auto":
+        return choice
     return "tf32" if device.type == "cuda" else "float32"
 
 
