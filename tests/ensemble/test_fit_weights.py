@@ -36,7 +36,6 @@ from tests.support.tiny_pool import (
     SIGMA,
     TURNED,
     change_recipe,
-    make_ensembles,
     pool_members,
     slow_probabilities,
     solve,
@@ -340,29 +339,6 @@ def test_bounds_are_means_of_bounds_made_by_hand(slow):
         found = line[["bound", "bound_minimum", "measured"]].to_numpy(float)
         np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=0, atol=1e-8)
         assert (line["images"], line["members"]) == (10, trained)
-
-
-def planted(models, xs, perturbation, *, indices, repeat=0, **rest):
-    """Outputs (B, 2, 4, 3): margins of one member are 0.4, of the other 0.3 and 0.5 in turn; on
-    other draws swapped.
-    """
-    quiet, restless = [0.4] * 4, [0.3, 0.5] * 2
-    z = np.array([restless, quiet] if repeat else [quiet, restless])[..., None]
-    return (1 - z) / 3 + z * np.eye(3)[np.array(indices) % 3][:, None, None]
-
-
-def test_weights_are_judged_by_other_draws_than_those_that_chose_them(monkeypatch):
-    """All weight is on the member that does not vary; on other draws it does: 1 - 2 * 0.01 / 0.4^2,
-    and not 1.
-    """
-    make_ensembles("pair", [{"members": {"macer": [0, 1]}, "combinations": ["label"]}])
-    monkeypatch.setattr("rs.ensemble.member_outputs.perturbed_probabilities", planted)
-    solve("again", "pair")
-    for weights in read_weights(Path("again", f"{PAIR}.label.tsv"), 2).values():
-        assert sorted(weights) == pytest.approx([0.0, 1.0], abs=SUMS)
-    (line,) = pd.read_csv("again/bounds.csv").to_dict("records")
-    assert (line["bound"], line["bound_minimum"]) == pytest.approx((0.875, 0.875), abs=SUMS)
-    assert line["measured"] == 1.0
 
 
 # -------------------------------------------------------------------------------------------------

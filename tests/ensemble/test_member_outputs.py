@@ -27,7 +27,12 @@ def images():
 
 
 @pytest.mark.parametrize(
-    ("perturbed", "repeat"), [(True, 0), (False, 0), (True, 1), (True, 2), (False, 1)]
+    ("perturbed", "repeat"),
+    [
+        (True, 0),
+        (False, 0),
+        (True, 2),
+    ],
 )
 def test_outputs_are_those_of_a_slow_loop(images, perturbed, repeat):
     """Noisy images are evaluated one by one in both, so the bytes are equal."""

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy import argmax
-from scipy import stats
 from scipy.special import softmax
 from torch import nn
 
@@ -20,10 +19,10 @@ from rs.params import validate
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.vote_counting import Tally
 from rs.statistics.certificate import ABSTAIN
-from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
+from rs.statistics.ensemble_weights import box_vertices, optimal_weights
 from rs.study.ensembles import Combination
 from tests.support.combinations import GOOD, THRESHOLDS, WEIGHTS, fitting, rule_of, solution
-from tests.support.helpers import Constant, generator, smallnet, tiny_images
+from tests.support.helpers import Constant, generator, smallnet
 from tests.support.networks import WithLogits
 
 
@@ -138,28 +137,6 @@ def test_no_two_rules_are_one_on_random_logits():
     """So each of the slow loops told its rule from the others."""
     votes = {str(rule): tuple(rule(logits()).argmax(dim=-1).tolist()) for rule in SLOW}
     assert len(set(votes.values())) == len(votes)
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        SoftmaxAverage(),
-        SoftmaxAverage([1.0]),
-        LogitAverage(),
-        HardVote(),
-        MaxMargin(),
-        KConsensus(1),
-        Polytope([[1]]),
-    ],
-    ids=str,
-)
-def test_an_ensemble_of_one_is_its_member(rule):
-    model, images = smallnet().eval(), tiny_images().pixels
-    x = torch.stack([images(i) for i in range(8)])
-    x = torch.cat([x, torch.randn((100, *x.shape[1:]), generator=torch.Generator().manual_seed(0))])
-    alone = model(x).argmax(dim=1)
-    assert Ensemble([model], rule).eval()(x).argmax(dim=1).tolist() == alone.tolist()
-    assert len(set(alone.tolist())) == 2
 
 
 def test_surer_members_win_even_where_float32_would_see_a_tie():
@@ -423,16 +400,6 @@ def recomputed(u):
     return optimal_weights(np.cov(z, aweights=MASS, bias=True)[None], [1.0])
 
 
-def share_of_a(u, weights):
-    """P(the average with these weights gives A at u + N(0, 1)), exactly but for a grid of 1e-3."""
-    edges = np.arange(-6, 6, 1e-3)
-    z = sum(
-        w * wave.margin(torch.tensor(u + edges)).numpy()
-        for w, wave in zip(weights, WAVES, strict=True)
-    )
-    return stats.norm.pdf(edges)[z > 0].sum() * 1e-3
-
-
 def at(u):
     """The image of one pixel in [0, 1] that stands for u: the members add 1."""
     return torch.tensor(u - 1).reshape(1, 1, 1)
@@ -456,26 +423,3 @@ def test_a_polytope_that_holds_the_recomputed_weights_does_not_certify_past_the_
         at(HERE), 100, 10_000, 0.001
     )
     assert made.radius <= THERE - HERE
-
-
-def test_weights_clipped_into_a_polytope_are_certified_and_never_past_their_flip():
-    """With w_1 in [.55, 1] the pipeline is steadier; how far its class really holds is found by
-    walking.
-    """
-    low, high = [0.55, 0.0], [1.0, 0.45]
-    ensemble = Ensemble(WAVES, Polytope(box_vertices(low, high, 2)))
-    made = SmoothedClassifier(ensemble, 2, 1.0, undecided=True).certify(
-        at(HERE), 100, 10_000, 0.001
-    )
-    walked = [
-        (distance, u)
-        for distance in np.arange(0, 5, 0.02)
-        for u in (HERE - distance, HERE + distance)
-    ]
-    flips = [
-        distance
-        for distance, u in walked
-        if share_of_a(u, clip_to_box(recomputed(u), low, high)) < 0.5
-    ]
-    assert made.predict == 0
-    assert 0.4 < made.radius < min(flips) < 4

@@ -66,7 +66,6 @@ def test_every_grid_is_of_a_recipe_and_has_keys_of_the_grid():
             "a",
             "grids.a must have keys among sigmas, methods",
         ),
-        ("{recipes: {a: {}}, grids: {a: [0.5]}}", "a", "grids.a"),
         ("{recipes: {a: {}}, grids: {b: {sigmas: [0.5]}}}", "a", "must have the key recipes.b"),
     ],
 )

@@ -64,13 +64,6 @@ def follow(root: Path, section: str, dataset: str = "digits") -> str:
     return "".join(run(root, "bash", "-euc", make + text) for text in commands)
 
 
-def test_every_block_is_a_file_an_edit_or_commands() -> None:
-    for text in SECTIONS.values():
-        blocks = BLOCK.findall(text)
-        assert len(blocks) == text.count("```") / 2
-        assert all(kind in ("python", "diff") if name else kind == "sh" for kind, name, _ in blocks)
-
-
 @pytest.mark.trust_only
 def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> None:
     printed = follow(tmp_path / "copy", "Add a training method")

@@ -172,16 +172,8 @@ def fingerprint_of(tmp_path, **sections):
         ),
         ({"defaults": {"trainnig": {}}}, "sections of defaults must be among .*; got trainnig"),
         (
-            recipe(arithmetic="exact"),
-            r"recipes\.tiny\.arithmetic: Input should be 'portable' or 'native', got 'exact'",
-        ),
-        (
             recipe(arithmetic="portable", training=TRAINING | {"precision": "bfloat16"}),
             "depends on the processor",
-        ),
-        (
-            recipe(training=TRAINING | {"epohcs": 2}),
-            r"recipes\.tiny\.training\.epohcs is not a known key",
         ),
         (recipe(certify=CERTIFY | {"subset": "al"}), "a subset must be .*; got 'al'"),
         (
@@ -199,17 +191,6 @@ def fingerprint_of(tmp_path, **sections):
         ),
         ({"datasets": {}}, r"must have the key datasets\.tiny"),
         ({"seeds": []}, "must list a method, a seed and a sigma at least"),
-        (
-            {
-                "combinations": POOL["combinations"]
-                | {"two": {"rule": "consensus", "scope": "noisy-input"}}
-            },
-            r"combinations\.two: agree must be given for the rule consensus",
-        ),
-        (
-            {"ensembles": {"a": {"members": {"macer": 3}, "combinations": ["mme"]}}},
-            r"ensembles\.a\.members must leave",
-        ),
         (
             {"tables": POOL["tables"] | {"reference": "gausian"}},
             r"tables\.reference must be among .*; got gausian",
@@ -240,20 +221,6 @@ def test_a_value_that_json_has_not_is_refused_in_a_method_that_is_not_in_the_gri
         InputError, match="values must be finite numbers, words, lists and mappings"
     ):
         cell_fingerprints(values, "tiny", tmp_path / "data", tmp_path / "out", ROOT)
-
-
-def test_rules_are_checked_where_ensembles_have_changed_and_not_again(tmp_path, monkeypatch):
-    checked = []
-    monkeypatch.setattr(
-        "rs.ensemble.declare.check_rules", lambda values: checked.append(values["ensembles"])
-    )
-    fingerprint_of(tmp_path)
-    fingerprint_of(tmp_path)
-    assert len(checked) == 1
-    fingerprint_of(
-        tmp_path, combinations=POOL["combinations"] | {"vote": {"rule": "vote", "scope": "global"}}
-    )
-    assert len(checked) == 2
 
 
 @pytest.mark.usefixtures("work", "models_here")

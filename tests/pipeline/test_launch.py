@@ -96,9 +96,7 @@ def test_a_variable_that_is_not_set_is_named(started, capfd, monkeypatch, launch
     assert started == []
 
 
-@pytest.mark.parametrize(
-    "launcher", ["", "mytorchrun", 7, ["torchrun"], "torchrun --log-dir 'logs"]
-)
+@pytest.mark.parametrize("launcher", ["", "mytorchrun", "torchrun --log-dir 'logs"])
 def test_what_is_no_command_with_torchrun_is_one_line_that_names_the_key(started, capfd, launcher):
     refused(
         capfd,

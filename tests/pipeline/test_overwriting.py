@@ -138,19 +138,16 @@ def command(stage, **options):
         (export, (), {"out": "rows.tsv"}),
         (export, (), {"out": "link.tsv"}),
         (export, (), {"out": "rows.seconds.csv"}),
-        (export, (), {"out": "notes/a.tsv"}),
         (export, (), {"out": "nowhere"}),
         (certify, (), {"out": "rows.tsv"}),
         (certify, ("ensembles/macer-0.average.json",), {"out": "ensembles/macer-0.average.tsv"}),
         (certify, (), {"out": "models/macer/0/model.tsv"}),
         (train, (), {"out": "models/macer/0"}),
-        (train, (), {"out": "data"}),
         (train, (), {"log": "notes"}),
         (train, (), {"log": "logs"}),
         (import_, (), {"out": "models/macer/0"}),
         (prepare, (), {"out": "notes"}),
         (ensemble, (), {"models": "ensembles", "out": "ensembles"}),
-        (weights, (), {"out": "data"}),
         (weights, (), {"seconds": "nowhere"}),
         (certify_ensembles, (), {"out": "ensembles"}),
         (tables, (), {"out": "notes"}),
@@ -207,17 +204,6 @@ def test_force_replaces_no_input_no_folder_and_no_other_model(stage, out):
     before = contents(Path())
     assert command(stage, force=True, out=out) == 2
     assert contents(Path()) == before
-
-
-def test_the_message_says_what_must_be_there_and_what_is(capfd):
-    assert refusal(capfd, train.main, *words_of(train, out="models/macer/2")) == (
-        "error: models/macer/2 must be the model gaussian of tiny, sigma 0.25, seed 0 or new, but "
-        "holds macer of tiny, sigma 0.25, seed 2; name another --out"
-    )
-    assert refusal(capfd, train.main, *words_of(train, log="notes")) == (
-        "error: notes must be the log of gaussian of tiny, sigma 0.25, seed 0 or new, but holds "
-        "a.tsv, alone.csv, b.json and 6 more; name another --log"
-    )
 
 
 @pytest.mark.parametrize("stage", [ensemble, weights, fingerprint])

@@ -33,13 +33,11 @@ def test_digits_are_prepared_from_the_command_line(params, tmp_path, capsys):
     ("words", "message"),
     [
         (["nothing"], "datasets.nothing"),
-        (["typo"], "datasets.typo.test_shar"),
         (["mine"], "nowhere must hold train.parquet"),
         (
             ["mine", "--source", "folder", "--root", "elsewhere"],
             "elsewhere must hold a folder train",
         ),
-        (["digits", "--source", "hub"], "got 'hub'"),
         (
             ["digits", "--source", "parquet"],
             "--root is missing",

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from rs.reporting import figures, report
-from tests.support.helpers import ROOT
 
 METHODS = ["gaussian", "advmacer", "advmacer x1 + smoothadv x2", "macer x3"]
 LIMIT = figures.Limit(1000, 0.001)
@@ -88,32 +87,6 @@ def test_the_largest_possible_radius_is_marked_and_explained(curves):
     assert f"{unit:.2f} σ" in note
 
 
-def test_a_method_has_one_look_in_all_pictures_and_no_two_lines_look_alike(curves, gains, history):
-    looks = {}
-    drawn = [figures.draw_certified_accuracy(curves, gains=gains)]
-    drawn.append(figures.draw_acr_over_time(history))
-    for figure in drawn:
-        for axis in figure.axes:
-            dashes = set()
-            for name, line in lines_of(axis).items():
-                look = (line.get_color(), str(line._unscaled_dash_pattern))
-                dashes.add(look[1])
-                if name in METHODS[:2]:
-                    assert looks.setdefault(name, look) == look
-            assert len(dashes) == len(lines_of(axis))
-    assert {name: color for name, (color, _) in looks.items()} == {
-        name: figures.COLOURS[name] for name in METHODS[:2]
-    }
-
-
-def test_best_acrs_of_several_seeds_have_bars_of_their_errors(history):
-    of_three = history["method"] == METHODS[0]
-    (axis,) = figures.draw_acr_over_time(
-        history.assign(error=np.where(of_three, 0.03, np.nan))
-    ).axes
-    assert np.allclose(bars_of(axis, 1), [[0.07, 0.13], [0.17, 0.23]])
-
-
 def test_the_same_numbers_give_the_same_bytes_without_a_date(history):
     for form, begin in ((report.png, b"\x89PNG"), (report.svg, b"<?xml")):
         made = [form(figures.draw_acr_over_time(history)) for _ in range(2)]
@@ -172,25 +145,3 @@ def test_acr_by_cost_has_the_gains_of_its_rows_by_kind_with_bars_of_the_larger_e
     assert lines["advmacer + smoothadv"].get_color() == figures.MIXED
     bars = [[0.01, 0.03], [0.03, 0.07], [-0.02, 0.04]]
     assert np.allclose(bars_of(axis, 1), bars, rtol=0, atol=1e-12)
-
-
-def test_legends_stand_beside_the_panels_and_within_the_picture():
-    by_cost = pd.read_csv(ROOT / "reports/cifar10-cpu/equal-cost.csv")
-    figure = figures.draw_acr_by_cost(
-        by_cost.assign(gain=0.0, gain_error_images=0.01, gain_error=None)
-    )
-    figure.draw_without_rendering()
-    rows = {}
-    for axis in figure.axes:
-        rows.setdefault(axis.get_subplotspec().rowspan.start, []).append(axis)
-    for row in rows.values():
-        (legend,) = (axis.get_legend() for axis in row if axis.get_legend())
-        box = legend.get_window_extent()
-        assert all(axis.get_window_extent().x1 < box.x0 for axis in row)
-        assert box.x1 <= figure.bbox.x1
-        assert {name for axis in row for name in lines_of(axis)} == set(names_in(row[-1]))
-
-
-def test_acr_by_cost_is_drawn_where_no_ensemble_has_a_single_model_of_its_cost_beside_it():
-    by_cost = pd.DataFrame([("macer", 110, None, None, None)], columns=BY_COST).assign(sigma=0.5)
-    assert report.png(figures.draw_acr_by_cost(by_cost)).startswith(b"\x89PNG")

@@ -16,12 +16,9 @@ from tests.support.helpers import refuses, update_json
 from tests.support.tiny_study import (
     CLASSES,
     ENSEMBLES,
-    IMAGES,
     SIGMAS,
     N,
-    ensemble_rows,
     make_study,
-    write_rows,
 )
 
 OTHER = f"ensembles/tiny/0.5/{ENSEMBLES[0]}"
@@ -84,17 +81,6 @@ def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
     assert found.sound == (one.combination.scope != "per-image")
 
 
-def test_a_classifier_with_votes_for_no_class_says_no_number_of_classes(tiny, values):
-    """Two-sided radii would need it; its counts have one more."""
-    values["combinations"]["average"] = {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.8}
-    write_rows(
-        ensemble_rows(ENSEMBLES[0], 0.5).assign(scope="set"),
-        tiny / "results/0.5/pool" / f"{ENSEMBLES[0]}.tsv",
-    )
-    found = read_one(tiny, values, ENSEMBLES[0])
-    assert (found.scope, found.classes, found.sound) == ("set", None, True)
-
-
 def chosen(tiny, values, text):
     """What the ensemble of two says that it chose, whose file of weights has this text."""
     values["combinations"]["average"] = {
@@ -115,13 +101,6 @@ def test_members_that_weights_have_chosen_are_counted(tiny, values, weights, cou
     assert read_one(tiny, values).chosen is None
 
 
-@pytest.mark.parametrize("text", ["[]", '{"fitted": {"weights": 1.0}}'])
-def test_weights_of_something_else_name_the_command_that_makes_them(tiny, values, text):
-    message = refused(chosen, tiny, values, text)
-    assert "must be an ensemble with its weights" in message
-    assert message.endswith(COMMANDS["weights"])
-
-
 def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values):
     values["combinations"]["per-image"] = {
         "rule": "softmax",
@@ -137,12 +116,9 @@ def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values)
     ("change", "word"),
     [
         ({"n": N + 1}, "has n "),
-        ({"rows": IMAGES + 1}, "rows"),
         ({"scope": "model"}, "has scope per-image but its sidecar model"),
         ({"model": f"{OTHER}.json"}, f"but its sidecar says {OTHER}"),
-        ({"model": None}, "but its sidecar says None"),
         ({"versions": ["2.4"]}, "must have a sidecar of its rows, but: versions: "),
-        ({"classes": 1}, "has labels or votes of 2 classes but its sidecar 1"),
         ({"subset": "first-13"}, "must be of the images first-13, as its sidecar says"),
     ],
 )

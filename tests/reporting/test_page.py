@@ -74,14 +74,6 @@ def points_of(spec):
     return by_name
 
 
-def scales_of(spec):
-    """Color and dash by name."""
-    encoding = spec["layer"][0]["encoding"]
-    color, dash = encoding["color"]["scale"], encoding["strokeDash"]["scale"]
-    assert color["domain"] == dash["domain"]
-    return dict(zip(color["domain"], zip(color["range"], dash["range"], strict=True), strict=True))
-
-
 # -------------------------------------------------------------------------------------------------
 # what it asks for
 
@@ -187,14 +179,6 @@ def test_a_curve_is_the_share_of_images_that_are_right_with_the_radius(study, te
                 assert near < 1e-4 or point["accuracy"] == round(np.mean(shares), 4)
 
 
-def test_only_the_best_of_each_cost_is_named(text):
-    (rows,) = specs_of(text)["cost-0"]["datasets"].values()
-    assert {row["cost"] for row in rows} == {1.0, 2.0}
-    for row in rows:
-        best = max(other["value"] for other in rows if other["cost"] == row["cost"])
-        assert row["label"] == (row["name"] if row["value"] == best else "")
-
-
 def test_every_command_is_that_of_the_pipeline(text):
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     pattern = r"<pre>([^<]*)</pre><dl><dt>DVC targets</dt><dd>([^<]*)</dd>"
@@ -295,18 +279,6 @@ def test_every_line_is_legible_on_light_and_dark_pages(text):
         for color in [*colors, ink]:
             darker, lighter = sorted([paper, luminance(color)])
             assert (lighter + 0.05) / (darker + 0.05) >= 3
-
-
-def test_each_of_two_files_has_its_own_color_and_its_name_beside_its_line(study):
-    paths = [study / "results/0.25" / name for name in ("gaussian-0.tsv", "advmacer-0.tsv")]
-    spec = specs_of(page.rows_page(paths).decode())["curves-0"]
-    scales = scales_of(spec)
-    assert list(scales) == ["gaussian-0", "advmacer-0"]
-    colors = [color for color, _ in scales.values()]
-    assert len(set(colors)) == 2
-    assert all(color.startswith("var(--series-") for color in colors)
-    (labels,) = [rows for rows in spec["datasets"].values() if "above" in rows[0]]
-    assert [label["name"] for label in labels] == list(scales)
 
 
 def test_no_two_names_look_the_same_and_no_color_is_two_methods():

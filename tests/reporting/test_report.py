@@ -137,14 +137,6 @@ def test_every_table_says_what_was_certified_differently(tiny):
     }
 
 
-def test_every_page_shows_the_remarks_on_the_data(tiny):
-    remark = "9 of 10 images went through JPEG."
-    edit(tiny / "params.yaml", "remarks: []", f"remarks: ['{remark}']")
-    pages = markdown(tiny_report(tiny))
-    assert {"main.md", "claims.md", "ensembles-0.5.md"} <= pages.keys()
-    assert [name for name, text in pages.items() if remark not in text] == []
-
-
 def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
     curves = pd.read_csv(
         io.BytesIO(made["curves.csv"]), converters={"radius": float, "accuracy": float}

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from rs.errors import InputError
-from rs.reporting.results import Result, best, filter_groups, grouped, published
+from rs.reporting.results import Result, best, filter_groups, grouped
 from rs.reporting.tables import notes
 from rs.statistics.metrics import acr
 from rs.statistics.resampling import two_sided
@@ -22,8 +22,6 @@ CLOSE = [
     [
         ({"n": 999}, "the same n, got 200 and 999"),
         ({"n": 999, "sigma": 1.0}, "the same n, got 200 and 999"),
-        ({"alpha": 0.5}, "the same alpha"),
-        ({"n0": 1}, "the same n0"),
         ({"subset": "first-4"}, "the same subset, got all and first-4"),
         ({"name": "a"}, "a at sigma 0.5, seed 0 must come once"),
         ({"radii": [1.0] * 5}, "the same images, got 4 and 5"),
@@ -79,20 +77,6 @@ def test_what_a_sidecar_does_not_say_differs_from_what_another_says():
     assert notes.provenance_notes([alone, results[0]]) == []
 
 
-def test_of_a_method_whose_seeds_differ_the_seed_is_named_and_the_sigma_where_these_differ_too():
-    results = [
-        ran("a", 0, device="cpu"),
-        ran("a", 1, device="cuda"),
-        *(ran(name, device="cpu") for name in "bc"),
-    ]
-    said = "Certified differently: device cuda ({}), cpu (all others)."
-    elsewhere = replace(results[1], sigma=0.25)
-    other = replace(elsewhere, provenance=results[0].provenance)
-    assert notes.provenance_notes(results) == [said.format("seed 1 of a")]
-    assert notes.provenance_notes([*results, elsewhere]) == [said.format("seed 1 of a")]
-    assert notes.provenance_notes([*results, other]) == [said.format("a at sigma 0.5, seed 1")]
-
-
 def test_only_some_groups_keep_their_order_and_leave_no_noise_level_empty():
     groups = grouped([*CLOSE, result("other", [1.0] * 4, sigma=1.0)])
     kept = filter_groups(groups, lambda one: one.name in "bc")
@@ -117,19 +101,3 @@ def test_a_draw_takes_as_many_evaluations_as_there_are_members_or_as_the_rows_co
         evaluations=[(N0 + N), 2 * (N0 + N)]
     )  # one image decided by the first member
     assert replace(pair, rows=counted).members_per_draw == 1.5
-
-
-def test_a_published_figure_stands_in_every_table_alike():
-    """The main table, the table of cost and the appendix print the same numbers."""
-    figures = published("cifar10")
-    acrs = figures[figures["metric"] == "acr"]
-    alike = acrs[acrs["table"] != "table_wt_ensemble"].groupby(["method", "sigma"])["value"]
-    assert (alike.nunique() == 1).all()
-    assert (alike.size() >= 2).sum() >= 12
-    main_table = figures[
-        (figures["table"] == "table_main") & (figures["metric"] == "clean_accuracy")
-    ]
-    at_zero = figures[(figures["metric"] == "certified_accuracy") & (figures["radius"] == 0)]
-    both = main_table.merge(at_zero, on=["method", "sigma"])
-    assert len(both) == 24
-    assert both["value_x"].tolist() == both["value_y"].tolist()

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from rs.errors import InputError
 from rs.statistics.log_budget import impossible
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows
@@ -28,29 +27,6 @@ def test_every_radius_that_votes_give_is_possible_however_it_is_rounded_and_none
         assert not impossible(possible.round(digits), 0.5, n, alpha).any()
     assert impossible((possible[1:] + possible[:-1]) / 2, 0.5, n, alpha).all()
     assert impossible([2 * possible.max() + 1e-3], 0.5, n, alpha).all()
-
-
-@pytest.mark.parametrize(
-    ("known", "said"),
-    [
-        (
-            {"alpha": 0.001},
-            r"line 2: radius must be one that n = 100000, alpha = 0\.001 and sigma = 0\.5 can",
-        ),
-        ({"n": 10_000}, "line 2: radius must be one that n = 10000, "),
-        (
-            {"sigma": 0.25},
-            "line 2: radius must be one that .* sigma = 0.25 can give; .*check sigma, n and alpha",
-        ),
-    ],
-)
-def test_a_declared_budget_that_does_not_fit_is_refused(tmp_path, known, said):
-    lines = [f"{i}\t0\t0\t{r:.3}\t1\t1.0\n" for i, r in enumerate(ladder(100_000, 0.01, 0.5)[::-1])]
-    (tmp_path / "log.tsv").write_text(FIELD + "".join(lines))
-    with pytest.raises(InputError, match=said):
-        certificate_rows.read_field_log(
-            tmp_path / "log.tsv", **{"sigma": 0.5, "n": 100_000, "alpha": 0.01} | known
-        )
 
 
 @pytest.mark.parametrize("false", ["5.0", "0.94", "3.73"])

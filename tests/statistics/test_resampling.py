@@ -1,6 +1,5 @@
 from functools import cache
 from itertools import combinations, product
-from math import comb
 
 import numpy as np
 import pandas as pd
@@ -68,21 +67,6 @@ def test_fewer_draws_are_the_mean_over_every_choice_of_so_many(votes, size):
     draws = np.repeat(range(3), votes)
     assert rows["radius"].tolist() == pytest.approx([mean_over_subsets(draws, size)], rel=1e-12)
     assert (rows["n"].tolist(), rows["correct"].tolist()) == ([size], [1])
-
-
-@pytest.mark.parametrize(("p", "n", "draws"), [(0.9, 12, 5), (0.6, 12, 11), (0.97, 40, 17)])
-def test_their_mean_over_all_votes_is_the_mean_radius_of_a_run_of_so_many_draws(p, n, draws):
-    """Unbiased: sum_v Bin(v; n, p) E[R | v] = sum_k Bin(k; draws, p) R(k), every outcome
-    enumerated.
-    """
-
-    def mean(trials, values):
-        chances = [comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(trials + 1)]
-        return np.dot(chances, values)
-
-    thinned = [fewer(row((5, 0), (v, n - v), 0), draws)["radius"].iloc[0] for v in range(n + 1)]
-    fresh = radius(lower_bound(np.arange(draws + 1), draws, LEVEL), SIGMA)
-    assert mean(n, thinned) == pytest.approx(mean(draws, fresh), rel=1e-12)
 
 
 def test_fewer_draws_refuse_more_draws_and_rows_without_votes():

@@ -143,27 +143,6 @@ def add_family(root: Path) -> Path:
     return root
 
 
-def add_vote(root: Path) -> Path:
-    """Add an ensemble that votes, with the largest ACR: all draws are for class 0."""
-    params = (root / "params.yaml").read_text(encoding="utf-8")
-    params = params.replace("  per-image:", "  vote: {rule: vote, scope: global}\n  per-image:", 1)
-    files.write_text(
-        root / "params.yaml",
-        params.replace("[average, per-image]", "[average, per-image, vote]", 1),
-    )
-    p_lower = lower_bound(N, N, ALPHA)
-    for sigma in SIGMAS:
-        votes = {
-            "p_lower": p_lower,
-            "radius": radius(p_lower, sigma),
-            "counts": certificate_rows.format_counts([N]),
-        }
-        frame = ensemble_rows("advmacer-0-1.average", sigma).assign(**votes, predict=0)
-        pool = root / "results" / str(sigma) / "pool"
-        write_rows(labelled(frame, frame["label"]), pool / "advmacer-0-1.vote.tsv")
-    return root
-
-
 def make_study(root: Path) -> Path:
     """Write parameters, rows, sidecars, logs and the theory of the study; return ``root``."""
     for name, content in study_files().items():

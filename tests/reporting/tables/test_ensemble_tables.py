@@ -16,7 +16,6 @@ from rs.study.ensembles import composition
 from tests.support.ensemble_results import (
     ALL,
     AVERAGE,
-    MIX,
     MIX_NAME,
     MIXED,
     MODELS,
@@ -194,13 +193,6 @@ class TestSizes:
             [0.2, 0.0]
         )
 
-    def test_members_of_two_compositions_in_another_order_are_of_one_kind(self):
-        swapped = result(
-            "b", [1.0] * 4, seed=None, ensemble="b", combination="average", members=MIXED[::-1]
-        )
-        kinds = sizes([*SINGLES, MIX, swapped], "average").query("members == 2")["kind"]
-        assert kinds.tolist() == ["advmacer + smoothadv"] * 2
-
 
 def result_of(method, seed, rows, **changes):
     return Result(name=method, sigma=0.5, seed=seed, rows=rows, subset="all", **changes)
@@ -281,20 +273,3 @@ def test_the_best_ensemble_of_a_kind_has_its_difference_to_the_best_single_model
     alone = frame[frame["evaluations"] > N0 + N]
     assert len(alone) > 0
     assert alone["gain"].isna().all()
-
-
-def test_of_ensembles_the_method_with_the_fewest_seeds_counts_on_every_side():
-    """Of three seeds of one method and two of the other: for the ensembles, and for what they are
-    compared with.
-    """
-    members = [own for own in ONE_OF_EACH if own[1] != ("smoothadv", 2)]
-    ensembles = family(members, higher(0.5))
-    ((_, methods),) = grouped([*MODELS, *ensembles]).items()
-    group = methods["advmacer x1 + smoothadv x1"]
-    compared = ensemble_tables.samples_of_members(
-        [result.members for result in group.results], methods
-    )
-    at_radius = group.sample_of(group.rows, 0.5)
-    assert {one.counted_seeds for one in (group.sample, at_radius, *compared)} == {2}
-    assert methods["advmacer"].sample.counted_seeds == 3
-    assert {len(one.all_seeds) for one in (group.sample, *compared)} == {3}

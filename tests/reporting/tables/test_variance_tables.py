@@ -19,7 +19,6 @@ from tests.support.ensemble_results import (
     PAIR,
     SINGLES,
     bound,
-    spread,
     texts,
 )
 from tests.support.tiny_study import result
@@ -30,22 +29,6 @@ def bounds_table(bounds, results):
 
 
 class TestTheory:
-    def test_the_bound_of_the_paper_and_the_variance_of_the_average_follow_from_the_means(self):
-        """L = 2: bound 0.04 + (0.08 - 0.04) / 2 = 0.06, average (0.12 + 0.04) / 4 = 0.04."""
-        table = theory_table(pd.DataFrame([spread("advmacer x2")]))
-        assert dict(zip(table.header, texts(table)[0], strict=True)) == {
-            "Ensemble": "advmacer 0-1",
-            "σ": "0.5",
-            "Source": "perturbed",
-            "Images": "4",
-            "Alpha": "0.0800",
-            "Beta": "0.0400",
-            "Variance": "0.0600",
-            "Within": "0.0200",
-            "Average": "0.0400",
-            "Bound": "0.0600",
-        }
-
     def test_the_variance_of_the_average_is_that_of_the_averaged_margins(self):
         """Against the definition, from margins of 3 members, 40 draws, 4 classes, y = 0."""
         rng = np.random.default_rng(0)
