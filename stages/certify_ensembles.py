@@ -38,7 +38,7 @@ def main(
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings
     from rs.certification.certify_pool import PoolSettings, certify_pool
-    from rs.params import load_section
+    from rs.recipes import load_section
     from rs.runtime.device import resolve_device
     from rs.smoothing.settings import SmoothingOptions
 

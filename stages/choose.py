@@ -19,7 +19,8 @@ def main(
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Select DATASET in the parameters, with its grid if grids.DATASET exists."""
-    from rs.params import merge, read_params, section, validate
+    from rs.params import read_params, section, validate
+    from rs.recipes import merge
     from rs.storage import files
 
     values = read_params(params)

@@ -82,7 +82,8 @@ def main(
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
-    from rs.params import load_section, read_params
+    from rs.params import read_params
+    from rs.recipes import load_section
     from rs.runtime import arithmetic
     from rs.study.grid import cells
 

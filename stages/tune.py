@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rs.command_line.shell import DataFolder, Device, ParamsFile, parameters, run
-from rs.params import (
-    Count,
-    NonNegativeCount,
-    read_params,
-    replace_in_recipe,
-    validate,
-    validated,
-)
+from rs.params import Count, NonNegativeCount, read_params, validate, validated
+from rs.recipes import replace_in_recipe
 
 if TYPE_CHECKING:  # half a second to import
     import pandas as pd

@@ -39,7 +39,7 @@ def main(
     from rs.certification.certify_model import certification_settings
     from rs.ensemble.fit_weights import fit_weights
     from rs.ensemble.member_outputs import WeightSettings
-    from rs.params import load_section
+    from rs.recipes import load_section
     from rs.runtime.device import resolve_device
 
     settings = load_section(values, f"recipes.{dataset}.weights", WeightSettings)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.helpers import ROOT, python
 
-KERNEL = {"errors", "params"}
+KERNEL = {"errors", "params", "recipes"}
 
 MAY_IMPORT = {
     "runtime": set(),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from rs import params
+from rs import params, recipes
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from tests.support.helpers import refuses
 
@@ -170,8 +170,8 @@ LAYERED = {
 def test_a_recipe_has_the_defaults_that_it_does_not_change():
     at_half = {"draws": 16, "lam": 4.0, "training": {"epochs": 440, "batch": 64}}
     for dataset in ("cifar10", "empty"):
-        assert params.merge(LAYERED, f"recipes.{dataset}.macer", sigma=0.5)[0] == at_half
-    merged, origins = params.merge(LAYERED, "recipes.digits.macer", sigma=0.5)
+        assert recipes.merge(LAYERED, f"recipes.{dataset}.macer", sigma=0.5)[0] == at_half
+    merged, origins = recipes.merge(LAYERED, "recipes.digits.macer", sigma=0.5)
     assert merged == {"draws": 16, "lam": 1.0, "training": {"batch": 8}}
     assert origins == {
         "draws": "defaults.macer",
@@ -181,9 +181,9 @@ def test_a_recipe_has_the_defaults_that_it_does_not_change():
 
 
 def test_a_mapping_replaces_the_one_of_the_defaults_unless_both_are_from_noise_levels():
-    certify, _ = params.merge(LAYERED, "recipes.digits.certify")
+    certify, _ = recipes.merge(LAYERED, "recipes.digits.certify")
     assert certify == {"n": 1000, "subset": {"stride": 2}}
-    at_sigma = partial(params.merge, LAYERED, "recipes.digits.macer")
+    at_sigma = partial(recipes.merge, LAYERED, "recipes.digits.macer")
     assert at_sigma(sigma=0.25)[0]["lam"] == 12.0
     assert at_sigma(sigma=0.5)[0]["lam"] == 1.0
     assert at_sigma()[0]["lam"] == {0.25: 12.0, 0.5: 1.0}
@@ -195,7 +195,7 @@ def test_a_mapping_replaces_the_one_of_the_defaults_unless_both_are_from_noise_l
 
 def test_the_nearest_noise_level_is_that_of_the_merged_values():
     """The defaults have 0.25, so the recipe's own 0.5 is not the nearest level to 0.3."""
-    at_sigma = partial(params.merge, LAYERED, "recipes.digits.macer", nearest=True)
+    at_sigma = partial(recipes.merge, LAYERED, "recipes.digits.macer", nearest=True)
     assert at_sigma(sigma=0.3)[0]["lam"] == 12.0
     assert at_sigma(sigma=0.4)[0]["lam"] == 1.0
 
@@ -218,14 +218,14 @@ BASED = {
 
 
 def test_a_recipe_inherits_from_its_base_as_from_the_defaults():
-    macer, origins = params.merge(BASED, "recipes.third.macer", sigma=0.5)
+    macer, origins = recipes.merge(BASED, "recipes.third.macer", sigma=0.5)
     assert macer == {"draws": 16, "lam": 1.0, "training": {"batch": 8}}
     assert origins["lam"] == "recipes.third.macer"
-    assert params.merge(BASED, "recipes.third.macer")[0]["lam"] == {0.25: 3.0, 0.5: 1.0}
-    training, origins = params.merge(BASED, "recipes.third.macer.training")
+    assert recipes.merge(BASED, "recipes.third.macer")[0]["lam"] == {0.25: 3.0, 0.5: 1.0}
+    training, origins = recipes.merge(BASED, "recipes.third.macer.training")
     assert training == {"epochs": 2, "batch": 8, "flip": True}
     assert origins["batch"] == "recipes.first.macer.training"
-    assert params.load_section(BASED, "recipes.third.seeds", list[int]) == [1]
+    assert recipes.load_section(BASED, "recipes.third.seeds", list[int]) == [1]
 
 
 def test_what_a_recipe_inherits_is_what_it_would_state_itself():
@@ -240,7 +240,7 @@ def test_what_a_recipe_inherits_is_what_it_would_state_itself():
         merged = []
         for values in (BASED, flat):
             values["recipes"]["third"]["model"] = {}
-            sections = params.merge_recipe(values, "third", "macer", sigma)
+            sections = recipes.merge_recipe(values, "third", "macer", sigma)
             merged.append([section for section, _ in sections.values()])
         assert merged[0] == merged[1]
 
@@ -263,23 +263,23 @@ def test_what_a_recipe_inherits_is_what_it_would_state_itself():
 def test_a_base_that_is_unknown_or_leads_back_is_refused(base, said):
     values = copy.deepcopy(BASED)
     values["recipes"]["first"]["base"] = base
-    assert said in message(params.merge, values, "recipes.second.macer")
+    assert said in message(recipes.merge, values, "recipes.second.macer")
 
 
 def test_a_training_inside_a_noise_level_is_refused():
     levels = {0.25: {"lam": 1.0, "training": {"epochs": 2}}, 0.5: {"lam": 2.0}}
     values = {"recipes": {"tiny": {"model": {}, "macer": levels, "training": {"epochs": 1}}}}
-    assert params.merge_recipe(values, "tiny", "macer", 0.5)["macer"][0] == {"lam": 2.0}
+    assert recipes.merge_recipe(values, "tiny", "macer", 0.5)["macer"][0] == {"lam": 2.0}
     with refuses(r"inside a noise level of macer; give recipes\.tiny\.macer\.training"):
-        params.merge_recipe(values, "tiny", "macer", 0.25)
+        recipes.merge_recipe(values, "tiny", "macer", 0.25)
 
 
 def test_a_recipes_trainings_come_before_the_defaults_of_a_method_and_after_its_own_of_it():
-    merged, origins = params.merge(LAYERED, "recipes.digits.macer.training", sigma=0.5)
+    merged, origins = recipes.merge(LAYERED, "recipes.digits.macer.training", sigma=0.5)
     assert merged == {"epochs": 12, "batch": 8, "decay": 0.1, "flip": False}
     assert origins["epochs"] == "recipes.digits.training"
     assert origins["batch"] == "recipes.digits.macer.training"
-    merged, _ = params.merge(LAYERED, "recipes.cifar10.macer.training")
+    merged, _ = recipes.merge(LAYERED, "recipes.cifar10.macer.training")
     assert merged == {"epochs": 440, "batch": 64, "decay": 0.1, "flip": True}
 
 
@@ -290,12 +290,12 @@ class Certify:
 
 
 def test_a_section_is_loaded_as_its_class_or_plain_type():
-    assert params.load_section(LAYERED, "recipes.digits.certify", Certify) == Certify(
+    assert recipes.load_section(LAYERED, "recipes.digits.certify", Certify) == Certify(
         n=1000, subset={"stride": 2}
     )
     for dataset, arithmetic in (("digits", "portable"), ("cifar10", "native")):
-        assert params.load_section(LAYERED, f"recipes.{dataset}.arithmetic", str) == arithmetic
-    assert params.load_section({"sigmas": [0.5]}, "sigmas", list[Positive]) == [0.5]
+        assert recipes.load_section(LAYERED, f"recipes.{dataset}.arithmetic", str) == arithmetic
+    assert recipes.load_section({"sigmas": [0.5]}, "sigmas", list[Positive]) == [0.5]
 
 
 def test_a_fault_is_named_where_it_stands():
@@ -303,18 +303,18 @@ def test_a_fault_is_named_where_it_stands():
         "defaults": {"certify": {"n": 0}},
         "recipes": {"digits": {"certify": {"subset": 3, "m": 1}}},
     }
-    said = message(params.load_section, values, "recipes.digits.certify", Certify)
+    said = message(recipes.load_section, values, "recipes.digits.certify", Certify)
     assert "defaults.certify.n: " in said
     assert "recipes.digits.certify.subset: " in said
     assert "recipes.digits.certify.m is not a known key" in said
     assert "recipes.cifar10.certify.n is missing" in message(
-        params.load_section,
+        recipes.load_section,
         {"defaults": {"certify": {}}, "recipes": {"cifar10": {}}},
         "recipes.cifar10.certify",
         Certify,
     )
     said = message(
-        params.load_section,
+        recipes.load_section,
         {"defaults": {"seed": "0"}, "recipes": {"digits": {}}},
         "recipes.digits.seed",
         int,
@@ -328,20 +328,20 @@ def test_a_section_that_is_nowhere_is_named_with_every_place_it_can_have():
         "params.yaml must have the key defaults.stop or recipes.digits.stop; "
         "known in recipes.digits: macer, training, certify, arithmetic"
     )
-    assert message(params.merge, LAYERED, key) == expected
-    assert message(params.load_section, LAYERED, key, Certify) == expected
-    assert params.merge(LAYERED, key, optional=True) == ({}, {})
+    assert message(recipes.merge, LAYERED, key) == expected
+    assert message(recipes.load_section, LAYERED, key, Certify) == expected
+    assert recipes.merge(LAYERED, key, optional=True) == ({}, {})
 
 
 def test_a_data_set_without_a_recipe_is_refused_though_there_are_defaults():
-    said = message(params.load_section, LAYERED, "recipes.huge.certify", Certify)
+    said = message(recipes.load_section, LAYERED, "recipes.huge.certify", Certify)
     assert said == "params.yaml must have the key recipes.huge; known here: cifar10, digits, empty"
 
 
 @pytest.mark.parametrize("section", [[1], "fast", 3])
 def test_a_section_that_is_no_mapping_is_refused(section):
     values = {"defaults": {"certify": {"n": 1}}, "recipes": {"digits": {"certify": section}}}
-    said = message(params.load_section, values, "recipes.digits.certify", Certify)
+    said = message(recipes.load_section, values, "recipes.digits.certify", Certify)
     assert said.startswith("params.yaml: recipes.digits.certify: ")
     assert said.endswith(f"got {section!r}")
 
@@ -417,21 +417,21 @@ def test_values_per_noise_level_are_replaced_at_any_depth():
         "deep": {"lam": {0.25: 12.0, 0.5: 4.0}},
         "list": [1],
     }
-    assert params.for_sigma(values, 0.5, "w") == {
+    assert recipes.for_sigma(values, 0.5, "w") == {
         "epsilon": 2.0,
         "draws": 4,
         "deep": {"lam": 4.0},
         "list": [1],
     }
-    assert params.for_sigma(values, 0.25, "w")["deep"] == {"lam": 12.0}
-    assert params.for_sigma({0.25: {"lam": 1.0}, 1: {"lam": 2.0}}, 1.0, "w") == {
+    assert recipes.for_sigma(values, 0.25, "w")["deep"] == {"lam": 12.0}
+    assert recipes.for_sigma({0.25: {"lam": 1.0}, 1: {"lam": 2.0}}, 1.0, "w") == {
         "lam": 2.0
     }  # the integer 1 is 1.0
 
 
 def test_a_noise_level_without_a_value_is_named_with_the_levels_there_are():
     values = {"macer": {"lam": {0.25: 12.0, 0.5: 4.0}}}
-    said = message(params.for_sigma, values, 0.3, "recipes.digits")
+    said = message(recipes.for_sigma, values, 0.3, "recipes.digits")
     assert (
         said
         == "params.yaml: recipes.digits.macer.lam must have a value for sigma 0.3; it has 0.25, 0.5"
@@ -445,13 +445,13 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
 
 def test_a_recipe_may_be_of_a_data_set_of_another_name():
     values = {"datasets": {"cifar10-cpu": {"dataset": "cifar10"}, "other": {"dataset": ["a"]}}}
-    assert params.base_dataset(values, "cifar10-cpu") == "cifar10"
-    assert params.base_dataset(values, "tiny") == "tiny"
+    assert recipes.base_dataset(values, "cifar10-cpu") == "cifar10"
+    assert recipes.base_dataset(values, "tiny") == "tiny"
     with refuses(r"datasets\.other\.dataset: Input should be a valid string, got \['a'\]"):
-        params.base_dataset(values, "other")
+        recipes.base_dataset(values, "other")
 
 
 @pytest.mark.parametrize("recipe", [None, 3, True, "x", [1]])
 def test_a_recipe_that_is_no_mapping_is_refused_in_one_line(recipe):
     with refuses(r"must have the key .*recipes\.tiny\.certify; known in recipes\.tiny: none"):
-        params.merge({"recipes": {"tiny": recipe}}, "recipes.tiny.certify")
+        recipes.merge({"recipes": {"tiny": recipe}}, "recipes.tiny.certify")

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rs import params
+from rs import params, recipes
 from rs.certification.inference import engine_identity, members_of
 from rs.certification.load import Classifier
 from rs.data.prepared import Images
@@ -60,7 +60,7 @@ def certification_settings(
         InputError: If a value is missing, unknown or out of range.
     """
     where = f"recipes.{dataset}.certify"
-    merged, origins = params.merge(values, where)
+    merged, origins = recipes.merge(values, where)
     stop_origins = {}
     for key, value in (overrides or {}).items():
         if value is not None:

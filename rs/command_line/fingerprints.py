@@ -12,7 +12,8 @@ from rs.command_line.shell import register_network_of
 from rs.data import sources
 from rs.errors import InputError
 from rs.methods import DENOISERS, EVERY_METHOD
-from rs.params import PRETRAINING, load_section, merge, section, validate
+from rs.params import PRETRAINING, section, validate
+from rs.recipes import load_section, merge
 from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
 from rs.runtime.processes import launcher_words

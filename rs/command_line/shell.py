@@ -314,7 +314,7 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
 
 def register_network_of(values: dict[str, Any], dataset: str) -> None:
     """Register the user's network of a recipe, if it has one, so that its models can be loaded."""
-    from rs.params import merge
+    from rs.recipes import merge
 
     model, _ = merge(values, f"recipes.{dataset}.model", optional=True)
     network = model.get("network")

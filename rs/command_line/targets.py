@@ -38,7 +38,8 @@ def main(
     from rs.data.images import load_images
     from rs.methods.base import TargetSettings
     from rs.models.zoo import path_of_model
-    from rs.params import merge, validate
+    from rs.params import validate
+    from rs.recipes import merge
     from rs.runtime.device import limit_threads, resolve_device
     from rs.smoothing.user_networks import register_networks
     from rs.training.image_votes import write_targets

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from rs import params
+from rs import params, recipes
 from rs.errors import InputError, InputWarning
 from rs.methods import method_class
 from rs.methods.base import Method, NeedsTargets, Step
@@ -145,5 +145,5 @@ def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:
     params.check_sigma(sigma)
     preset = dict(params.section(params.packaged(), f"defaults.{method}"))
     preset.pop("training", None)
-    values = params.for_sigma(preset, sigma, f"defaults.{method}", nearest=True) | hyperparameters
+    values = recipes.for_sigma(preset, sigma, f"defaults.{method}", nearest=True) | hyperparameters
     return Loss(kind(**values), sigma)

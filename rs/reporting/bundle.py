@@ -10,7 +10,7 @@ import lzma
 from pathlib import Path
 from typing import Any
 
-from rs import params
+from rs import params, recipes
 from rs.errors import InputError
 from rs.reporting import check
 from rs.storage.files import read_bytes
@@ -79,7 +79,7 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     from rs.study.grid import cells
     from rs.study.subset import subset_name
 
-    certify, _ = params.merge(values, f"recipes.{dataset}.certify", optional=True)
+    certify, _ = recipes.merge(values, f"recipes.{dataset}.certify", optional=True)
     protocol = {name: certify[name] for name in check.PROTOCOL}
     protocol["subset"] = subset_name(protocol["subset"])
     classifiers = []

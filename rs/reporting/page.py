@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from rs.errors import InputError
-from rs.params import base_dataset
+from rs.recipes import base_dataset
 from rs.reporting import page_charts
 from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone

@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rs import params
+from rs import recipes
 from rs.errors import InputError
-from rs.params import base_dataset
+from rs.recipes import base_dataset
 from rs.reporting import claims, figures
 from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
@@ -80,7 +80,7 @@ def make_report(
     study = StudyFiles(values, dataset, results, weights)
     groups = grouped([*study.read_models(), *study.read_ensembles()])
     evidence = claims.Evidence(study, groups, equal_time, attacks)
-    model, _ = params.merge(values, f"recipes.{dataset}.model", optional=True)
+    model, _ = recipes.merge(values, f"recipes.{dataset}.model", optional=True)
     found = claims.findings(evidence)
     text = claims.claims_text(evidence, found, model.get("architecture"), study.settings.remarks)
     content = {"claims.md": text.encode()} | _of_methods(groups, study)

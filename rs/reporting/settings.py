@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.params import NonNegative, load_section, validated
+from rs.params import NonNegative, validated
+from rs.recipes import load_section
 from rs.statistics.certificate import PER_IMAGE_SCOPE
 from rs.study.ensembles import declared_ensembles
 from rs.study.grid import cells, pool_cells

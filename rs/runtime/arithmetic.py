@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from rs.errors import InputError
-from rs.params import load_section, merge
+from rs.recipes import load_section, merge
 
 Arithmetic = Literal["portable", "native"]
 

@@ -30,7 +30,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field
 
 from rs.errors import InputError, did_you_mean
-from rs.params import MAX_NAME, Count, NonNegativeCount, load_section, validate, validated
+from rs.params import MAX_NAME, Count, NonNegativeCount, validate, validated
+from rs.recipes import load_section
 
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 """A name that is part of file names."""

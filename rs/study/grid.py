@@ -11,17 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rs.errors import InputError, did_you_mean
-from rs.params import (
-    PRETRAINING,
-    NonNegativeCount,
-    Positive,
-    load_section,
-    merge,
-    merge_recipe,
-    recipe_chain,
-    section,
-    validate,
-)
+from rs.params import PRETRAINING, NonNegativeCount, Positive, section, validate
+from rs.recipes import load_section, merge, merge_recipe, recipe_chain
 from rs.study.ensembles import declared_ensembles
 from rs.study.layout import GridCell, pool_rows, pool_target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rs.params import replace_in_recipe
+from rs.recipes import replace_in_recipe
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from rs import params
+from rs import params, recipes
 from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method, NeedsTargets, TargetSettings
@@ -127,7 +127,7 @@ def training_recipe(
     """Return the recipe of a method at a noise level: ``model``, ``training`` and ``METHOD`` of
     ``recipes.DATASET``.
 
-    ``rs.params.merge_recipe`` merges each with the defaults, as for the fingerprints of a training.
+    ``rs.recipes.merge_recipe`` merges each with the defaults, as for the fingerprint of a training.
 
     Args:
         values: The parameters, as ``rs.params.read_params`` returns them.
@@ -169,7 +169,7 @@ def _recipe_without_pretraining(
 ) -> Recipe:
     kind = method_class(method)
     where = f"recipes.{dataset}"
-    sections = params.merge_recipe(values, dataset, method, sigma, nearest=nearest)
+    sections = recipes.merge_recipe(values, dataset, method, sigma, nearest=nearest)
     network, network_origins = sections["model"]
     hyperparameters, origins = sections[method]
     training, training_origins = sections["training"]

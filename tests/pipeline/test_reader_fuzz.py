@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rs import params
+from rs import params, recipes
 from rs.certification.certify_model import certification_settings
 from rs.command_line.fingerprints import check_recipe
 from rs.data import images, parquet, pictures, sources
@@ -43,7 +43,7 @@ def read_parameters(path):
     check_study(values, "tiny")
     stage_parameters(values, "tiny")
     check_recipe(values, "tiny")
-    params.base_dataset(values, "tiny")
+    recipes.base_dataset(values, "tiny")
     sources.settings(params.section(values, "datasets.tiny"), "datasets.tiny")
 
 

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from rs import params
+from rs import params, recipes
 from rs.command_line.shell import run
 from rs.data import prepared
 from rs.data.images import PackedImages
@@ -67,7 +67,7 @@ DEFAULTS = params.read_params(ROOT / "params.yaml")
 
 def method_parameters(name, **small):
     """Return a method's defaults, with ``small`` values in place of those that are not 0."""
-    merged, _ = params.merge(DEFAULTS, f"defaults.{name}", sigma=0.25)
+    merged, _ = recipes.merge(DEFAULTS, f"defaults.{name}", sigma=0.25)
     merged.pop("training", None)
     return {key: small[key] if value and key in small else value for key, value in merged.items()}
 

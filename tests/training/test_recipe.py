@@ -1,6 +1,6 @@
 import pytest
 
-from rs import params
+from rs import recipes
 from rs.methods import METHODS, method_class
 from rs.training.recipe import training_recipe
 from tests.support.helpers import METHOD_PARAMETERS, TRAINING, refuses, tiny_params
@@ -22,7 +22,7 @@ def test_every_method_gets_its_own_section(method):
         "smallnet",
         method_class(method),
     )
-    assert made.hyperparameters == params.for_sigma(METHOD_PARAMETERS[method], 0.25, method)
+    assert made.hyperparameters == recipes.for_sigma(METHOD_PARAMETERS[method], 0.25, method)
     assert {
         name: getattr(made.method, name) for name in made.hyperparameters
     } == made.hyperparameters
