@@ -8,13 +8,10 @@ they are given, test images and counts of attacks.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -26,7 +23,17 @@ from rs.recipes import base_dataset
 from rs.reporting import page_charts
 from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
-from rs.reporting.page_data import COLUMNS, MAX_IMAGES, Pictures, has_votes, image_table
+from rs.reporting.page_data import MAX_IMAGES, Pictures, has_votes, image_table
+from rs.reporting.page_html import (
+    cells_table,
+    folded,
+    html_table,
+    page_style,
+    policy,
+    vega_embed,
+    web_file,
+)
+from rs.reporting.page_origins import Origin, describe_origins, origin_key, study_origins
 from rs.reporting.results import Group, Groups, Result, best, filter_groups, published, results_of
 from rs.reporting.summaries import radii_shown
 from rs.reporting.tables import notes
@@ -43,36 +50,6 @@ from rs.reporting.tables.formatting import (
 )
 from rs.reporting.tables.method_tables import certified_table, differences_table, main_table
 from rs.statistics import metrics
-from rs.study import grid
-from rs.study.layout import pool_rows, pool_target
-
-WEB = Path(__file__).with_name("web")
-
-POLICY = (
-    "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; "
-    "base-uri 'none'; form-action 'none'"
-)
-"""What the page may do: run scripts with these hashes, without eval; inline style and images."""
-
-SIDECAR = (
-    "code",
-    "versions",
-    "device",
-    "precision",
-    "engine",
-    "arithmetic",
-    "outputs",
-    "seed",
-    "subset",
-    "images",
-)
-"""What the page tells of the sidecar of rows."""
-
-NUMBER = re.compile(r"(<b>)?[+-]?\d")
-"""The beginning of a cell of a column of numbers."""
-
-Origin = dict[str, Any]
-"""Where a result comes from: ``file``, ``command``; in a study ``target`` and ``parameters``."""
 
 
 @dataclass
@@ -82,7 +59,7 @@ class Page:
     title: str
     groups: Groups  # the results that are compared
     reference: str  # the baseline; empty: the next best
-    origins: Mapping[Any, Origin]  # by :func:`_key`
+    origins: Mapping[Any, Origin]  # by :func:`origin_key`
     pictures: Pictures | None
     radii: Sequence[float]  # of the table of certified accuracy
     remarks: Sequence[str] = ()
@@ -139,7 +116,7 @@ def study_page(
         study.dataset,
         filter_groups(with_votes, lambda result: result.combination in usual),
         study.settings.reference,
-        _study_origins(study),
+        study_origins(study),
         pictures,
         study.settings.radii,
         study.settings.remarks,
@@ -153,7 +130,7 @@ def study_page(
             lambda _, sigma: html_table(ensembles_table(with_votes, sigma, study.combination))
         )
     is_of_paper = not published(base_dataset(study.values, study.dataset)).empty
-    claimed = _cells(claims[0], claims[1:]) if claims and is_of_paper else ""
+    claimed = cells_table(claims[0], claims[1:]) if claims and is_of_paper else ""
     remade = f"<p>Make all of it again: <code>make study DATASET={study.dataset}</code></p>"
     sections = {
         **_headline(page),
@@ -181,7 +158,7 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     for path, result in zip(paths, read_several_alone(paths), strict=True):
         _check_has_votes(path, result)
         groups.setdefault(result.sigma, {})[result.name] = Group((result,))
-        origins[_key(result)] = {"file": str(path), "command": f"rs show {path}"}
+        origins[origin_key(result)] = {"file": str(path), "command": f"rs show {path}"}
     results = results_of(groups)
     of_any_sigma = []
     for result in results:
@@ -293,9 +270,7 @@ def _headline(page: Page) -> dict[str, str]:
     def curves(number: int, sigma: float) -> str:
         spec = page_charts.curves_chart(page.groups[sigma], page.reference_at(sigma))
         table = html_table(certified_table(page.groups, sigma, page.radii))
-        return page.chart(f"curves-{number}", spec) + _folded(
-            "Certified accuracy in numbers", table
-        )
+        return page.chart(f"curves-{number}", spec) + folded("Certified accuracy in numbers", table)
 
     def differences(number: int, sigma: float) -> str:
         spec = page_charts.differences_chart(page.groups[sigma], page.reference_at(sigma))
@@ -311,7 +286,7 @@ def _headline(page: Page) -> dict[str, str]:
     named = dict.fromkeys(page.reference_at(sigma) for sigma in page.groups)
     table = html_table(differences_table(page.groups, list(named)))
     sections["All results"] = html_table(main_table(page.groups), links=True)
-    sections["Paired differences"] = page.by_level(differences) + _folded("In numbers", table)
+    sections["Paired differences"] = page.by_level(differences) + folded("In numbers", table)
     return sections
 
 
@@ -331,7 +306,7 @@ def _images(page: Page) -> dict[str, str]:
         names = page_charts.highlighted(methods, page.reference_at(sigma))
         results = {name: methods[name].first for name in names}
         titles, rows = image_table(results, page.pictures)
-        return _cells(titles, rows)
+        return cells_table(titles, rows)
 
     results = results_of(page.groups)
     certified = len(results[0].rows)
@@ -349,134 +324,24 @@ def _where_from(page: Page, groups: Groups, text: str = "") -> dict[str, str]:
     """Return files, commands and parameters of all results."""
 
     def origins(number: int, sigma: float) -> str:
-        found = []
+        folds = []
         for name, group in groups[sigma].items():
-            details = _origin([page.origins[_key(result)] for result in group.results], group.first)
-            found.append(_folded(name, details, name=name))
-        return f'<div class="scroll">{"".join(found)}</div>'
+            details = describe_origins(
+                [page.origins[origin_key(result)] for result in group.results], group.first
+            )
+            folds.append(folded(name, details, name=name))
+        return f'<div class="scroll">{"".join(folds)}</div>'
 
     return {"Where each number comes from": text + page.by_level(origins)}
 
 
-def _origin(origins: Sequence[Origin], first: Result) -> str:
-    lines = [origin["file"] for origin in origins]
-    lines += dict.fromkeys(origin["command"] for origin in origins)
-    targets = dict.fromkeys(origin["target"] for origin in origins if "target" in origin)
-    stated = first.provenance.to_json()
-    certified = {name: stated[name] for name in SIDECAR if name in stated}
-    values = {
-        "DVC targets": ", ".join(targets),
-        "parameters": origins[0].get("parameters"),
-        "certified with": first.terms.budget | certified,
-        "weights chose": first.chosen,
-    }
-    told = [_definition(name, value) for name, value in values.items() if value]
-    return f"<pre>{escape(chr(10).join(lines))}</pre><dl>{''.join(told)}</dl>"
-
-
-def _definition(name: str, value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)[1:-1].replace('"', "")
-    return f"<dt>{name}</dt><dd>{escape(text)}</dd>"
-
-
 # --------------------------------------------------------------------------------------------------
-# origins
-
-
-def _key(result: Result) -> tuple[str, float, int | None, tuple[tuple[str, int], ...]]:
-    return result.name, result.sigma, result.seed, result.members
-
-
-def _study_origins(study: StudyFiles) -> dict[Any, Origin]:
-    """Return the file, target, command and parameters of each result, as in the pipeline."""
-    results, dataset = Path("results", study.dataset), study.dataset
-    declared = study.values.get("combinations") or {}
-    origins: dict[Any, Origin] = {}
-    for cell in study.cells:
-        file = cell.rows(results).as_posix()
-        model = cell.model(Path("models", dataset))
-        command = (
-            f"python -m stages.certify {model} --dataset {dataset} --data data/{dataset} --out "
-            f"{file} --times logs/{dataset}/{cell.sigma}/{cell.method}-{cell.seed}.seconds.csv"
-        )
-        sigma = float(cell.sigma)
-        origins[cell.method, sigma, cell.seed, ()] = {
-            "file": file,
-            "target": cell.target("certify"),
-            "command": pool_command(dataset, cell.sigma) if cell.is_member_seed else command,
-            "parameters": grid.configuration(study.values, dataset, cell.method, sigma),
-        }
-    for sigma in study.sigmas:
-        for ensemble in study.ensembles:
-            origins[study.label(ensemble), float(sigma), None, ensemble.members] = {
-                "file": pool_rows(results, sigma, ensemble.slug).as_posix(),
-                "target": pool_target("certify_ensembles", dataset, sigma),
-                "command": pool_command(dataset, sigma),
-                "parameters": {"combination": ensemble.key, **declared[ensemble.key]},
-            }
-    return origins
-
-
-def pool_command(dataset: str, sigma: Any) -> str:
-    """Return the command that certifies further seeds and ensembles of a noise level."""
-    cell = f"{dataset}/{sigma}"
-    return (
-        f"python -m stages.certify_ensembles {dataset} --ensembles ensembles/{cell} --weights "
-        f"weights/{cell} --data data/{dataset} --out results/{cell}/pool --times logs/{cell}"
-    )
-
-
-# --------------------------------------------------------------------------------------------------
-# HTML
-
-
-def html_table(table: Table, links: bool = False) -> str:
-    """Return a table with its caption and notes, whose columns sort by a click.
-
-    Args:
-        table: As the report prints it, in Markdown.
-        links: Whether names in the first column lead to where they come from.
-    """
-    rows = []
-    for line in table.body:
-        cells = [re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", escape(cell)) for cell in line]
-        if links:
-            cells[0] = f'<a href="#" data-name="{escape(line[0])}">{cells[0]}</a>'
-        rows.append(cells)
-    said = "".join(f"<p class=note>{escape(note)}</p>" for note in table.notes)
-    return f"<p class=note>{escape(table.caption)}</p>{_cells(table.header, rows)}{said}"
-
-
-def _cells(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a sortable table of cells in HTML; columns of numbers are aligned at the right."""
-    numbers = set()
-    for row in rows:
-        numbers |= {column for column, cell in enumerate(row) if NUMBER.match(cell)}
-    align = ["" if column in numbers else " class=text" for column in range(len(titles))]
-    head = []
-    for column, title in enumerate(titles):
-        head.append(f"<th{align[column]}><button>{escape(title)}</button></th>")
-    body: list[str] = []
-    for row in rows:
-        body += ["<tr>", *(f"<td{align[column]}>{cell}" for column, cell in enumerate(row))]
-    search = ""
-    if len(rows) > 10:
-        search = '<input type="search" placeholder="filter rows" aria-label="Filter rows">'
-    table = f"<table><thead><tr>{''.join(head)}<tbody>{''.join(body)}</table>"
-    return f'<div class="sortable">{search}<div class="scroll">{table}</div></div>'
-
-
-def _folded(title: str, content: str, name: str = "") -> str:
-    """Return content that a click on its title unfolds."""
-    attribute = f' data-name="{escape(name)}"' if name else ""
-    return f"<details{attribute}><summary>{escape(title)}</summary>{content}</details>"
+# the whole
 
 
 def _html(page: Page, sections: Mapping[str, str]) -> bytes:
     """Return the page, which forbids itself every request and every script that is not its own."""
-    scripts = [vega_embed(), _text("page.js")]
-    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
-    sources = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+    scripts = [vega_embed(), web_file("page.js")]
     body: list[str] = []
     links: list[str] = []
     for title, content in sections.items():
@@ -492,40 +357,15 @@ def _html(page: Page, sections: Mapping[str, str]) -> bytes:
     indices = sorted(results_of(page.groups)[0].rows["idx"])[:MAX_IMAGES]
     sheet = page.pictures.sheet(indices) if page.pictures else None
     parts = {
-        "POLICY": POLICY.format(" ".join(sources)),
-        "STYLE": _style(sheet, len(indices)),
+        "POLICY": policy(scripts),
+        "STYLE": page_style(sheet, len(indices)),
         "TITLE": escape(page.title),
         "REMARKS": escape(" ".join(page.remarks)),
         "CONTENTS": "\n".join(links),
         "LEVELS": "".join(buttons) if len(buttons) > 1 else "",
         "SECTIONS": "\n".join(body),
-        "LICENCES": escape(_text("licences.txt")),
+        "LICENCES": escape(web_file("licences.txt")),
         "CHARTS": charts.replace("<", "\\u003c"),
         "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
-    return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], _text("page.html")).encode()
-
-
-def _text(name: str) -> str:
-    return (WEB / name).read_text(encoding="utf-8")
-
-
-@cache
-def vega_embed() -> str:
-    """Return Vega-Embed, with Vega and Vega-Lite in it, as a script that can stand in HTML."""
-    from vl_convert import javascript_bundle
-
-    program = javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    program = program.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    return f"(() => {{{program}}})();"  # so that its names are its own
-
-
-def _style(sheet: str | None, images: int) -> str:
-    """Return the style of the page: its colors, and the sheet that pictures are cut from."""
-    light, dark = map(page_charts.series_style, ("light", "dark"))
-    colors = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
-    pictures = ""
-    if sheet:
-        lines = -(-images // COLUMNS)
-        pictures = f":root {{ --sheet: url({sheet}); --columns: {COLUMNS}; --lines: {lines}; }}"
-    return "\n".join([colors, pictures, _text("page.css")])
+    return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], web_file("page.html")).encode()

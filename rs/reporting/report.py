@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from rs import recipes
 from rs.errors import InputError
 from rs.recipes import base_dataset
-from rs.reporting import claims, figures
+from rs.reporting import claims, claims_page, figures
 from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
 from rs.reporting.page import study_page
@@ -82,11 +82,13 @@ def make_report(
     evidence = claims.Evidence(study, groups, equal_time, attacks)
     model, _ = recipes.merge(values, f"recipes.{dataset}.model", optional=True)
     found = claims.findings(evidence)
-    text = claims.claims_text(evidence, found, model.get("architecture"), study.settings.remarks)
+    text = claims_page.claims_text(
+        evidence, found, model.get("architecture"), study.settings.remarks
+    )
     content = {"claims.md": text.encode()} | _of_methods(groups, study)
     content |= _of_ensembles(groups, study) if study.ensembles else {}
     pictures = Pictures.read(data) if data else None
-    html = study_page(groups, study, pictures, claims.verdict_counts(found), attacks)
+    html = study_page(groups, study, pictures, claims_page.verdict_counts(found), attacks)
     return content if html is None else content | {"index.html": html}
 
 
@@ -119,7 +121,7 @@ def report_times(
             table = ensemble_tables.weighting_table(groups, sigma, study.read_seconds(sigma))
             tables[f"weighting-{sigma}"] = table
     content = _rendered(tables, study)
-    content["claims.md"] = claims.times_text(claims.Evidence(study, groups)).encode()
+    content["claims.md"] = claims_page.times_text(claims.Evidence(study, groups)).encode()
     return content | _picture("acr-vs-time", study.read_best_acr(), figures.draw_acr_over_time)
 
 

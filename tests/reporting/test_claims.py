@@ -8,11 +8,11 @@ from rs import params
 from rs.reporting.claims import (
     Comparison,
     Evidence,
-    claims_text,
     findings,
     findings_about_time,
     judged,
 )
+from rs.reporting.claims_page import claims_text
 from rs.reporting.load import StudyFiles
 from rs.reporting.results import grouped
 from rs.reporting.tables.formatting import SEEDS_NOT_COVERED
