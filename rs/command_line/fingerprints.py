@@ -46,6 +46,7 @@ def cell_fingerprints(
     launcher_words(values)
     arithmetic.recipe_arithmetic(values, dataset)
     contents: dict[str, Any] = {"versions": code_fingerprint.series()}
+    contents["texts"] = code_fingerprint.text_hashes(root)
     contents |= code_fingerprint.stage_fingerprints(root, EVERY_METHOD)
     source = sources.settings(section(values, f"datasets.{dataset}"), f"datasets.{dataset}")
     parameters = stage_parameters(values, dataset)

@@ -165,7 +165,8 @@ def sources(modules: Iterable[str]) -> dict[str, bytes]:
     Args:
         modules: Names of modules, with dots.
     Returns:
-        From the name of each module to the bytes of its file, a compiled one too; sorted.
+        From the name of each module to the bytes of its file, a compiled one too; sorted. Lines of
+        Python end in a newline alone, whatever they end in on disk.
     """
     contents: dict[str, bytes] = {}
     requested = set(modules)
@@ -184,6 +185,7 @@ def sources(modules: Iterable[str]) -> dict[str, bytes]:
         contents[module] = Path(file).read_bytes()
         if not file.endswith(".py"):
             continue
+        contents[module] = contents[module].replace(b"\r\n", b"\n")
         package = module if folders is not None else module.rpartition(".")[0]
         with suppress(SyntaxError, ValueError):  # a file that is not Python imports nothing
             for child in imported_names(contents[module], package):

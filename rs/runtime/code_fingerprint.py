@@ -26,6 +26,8 @@ TABLE = Path("rs", "methods", "__init__.py")
 RULES = Path("rs", "ensemble", "rules.py")
 """The table of rules of ensembles; its own fingerprint is of cells that certify ensembles."""
 ROOT = Path(__file__).parents[2]
+TEXTS = ("rs/reporting/*.csv", "rs/reporting/web/*", "docs/falsification/*.csv")
+"""Committed files that the report of a study reads, besides code."""
 NO_STAGES = ("__init__", "fingerprint")
 """Modules in the folder of stages that no cell depends on by itself."""
 
@@ -121,6 +123,19 @@ def closure(root: Path, entry: Path) -> set[Path]:
 
 def _source(root: Path, path: Path) -> str:
     return (root / path).read_text(encoding="utf-8")
+
+
+def text_hashes(root: Path) -> dict[str, str]:
+    """Return the SHA-256 of each of the :data:`TEXTS`, whatever the ends of its lines.
+
+    DVC itself would take a checkout with the line ends of Windows for other files.
+    """
+    hashes = {}
+    for pattern in TEXTS:
+        for path in sorted(root.glob(pattern)):
+            text = _source(root, path.relative_to(root))
+            hashes[path.relative_to(root).as_posix()] = hashlib.sha256(text.encode()).hexdigest()
+    return hashes
 
 
 def _files(root: Path, name: str) -> Iterator[Path]:

@@ -68,6 +68,18 @@ def test_every_path_of_a_command_is_a_dependency_or_an_output_or_of_wall_times(n
     }
 
 
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_depends_on_no_committed_file_whose_bytes_a_checkout_may_change(name: str) -> None:
+    """Its dependencies are outputs of other stages, fingerprints among them, or folders of some."""
+    made = ["fingerprints/"]
+    for stage in STAGES.values():
+        made += [out for out in stage["outs"] if isinstance(out, str)]
+    for dependency in STAGES[name].get("deps", []):
+        folders = (path for path in made if f"{dependency}/".startswith(path))
+        inside = (path for path in made if path.startswith(dependency))
+        assert any(folders) or any(inside), dependency
+
+
 def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(
     tmp_path: Path,
 ) -> None:
@@ -216,6 +228,11 @@ def test_the_status_after_an_edit_says_what_will_rerun(studied: Path, tmp_path: 
     module.write_text(text + "\n\nUNUSED = 1\n")
     assert to_rerun(root) == {"train@digits-gaussian-0.5-0"}
     module.write_text(text)
+    for folder in ("rs", "stages", "docs"):
+        for path in (root / folder).rglob("*.*"):
+            if path.suffix in (".py", ".csv", ".js", ".css", ".html", ".txt", ".yaml"):
+                path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert to_rerun(root) == set()
     rules = root / "rs" / "ensemble" / "rules.py"
     rules.write_text(rules.read_text() + "\n\nUNUSED = 1\n")
     assert to_rerun(root) == {POOL[-1]}

@@ -113,6 +113,29 @@ def test_comments_docstrings_and_blank_lines_do_not_count() -> None:
     assert code_fingerprint.digest(COMMENTED) == code_fingerprint.digest(BARE)
 
 
+def test_the_ends_of_lines_change_no_fingerprint(tmp_path: Path) -> None:
+    """A checkout on Windows may have others."""
+    root = project(tmp_path, stages__a="import rs.b", rs__b=COMMENTED + 'X = """a\nb"""\n')
+    texts = ["rs/reporting/published.csv", "rs/reporting/web/page.js", "docs/falsification/a.csv"]
+    for name in texts:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"a,b\n1,2\n")
+
+    def fingerprints() -> list[dict[str, str]]:
+        modules = code_fingerprint.module_hashes(root, Path("stages", "a.py"))
+        return [modules, code_fingerprint.text_hashes(root)]
+
+    before = fingerprints()
+    assert {*before[1]} == {*texts}
+    for path in root.rglob("*.*"):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert fingerprints() == before
+    (root / texts[0]).write_text("a,b\n1,3\n")
+    changed = code_fingerprint.text_hashes(root)
+    assert [name for name in changed if changed[name] != before[1][name]] == texts[:1]
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
