@@ -1,17 +1,21 @@
-"""A certificate of one image, its votes as text, and its scope (NumPy only)."""
+"""A certificate of one image, its votes as text, and its scope (without SciPy)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal
-from typing import Any
+from math import isclose
+from statistics import NormalDist
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from rs.errors import InputError
+from rs.params import Count, NonNegative, NonNegativeCount, Positive, record, validated
 
 ABSTAIN = -1
 """Prediction that stands for an abstention."""
@@ -27,6 +31,9 @@ inaccurate at some levels below 1e-260, and a certificate may need them at share
 
 MAX_DRAWS = 10**9
 """Largest number of draws of a certificate; more would take days."""
+
+TOLERANCE = 1e-9
+"""Relative difference below which numbers are equal: other versions of SciPy round differently."""
 
 SCOPES = ("model", "global", "noisy-input", "set", "per-image")
 """What is certified: one model, or an ensemble by what its weights depend on.
@@ -139,9 +146,12 @@ def round_down(value: float) -> Decimal:
     return Decimal(value).quantize(Decimal("0.0001"), ROUND_FLOOR)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Certificate:
-    """The result of CERTIFY for one image, with everything from which it was computed."""
+    """The result of CERTIFY for one image, with everything from which it was computed.
+
+    Two certificates are equal if all their fields are.
+    """
 
     predict: int  # the class, or ABSTAIN
     radius: float  # certified l2 radius, in pixels of [0, 1]; 0 where it abstains
@@ -174,6 +184,28 @@ class Certificate:
             for name, value in vars(self).items()
         }
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Certificate:
+        """Return the certificate whose :meth:`to_dict` returned these values.
+
+        Raises:
+            InputError: If a key is missing or unknown, or a value is impossible or contradicts
+                another one; names all of them.
+        """
+        known = vars(record(_Values, values, "values must be of a certificate", "use to_dict"))
+        votes = {name: np.array(known[name], np.int64) for name in ("counts0", "counts")}
+        return cls(**known | votes)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether all fields are equal."""
+        if not isinstance(other, Certificate):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        """Return a hash of the numbers that rarely agree by chance."""
+        return hash((self.predict, self.radius, self.p_lower, self.n, self.alpha, self.sigma))
+
     def row(self, index: int, label: int, scope: str = "model") -> dict[str, Any]:
         """Return the row of image ``index``, for :func:`rs.storage.certificate_rows.format_row`.
 
@@ -191,3 +223,41 @@ class Certificate:
             "scope": scope,
             **vars(self),
         }
+
+
+@validated
+class _Values:
+    """The values of a certificate, as JSON holds them."""
+
+    predict: Annotated[int, Field(ge=ABSTAIN)]
+    radius: NonNegative
+    p_lower: Annotated[float, Field(ge=0, le=1)]
+    n0: Count
+    n: NonNegativeCount
+    alpha: Annotated[float, Field(ge=MIN_ALPHA, lt=1)]
+    sigma: Positive
+    counts0: list[NonNegativeCount]
+    counts: list[NonNegativeCount]
+    mode: str
+    evaluations: NonNegativeCount | None
+    noise: str
+
+    def __post_init__(self) -> None:
+        """Check what every procedure promises; readers of rows also compute the bound again."""
+        if (sum(self.counts0), sum(self.counts)) != (self.n0, self.n):
+            raise ValueError("counts0 must be n0 votes, and counts n votes")
+        if len(self.counts0) != len(self.counts):
+            raise ValueError("counts0 and counts must be of the same classes")
+        selected = self.counts0.index(max(self.counts0))
+        if self.predict not in (ABSTAIN, selected):
+            raise ValueError("predict must be the class with the most votes of counts0, or -1")
+        has_bound = self.p_lower >= 0.5
+        if self.n and (self.predict == ABSTAIN) == has_bound:
+            raise ValueError("predict must be the class iff p_lower is at least 1/2, else -1")
+        largest_bound = self.alpha ** (1 / max(self.counts[selected], 1))
+        if self.p_lower > largest_bound * (1 + TOLERANCE) or (has_bound and not self.n):
+            raise ValueError("p_lower must be at most alpha^(1 / k), k its votes")
+        p_of_radius = NormalDist().cdf(self.radius / self.sigma)
+        is_of_bound = isclose(self.p_lower, p_of_radius, rel_tol=TOLERANCE)
+        if not is_of_bound and (has_bound or self.radius > 0):
+            raise ValueError("radius must be that of p_lower and sigma")

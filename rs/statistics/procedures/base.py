@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 
 from rs.statistics.certificate import ABSTAIN, SET_SCOPE
 
-TOLERANCE = 1e-9
-"""Relative difference below which numbers are equal: other versions of SciPy round differently."""
-
 Columns = dict[str, NDArray[Any]]
 """Rows as arrays (N,) by name, which are compared faster than the columns of a frame."""
 

@@ -16,9 +16,8 @@ from pydantic import BeforeValidator, Field
 from scipy.special import ndtr
 
 from rs.params import Count, NonNegative, Positive, validated
-from rs.statistics.certificate import ABSTAIN
+from rs.statistics.certificate import ABSTAIN, TOLERANCE
 from rs.statistics.procedures.base import (
-    TOLERANCE,
     Columns,
     Procedure,
     Rule,

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.statistics.procedures.base import TOLERANCE, Columns, Procedure, Rule, has_no_class
+from rs.statistics.certificate import TOLERANCE
+from rs.statistics.procedures.base import Columns, Procedure, Rule, has_no_class
 from rs.statistics.radius import lower_bound, radius
 
 MODE = "certify"

@@ -1,0 +1,136 @@
+"""A certificate goes to JSON and back, and nothing that no certificate can be comes back."""
+
+import json
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rs.errors import InputError
+from rs.smoothing.vote_counting import Tally, certificate_of_test, certificate_of_votes
+from rs.statistics.certificate import Certificate
+from rs.statistics.sequential import Decider, ExpectedRadius
+
+TESTS = {
+    "at-radii": lambda **how: Decider([0.0, 0.25, 0.5], **how),
+    "acr-error": lambda **how: ExpectedRadius(error=0.05, **how),
+}
+
+
+def votes(values):
+    return np.array(values, dtype=np.int64)
+
+
+@st.composite
+def certificates(draw):
+    """Certificates of a fixed number of samples, whole or by the shortcut, and of early tests."""
+    classes = draw(st.integers(2, 4))
+    numbers = st.lists(st.integers(0, 2000), min_size=classes, max_size=classes).filter(any)
+    first = Tally(votes(draw(numbers)), draw(st.none() | st.integers(1, 10**6)))
+    sigma = draw(st.floats(1e-6, 10))
+    alpha = draw(st.floats(1e-200, 0.999))
+    undecided = classes > 2 and draw(st.booleans())
+    kind = draw(st.sampled_from(["fixed", *TESTS]))
+    if kind == "fixed":
+        second = draw(st.none() | numbers.map(lambda values: Tally(votes(values))))
+        return certificate_of_votes(first, second, alpha, sigma, "grid", undecided=undecided)
+    test = TESTS[kind](sigma=0.5, alpha=0.001, budget=3000, step=100)
+    counts = votes([0] * classes)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    top = int(first.votes.argmax())
+    p = draw(st.floats(0, 1))
+    while samples := test.next_draws():
+        successes = int(rng.binomial(samples, p))
+        counts[top] += successes
+        counts[top - 1] += samples - successes
+        test.update(successes, samples)
+    return certificate_of_test(first, Tally(counts), test, "gaussian", False)
+
+
+def json_and_back(certificate):
+    return Certificate.from_dict(json.loads(json.dumps(certificate.to_dict())))
+
+
+@settings(deadline=None)
+@given(certificates())
+def test_a_certificate_comes_back_equal_from_json(certificate):
+    back = json_and_back(certificate)
+    assert back == certificate
+    assert hash(back) == hash(certificate)
+    for entry in fields(Certificate):  # also by a comparison that is not that of certificates
+        np.testing.assert_array_equal(getattr(back, entry.name), getattr(certificate, entry.name))
+    assert back.counts.dtype == certificate.counts.dtype
+
+
+def a_certificate(**changes):
+    made = certificate_of_votes(Tally(votes([2, 98])), Tally(votes([30, 970])), 0.001, 0.5)
+    return replace(made, **changes)
+
+
+def test_numbers_of_numpy_are_the_numbers_of_python():
+    made = a_certificate()
+    numpy = {"predict": np.int64(1), "radius": np.float64(made.radius), "n": np.int32(made.n)}
+    assert a_certificate(**numpy) == made == json_and_back(a_certificate(**numpy))
+    assert len({a_certificate(**numpy), made}) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"predict": 0},
+        {"radius": 0.5},
+        {"p_lower": 0.75},
+        {"n0": 99},
+        {"n": 999},
+        {"alpha": 0.002},
+        {"sigma": 0.25},
+        {"counts0": votes([1, 99])},
+        {"counts": votes([31, 969])},
+        {"mode": "shortcut"},
+        {"evaluations": 0},
+        {"noise": "grid"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_certificates_that_differ_in_one_field_are_not_equal(changes):
+    assert a_certificate(**changes) != a_certificate()
+    assert next(iter(changes)) in {entry.name for entry in fields(Certificate)}
+
+
+def test_a_certificate_equals_nothing_else():
+    assert a_certificate() != a_certificate().to_dict()
+    assert a_certificate() != None  # noqa: E711
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"n0": None}, "n0"),
+        ({"n0": 100.5, "alpha": 2.0}, "n0.*alpha"),
+        ({"radius": float("nan")}, "radius"),
+        ({"radius": float("inf")}, "radius"),
+        ({"radius": "0.9"}, "radius"),
+        ({"radius": 1.5}, "radius must be that of p_lower"),
+        ({"p_lower": 0.99999, "radius": 2.13}, "alpha"),
+        ({"p_lower": 0.0}, "predict"),
+        ({"predict": -1}, "predict"),
+        ({"predict": 0}, "counts0"),
+        ({"counts": [30, 969]}, "counts"),
+        ({"counts": [0, 30, 970]}, "same classes"),
+        ({"counts": [], "n": 0}, "same classes"),
+        ({"further": 1}, "further"),
+    ],
+)
+def test_what_no_certificate_can_be_is_refused(changes, names):
+    with pytest.raises(InputError, match=names):
+        Certificate.from_dict(a_certificate().to_dict() | changes)
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in fields(Certificate)])
+def test_a_missing_key_is_refused(name):
+    values = a_certificate().to_dict()
+    del values[name]
+    with pytest.raises(InputError, match=name):
+        Certificate.from_dict(values)
