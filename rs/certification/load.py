@@ -16,6 +16,7 @@ from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError
 from rs.models import InferenceEngine, checkpoint
 from rs.models.backend import device_of
+from rs.models.denoised import check_denoisers
 from rs.models.fingerprint import sources
 from rs.models.zoo import path_of_model
 from rs.runtime import PrecisionChoice
@@ -76,8 +77,9 @@ class Classifier:
                 the engine ``quantized``; needed if the model folder has no such network.
         Raises:
             InputError: If neither states sigma, an engine needs the shape of the images and it is
-                unknown, a plain function is to be moved to a device, or the classifier is not one
-                function of each image; that is checked where the shape is known.
+                unknown, a plain function is to be moved to a device, a denoiser is for another
+                sigma, or the classifier is not one function of each image; that is checked where
+                the shape is known.
         """
         trained_sigma = self.sigma
         if sigma is None:
@@ -97,6 +99,7 @@ class Classifier:
                 "device must be left out for a plain function, whose networks are not known, got "
                 f"{device}; give the nn.Module"
             )
+        check_denoisers(self.module, sigma)  # an optimized network does not show them
         is_in_place = device is None
         device = device_of(self.module) if device is None else torch.device(device)
         resolved = precision_on(device, precision)

@@ -55,6 +55,20 @@ class Denoised(nn.Module):
         return self.network(self.denoise(x, self.sigma))
 
 
+def check_denoisers(module: nn.Module, sigma: float) -> None:
+    """Check that each :class:`Denoised` in a classifier removes the noise that is added.
+
+    Raises:
+        InputError: If one is made for another ``sigma``: its certificates would hold, and be poor.
+    """
+    for part in module.modules():
+        if isinstance(part, Denoised) and part.sigma != sigma:
+            raise InputError(
+                f"a denoiser must remove the noise that is added, of sigma {sigma:g}, but it is "
+                f"made for sigma {part.sigma:g}; smooth with that, or make it for this one"
+            )
+
+
 @validated
 class DenoiserSize:
     """Size of a :class:`DnCNN`; hyper-parameters of the methods that train one."""

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import rs
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.errors import InputError
-from rs.models.denoised import Denoised, DiffusionDenoiser
+from rs.models.denoised import Denoised, DiffusionDenoiser, DnCNN
 
 CENTRES = torch.tensor(
     [[0.2, 0.8, 0.5, 0.3], [0.7, 0.1, 0.6, 0.9], [0.4, 0.4, 0.1, 0.6]], dtype=torch.float64
@@ -129,6 +130,16 @@ def test_a_denoised_classifier_is_certified_like_any_other():
     assert torch.equal(
         Denoised(network, lambda images, sigma: images - sigma, 0.5)(x), network(x - 0.5)
     )
+
+
+@pytest.mark.parametrize("engine", ["plain", "folded"])
+def test_a_denoiser_for_other_noise_is_refused(engine):
+    denoised = Denoised(classifier(), DnCNN(3, 2, 4), 0.25)
+    pool = Ensemble([nn.Sequential(denoised), classifier()], SoftmaxAverage())
+    base = rs.load(pool.eval()).for_images([*"abcd"], (3, 8, 8))
+    with pytest.raises(InputError, match=r"sigma 0\.5, .* sigma 0\.25"):
+        base.smooth(0.5, engine=engine)
+    assert base.smooth(0.25, engine=engine).sigma == 0.25
 
 
 def test_what_cannot_be_denoised_is_refused():
