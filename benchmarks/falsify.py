@@ -374,7 +374,7 @@ def stein(smoothed: SmoothedClassifier, x: Tensor, y: Tensor, rng: torch.Generat
         (len(x), SCORED // 2, *x.shape[1:]), generator=rng, device=x.device
     )
     noise = torch.cat([half, -half], dim=1)
-    with torch.inference_mode(), evaluating(smoothed.base), autocast(x.device, smoothed.precision):
+    with torch.no_grad(), evaluating(smoothed.base), autocast(x.device, smoothed.precision):
         scores = forward(smoothed.base, x, noise).float()
     labels = y[:, None, None].expand(-1, SCORED, 1)
     margin = scores.scatter(2, labels, -torch.inf).amax(dim=2) - scores.gather(2, labels)[..., 0]

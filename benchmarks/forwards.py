@@ -254,11 +254,11 @@ def agreement(
     from rs.smoothing.classifier import autocast
 
     noise = torch.randn(draws, *x.shape, generator=torch.Generator().manual_seed(1)).to(x.device)
-    with torch.inference_mode():  # as in certification, so that no network is compiled again
+    with torch.no_grad():  # as in certification, so that no network is compiled again
         noisy = x + SIGMA * noise
     votes = {}
     for (engine, precision), one in made.items():
-        with torch.inference_mode(), autocast(x.device, one.precision):
+        with torch.no_grad(), autocast(x.device, one.precision):
             votes[f"{engine}, {precision}"] = torch.cat(
                 [one.module(part).argmax(1) for part in noisy.split(100)]
             )

@@ -104,7 +104,7 @@ def full_precision(device: torch.device) -> str:
     import torch
 
     model, x = network(NETWORK, device)
-    with torch.inference_mode():
+    with torch.no_grad():
         there = model(x[None])
         return apart(there, model.cpu().double()(x[None].cpu().double()))
 
@@ -119,7 +119,7 @@ def tensor_cores(device: torch.device) -> str:
 
     model, x = network(NETWORK, device)
     exact = network(NETWORK, torch.device("cpu"))[0].double()
-    with torch.inference_mode():
+    with torch.no_grad():
         expected = exact(x[None].double().cpu())
         for engine in ("plain", "compiled"):
             made = optimize_for_inference(model, engine, "tf32", x.shape, device)
@@ -203,7 +203,7 @@ def inference(device: torch.device) -> str:
         return "it was not compiled; the warning above says why"
     batch = made["compiled"].batch or 1
     images = x + SIGMA * torch.randn(2 * batch + 7, *x.shape, device=device)
-    with torch.inference_mode():
+    with torch.no_grad():
         return apart(
             made["compiled"].module(images),
             torch.cat([made["folded"].module(p) for p in images.split(100)]),

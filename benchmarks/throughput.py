@@ -36,7 +36,7 @@ def main(
         order = layout(place, dtype)
         model = model.to(memory_format=order)
         x = images.contiguous(memory_format=order)
-        with torch.inference_mode(), autocast(place, precision):
+        with torch.no_grad(), autocast(place, precision):
             model(x)  # to warm up
             seconds = timed(partial(model, x), place.type)
         results.append(f"{precision} {size / seconds:,.0f}/s")

@@ -270,7 +270,7 @@ def test_every_path_runs_on_a_gpu(name, tmp_path, capfd):
 
 def test_outputs_of_a_compiled_network_lie_in_one_memory_unless_they_are_copied():
     """As with CUDA graphs: without a copy a certificate would count the last batch only."""
-    with simulated_gpu(), torch.inference_mode():
+    with simulated_gpu(), torch.no_grad():
         x = torch.stack([image(), image(1)]).to(GPU)
         graph = torch.compile(nn.Flatten())
         first, second = graph(x[:1]), graph(x[1:])

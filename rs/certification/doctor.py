@@ -92,7 +92,7 @@ def diagnose(
         return [*findings, Diagnosis("warning", text)]
     if sigma is None:
         sigma = classifier.sigma
-    with torch.inference_mode(), evaluating(module):
+    with torch.no_grad(), evaluating(module):
         trial = _Trial(module, images, device, count)
         return [*findings, *_findings(trial, images, classifier, sigma)]
 

@@ -293,8 +293,8 @@ class FixedBatch(nn.Module):
 def _compiled_network(module: nn.Module, sample: Tensor) -> nn.Module:
     """Compile for batches like ``sample``, and run it, because compilers fail at the first call."""
     network = FixedBatch(compiled(module, sample.device, frozen=True), len(sample))
-    # Tensors made in inference mode, as in certification; others would be compiled for again.
-    with torch.inference_mode(), raised_compile_limit():
+    # Without gradients, as in certification; with them it would be compiled again.
+    with torch.no_grad(), raised_compile_limit():
         for _ in range(WARM_UP_PASSES):
             network(sample.clone())
     return network

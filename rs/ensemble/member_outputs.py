@@ -283,7 +283,7 @@ def _probabilities(
     network: nn.Module, parameters: dict[str, Tensor], batches: Sequence[Tensor]
 ) -> NDArray[np.float64]:
     """Return the softmax outputs of a member with other parameters, (N, K)."""
-    with torch.inference_mode(), evaluating(network):
+    with torch.no_grad(), evaluating(network):
         logits = [functional_call(network, parameters, (batch,)) for batch in batches]
         p = torch.softmax(torch.cat(logits).double(), dim=-1).cpu().numpy()
     if not np.isfinite(p).all():

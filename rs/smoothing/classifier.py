@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rs.errors import InputError
 from rs.models.backend import device_of
+from rs.models.denoised import check_denoisers
 from rs.params import check_sigma
 from rs.runtime import Precision
 from rs.runtime.device import products
@@ -91,7 +92,8 @@ class SmoothedClassifier:
             the record.
 
     Raises:
-        InputError: If an argument is not what it must be.
+        InputError: If an argument is not what it must be, or ``base`` has a denoiser for another
+            ``sigma``.
 
     >>> def always_class_1(x):
     ...     return torch.tensor([0.0, 1.0]).expand(len(x), 2)
@@ -125,6 +127,7 @@ class SmoothedClassifier:
         self.base = as_module(base)
         self.num_classes = num_classes
         self.sigma = check_sigma(sigma)
+        check_denoisers(self.base, self.sigma)
         self.precision = precision
         self.batch = batch
         self.noise = noise
@@ -320,7 +323,7 @@ class SmoothedClassifier:
         counter = VoteCounter([width], x.device)
         is_cascade = getattr(self.base, "lazy", False)
         evaluations = 0
-        with self._inference_mode(x):
+        with self._evaluation_mode(x):
             batches = self._batches(x, draws, seed, *key, start=start)
             if is_cascade:
                 for scores, evaluated in cast(Cascading, self.base).evaluate_cascade(batches):
@@ -342,7 +345,7 @@ class SmoothedClassifier:
         Returns:
             The copies, shape (``count``, C, H, W), and the class of each; K is a vote for no class.
         """
-        with self._inference_mode(x):
+        with self._evaluation_mode(x):
             copies = torch.cat([*self._batches(x, count, seed, Stream.ESTIMATE, index)])
             votes = evaluate(self.base, copies).argmax(dim=1)
         return copies, votes.tolist()
@@ -358,7 +361,7 @@ class SmoothedClassifier:
 
         The arguments are those of :meth:`votes`.
         """
-        with self._inference_mode(x):
+        with self._evaluation_mode(x):
             for batch in self._batches(x, draws, seed, *key):
                 visitor(self.base(batch), len(batch))
 
@@ -389,7 +392,7 @@ class SmoothedClassifier:
     def _classes(self, x: Tensor) -> int:
         """Return K; if it is not known yet, from the logits of ``x``."""
         if self.num_classes is None:
-            with self._inference_mode(x):
+            with self._evaluation_mode(x):
                 shape = tuple(evaluate(self.base, x[None].clone()).shape)
             if len(shape) != 2 or shape[0] != 1 or shape[1] - self.undecided < 2:
                 raise InputError(
@@ -400,9 +403,12 @@ class SmoothedClassifier:
         return self.num_classes
 
     @contextmanager
-    def _inference_mode(self, x: Tensor) -> Iterator[None]:
-        """Set the modes that ``base`` runs in."""
-        with torch.inference_mode(), evaluating(self.base), autocast(x.device, self.precision):
+    def _evaluation_mode(self, x: Tensor) -> Iterator[None]:
+        """Set the modes that ``base`` runs in.
+
+        It may record gradients of its own, which torch's inference mode would forbid.
+        """
+        with torch.no_grad(), evaluating(self.base), autocast(x.device, self.precision):
             yield
 
     def _batches(

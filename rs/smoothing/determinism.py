@@ -66,7 +66,7 @@ def check_deterministic(
     before = images.clone()
     reversed_images = images.flip(0)
     folder = Path.cwd()
-    with torch.inference_mode(), evaluating(module):
+    with torch.no_grad(), evaluating(module):
         alone = _logits(module, images[:1])
         both = _logits(module, reversed_images)
         if not (torch.equal(images, before) and torch.equal(reversed_images, before.flip(0))):
@@ -172,7 +172,7 @@ class _Watch:
     def _see(self, module: nn.Module, inputs: tuple[Tensor], output: Any) -> None:
         """Check a call; the calls that this makes are only counted."""
         images = inputs[0]
-        logits = logits_of(output)
+        logits = logits_of(output).detach()  # a network may record gradients of its own
         self.evaluated += len(images)
         is_misshapen = logits.shape[:1] != images.shape[:1]  # refused elsewhere
         if self.is_comparing or is_misshapen:
@@ -219,7 +219,7 @@ class _Watch:
         self.is_comparing = True
         try:
             with (
-                torch.inference_mode(),
+                torch.no_grad(),
                 evaluating(self.module),
                 autocast(images.device, self.precision),
             ):

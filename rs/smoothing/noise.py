@@ -84,7 +84,6 @@ def add_noise(x: Tensor, noise: Tensor) -> Tensor:
     return (x.unsqueeze(1) + noise).flatten(0, 1)
 
 
-@torch.inference_mode()  # like the images being certified; no gradients are possible
 def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:
     """Return two noisy images of random pixels, (2, *shape), always the same."""
     rng = torch.Generator().manual_seed(0)

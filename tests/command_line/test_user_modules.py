@@ -50,12 +50,12 @@ class Untrainable(Linear):
 
 class Gradient(Linear):
     def forward(self, x):
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.enable_grad():
             return super().forward(x)
 
 class Score(Linear):
     def forward(self, x):
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.enable_grad():
             x = x.detach().clone().requires_grad_()
             score = torch.autograd.grad(super().forward(x).sum(), x)[0]
         return super().forward(x.detach() - score)
@@ -141,7 +141,6 @@ def ended(capfd, command, *words):
             "Untrainable",
             "Untrainable must run on cpu, but it raised RuntimeError: it cannot be trained",
         ),
-        ("Gradient", "it raised RuntimeError: Inference tensors cannot be saved for backward"),
         ("Moves", "the classifier must not change the working directory"),
         (
             "on_meta",
@@ -273,6 +272,15 @@ def test_a_module_that_cannot_be_trained_is_one_line_and_no_success(
         (2, False, False) if message else (0, False, True)
     )
     assert message is None or message in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("function", ["Gradient", "Score"])
+def test_a_module_may_take_gradients_inside_its_forward_pass(capfd, module, function):
+    assert ended(capfd, certify, f"{module}:{function}", "--out", "rows.tsv")[0] == 0
+    assert Path("rows.tsv").is_file()
+    _, out, err = ended(capfd, doctor, f"{module}:{function}")
+    assert "logits depend on the image alone" in out
+    assert "Error" not in out + err
 
 
 def test_a_module_that_changes_the_folder_sends_no_rows_elsewhere(capfd, module):

@@ -171,6 +171,25 @@ def test_the_modes_of_all_parts_of_the_model_are_restored_and_its_statistics_lef
     assert certificate.counts.tolist() == evaluated.counts.tolist()
 
 
+class ByGradient(Linear):
+    """The same function, of the gradient of x^2 / 2, which is x."""
+
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.clone().requires_grad_()
+            (same,) = torch.autograd.grad((x**2 / 2).sum(), x, create_graph=True)
+            return super().forward(same)
+
+
+def test_a_network_may_take_gradients_inside_its_forward_pass():
+    x = image(0.5)
+    usual, other = (
+        SmoothedClassifier(base, 2, SIGMA).certify(x) for base in (Linear(), ByGradient())
+    )
+    assert other == usual
+    assert usual.counts.min() > 0
+
+
 @pytest.mark.parametrize(("n", "needed"), [(100, 67), (1000, 553)])
 def test_predict_answers_from_the_least_significant_majority(monkeypatch, n, needed):
     classifier = ballot(monkeypatch, [needed, n - needed], [needed - 1, n - needed + 1])
