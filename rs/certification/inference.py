@@ -27,6 +27,7 @@ from rs.models.backend import (
     WARM_UP_PASSES,
     check_folding,
     compiled,
+    copy_network,
     device_of,
     fold_norms,
     layout,
@@ -222,10 +223,10 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
     """
     try:
         check_folding(module, shape, lambda exact: _split(exact).exactly)
-        return _split(copy.deepcopy(module).eval(), dtype)
+        return _split(copy_network(module).eval(), dtype)
     except Exception as error:  # tracing arbitrary networks may raise anything
         warn_of_fallback("keeps its batch norms", error)
-        network = _cast(module, copy.deepcopy(module).eval(), dtype)
+        network = _cast(module, copy_network(module).eval(), dtype)
         return InferenceNetwork(nn.Identity(), network, dtype)
 
 

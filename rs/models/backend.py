@@ -36,6 +36,24 @@ WARM_UP_PASSES = 3
 """Passes that warm up, record and replay a CUDA graph; each of them may fail."""
 
 
+def copy_network(network: nn.Module, copies: dict[int, Any] | None = None) -> nn.Module:
+    """Return a deep copy of a network, also of one whose layers compute weights before each pass.
+
+    Weight normalization and pruning keep the weights of the last pass as an attribute. Torch does
+    not copy a tensor that a gradient is computed through; the copy gets its numbers.
+
+    Args:
+        network: Left as it is.
+        copies: What the copy holds in place of some objects, by their ``id``.
+    """
+    memo = dict(copies or {})
+    for module in network.modules():
+        for value in vars(module).values():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
+    return copy.deepcopy(network, memo)
+
+
 def check_folding(
     module: nn.Module, shape: Sequence[int], fold: Callable[[nn.Module], Callable[[Tensor], Tensor]]
 ) -> None:
@@ -48,7 +66,7 @@ def check_folding(
     Raises:
         ValueError: If the logits differ by more; and whatever ``fold`` raises.
     """
-    exact = copy.deepcopy(module).eval().double()
+    exact = copy_network(module).eval().double()
     rng = torch.Generator().manual_seed(0)
     x = torch.rand(4, *shape, generator=rng, dtype=torch.float64).to(device_of(module))
     with torch.no_grad():
@@ -67,7 +85,8 @@ def fold_norms(
 ) -> GraphModule:
     """Trace a network, and merge each convolution with the batch norm that follows it.
 
-    A convolution whose output goes elsewhere too, or a layer that is called twice, stays.
+    A convolution whose output goes elsewhere too, or a layer that is called twice or has hooks,
+    stays.
 
     Args:
         model: In eval mode; the result shares its parameters.
@@ -83,8 +102,10 @@ def fold_norms(
         if not (_calls(node, nn.BatchNorm2d, modules) and _calls(source, nn.Conv2d, modules)):
             continue
         is_pair = len(source.users) == calls[source.target] == calls[node.target] == 1
-        if is_pair:
-            merged: Any = merge(cast(Any, modules[source.target]), cast(Any, modules[node.target]))
+        conv: Any = modules[source.target]
+        # Weight normalization and pruning compute the weights in a hook.
+        if is_pair and not conv._forward_pre_hooks:
+            merged: Any = merge(conv, cast(Any, modules[node.target]))
             traced.set_submodule(source.target, merged)
             node.replace_all_uses_with(source)
             traced.graph.erase_node(node)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import platform
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from rs.errors import InputError, InputWarning
 from rs.models import architectures
+from rs.models.backend import copy_network
 from rs.models.denoised import DENOISER_METHODS, DenoiserSize, with_denoiser
 from rs.params import MAX_CLASSES, Finite, NonNegativeCount, Positive, Side, record, validated
 from rs.runtime import arithmetic
@@ -210,7 +210,7 @@ def probe(model: nn.Module, shape: Sequence[int]) -> list[list[float]]:
     Of many classes, those of the first :data:`PROBE_CLASSES` are enough.
     """
     images = torch.rand(PROBE_IMAGES, *shape, generator=torch.Generator().manual_seed(0))
-    on_cpu = copy.deepcopy(model).cpu().eval()
+    on_cpu = copy_network(model).cpu().eval()
     with torch.no_grad():
         logits = on_cpu(images)[:, :PROBE_CLASSES].float()
     return logits.tolist() if logits.isfinite().all() else []

@@ -141,8 +141,14 @@ def _sha256(content: bytes) -> str:
 
 def _module(value: nn.Module, where: str, outer: Ancestors) -> str:
     """Describe attributes, parameters, buffers, children and hooks of a module."""
-    attributes = {key: item for key, item in vars(value).items() if key not in BOOKKEEPING}
     hooks = [*value._forward_pre_hooks.values(), *value._forward_hooks.values()]
+    # What hooks of torch compute before each pass: the weights of the last one say nothing.
+    computed = set()
+    for hook in value._forward_pre_hooks.values():
+        if type(hook).__module__.startswith("torch."):
+            computed |= {getattr(hook, "name", None), getattr(hook, "_tensor_name", None)}
+    left_out = BOOKKEEPING | computed
+    attributes = {key: item for key, item in vars(value).items() if key not in left_out}
     parts = []
     for part in (attributes, value._parameters, value._buffers):
         parts.append(_named(dict(sorted(part.items())), where, outer))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import importlib
 import inspect
@@ -16,6 +15,7 @@ from torch import nn
 
 from rs.errors import InputError, did_you_mean
 from rs.models import architectures, zoo
+from rs.models.backend import copy_network
 from rs.models.fingerprint import sources
 from rs.runtime import code_fingerprint
 from rs.smoothing.inputs import LogitsOnly, user_code
@@ -47,7 +47,7 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
 
     def build() -> nn.Module:
         if isinstance(network, str):
-            return copy.deepcopy(import_network(network))
+            return copy_network(import_network(network))
         return _built(network, own_name)
 
     modules = own_modules(function_module, build()) - {"__main__"}

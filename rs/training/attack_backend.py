@@ -8,7 +8,6 @@ model, and folds their current values in each pass.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from rs.models.backend import (
     WARM_UP_PASSES,
     check_folding,
     compiled,
+    copy_network,
     fold_norms,
     raised_compile_limit,
     warn_of_fallback,
@@ -145,7 +145,7 @@ def _constant_copy(model: nn.Module) -> nn.Module:
     memo: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
     for parameter in model.parameters():
         memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
-    return copy.deepcopy(model, memo).eval()
+    return copy_network(model, memo).eval()
 
 
 def _fold(model: nn.Module) -> nn.Module:

@@ -6,7 +6,6 @@ its images. A stop in any of them continues, because a finished one is its last 
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rs.data.prepared import Images
+from rs.models.backend import copy_network
 from rs.models.checkpoint import ModelCard
 from rs.runtime import processes
 from rs.training import start
@@ -40,7 +40,7 @@ def pretrained(
         checkpoint: Where to continue from, and what to write; ``None`` in all processes but one.
     """
     options = replace(options, sigma=pretraining.sigma, seconds=None, on_epoch=None)
-    network = copy.deepcopy(model)
+    network = copy_network(model)
     trainer = Trainer(network, pretraining.method, train, train, pretraining.training, options)
     progress = trainer.run(checkpoint)
     return trainer.trained, progress.seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from rs.errors import InputError
 from rs.methods.base import NeedsTargets
 from rs.methods.loss import Loss
 from rs.models import architectures, checkpoint
+from rs.models.backend import copy_network
 from rs.models.checkpoint import ModelCard
 from rs.models.denoised import DENOISER_METHODS
 from rs.runtime.streams import Stream, derived_seed, seeded
@@ -128,7 +128,7 @@ def check_trainable(model: nn.Module, recipe: Recipe, meta: Meta, options: RunOp
     loss = Loss(recipe.method, options.sigma)
     epoch = recipe.training.epochs - 1
     with user_code(f"{recipe.architecture} must be trainable by {recipe.name}"), seeded(0):
-        trained = copy.deepcopy(model).train()
+        trained = copy_network(model).train()
         loss(trained, images, labels, epoch=epoch, targets=targets).loss.backward()
 
 

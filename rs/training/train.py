@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from rs.data.images import PackedImages
 from rs.data.prepared import Images, images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, method_class
+from rs.models.backend import copy_network
 from rs.runtime.device import resolve_device
 from rs.smoothing.inputs import check_unmasked
 from rs.smoothing.user_networks import class_name, register_network
@@ -145,7 +145,7 @@ def _check_hyperparameters(method: str, hyperparameters: dict[str, Any]) -> None
 def _registered(network: nn.Module | Callable[[], nn.Module]) -> str:
     """Register a network, of a module a copy of its state now, and return its name."""
     if isinstance(network, nn.Module):
-        return register_network(lambda: copy.deepcopy(network), class_name(network))
+        return register_network(lambda: copy_network(network), class_name(network))
     return register_network(network)
 
 

@@ -8,7 +8,6 @@ own process, as is standard.
 
 from __future__ import annotations
 
-import copy
 import io
 import itertools
 import math
@@ -26,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from rs.data.prepared import EpochPlan, Images
 from rs.errors import InputError
 from rs.methods.base import Method, Step, WeightsImages
+from rs.models.backend import copy_network
 from rs.runtime import processes
 from rs.runtime.device import check_precision, precision_on, products, warn_of_slow_bfloat16
 from rs.runtime.progress import progress
@@ -108,7 +108,7 @@ class Trainer:
             self.step_loss = DistributedDataParallel(StepLoss(model, self._loss))
         self.parameters = [*trained_parameters(model).values()]
         self.optimizer = optimizer_of(self.parameters, settings)
-        self.average = None if settings.ema_decay is None else copy.deepcopy(model)
+        self.average = None if settings.ema_decay is None else copy_network(model)
         # Probabilities by which the images of an epoch are drawn; None shuffles them.
         self.image_weights: Tensor | None = None
         self.progress = Progress()
