@@ -1,5 +1,6 @@
 """Certify one model: one row per test image."""
 
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -172,4 +173,5 @@ def main(
         next_command = f"rs show {out}"
         if is_labelled and settings.takes_all_samples and share is None:
             next_command += f", or rs report {out} --out report.html"
-        say(f"rows in {out}; next: {next_command}")
+        say(f"rows in {out}")
+        say(f"next: {next_command}", sys.stderr)

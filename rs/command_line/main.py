@@ -19,31 +19,42 @@ from rs.command_line import (
     train,
     zoo,
 )
-from rs.command_line.shell import add_command, application, run
+from rs.command_line.shell import Group, add_command, application, run
 from rs.errors import DISTRIBUTION
 
-app = application(no_args_is_help=True, add_completion=True)
-COMMANDS: dict[str, Callable[..., None]] = {
-    "prepare": prepare.main,
-    "targets": targets.main,
-    "train": train.main,
-    "certify": certify.main,
-    "merge": exchange.merge_rows,
-    "show": show.show_files,
-    "report": show.report_files,
-    "compare": show.compare_files,
-    "board": show.make_board,
-    "predict": predict.main,
-    "zoo": zoo.main,
-    "quantize": quantize.main,
-    "import": exchange.import_model,
-    "export": exchange.export_rows,
-    "bundle": share.bundle_study,
-    "verify": share.verify_bundle,
-    "doctor": doctor.main,
+app = application(cls=Group, no_args_is_help=True, add_completion=True)
+GROUPS: dict[str, dict[str, Callable[..., None]]] = {
+    "Start": {
+        "predict": predict.main,
+        "certify": certify.main,
+        "show": show.show_files,
+        "compare": show.compare_files,
+        "report": show.report_files,
+        "doctor": doctor.main,
+        "zoo": zoo.main,
+    },
+    "Train": {
+        "prepare": prepare.main,
+        "train": train.main,
+        "targets": targets.main,
+        "quantize": quantize.main,
+    },
+    "Exchange": {
+        "import": exchange.import_model,
+        "export": exchange.export_rows,
+        "merge": exchange.merge_rows,
+        "board": show.make_board,
+        "bundle": share.bundle_study,
+        "verify": share.verify_bundle,
+    },
 }
-for name, command in COMMANDS.items():
-    add_command(app, command, name)
+"""The commands, by their group in the help."""
+
+COMMANDS: dict[str, Callable[..., None]] = {}
+for panel, commands in GROUPS.items():
+    COMMANDS |= commands
+    for name, command in commands.items():
+        add_command(app, command, name, panel)
 
 
 def _print_version(is_asked: bool) -> None:

@@ -70,7 +70,8 @@ def main(
 
     Example:
         rs predict photo.png --model models/digits/0.25/advmacer/0
-        rs predict photo.png --model zoo:cifar10-advmacer-0.5 --picture certificate.svg
+        rs predict photo.png --model zoo:cifar10-advmacer-0.5 \\
+            --picture certificate.svg
         rs predict photo.jpg --model models/digits/0.25/advmacer/0 \\
             --convert --resize 8 --crop 8
         rs predict *.png --model models/digits/0.25/advmacer/0 --n 10000 --json
@@ -137,7 +138,7 @@ def main(
             if picture is not None:
                 draw_certificate(prediction, picture)
     if not as_json:
-        print("next: rs certify MODEL --images FOLDER --out rows.tsv", file=sys.stderr)
+        say("next: rs certify MODEL --images FOLDER --out rows.tsv", sys.stderr)
 
 
 def draw_certificate(prediction: "Prediction", picture: Path) -> None:

@@ -27,7 +27,8 @@ def main(
 
     Example:
         rs prepare digits --out data/digits
-        rs prepare cifar10 --source parquet --root downloads/cifar10 --out data/cifar10
+        rs prepare cifar10 --source parquet --root downloads/cifar10 \\
+            --out data/cifar10
     """
     from rs import params as parameters
     from rs.data import sources

@@ -9,18 +9,22 @@ import os
 import re
 import sys
 import textwrap
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from copy import copy
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Literal, TextIO, get_args, get_origin
 
 import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from rs.errors import InputError, InputWarning, install_command, printable, raised
+from rs.errors import InputError, InputWarning, install_command, raised
+from rs.runtime.progress import duration, say
 from rs.smoothing import Noise
 
 # A thread that waits for the others of its operation spins for a few milliseconds by default. Where
@@ -113,6 +117,25 @@ HELP = {"help_option_names": ["-h", "--help"]}
 DEBUG = "--debug"
 """Option of every command: show the traceback of an error too."""
 
+Debug = Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error, too.")]
+
+PANELS = {
+    "Samples": "n0 n alpha noise at_radius acr_error",
+    "Images": "data images classes resize crop convert subset share count",
+    "Speed": "device batch precision engine workers",
+    "Output": "out log times root radii picture as_json force restart",
+}
+"""Groups of options in the help, by the names of parameters; all others come first."""
+
+VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
+"""Words in the help for the values of an option, by their type."""
+
+USAGE_ERROR = typer.BadParameter.__bases__[0]
+"""Error of Typer for words that it cannot parse."""
+
+LONG = 10.0
+"""Seconds above which a command says on a terminal how long it took."""
+
 MAX_MESSAGE = 2000
 """Characters of an error message; it may quote a whole file."""
 
@@ -124,12 +147,50 @@ INTERRUPTED = 130
 
 
 def application(**settings: Any) -> typer.Typer:
-    """Return an empty application with plain help, and errors without local variables."""
-    plain = {"pretty_exceptions_enable": False, "rich_markup_mode": None, "add_completion": False}
+    """Return an empty application, with errors without local variables."""
+    plain = {"pretty_exceptions_enable": False, "add_completion": False}
     return typer.Typer(context_settings=HELP, **plain | settings)
 
 
-def add_command(app: typer.Typer, command: Callable[..., None], name: str | None = None) -> None:
+class _Command(TyperCommand):
+    """A command whose help does not show Python types."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters."""
+        return _without_types(super().get_params(ctx))
+
+    def get_usage(self, ctx: Any) -> str:
+        """Return the line of the usage, without braces around the names of arguments."""
+        return super().get_usage(ctx).replace("{", "").replace("}", "")
+
+
+class Group(TyperGroup):
+    """A program of several commands, whose help does not show Python types."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters."""
+        return _without_types(super().get_params(ctx))
+
+
+def _without_types(parameters: Any) -> Any:
+    """Hide the types of arguments and flags, and ranges, in the help of parameters."""
+    for parameter in parameters:
+        parameter._get_number_range_help_str = _nothing
+        if isinstance(parameter, TyperArgument) or parameter.is_flag:
+            parameter.display_type_rich = _nothing
+    return parameters
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Return nothing to show."""
+
+
+def add_command(
+    app: typer.Typer,
+    command: Callable[..., None],
+    name: str | None = None,
+    panel: str | None = None,
+) -> None:
     """Add a command to an application.
 
     The first line of its docstring describes it in the list of commands. The lines below "Example:"
@@ -140,17 +201,48 @@ def add_command(app: typer.Typer, command: Callable[..., None], name: str | None
         command: A function with Typer annotations. A parameter whose type is a dataclass stands for
             a group of options, its fields.
         name: Name of the command; ``None`` for the only one.
+        panel: Its group in the list of commands.
     """
     about, _, example = (inspect.getdoc(command) or "").partition("\n\nExample:\n")
     lines = textwrap.indent(textwrap.dedent(example), "  ")
     decorate = app.command(
         name,
+        cls=_Command,
         context_settings=HELP,
-        help=about,
-        epilog=f"\b\nExample:\n{lines}" if example else None,  # \b: not to be wrapped
+        help=re.sub(r"(?<!\n)\n(?!\n)", " ", about),
+        epilog=f"Example:\n{lines}" if example else None,
         short_help=about.partition("\n")[0],
+        rich_help_panel=panel,
     )
     decorate(_interruptible(command))
+
+
+def _panel_of(option: inspect.Parameter) -> str | None:
+    _, info = get_args(option.annotation)
+    panel: str | None = info.rich_help_panel
+    return panel
+
+
+def _described(option: inspect.Parameter) -> inspect.Parameter:
+    """Return an option with its group in the help, and a word for its values."""
+    kind, info = get_args(option.annotation)
+    info = copy(info)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    if isinstance(info, typer.models.ArgumentInfo):
+        info.metavar = info.metavar or option.name.upper()
+        return option.replace(annotation=Annotated[kind, info], kind=keyword)
+    for panel, names in PANELS.items():
+        if option.name in names.split():
+            info.rich_help_panel = panel
+    value = kind
+    if type(None) in get_args(kind):
+        value = get_args(kind)[0]
+    if get_origin(value) is Literal:
+        info.help = f"{info.help} One of {', '.join(get_args(value))}."
+        info.metavar = "NAME"
+    elif info.metavar is None:
+        info.metavar = VALUES.get(value)
+    return option.replace(annotation=Annotated[kind, info], kind=keyword)
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
@@ -167,9 +259,16 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
             options += inspect.signature(parameter.annotation, eval_str=True).parameters.values()
         else:
             options.append(parameter)
+    debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, annotation=Debug)
+    options.append(debug.replace(default=False))
+    described = [_described(option) for option in options]
+    options = []
+    for panel in (None, *PANELS):
+        options += [option for option in described if _panel_of(option) == panel]
 
     @functools.wraps(command)
-    def run_command(**values: Any) -> None:
+    def run_command(debug: bool, **values: Any) -> None:
+        start = time.monotonic()
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         try:
@@ -178,7 +277,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
             if sys.stderr.isatty():
                 print(file=sys.stderr)  # end the line of the progress bar
             words = ["interrupted", *getattr(stop, "__notes__", [])]
-            print(printable("; ".join(words)), file=sys.stderr)
+            say("; ".join(words), sys.stderr)
             raise SystemExit(INTERRUPTED) from None
         except Exception:
             raise
@@ -186,6 +285,9 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
             raise InputError(
                 f"a model must not end the command that runs it, but it {raised(error)}"
             ) from error
+        seconds = time.monotonic() - start
+        if seconds >= LONG and sys.stderr.isatty():
+            say(f"done in {duration(seconds)}", sys.stderr)
 
     run_command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run_command.__annotations__ = {option.name: option.annotation for option in options}
@@ -218,13 +320,16 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
         add_command(app, command)
     try:
         with _warnings_in_one_line():
-            app(args=[word for word in words if word != DEBUG])
+            parsed = [word for word in words if word != DEBUG]
+            code = app(args=parsed, standalone_mode=False)
     except Exception as error:
         message = _user_message(error)
         if DEBUG in words:
             traceback.print_exception(error)
-        print(printable(f"error: {_with_parameters_named(message, words)}"), file=sys.stderr)
+        if message:
+            say(f"error: {_with_parameters_named(message, words)}", sys.stderr)
         raise SystemExit(2) from None
+    raise SystemExit(code or 0)
 
 
 @contextmanager
@@ -236,7 +341,7 @@ def _warnings_in_one_line() -> Iterator[None]:
         message: Warning | str, category: type[Warning], *where: Any, **how: Any
     ) -> None:
         if issubclass(category, InputWarning):
-            print(printable(f"warning: {message}"), file=sys.stderr)
+            say(f"warning: {message}", sys.stderr)
         else:
             show(message, category, *where, **how)
 
@@ -264,6 +369,8 @@ def _with_parameters_named(message: str, words: Sequence[str]) -> str:
 def _user_message(error: Exception) -> str:
     """Return in one line what the user or the machine has to change; raise any other error."""
     text = " ".join(str(error).split())
+    if isinstance(error, USAGE_ERROR):
+        return _usage_message(error)
     if isinstance(error, ModuleNotFoundError):
         return f"this needs {error.name}, which is not installed; {install_command('study')}"
     is_out_of_memory = isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(text)
@@ -278,6 +385,14 @@ def _user_message(error: Exception) -> str:
     elif not isinstance(error, InputError):
         raise error
     return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ..."
+
+
+def _usage_message(error: Any) -> str:
+    """Return what Typer could not parse; empty if there was nothing to parse."""
+    message = error.format_message()
+    if not message:  # the help has been printed
+        return ""
+    return f"{message[0].lower()}{message[1:]} (see {error.ctx.command_path} --help)"
 
 
 @contextmanager

@@ -96,7 +96,7 @@ def show_files(
         have_votes = not any(map(is_field_log, rows))
         have_votes = have_votes and all(summary["mode"] == "certify" for summary in summaries)
         report = "rs report ROWS --out report.html, or " if have_votes else ""
-        print(f"next: {report}rs compare A B", file=sys.stderr)
+        say(f"next: {report}rs compare A B", sys.stderr)
 
 
 def report_files(
@@ -136,7 +136,7 @@ def report_files(
         shown = Pictures.of_folder(pictures.read(certified))
     files.write_bytes(out, rows_page(rows, shown))
     say(f"page of {', '.join(map(str, rows))} in {out}")
-    print("next: rs compare A B, for differences with their errors", file=sys.stderr)
+    say("next: rs compare A B, for differences with their errors", sys.stderr)
 
 
 def compare_files(

@@ -118,8 +118,8 @@ def main(
     Example:
         rs train advmacer --dataset digits --sigma 0.25 --seed 0 --data data/digits \\
             --out models/mine --log logs/mine
-        rs train advmacer --network my_package.models:build --sigma 0.5 --images photos \\
-            --out models/mine --log logs/mine
+        rs train advmacer --network my_package.models:build --sigma 0.5 \\
+            --images photos --out models/mine --log logs/mine
     """
     pictures.check_sources(data, required=True)
     if dataset is None and base.network is None:

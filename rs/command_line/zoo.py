@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from rs.errors import printable
+from rs.runtime.progress import say
 
 ROWS = "certified.tsv"
 """Certificate rows of a network, next to its weights."""
@@ -35,10 +36,7 @@ def main() -> None:
     from rs.models.zoo import FOLDER
 
     print(zoo_table(FOLDER))
-    print(
-        "next: rs predict photo.png --model zoo:NAME --convert --resize 32 --crop 32",
-        file=sys.stderr,
-    )
+    say("next: rs predict photo.png --model zoo:NAME --convert --resize 32 --crop 32", sys.stderr)
 
 
 def zoo_table(zoo: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,9 @@ from rs.errors import printable
 
 T = TypeVar("T")
 QUIET_SECONDS = 30.0
+
+COLORS = {"error": 31, "fault": 31, "warning": 33, "ok": 32, "next": 36, "verdict": 35}
+"""Colors (ANSI) of words that begin a line and end with a colon."""
 
 
 def duration(seconds: float) -> str:
@@ -30,10 +34,15 @@ def duration(seconds: float) -> str:
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print a line at once, by default on stdout, above the bar if there is one.
 
-    Characters are escaped as by :func:`rs.errors.printable`.
+    Characters are escaped as by :func:`rs.errors.printable`. A first word of :data:`COLORS` is
+    colored on a terminal, unless the variable NO_COLOR is set.
     """
     stream = stream or sys.stdout
-    tqdm.write(printable(text), file=stream)
+    line = printable(text)
+    word, colon, rest = line.partition(":")
+    if colon and word in COLORS and stream.isatty() and not os.environ.get("NO_COLOR"):
+        line = f"\033[1;{COLORS[word]}m{word}:\033[0m{rest}"
+    tqdm.write(line, file=stream)
     stream.flush()
 
 

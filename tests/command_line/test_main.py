@@ -1,13 +1,13 @@
 """The console command ``rs``, as a person runs it."""
 
 import importlib
+import re
 import shlex
 from importlib import metadata
 from typing import get_args
 
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from rs.command_line.main import COMMANDS, app
 from rs.errors import DISTRIBUTION
@@ -15,52 +15,77 @@ from rs.models import Architecture, InferenceEngine, Normalisation
 from rs.models.architectures import ARCHITECTURES
 from rs.runtime import Precision
 from rs.smoothing import Noise
-from tests.support.helpers import ROOT, python
+from tests.support.helpers import ROOT, ended, python
 from tests.support.pages import check_typer
 
 STAGES = ("prepare", "train", "certify")
 
 
-def said(*words):
-    """Exit code of ``rs WORDS``, and what it prints on stdout and on stderr."""
-    result = CliRunner().invoke(app, words, prog_name="rs")
-    return result.exit_code, result.stdout, result.stderr
+@pytest.fixture
+def said(capfd, monkeypatch):
+    """Run ``rs WORDS``; the exit code, and what it prints on stdout and on stderr."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run_words(*words):
+        return ended(capfd, app, *words)
+
+    return run_words
 
 
-def test_help_says_each_command_in_one_whole_sentence():
+def test_help_says_each_command_in_one_whole_sentence(said):
     code, out, err = said("--help")
     assert (code, err) == (0, "")
-    assert out.startswith("Usage: rs [OPTIONS] COMMAND [ARGS]...\n")
-    listed = out[out.index("Commands:") :].split("\n", 1)[1]
-    assert [line.split()[0] for line in listed.splitlines() if line[2:3].strip()] == [*COMMANDS]
-    assert "..." not in listed
+    listed = re.findall(r"^│ ([a-z]+)  ", out, re.MULTILINE)
+    assert listed == [*COMMANDS]
+    assert "..." not in out.partition("[ARGS]...")[2]
 
 
-def test_no_words_are_answered_by_the_help_and_exit_code_2():
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_a_terminal_and_shows_no_python_types(name, said):
+    code, out, err = said(name, "--help")
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    assert not re.search(r"<\w+>|list\[|None|[{}]MODEL|[0-9]<=", out)
+    assert "--debug" in out
+
+
+def test_options_of_the_help_are_in_groups(said):
+    out = said("certify", "--help")[1]
+    titles = re.findall(r"^╭─ (\w+) ─", out, re.MULTILINE)
+    assert titles == ["Arguments", "Options", "Samples", "Images", "Speed", "Output"]
+    samples = out[out.index("Samples") : out.index("╭─ Images")]
+    assert re.findall(r"^│ --(\w+)", samples, re.MULTILINE) == [
+        *("n0", "n", "alpha", "noise", "at", "acr")
+    ]
+
+
+def test_no_words_are_answered_by_the_help_and_exit_code_2(said):
     code, out, err = said()
     assert code == 2
-    assert said("--help")[1].strip() in out + err
+    assert (out + err).strip() == said("--help")[1].strip()
 
 
-def test_the_version_is_that_of_the_installed_project():
+def test_the_version_is_that_of_the_installed_project(said):
     assert said("--version") == (0, f"rs {metadata.version(DISTRIBUTION)}\n", "")
 
 
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (["doctr"], "No such command 'doctr'. Did you mean 'doctor'?"),
-        (["tables"], "No such command 'tables'"),
+        (["doctr"], "no such command 'doctr'. Did you mean 'doctor'?"),
+        (["tables"], "no such command 'tables'"),
         (["certify", "--drws", "3"], "--draws"),
         (["export", "nowhere.tsv", "--out", "log.tsv"], "'nowhere.tsv' does not exist"),
-        (["predict", "photo.png"], "Missing option '--model'"),
-        (["import", "c.pth", "--sigma", "much"], "Invalid value for '--sigma'"),
+        (["predict", "photo.png"], "missing option '--model'"),
+        (["import", "c.pth", "--sigma", "much"], "invalid value for '--sigma'"),
     ],
 )
-def test_a_mistyped_word_is_named_with_what_helps_and_exit_code_2(words, remedy):
+def test_a_mistyped_word_is_named_in_one_line_as_every_other_mistake(words, remedy, said):
     code, out, err = said(*words)
     assert (code, out) == (2, "")
-    assert remedy in err
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    assert remedy in line
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -69,13 +94,14 @@ def test_a_stage_runs_the_function_of_the_command(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_examples_of_the_help_are_commands_of_this_kind(name, tmp_path, monkeypatch):
+def test_the_examples_of_the_help_are_commands_of_this_kind(name, tmp_path, monkeypatch, said):
     """They are parsed as the command parses them: its options, choices and files that must be
     there.
     """
     monkeypatch.chdir(tmp_path)
     _, out, _ = said(name, "--help")
-    lines = out.partition("\n  Example:\n")[2].replace("\\\n", " ").splitlines()
+    examples = re.sub(r"\\ *\n", " ", re.split(r"\n Example: *\n", out)[1])
+    lines = [line for line in examples.splitlines() if line.strip()]
     assert lines
     command = get_command(app).commands[name]
     for line in lines:
@@ -94,8 +120,9 @@ def test_the_examples_of_the_help_are_commands_of_this_kind(name, tmp_path, monk
         ("import", get_args(Architecture)),
     ],
 )
-def test_an_option_lists_what_it_takes(command, known):
-    assert "|".join(known) in said(command, "--help")[1]
+def test_an_option_lists_what_it_takes(command, known, said):
+    words = re.sub(r"[\s│]+", " ", said(command, "--help")[1])
+    assert ", ".join(known) in words
 
 
 def test_every_architecture_that_the_help_names_is_built():
@@ -137,7 +164,7 @@ def show(run, *words):
     sys.argv = [*words, "--help"]
     with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
         run()
-    print(shown.getvalue().split(" [OPTIONS]")[0], sorted(HEAVY & set(sys.modules)))
+    print(shown.getvalue().strip().split(" [OPTIONS]")[0], sorted(HEAVY & set(sys.modules)))
 
 for words in ([], *([name] for name in COMMANDS)):
     show(main, "rs", *words)
