@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from scipy.stats import binom
 from torch import Tensor, nn
 
+from rs.certification import expected_input
+from rs.certification.expected_input import AS_IT_IS, Alternative
 from rs.certification.load import Classifier
 from rs.data.prepared import Images
 from rs.errors import InputError
@@ -19,25 +23,45 @@ from rs.smoothing.noise import gaussian, noisy_pair
 from rs.statistics.certificate import UNLABELLED
 
 FALSE_ALARM = 3.2e-5
-"""Largest probability of a finding by chance: that of 4 standard errors, one-sided."""
+"""Largest probability of a finding by chance: that of 4 standard errors, one-sided.
 
-MIN_IMAGES = 15
-"""Fewest images on which one accuracy can be clearly larger: 2^-15 is below FALSE_ALARM."""
+Where the best of several alternatives is reported, it is divided by their number.
+"""
 
 BATCH = 100
 """Images in a batch."""
 
-UNCHECKED = "accuracy, training and expected input could not be checked"
+SAMPLES = 8
+"""Noise samples of each image, the same for all alternatives."""
 
-OTHER_PIXELS = {
-    "BGR": "it seems to expect channels in the other order, as BGR for RGB; put x.flip(1) before "
-    "its first layer",
-    "-1 to 1": "it seems to expect pixels of -1 to 1; put 2x - 1 before its first layer",
-    "normalized": "it seems to expect normalized pixels; put the normalization before its first "
-    "layer",
-    "255": "it seems to expect pixels of 0 to 255; multiply by 255 inside",
-}
-"""What a classifier may have been made for instead of RGB in [0, 1], and what to do then."""
+LEVEL_SAMPLES = 2
+"""Noise samples of each image at other noise levels."""
+
+SCREENING_IMAGES = 50
+"""Images, with one noise sample each, on which the best alternatives are chosen."""
+
+FINALISTS = 3
+"""Alternatives that are compared on all images and noise samples."""
+
+OTHER_LEVELS = (0.25, 0.354, 0.5, 0.707, 1.414, 2.0, 2.83, 4.0)
+"""Other noise levels that a batch norm may fit, relative to that of the certificate."""
+
+MISFIT = 0.04
+"""Distance of a batch norm that is worth a finding: its variance is wrong by about half."""
+
+LEVEL_MISFIT = 0.01
+"""Distance that is worth a finding if noise of half, of twice, or farther off, fits better."""
+
+CLEAR_FIT = 0.1
+"""Largest distance of an alternative that fits clearly better, relative to that as it is."""
+
+CLIPPED_SHARE = 0.01
+"""Share of noisy pixels outside [0, 1] from which on clipping is worth a warning."""
+
+CLIPPING_SIGMA = 1.0
+"""Noise under which most pixels leave [0, 1], so that any network that does not clip differs."""
+
+UNCHECKED = "accuracy, training and expected input could not be checked"
 
 
 class Diagnosis(NamedTuple):
@@ -56,11 +80,16 @@ def diagnose(
 ) -> list[Diagnosis]:
     """Look for common mistakes in a classifier, most of them with labeled images.
 
-    Its accuracy is compared with its accuracy on what it may have been made for instead: pixels of
-    0 to 255, normalized ones, other channels. The best is reported if it clearly exceeds both its
-    accuracy (exact sign test of paired images) and chance, 1/K for K classes (exact binomial test),
-    each with a probability of at most :data:`FALSE_ALARM`. Later faults follow from it and are not
-    searched.
+    Inputs that it may have been made for instead, such as other channels or another normalization,
+    are compared under the noise of the certificate, with the same noise samples of each image. One
+    is reported if it is right about more samples of clearly more images (exact sign test of paired
+    images, with :data:`FALSE_ALARM` divided by the number of alternatives), or if it clearly fits
+    the statistics of the first batch norm better
+    (:func:`rs.certification.expected_input.fit_of`), which tells the noise of the training too.
+    The order of the classes is chosen on half of the images and tested on the other half. Faults
+    that follow from one that was found are not searched.
+
+    An image is evaluated about 60 times in all.
 
     Args:
         classifier: What is to be certified.
@@ -93,53 +122,95 @@ def diagnose(
     if sigma is None:
         sigma = classifier.sigma
     with torch.no_grad(), evaluating(module):
-        trial = _Trial(module, images, device, count)
-        return [*findings, *_findings(trial, images, classifier, sigma)]
+        trial = _Trial(module, images, sigma, device, count)
+        for finding in _findings(trial, classifier):
+            findings.append(finding)
+            if finding.level == "fault":
+                break
+    return findings
 
 
 class _Trial:
-    """A classifier and the labeled images that it is tried on."""
+    """A classifier, and the images and the noise that it is tried with."""
 
-    def __init__(self, module: nn.Module, images: Images, device: torch.device, count: int) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        images: Images,
+        sigma: float | None,
+        device: torch.device,
+        count: int,
+    ) -> None:
         count = min(count, len(images))
         indices = torch.linspace(0, len(images) - 1, count).round().long().tolist()
         self.module = module
+        self.sigma = sigma or 0.0
+        self.is_sigma_known = sigma is not None
+        self.samples = 1 if sigma is None else SAMPLES
+        self.condition = "without noise" if sigma is None else f"under noise of {sigma:g}"
         self.is_labeled = not (images.labels == UNLABELLED).any()
         self.x = torch.stack([images.pixels(index) for index in indices]).to(device)
         self.labels = torch.as_tensor(images.labels)[indices].to(device)
+        self.alternatives = expected_input.alternatives(*_mean_and_std(self.x, images))
+
+    def noisy(self, sigma: float, sample: int = 0) -> Tensor:
+        """Return the images with noise that depends on the number of the sample alone."""
+        rng = torch.Generator().manual_seed(sample)
+        return self.x + gaussian(self.x.shape, sigma, rng).to(self.x.device)
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the logits (N, K) of images (N, C, H, W)."""
         with user_code("the classifier must take the images"):
             return torch.cat([logits_of(self.module(part)).float() for part in x.split(BATCH)])
 
-    def right(self, x: Tensor) -> Tensor:
-        """Return whether each image is classified as its label."""
-        return self.logits(x).argmax(1) == self.labels
+    def predictions(
+        self, sigma: float, samples: int, alternative: Alternative = AS_IT_IS
+    ) -> Tensor:
+        """Return the predicted class (N, samples) of each image with each noise sample."""
+        columns = []
+        for sample in range(samples):
+            logits = self.logits(alternative.of(self.noisy(sigma, sample)))
+            columns.append(logits.argmax(1))
+        return torch.stack(columns, 1)
+
+    def right(self, predictions: Tensor) -> Tensor:
+        """Return how many samples (N,) of each image are classified as its label."""
+        return (predictions == self.labels[:, None]).sum(1)
 
 
-def _findings(
-    trial: _Trial, images: Images, classifier: Classifier, sigma: float | None
-) -> Iterator[Diagnosis]:
-    logits = trial.logits(trial.x)
-    classes = len(classifier.classes) + getattr(trial.module, "undecided", False)
-    if logits.shape[1] != classes:
+def _mean_and_std(x: Tensor, images: Images) -> tuple[Tensor, Tensor]:
+    mean = torch.tensor(images.meta.mean).view(-1, 1, 1).to(x)
+    std = torch.tensor(images.meta.std).view(-1, 1, 1).to(x)
+    if mean.any():
+        return mean, std
+    # A folder of pictures has no statistics of its own.
+    return x.mean((0, 2, 3)).view_as(mean), x.std((0, 2, 3)).view_as(std).clamp(min=1 / 255)
+
+
+def _findings(trial: _Trial, classifier: Classifier) -> Iterator[Diagnosis]:
+    clean_logits = trial.logits(trial.x)
+    classes = len(classifier.classes)
+    logits = classes + getattr(trial.module, "undecided", False)
+    if clean_logits.shape[1] != logits:
         yield Diagnosis(
             "fault",
-            f"the classifier must have {classes} logits, one per class; it has {logits.shape[1]}",
+            f"the classifier must have {logits} logits, one per class; it has "
+            f"{clean_logits.shape[1]}",
         )
         return
+    predicted = clean_logits.argmax(1)
+    misfit = _misfit(trial)
     if trial.is_labeled:
-        for finding in _of_accuracy(trial, images, 1 / len(classifier.classes)):
-            yield finding
-            if finding.level == "fault":
-                return
+        yield _of_order(trial, predicted, classes)
+        predictions = trial.predictions(trial.sigma, trial.samples)
+        yield _of_input(trial, predicted, trial.right(predictions), misfit, 1 / classes)
+        yield _of_accuracy(trial, predicted, 1 / classes)
     else:
         yield Diagnosis(
             "warning",
             f"the images have no labels, so {UNCHECKED}; put them into one subfolder per class",
         )
-    if sigma is None:
+    if not trial.is_sigma_known:
         yield Diagnosis(
             "warning",
             "the noise of the certificate is not known, so nothing was tried under noise; give "
@@ -147,103 +218,265 @@ def _findings(
         )
         return
     network = "" if classifier.folders else f" --network {classifier.name}"
-    yield from _of_noise(trial, logits, sigma, f"rs train advmacer{network} --sigma {sigma:g}")
+    remedy = f"train it: rs train advmacer{network} --sigma {trial.sigma:g} ..."
+    yield from _of_statistics(trial, misfit, classifier.sigma, remedy)
+    yield from _of_clipping(trial)
+    if trial.is_labeled:
+        yield _of_noise(trial, predicted, predictions, remedy)
 
 
-def _of_accuracy(trial: _Trial, images: Images, chance: float) -> Iterator[Diagnosis]:
-    predicted = trial.logits(trial.x).argmax(1)
+def _of_order(trial: _Trial, predicted: Tensor, classes: int) -> Diagnosis:
+    """Compare the order of the classes with the best one of the confusion matrix.
+
+    It is chosen on every other image, and tested on the images between them.
+    """
+    confusion = 0.5 * torch.eye(classes)  # of equally good orders, the nearest to the given one
+    for label, column in zip(trial.labels[::2], predicted[::2], strict=True):
+        if column < classes:  # not a vote for no class
+            confusion[label, column] += 1
+    _, columns = linear_sum_assignment(confusion.numpy(), maximize=True)
+    order = torch.as_tensor(columns).to(predicted.device)
+    labels = trial.labels[1::2]
+    right = predicted[1::2] == labels
+    right_in_order = predicted[1::2] == order[labels]
+    figures = (
+        f"accuracy {_percent(right_in_order)} in the best order, {_percent(right)} in this one, "
+        f"on {len(right)} images"
+    )
+    if _is_poor(right_in_order, 1 / classes) or not _is_larger(right_in_order, right):
+        return Diagnosis("ok", f"no other order of classes is clearly better: {figures}")
+    moved = []
+    for label, column in enumerate(columns.tolist()):
+        if column != label and confusion[label, column] >= 1:
+            moved.append(f"class {column} of the network is class {label} of the images")
+    return Diagnosis(
+        "fault",
+        f"its classes seem to be in another order: {'; '.join(moved)} ({figures}); name them in "
+        f"its order (--images: --classes FILE), or return logits[:, {columns.tolist()}]",
+    )
+
+
+class _Misfit(NamedTuple):
+    """Input or noise that fits the statistics of the first batch norm clearly better."""
+
+    alternative: Alternative
+    sigma: float
+    text: str
+
+
+def _misfit(trial: _Trial) -> _Misfit | None:
+    layer = expected_input.first_batch_norm(trial.module)
+    if layer is None or not trial.is_sigma_known:
+        return None
+    present = _fit(trial, layer, AS_IT_IS, trial.sigma)
+    if present is None or present.distance < LEVEL_MISFIT:
+        return None
+    candidates = [(alternative, trial.sigma) for alternative in trial.alternatives]
+    candidates += [(AS_IT_IS, factor * trial.sigma) for factor in (0.0, *OTHER_LEVELS)]
+    nearest = present
+    alternative, sigma = AS_IT_IS, trial.sigma
+    for candidate in candidates:
+        fit = _fit(trial, layer, *candidate)
+        if fit is not None and fit.distance < nearest.distance:
+            nearest = fit
+            alternative, sigma = candidate
+    if sigma == 0:  # the frozen statistics of a network that was made before the noise
+        return None
+    is_near = 0.5 < sigma / trial.sigma < 2
+    if is_near and present.distance < MISFIT:
+        return None
+    is_clear = nearest.distance <= CLEAR_FIT * present.distance
+    if not is_clear or not _is_larger(present.of_groups, nearest.of_groups, len(candidates)):
+        return None
+    text = f"distance {nearest.distance:.3f} then, {present.distance:.3f} now"
+    return _Misfit(alternative, sigma, text)
+
+
+def _fit(
+    trial: _Trial, layer: nn.Module, alternative: Alternative, sigma: float
+) -> expected_input.Fit | None:
+    x = alternative.of(trial.noisy(sigma))
+    return expected_input.fit_of(trial.module, layer, x.split(BATCH))
+
+
+def _finalists(trial: _Trial) -> list[Alternative]:
+    """Return the alternatives with which most of a few images are classified as their labels."""
+    step = max(1, len(trial.x) // SCREENING_IMAGES)
+    noisy = trial.noisy(trial.sigma)[::step]
+    right = []
+    for alternative in trial.alternatives:
+        predictions = trial.logits(alternative.of(noisy)).argmax(1)
+        right.append(int((predictions == trial.labels[::step]).sum()))
+    order = sorted(range(len(right)), key=lambda index: -right[index])  # of equals the first
+    return [trial.alternatives[index] for index in order[:FINALISTS]]
+
+
+def _of_input(
+    trial: _Trial, predicted: Tensor, right: Tensor, misfit: _Misfit | None, chance: float
+) -> Diagnosis:
+    """Compare inputs that the classifier may expect, with the same noise samples.
+
+    Without noise the accuracy must not become smaller, as it does where an input only has less of
+    a noise that the classifier does not know.
+    """
+    right_without_noise = (predicted == trial.labels).sum()
+    fitting = AS_IT_IS if misfit is None else misfit.alternative
+    count = len(trial.alternatives)
+    finalists = [other for other in _finalists(trial) if other is not fitting]
+    if fitting is not AS_IT_IS:
+        finalists.append(fitting)
+    best = None
+    best_right = right
+    figures = []
+    for alternative in finalists:
+        predictions = trial.predictions(trial.sigma, trial.samples, alternative)
+        right_then = trial.right(predictions)
+        figures.append(f"{alternative.name} {_percent(right_then, trial.samples)}")
+        is_better = _is_larger(right_then, right, count)
+        is_above_chance = _is_above_chance(2 * right_then > trial.samples, chance)
+        if not is_better or not is_above_chance:
+            continue
+        predicted_then = trial.logits(alternative.of(trial.x)).argmax(1)
+        if (predicted_then == trial.labels).sum() < right_without_noise:
+            continue
+        # Similar constants give similar accuracies; a batch norm tells them apart.
+        if alternative is fitting or int(right_then.sum()) > int(best_right.sum()):
+            best = alternative
+            best_right = right_then
+    if best is None:
+        return Diagnosis(
+            "ok",
+            f"accuracy {trial.condition} is not clearly higher with any of {count} other inputs: "
+            f"{', '.join(figures)}, {_percent(right, trial.samples)} as it is; a finding needs "
+            f"{_fewest_images(count)} images or more that differ",
+        )
+    return Diagnosis(
+        "fault",
+        f"{best.remedy} (accuracy {trial.condition} {_percent(best_right, trial.samples)} then, "
+        f"{_percent(right, trial.samples)} now)",
+    )
+
+
+def _of_accuracy(trial: _Trial, predicted: Tensor, chance: float) -> Diagnosis:
     right = predicted == trial.labels
     counts = f"{int(right.sum())} of {len(right)} images"
-    right_on_others = {
-        kind: trial.right(pixels) for kind, pixels in _as_other_pixels(trial, images).items()
-    }
-    best_kind = max(right_on_others, key=lambda kind: int(right_on_others[kind].sum()))
-    best = right_on_others[best_kind]
-    if _is_larger(best, right) and _is_above_chance(best, chance):
-        accuracies = f"(accuracy {_percent(best)} then, {_percent(right)} now)"
-        yield Diagnosis("fault", f"{OTHER_PIXELS[best_kind]} {accuracies}")
-        return
     few = ""
-    if len(right) < MIN_IMAGES:
+    if len(right) < 2 * _fewest_images(1):
         few = (
-            f"; so few images prove little: a comparison needs {MIN_IMAGES} images or more, and a "
-            "small difference needs hundreds"
+            f"; so few images prove little: the order of classes needs {2 * _fewest_images(1)} "
+            f"images or more, other inputs {_fewest_images(len(trial.alternatives))}, and a small "
+            "difference hundreds"
         )
     if not _is_above_chance(right, chance):
-        # A classifier halfway from chance to perfect would almost surely have more right.
-        is_poor = binom.cdf(int(right.sum()), len(right), (1 + chance) / 2) <= FALSE_ALARM
-        yield Diagnosis(
-            "fault" if is_poor and not few else "warning",
+        return Diagnosis(
+            "fault" if _is_poor(right, chance) and not few else "warning",
             f"its accuracy is not clearly better than chance: {counts} are right, and guessing the "
             f"class gives {100 * chance:.2g}%; train it, load its weights, name the classes in its "
             f"order, or give more images{few}",
         )
-    elif len(predicted.unique()) == 1 < len(trial.labels.unique()):
-        yield Diagnosis(
+    if len(predicted.unique()) == 1 < len(trial.labels.unique()):
+        return Diagnosis(
             "fault",
             f"it gives all {len(right)} images one class, number {int(predicted[0])}, but they "
             "are of several classes; train it, or load its weights",
         )
-    else:
-        text = (
-            f"accuracy {_percent(right)} ({counts}), better than chance ({100 * chance:.2g}%){few}"
-        )
-        yield Diagnosis("ok", text)
-    figures = [f"{kind} {_percent(there)}" for kind, there in right_on_others.items()]
-    yield Diagnosis("ok", f"accuracy is not clearly higher with other pixels: {', '.join(figures)}")
+    accuracy = f"{float(right.float().mean()):.0%}"
+    return Diagnosis(
+        "ok", f"accuracy {accuracy} ({counts}), better than chance ({100 * chance:.2g}%){few}"
+    )
 
 
-def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
-    """Return the images as a classifier may expect them instead, by the keys of OTHER_PIXELS."""
-    x = trial.x
-    mean = torch.tensor(images.meta.mean).view(-1, 1, 1).to(x)
-    std = torch.tensor(images.meta.std).view(-1, 1, 1).to(x)
-    if not mean.any():  # a folder of pictures has no statistics of its own
-        mean = x.mean((0, 2, 3)).view_as(mean)
-        std = x.std((0, 2, 3)).view_as(std)
-    others = {  # of equally good ones the first is reported
-        "BGR": x.flip(1),
-        "-1 to 1": 2 * x - 1,
-        "normalized": (x - mean) / std,
-        "255": 255 * x,
-    }
-    return {kind: other for kind, other in others.items() if not torch.equal(other, x)}
-
-
-def _of_noise(trial: _Trial, logits: Tensor, sigma: float, remedy: str) -> Iterator[Diagnosis]:
-    rng = torch.Generator().manual_seed(0)
-    noisy = trial.x + gaussian(trial.x.shape, sigma, rng).to(trial.x.device)
-    noisy_logits = trial.logits(noisy)
-    clipped = noisy.clamp(0, 1)
-    # Clipping need not change votes, of which there are few kinds.
-    is_graded = len(noisy_logits.unique(dim=0)) > noisy_logits.shape[1]
-    is_clipped = not torch.equal(noisy, clipped)
-    if is_clipped and is_graded and torch.equal(noisy_logits, trial.logits(clipped)):
+def _of_statistics(
+    trial: _Trial, misfit: _Misfit | None, trained_sigma: float | None, remedy: str
+) -> Iterator[Diagnosis]:
+    """Compare the noise of the certificate with the noise of the training."""
+    if trained_sigma is not None and trained_sigma != trial.sigma:
         yield Diagnosis(
             "warning",
-            "it clips its images to [0, 1], which cuts the noise off; smoothing needs no clipping",
+            f"its card states training with noise of {trained_sigma:g}, not {trial.sigma:g}; give "
+            f"--sigma {trained_sigma:g}, or {remedy}",
         )
-    if not trial.is_labeled:
+    if misfit is None:
         return
-    right = logits.argmax(1) == trial.labels
-    noisy_right = noisy_logits.argmax(1) == trial.labels
-    is_halved = float(noisy_right.float().mean()) < 0.5 * float(right.float().mean())
-    if is_halved and _is_larger(right, noisy_right):
+    alternative = misfit.alternative
+    if alternative is AS_IT_IS:
         yield Diagnosis(
             "warning",
-            f"it seems not to be trained with noise of {sigma:g}: accuracy {_percent(right)} "
-            f"without noise, {_percent(noisy_right)} with it, so most certificates will abstain; "
-            f"train it: {remedy} ...",
+            f"it seems to be trained with noise of about {misfit.sigma:.2g}, not {trial.sigma:g}: "
+            f"the statistics of its first batch norm fit better ({misfit.text}); correct --sigma "
+            f"(and that of rs import), or {remedy}",
         )
-    else:
-        yield Diagnosis("ok", f"accuracy under noise of {sigma:g}: {_percent(noisy_right)}")
+        return
+    if trial.is_labeled:
+        right = trial.right(trial.predictions(trial.sigma, trial.samples))
+        right_then = trial.right(trial.predictions(trial.sigma, trial.samples, alternative))
+        if _is_larger(right, right_then):
+            return
+    yield Diagnosis(
+        "warning",
+        f"{alternative.remedy}: the statistics of its first batch norm fit better ({misfit.text}), "
+        "unless these images are brighter, darker or of other contrast than those of its training",
+    )
 
 
-def _is_larger(first: Tensor, second: Tensor) -> bool:
-    """Return whether the first is right more often, by an exact sign test of paired images."""
-    wins = int((first & ~second).sum())
-    losses = int((second & ~first).sum())
-    return bool(binom.sf(wins - 1, wins + losses, 0.5) <= FALSE_ALARM)
+def _of_clipping(trial: _Trial) -> Iterator[Diagnosis]:
+    noisy = trial.noisy(trial.sigma)
+    share = float((noisy != noisy.clamp(0, 1)).float().mean())
+    if share < CLIPPED_SHARE:
+        return
+    for sigma in (trial.sigma, max(trial.sigma, CLIPPING_SIGMA)):
+        noisy = trial.noisy(sigma)
+        logits = trial.logits(noisy)
+        # Clipping need not change votes, of which there are few kinds.
+        is_graded = len(logits.unique(dim=0)) > logits.shape[1]
+        if not is_graded or not torch.equal(logits, trial.logits(noisy.clamp(0, 1))):
+            return
+    yield Diagnosis(
+        "warning",
+        "it clips its images to [0, 1], which cuts off the noise of "
+        f"{share:.0%} of the pixels; smoothing needs no clipping: remove clamp or clip",
+    )
+
+
+def _of_noise(trial: _Trial, predicted: Tensor, predictions: Tensor, remedy: str) -> Diagnosis:
+    """Compare the accuracy under the noise of the certificate with that under other noise."""
+    right = trial.right(predictions)
+    right_without = trial.samples * (predicted == trial.labels)
+    right_of_few = trial.right(predictions[:, :LEVEL_SAMPLES])
+    right_under_half = trial.right(trial.predictions(trial.sigma / 2, LEVEL_SAMPLES))
+    right_under_twice = trial.right(trial.predictions(2 * trial.sigma, LEVEL_SAMPLES))
+    figures = (
+        f"accuracy {trial.condition}: {_percent(right, trial.samples)} (without noise "
+        f"{_percent(right_without, trial.samples)}, under {trial.sigma / 2:g} "
+        f"{_percent(right_under_half, LEVEL_SAMPLES)}, under {2 * trial.sigma:g} "
+        f"{_percent(right_under_twice, LEVEL_SAMPLES)})"
+    )
+    is_halved = int(right.sum()) < 0.5 * int(right_without.sum())
+    if is_halved and _is_larger(right_without, right):
+        return Diagnosis(
+            "warning",
+            f"it seems not to be trained with noise of {trial.sigma:g}, so most certificates will "
+            f"abstain; {figures}; {remedy}",
+        )
+    if _is_larger(right_under_twice, right_of_few):
+        return Diagnosis(
+            "warning",
+            f"it seems to be trained with more noise than {trial.sigma:g}; {figures}; give a "
+            f"larger --sigma, or {remedy}",
+        )
+    return Diagnosis("ok", figures)
+
+
+def _is_larger(first: Tensor, second: Tensor, alternatives: int = 1) -> bool:
+    """Return whether the first is larger for clearly more images, by an exact sign test."""
+    wins = int((first > second).sum())
+    losses = int((second > first).sum())
+    return bool(binom.sf(wins - 1, wins + losses, 0.5) <= FALSE_ALARM / alternatives)
+
+
+def _fewest_images(alternatives: int) -> int:
+    """Return the fewest images with which one of the alternatives can be clearly better."""
+    return math.ceil(math.log2(alternatives / FALSE_ALARM))
 
 
 def _is_above_chance(right: Tensor, chance: float) -> bool:
@@ -251,5 +484,10 @@ def _is_above_chance(right: Tensor, chance: float) -> bool:
     return bool(binom.sf(int(right.sum()) - 1, len(right), chance) <= FALSE_ALARM)
 
 
-def _percent(right: Tensor) -> str:
-    return f"{float(right.float().mean()):.0%}"
+def _is_poor(right: Tensor, chance: float) -> bool:
+    """Return whether a classifier halfway from chance to perfect would have more right images."""
+    return bool(binom.cdf(int(right.sum()), len(right), (1 + chance) / 2) <= FALSE_ALARM)
+
+
+def _percent(right: Tensor, samples: int = 1) -> str:
+    return f"{float(right.float().mean()) / samples:.0%}"

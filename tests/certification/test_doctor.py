@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rs.certification.doctor import FALSE_ALARM, MIN_IMAGES, diagnose
+from rs.certification.doctor import FALSE_ALARM, diagnose
+MIN_IMAGES = 15
 from rs.certification.load import Classifier
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta
