@@ -316,10 +316,10 @@ def _of_input(
 ) -> Diagnosis:
     """Compare inputs that the classifier may expect, with the same noise samples.
 
-    Without noise the accuracy must not become smaller, as it does where an input only has less of
-    a noise that the classifier does not know.
+    Without noise the accuracy must not become smaller. It must become larger where the input has a
+    smaller scale, as this also helps a classifier that knows no noise.
     """
-    right_without_noise = (predicted == trial.labels).sum()
+    right_without_noise = int((predicted == trial.labels).sum())
     fitting = AS_IT_IS if misfit is None else misfit.alternative
     count = len(trial.alternatives)
     finalists = [other for other in _finalists(trial) if other is not fitting]
@@ -337,7 +337,8 @@ def _of_input(
         if not is_better or not is_above_chance:
             continue
         predicted_then = trial.logits(alternative.of(trial.x)).argmax(1)
-        if (predicted_then == trial.labels).sum() < right_without_noise:
+        gain = int((predicted_then == trial.labels).sum()) - right_without_noise
+        if gain < 0 or (gain == 0 and alternative.is_smaller):
             continue
         # Similar constants give similar accuracies; a batch norm tells them apart.
         if alternative is fitting or int(right_then.sum()) > int(best_right.sum()):
@@ -451,18 +452,18 @@ def _of_noise(trial: _Trial, predicted: Tensor, predictions: Tensor, remedy: str
         f"{_percent(right_under_half, LEVEL_SAMPLES)}, under {2 * trial.sigma:g} "
         f"{_percent(right_under_twice, LEVEL_SAMPLES)})"
     )
+    if _is_larger(right_under_twice, right_of_few):
+        return Diagnosis(
+            "warning",
+            f"it seems to be trained with more noise than {trial.sigma:g}; {figures}; give a "
+            f"larger --sigma, or {remedy}",
+        )
     is_halved = int(right.sum()) < 0.5 * int(right_without.sum())
     if is_halved and _is_larger(right_without, right):
         return Diagnosis(
             "warning",
             f"it seems not to be trained with noise of {trial.sigma:g}, so most certificates will "
             f"abstain; {figures}; {remedy}",
-        )
-    if _is_larger(right_under_twice, right_of_few):
-        return Diagnosis(
-            "warning",
-            f"it seems to be trained with more noise than {trial.sigma:g}; {figures}; give a "
-            f"larger --sigma, or {remedy}",
         )
     return Diagnosis("ok", figures)
 

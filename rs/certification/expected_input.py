@@ -47,6 +47,11 @@ class Alternative(NamedTuple):
     shift: Tensor | float = 0.0
     is_bgr: bool = False
 
+    @property
+    def is_smaller(self) -> bool:
+        """Whether it has less contrast, and so less noise, than the images."""
+        return float(torch.as_tensor(self.scale).mean()) < 1
+
     def of(self, x: Tensor) -> Tensor:
         """Return images (N, C, H, W) as this input."""
         return x.flip(1) if self.is_bgr else self.scale * x + self.shift
@@ -168,7 +173,8 @@ def fit_of(module: nn.Module, layer: Any, parts: Iterable[Tensor]) -> Fit | None
     moments: list[Tensor] = []
 
     def keep(_: nn.Module, inputs: Sequence[Tensor]) -> None:
-        values = inputs[0].double().flatten(2) if inputs[0].ndim > 2 else inputs[0][..., None]
+        values = inputs[0].double()
+        values = values.reshape(*values.shape[:2], -1)
         moments.append(torch.stack([values.mean(2), values.square().mean(2)], 1))
         raise _ReachedError
 

@@ -1,5 +1,6 @@
 """The doctor finds planted faults, and none in good classifiers."""
 
+import json
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch import nn
+from torchvision.transforms import Normalize
 
 from rs.certification.doctor import FALSE_ALARM, diagnose
-MIN_IMAGES = 15
 from rs.certification.load import Classifier
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta
@@ -62,6 +65,10 @@ class Nearest(nn.Module):
         return x @ self.weight.T - self.weight.square().sum(1) / 2
 
 
+CIFAR = Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.201))
+HALF = Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+
+
 class Brittle(Nearest):
     """Wrong about all that is farther from every picture than noise of 0.15 would put it."""
 
@@ -98,7 +105,7 @@ FAULTS = {
     ),
     "255": (Nearest(lambda x: x / 255), "expect pixels of 0 to 255"),
     "normalised": (Nearest(unnormalised), "expect normalized pixels"),
-    "minus one to one": (Nearest(lambda x: (x + 1) / 2), "expect pixels of -1 to 1"),
+    "minus one to one": (Nearest(lambda x: (x + 1) / 2), r"expect normalized pixels \(-1 to 1\)"),
     "untrained": (
         Layer(lambda _, x: by_chance(x)),
         r"than chance: \d+ of 150 images are right.*train it",
@@ -106,7 +113,7 @@ FAULTS = {
     "BGR": (Nearest(lambda x: x.flip(1)), "BGR"),
     "names": (
         Nearest(after=lambda logits: logits.roll(1, dims=1)),
-        "than chance: .* name the classes in its order",
+        "classes seem to be in another order: .* name them in its order",
     ),
     "clips": (Nearest(lambda x: x.clamp(0, 1)), "clips its images"),
     "noise": (Brittle(), "not to be trained with noise of 0.25"),
@@ -178,17 +185,31 @@ def test_few_images_are_compared_with_chance_exactly(right, is_better):
     assert (", better than chance" in text) == is_better
     assert found[text] == ("ok" if is_better else "warning")
     assert f"{right} of {right} images" in text
-    assert f"a comparison needs {MIN_IMAGES} images or more" in text
+    assert "the order of classes needs 30 images or more, other inputs 20" in text
 
 
-def test_no_finding_rests_on_fewer_images_than_a_sign_test_needs():
-    assert 0.5**MIN_IMAGES <= FALSE_ALARM < 0.5 ** (MIN_IMAGES - 1)
-    wrong_order = Nearest(lambda x: x.flip(1))
-    for count, is_found in ((MIN_IMAGES - 1, False), (MIN_IMAGES, True)):
-        images = of_labels(labelled(), [2 + i % 3 for i in range(count)])
-        faults = [text for text, level in texts(wrong_order, images).items() if level == "fault"]
-        assert len(faults) == is_found
-        assert all("accuracy 100% then, 0% now" in text for text in faults)
+def faults(model, images):
+    return [text for text, level in texts(model, images).items() if level == "fault"]
+
+
+@pytest.mark.parametrize(
+    ("fewest", "alternatives", "model", "expected"),
+    [
+        (20, 32, Nearest(lambda x: x.flip(1)), "accuracy under noise of 0.25 100% then"),
+        (30, 1, Nearest(after=lambda logits: logits.roll(1, dims=1)), "on 15 images"),
+    ],
+)
+def test_no_finding_rests_on_fewer_images_than_a_sign_test_needs(
+    fewest, alternatives, model, expected
+):
+    """Of the best of 32 inputs, all 20 images must differ; of an order of classes, half of 30."""
+    tested = fewest if alternatives > 1 else fewest // 2
+    assert 0.5**tested <= FALSE_ALARM / alternatives < 0.5 ** (tested - 1)
+    for count in (fewest - 1, fewest):
+        images = of_labels(labelled(), [2 + (i // 2) % 3 for i in range(count)])
+        found = faults(model, images)
+        assert len(found) == (count == fewest)
+        assert all(expected in text for text in found)
 
 
 def test_one_class_for_all_images_is_a_fault_even_if_most_are_of_it():
@@ -203,10 +224,11 @@ def test_what_was_checked_is_listed_with_figures():
     found = texts(Nearest(), labelled())
     assert set(found.values()) == {"ok"}
     assert any("batch" in text for text in found)
-    (others,) = (text for text in found if "BGR" in text)
-    for kind in ("BGR", "-1 to 1", "normalized", "255"):
-        assert re.search(rf"{kind} \d+%", others)
-    assert any(re.search(r"under noise of 0.25: \d+%", text) for text in found)
+    (others,) = (text for text in found if "any of 32 other inputs" in text)
+    assert len(re.findall(r"\d+%", others)) == 4  # of three other inputs, and as it is
+    figures = r"under noise of 0.25: \d+% \(without noise \d+%, under 0.125 \d+%, under 0.5 \d+%\)"
+    assert any(re.search(figures, text) for text in found)
+    assert any("no other order of classes is clearly better" in text for text in found)
 
 
 def test_a_network_is_not_said_to_clip_if_no_noisy_pixel_leaves_the_range():
@@ -244,3 +266,160 @@ def test_without_images_it_is_one_function_and_no_more_is_known():
 def test_without_images_a_model_must_say_what_images_it_is_for():
     with pytest.raises(InputError, match="but own:model names none; give --data"):
         diagnose(Classifier("own:model", Nearest()), None, SIGMA, CPU)
+
+
+@given(order=st.permutations(range(CLASSES)))
+@example(order=[1, 0, 2, 3, 4])
+@settings(max_examples=10, deadline=None)
+def test_the_code_that_is_given_for_another_order_of_classes_restores_it(order):
+    shuffled = Nearest(after=lambda logits: logits[:, order])
+    found = examined(shuffled)
+    if order == sorted(order):
+        assert found == []
+        return
+    (finding,) = found
+    columns = json.loads(re.search(r"logits\[:, (.*)\]", finding.text)[1])
+    assert [order[column] for column in columns] == list(range(CLASSES))
+    for label, column in enumerate(columns):
+        pair = f"class {column} of the network is class {label} of the images"
+        assert (pair in finding.text) == (column != label)
+    assert examined(Nearest(after=lambda logits: logits[:, order][:, columns])) == []
+
+
+def test_an_untrained_classifier_is_not_said_to_have_another_order_of_classes():
+    """The best of all orders is better than this one on the images that it is chosen on."""
+    (finding,) = examined(Layer(lambda _, x: by_chance(x)))
+    assert "order: class" not in finding.text
+
+
+class FlippedUnderNoise(Nearest):
+    """Right about RGB and BGR without noise, and about BGR alone under it."""
+
+    def near(self, x):
+        x = x.unflatten(1, SHAPE)
+        flipped = super().near(x.flip(1).flatten(1))
+        levels = 255 * x
+        is_noisy = (levels - levels.round()).abs().flatten(1).amax(1, keepdim=True) > 0.01
+        either = torch.maximum(super().near(x.flatten(1)), flipped)
+        return torch.where(is_noisy, flipped, either)
+
+
+def test_inputs_are_compared_under_the_noise_of_the_certificate():
+    assert "BGR" in examined(FlippedUnderNoise())[0].text
+    assert not any("expect" in finding.text for finding in examined(FlippedUnderNoise(), None))
+
+
+class Whitened(nn.Module):
+    """A classifier behind the batch norm of a training with noise on normalized images."""
+
+    def __init__(self, sigma, first=CIFAR):
+        super().__init__()
+        self.first = first
+        self.norm = nn.BatchNorm2d(3, momentum=None, affine=False)
+        self.nearest = Nearest()
+        images = labelled(600)
+        pixels = torch.from_numpy(images.images).float() / 255
+        noise = sigma * torch.randn(pixels.shape, generator=torch.Generator().manual_seed(8))
+        self.norm(CIFAR(pixels + noise))
+        self.eval()
+
+    def forward(self, x):
+        x = (
+            self.norm(self.first(x))
+            * self.norm.running_var.add(self.norm.eps).sqrt()[:, None, None]
+        )
+        x = x + self.norm.running_mean[:, None, None]
+        return self.nearest(x * constants(CIFAR.std) + constants(CIFAR.mean))
+
+
+def constants(numbers):
+    return torch.tensor(numbers).view(-1, 1, 1)
+
+
+@pytest.mark.parametrize("sigma", [0.12, 0.25, 0.5])
+def test_nothing_is_found_if_the_batch_norm_has_seen_this_input_and_this_noise(sigma):
+    assert examined(Whitened(sigma), sigma) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (nn.Identity(), r"expect normalized pixels \(CIFAR-10\); put .*Normalize\(\[0.4914, "),
+        (nn.Sequential(CIFAR, CIFAR), r"normalized twice, or once too often \(CIFAR-10\)"),
+        (HALF, "-1 to 1 in place of CIFAR-10; replace .* by .*Normalize.*0.2023"),
+    ],
+)
+def test_a_batch_norm_tells_another_normalization(first, expected):
+    found = examined(Whitened(SIGMA, first))
+    assert any(re.search(expected, finding.text) for finding in found), found
+
+
+@pytest.mark.parametrize(("trained", "stated"), [(0.25, 0.5), (0.5, 0.25), (0.5, 0.125)])
+def test_a_batch_norm_tells_the_noise_of_the_training(trained, stated):
+    (text,) = (
+        finding.text for finding in examined(Whitened(trained), stated) if "about" in finding.text
+    )
+    assert f"trained with noise of about {trained:g}, not {stated:g}" in text
+
+
+def test_a_batch_norm_tells_its_input_without_labels():
+    images = labelled()
+    unlabeled = replace(images, labels=np.full_like(images.labels, UNLABELLED))
+    found = examined(Whitened(SIGMA, HALF), images=unlabeled)
+    assert any("-1 to 1 in place of CIFAR-10" in finding.text for finding in found)
+
+
+def test_statistics_that_were_frozen_before_the_noise_are_no_finding():
+    assert examined(Whitened(0.0), SIGMA) == []
+
+
+def test_the_noise_that_the_card_states_is_compared_with_that_of_the_certificate():
+    loaded = Classifier("own:model", Nearest(), None, tuple("abcde"), SHAPE, 0.5, "model", ("a",))
+    assert problems(diagnose(loaded, labelled(), None, CPU)) == []
+    (finding,) = problems(diagnose(loaded, labelled(), SIGMA, CPU))
+    assert finding.level == "warning"
+    assert "states training with noise of 0.5, not 0.25; give --sigma 0.5, or" in finding.text
+
+
+class NoiseLover(Nearest):
+    """Wrong about all that is nearer to a picture than noise of 0.3 would put it."""
+
+    def near(self, x):
+        logits = super().near(x)
+        nearest = (x[:, None] - self.weight).square().mean(2).amin(1, keepdim=True)
+        is_near = (nearest > 0.1**2) & (nearest < 0.3**2)
+        return torch.where(is_near, logits.roll(1, dims=1), logits)
+
+
+def test_a_network_that_is_better_under_more_noise_is_found():
+    (finding,) = examined(NoiseLover())
+    assert "trained with more noise than 0.25" in finding.text
+
+
+def test_a_network_is_not_said_to_clip_if_it_only_reads_pixels_that_stay_in_the_range():
+    """All templates are dark or light somewhere; a gray corner stays in [0, 1]."""
+    images = labelled()
+    images.images[..., 0, 0] = images.labels[:, None] * 10 + 105
+    colors = (torch.arange(CLASSES) * 10 + 105) / 255
+
+    def near(x):
+        return -(x[:, :, 0, 0].mean(1, keepdim=True) - colors).square()
+
+    found = examined(Layer(lambda _, x: near(x)), 0.02, images)
+    assert not any("clips" in finding.text for finding in found)
+    clipping = Nearest(lambda x: x.clamp(0, 1))
+    assert any("clips" in finding.text for finding in examined(clipping))
+    gray = of_labels(images, [0, 1] * 20)
+    gray.images[:] = gray.images.clip(100, 155)
+    assert not any("clips" in finding.text for finding in examined(clipping, 0.02, gray))
+
+
+def test_no_image_is_evaluated_more_often_than_is_stated():
+    evaluated = []
+
+    def count(x):
+        evaluated.append(len(x))
+        return x
+
+    examined(Nearest(count))
+    assert sum(evaluated) <= 70 * len(labelled())

@@ -70,14 +70,15 @@ def test_a_folder_of_pictures_takes_the_place_of_a_data_set(photos):
     result = doctor("own_models:good", *words)
     assert result.exit_code == 0
     levels = [line.partition(":")[0] for line in result.stdout.splitlines()]
-    assert levels == ["ok"] * 4
+    assert levels == ["ok"] * 5
     assert result.stderr.startswith(
         "classes in the order of the subfolders' names: 0 left, 1 right; --classes FILE"
     )
     (photos.parent / "names.txt").write_text("right\nleft\n")
     result = doctor("own_models:good", *words, "--classes", photos.parent / "names.txt")
     assert (result.exit_code, result.stderr) == (1, "")
-    assert "name the classes in its order" in result.stdout
+    assert "class 1 of the network is class 0 of the images" in result.stdout
+    assert "return logits[:, [1, 0]]" in result.stdout
 
 
 def test_what_is_left_out_of_a_folder_is_said_once(photos):
