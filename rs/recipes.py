@@ -86,10 +86,10 @@ def recipe_chain(values: dict[str, Any], dataset: str) -> tuple[str, ...]:
         where = f"{chain[0]}.base"
         base = validate(str, section(values, where), where)
         if not _has(values, f"recipes.{base}"):
-            known = list(values["recipes"])
+            recipes = list(values["recipes"])
             raise InputError(
-                f"params.yaml: {where} must be a recipe, one of {', '.join(known)}; "
-                f"got {base!r}{did_you_mean(base, known)}"
+                f"params.yaml: {where} must be a recipe, one of {', '.join(recipes)}; "
+                f"got {base!r}{did_you_mean(base, recipes)}"
             )
         if f"recipes.{base}" in chain:
             raise InputError(
@@ -136,8 +136,12 @@ def merge(
     present = [source for source in chain if _has(values, source)]
     if not present and not optional:
         recipe = ".".join(key.split(".")[:2])
-        known = section(values, recipe)
-        names = ", ".join(map(str, known)) if isinstance(known, dict) and known else "none"
+        recipe_sections = section(values, recipe)
+        names = (
+            ", ".join(map(str, recipe_sections))
+            if isinstance(recipe_sections, dict) and recipe_sections
+            else "none"
+        )
         raise InputError(
             f"params.yaml must have the key {' or '.join(chain)}; known in {recipe}: {names}"
         )

@@ -218,9 +218,9 @@ def load_members(
         card = cards[0]
         if (card.shape, card.classes) != (list(meta.shape), list(meta.classes)):
             needed = data_set_text(meta.name, meta.classes, meta.shape)
-            found = data_set_text(dataset, card.classes, card.shape)
+            of_members = data_set_text(dataset, card.classes, card.shape)
             raise InputError(
-                f"{source} must be of classifiers of {needed}, but they are of {found}"
+                f"{source} must be of classifiers of {needed}, but they are of {of_members}"
             )
     return models, cards
 

@@ -119,7 +119,11 @@ class Evidence:
 
     def declared(self, name: str, combination: str) -> list[EnsembleDeclaration]:
         """Return the sub-ensembles of a name that the parameters declare."""
-        return [one for one in self.study.ensembles if (one.name, one.key) == (name, combination)]
+        declared = []
+        for ensemble in self.study.ensembles:
+            if (ensemble.name, ensemble.key) == (name, combination):
+                declared.append(ensemble)
+        return declared
 
     def ensemble(self, name: str, combination: str, sigma: Any) -> Sample | None:
         """Return all sub-ensembles of a name; ``None`` if there is no such ensemble."""
@@ -146,11 +150,11 @@ def findings(evidence: Evidence) -> list[JudgedClaim]:
     comparisons: list[Comparison] = []
     for sigma in evidence.study.sigmas:
         comparisons += _comparisons(evidence, sigma)
-    found = judged(comparisons)
+    verdicts = judged(comparisons)
     if evidence.chooses_by_image:
         for sigma in evidence.study.sigmas:
-            found += _under_attack(evidence, sigma)
-    return found
+            verdicts += _under_attack(evidence, sigma)
+    return verdicts
 
 
 def _under_attack(evidence: Evidence, sigma: Any) -> list[JudgedClaim]:
@@ -159,15 +163,15 @@ def _under_attack(evidence: Evidence, sigma: Any) -> list[JudgedClaim]:
     There, the weights are solved again.
     """
     claim = "weights chosen per image keep the guarantee"
-    found = []
+    verdicts = []
     for row in evidence.attacked(sigma):
         numbers = (
             f"of {row['attacked']} attacked certificates, the class is below one half in "
             f"{row['below_half']} and outvoted in {row['outvoted']:.0f}"
         )
         verdict = "refuted" if row["below_half"] else "tie"
-        found.append(JudgedClaim(claim, sigma, row["classifier"], numbers, verdict))
-    return found or [JudgedClaim(claim, sigma, "attacks", "", "not tested")]
+        verdicts.append(JudgedClaim(claim, sigma, row["classifier"], numbers, verdict))
+    return verdicts or [JudgedClaim(claim, sigma, "attacks", "", "not tested")]
 
 
 def judged(comparisons: Sequence[Comparison]) -> list[JudgedClaim]:
@@ -175,18 +179,18 @@ def judged(comparisons: Sequence[Comparison]) -> list[JudgedClaim]:
     by_claim: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
         by_claim.setdefault(comparison.claim, []).append(comparison)
-    found = []
+    verdicts = []
     for claim, related in by_claim.items():
         p_values = [each.difference.p_value for each in related if each.difference]
         corrected = iter(holm(p_values))
         for _, sigma, subject, difference in related:
             if difference is None:
-                found.append(JudgedClaim(claim, sigma, subject, "", "not tested"))
+                verdicts.append(JudgedClaim(claim, sigma, subject, "", "not tested"))
             else:
                 numbers = signed_with_errors(difference)
                 verdict = verdict_of(difference, next(corrected))
-                found.append(JudgedClaim(claim, sigma, subject, numbers, verdict))
-    return found
+                verdicts.append(JudgedClaim(claim, sigma, subject, numbers, verdict))
+    return verdicts
 
 
 def verdict_of(difference: Estimate, p_value: float) -> str:

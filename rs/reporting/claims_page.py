@@ -67,13 +67,13 @@ MEDIANS = "those of the first seed, as if every epoch took the median of all epo
 
 
 def claims_text(
-    evidence: Evidence, found: Sequence[JudgedClaim], network: str | None, remarks: Sequence[str]
+    evidence: Evidence, verdicts: Sequence[JudgedClaim], network: str | None, remarks: Sequence[str]
 ) -> str:
     """Write the page of claims about ACR.
 
     Args:
         evidence: The rows of the study.
-        found: Their :func:`findings`.
+        verdicts: Their :func:`rs.reporting.claims.findings`.
         network: Name of the architecture, if it is known.
         remarks: What must be said of the data (``tables.remarks``).
     """
@@ -92,7 +92,7 @@ def claims_text(
     for sentence in [*remarks, *notes.provenance_notes(results), *_training_notes(evidence)]:
         lines.append(f"{sentence}\n")
     lines += ["## Results of the study", "", *_coverage(evidence), ""]
-    return "\n".join([*lines, "## Claims", "", *_tables(found)]) + "\n"
+    return "\n".join([*lines, "## Claims", "", *_tables(verdicts)]) + "\n"
 
 
 def _training_notes(evidence: Evidence) -> list[str]:

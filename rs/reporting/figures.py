@@ -205,8 +205,8 @@ def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
     for axes, value in zip(grid, ("to_best", "gain"), strict=True):
         for axis, sigma in zip(axes, sigmas, strict=True):
             for kind, points in _by(frame, sigma, "kind"):
-                place = list(styles).index(kind) - (len(styles) - 1) / 2
-                shift = 0.05 * place  # keeps error bars of one size apart
+                offset = list(styles).index(kind) - (len(styles) - 1) / 2
+                shift = 0.05 * offset  # keeps error bars of one size apart
                 means = points.groupby("members")[value].mean()
                 axis.plot(means.index + shift, means, label=kind, **styles[kind])
                 errors = _larger_error(points, f"{value}_error")

@@ -135,7 +135,7 @@ class StudyFiles:
             members=ensemble.members,
             provenance=provenance,
             shared_identity=_shared_identity(provenance, in_pool=True),
-            chosen=self._chosen(ensemble, sigma),
+            member_votes=self._member_votes(ensemble, sigma),
         )
 
     def _check_name(self, path: Path, provenance: Provenance, name: str) -> None:
@@ -179,7 +179,7 @@ class StudyFiles:
                 f"it has changed; run {self._command('certify_ensembles', sigma)}"
             )
 
-    def _chosen(self, ensemble: EnsembleDeclaration, sigma: Any) -> dict[str, int] | None:
+    def _member_votes(self, ensemble: EnsembleDeclaration, sigma: Any) -> dict[str, int] | None:
         """Read how often weights chose members, as ``{"macer 1": 2}``; ``None`` if they do not."""
         number = ensemble.combination.chosen
         if number is None:

@@ -241,9 +241,9 @@ def attacks_table(path: Path) -> Table:
     """Return what attacks within and beyond certified radii found, by classifier."""
     counts = pd.read_csv(path)
     rows: list[Row] = []
-    for (sigma, classifier), found in counts.groupby(["sigma", "classifier"]):
-        row: Row = {"sigma": sigma, "classifier": classifier, "scope": found["scope"].iloc[0]}
-        for distance, attempts in found[found["attacked"] > 0].groupby("distance"):
+    for (sigma, classifier), attacks in counts.groupby(["sigma", "classifier"]):
+        row: Row = {"sigma": sigma, "classifier": classifier, "scope": attacks["scope"].iloc[0]}
+        for distance, attempts in attacks[attacks["attacked"] > 0].groupby("distance"):
             row[distance] = f"{attempts['below_half'].sum()} of {attempts['attacked'].sum()}"
         rows.append(row)
     columns = {"σ": plain("sigma"), "Classifier": plain("classifier"), "Scope": plain("scope")}
@@ -346,10 +346,10 @@ def _html(page: Page, sections: Mapping[str, str]) -> bytes:
     links: list[str] = []
     for title, content in sections.items():
         if content:
-            place = f"section-{len(body)}"
+            anchor = f"section-{len(body)}"
             heading = f"<h2>{escape(title)}</h2>"
-            body.append(f'<section id="{place}">{heading}\n{content}\n</section>')
-            links.append(f'<a href="#{place}">{escape(title)}</a>')
+            body.append(f'<section id="{anchor}">{heading}\n{content}\n</section>')
+            links.append(f'<a href="#{anchor}">{escape(title)}</a>')
     buttons = []
     for number, sigma in enumerate(page.groups):
         buttons.append(f'<button data-show="{number}">σ = {sigma:g}</button>')

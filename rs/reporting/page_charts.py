@@ -128,7 +128,7 @@ def looks(methods: Methods) -> dict[str, tuple[str, list[int]]]:
     """
     series = {color: f"var(--series-{number})" for number, color in enumerate(SERIES)}
     used: Counter[str] = Counter()
-    found = {}
+    by_name = {}
     for name in sorted(methods, key=lambda name: name not in COLOURS):
         trained = methods[name].first.training_methods or [name]
         if len(trained) > 1:
@@ -137,9 +137,9 @@ def looks(methods: Methods) -> dict[str, tuple[str, list[int]]]:
             color = series[COLOURS[trained[0]]]
         else:
             color = min([series[color] for color in ORDER], key=used.__getitem__)
-        found[name] = (color, PATTERNS[used[color] % len(PATTERNS)])
+        by_name[name] = (color, PATTERNS[used[color] % len(PATTERNS)])
         used[color] += 1
-    return found
+    return by_name
 
 
 def highlighted(methods: Methods, reference: str) -> list[str]:
@@ -147,8 +147,8 @@ def highlighted(methods: Methods, reference: str) -> list[str]:
     singles = {name: group for name, group in methods.items() if group.first.ensemble is None}
     if len(methods) <= 4:
         return list(methods)
-    chosen = [*best(methods)[:1], *best(singles)[:1], reference]
-    return [name for name in dict.fromkeys(chosen) if name in methods]
+    names = [*best(methods)[:1], *best(singles)[:1], reference]
+    return [name for name in dict.fromkeys(names) if name in methods]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -164,21 +164,21 @@ def curves_chart(methods: Methods, reference: str) -> Json:
     radii = np.linspace(0, 1.02 * longest or 1.0, STEPS + 1)
     curves = {name: _mean_accuracy(group, radii) for name, group in methods.items()}
     first = highlighted(methods, reference)
-    points: list[Json] = []
+    every_point: list[Json] = []
     labels: list[Json] = []
     for name, accuracies in curves.items():
-        places: list[Json] = []
+        curve: list[Json] = []
         for radius, accuracy in zip(radii.round(4), accuracies.round(4), strict=True):
-            places.append({"name": name, "radius": radius, "accuracy": accuracy})
-        for place in places[::HOVER_STEPS]:
-            place["near"] = 1
-        points += places
+            curve.append({"name": name, "radius": radius, "accuracy": accuracy})
+        for point in curve[::HOVER_STEPS]:
+            point["near"] = 1
+        every_point += curve
         others = [curves[other] for other in first if other != name]
         step, above = _place_of_label(accuracies, others)
-        labels.append(places[step] | {"above": above})
+        labels.append(curve[step] | {"above": above})
 
     start = [{"name": name} for name in first]
-    chosen = alt.selection_point(
+    selected = alt.selection_point(
         name="chosen", fields=["name"], bind="legend", toggle="true", value=start
     )
     near = alt.selection_point(
@@ -187,7 +187,7 @@ def curves_chart(methods: Methods, reference: str) -> Json:
     color, dash = _color_and_dash(methods)
     radius_axis = alt.Axis(tickCount=8, title="certified ℓ₂ radius r")
     share_axis = alt.Axis(tickCount=6, title="certified accuracy", format="%")
-    base = alt.Chart().transform_filter(chosen)
+    base = alt.Chart().transform_filter(selected)
     base = base.encode(
         x=alt.X("radius:Q", scale=alt.Scale(nice=False), axis=radius_axis),
         y=alt.Y("accuracy:Q", axis=share_axis),
@@ -205,10 +205,10 @@ def curves_chart(methods: Methods, reference: str) -> Json:
         fontWeight=600,
     )
     layers = alt.layer(
-        lines.add_params(chosen).properties(name="lines"),
+        lines.add_params(selected).properties(name="lines"),
         dots.add_params(near).properties(name="dots"),
         texts.encode(text="name:N"),
-        data=_data(points),
+        data=_data(every_point),
     )
     return _sized(layers, height=380)
 
@@ -218,9 +218,10 @@ def differences_chart(methods: Methods, reference: str) -> Json | None:
     rows = []
     for name, group in methods.items():
         if name != reference:
-            found = group.difference_to(methods[reference])
-            verdict = "may be 0 (tie)" if found.tie else "is not 0"
-            rows.append({"name": name, "verdict": verdict} | _interval(found, found.half_width))
+            difference = group.difference_to(methods[reference])
+            verdict = "may be 0 (tie)" if difference.tie else "is not 0"
+            row = {"name": name, "verdict": verdict}
+            rows.append(row | _interval(difference, difference.half_width))
     if not rows:
         return None
     axis = alt.Axis(tickCount=6, title=f"ACR minus ACR of {reference}")
@@ -260,15 +261,19 @@ def cost_chart(methods: Methods) -> Json | None:
     base = alt.Chart(_data(rows)).encode(x=x, y=alt.Y("value:Q", scale=fitted), color=color)
     bars = base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", title="ACR"), y2="high:Q")
     dots = base.mark_point(filled=True, size=70, opacity=1)
-    place = alt.ExprRef("datum.cost > 2 ? 'right' : 'left'")
-    texts = base.mark_text(dy=-10, align=place, fontWeight=600).encode(text="label:N")
+    side = alt.ExprRef("datum.cost > 2 ? 'right' : 'left'")
+    texts = base.mark_text(dy=-10, align=side, fontWeight=600).encode(text="label:N")
     layers = alt.layer(bars, dots.encode(tooltip=["name:N", "value:Q", "cost:Q"]), texts)
     return _sized(layers, height=300)
 
 
-def _interval(found: Estimate, half_width: float) -> Json:
+def _interval(difference: Estimate, half_width: float) -> Json:
     """Return a value between the ends of its interval."""
-    ends = {"low": found.value - half_width, "value": found.value, "high": found.value + half_width}
+    ends = {
+        "low": difference.value - half_width,
+        "value": difference.value,
+        "high": difference.value + half_width,
+    }
     return {name: round(end, 5) for name, end in ends.items()}
 
 

@@ -111,12 +111,12 @@ def image_table(
     for name, result in results.items():
         titles += [f"{name}: prediction", "radius", "votes"]
         frame = result.rows.sort_values("idx", kind="stable")[:MAX_IMAGES]
-        for place, row in enumerate(frame.to_dict("records")):
-            if place == len(lines):
-                image = _picture(place, row["idx"], pictures)
+        for number, row in enumerate(frame.to_dict("records")):
+            if number == len(lines):
+                image = _picture(number, row["idx"], pictures)
                 lines.append([image, _class_name(row["label"], classes)])
             cells = (_prediction(row, classes), f"{row['radius']:.3f}", _votes(row, classes))
-            lines[place].extend(cells)
+            lines[number].extend(cells)
     return titles, lines
 
 

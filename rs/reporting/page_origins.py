@@ -86,7 +86,7 @@ def describe_origins(origins: Sequence[Origin], first: Result) -> str:
         "DVC targets": ", ".join(targets),
         "parameters": origins[0].get("parameters"),
         "certified with": first.terms.budget | certified,
-        "weights chose": first.chosen,
+        "weights chose": first.member_votes,
     }
     definitions = [_definition(name, value) for name, value in values.items() if value]
     return f"<pre>{escape(chr(10).join(lines))}</pre><dl>{''.join(definitions)}</dl>"

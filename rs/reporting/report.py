@@ -81,14 +81,14 @@ def make_report(
     groups = grouped([*study.read_models(), *study.read_ensembles()])
     evidence = claims.Evidence(study, groups, equal_time, attacks)
     model, _ = recipes.merge(values, f"recipes.{dataset}.model", optional=True)
-    found = claims.findings(evidence)
+    verdicts = claims.findings(evidence)
     text = claims_page.claims_text(
-        evidence, found, model.get("architecture"), study.settings.remarks
+        evidence, verdicts, model.get("architecture"), study.settings.remarks
     )
     content = {"claims.md": text.encode()} | _of_methods(groups, study)
     content |= _of_ensembles(groups, study) if study.ensembles else {}
     pictures = Pictures.read(data) if data else None
-    html = study_page(groups, study, pictures, claims_page.verdict_counts(found), attacks)
+    html = study_page(groups, study, pictures, claims_page.verdict_counts(verdicts), attacks)
     return content if html is None else content | {"index.html": html}
 
 

@@ -47,7 +47,9 @@ class Result:
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
     provenance: Provenance = field(default_factory=Provenance)  # empty without a sidecar
     shared_identity: Mapping[str, Any] = field(default_factory=dict)  # MUST_AGREE and CODES
-    chosen: dict[str, int] | None = None  # members that vote, and how often, if weights chose them
+    member_votes: dict[str, int] | None = (
+        None  # members that vote, and how often, if weights chose them
+    )
 
     @property
     def full_name(self) -> str:
@@ -76,7 +78,7 @@ class Result:
     def members_per_draw(self) -> float:
         """Evaluations of members per noisy image: as rows count them, or the members that vote."""
         if "evaluations" not in self.rows:
-            return float(len(self.chosen or self.members) or 1)
+            return float(len(self.member_votes or self.members) or 1)
         return float(self.rows["evaluations"].sum() / (self.rows["n0"] + self.rows["n"]).sum())
 
     @property
@@ -206,10 +208,10 @@ def grouped(results: Sequence[Result]) -> Groups:
         _check_belongs(seeds, result)
         seeds.append(result)
         _check_images(next(iter(groups[result.sigma].values()))[0], result)
-    made: Groups = {}
+    complete: Groups = {}
     for sigma, methods in groups.items():
-        made[sigma] = {method: Group(tuple(seeds)) for method, seeds in methods.items()}
-    return made
+        complete[sigma] = {method: Group(tuple(seeds)) for method, seeds in methods.items()}
+    return complete
 
 
 def filter_groups(groups: Groups, keep: Callable[[Result], bool]) -> Groups:

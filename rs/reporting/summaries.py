@@ -119,20 +119,20 @@ def compare_rows(
         frames.append(rows[rows["idx"].isin(shared)].reset_index(drop=True))
     metrics.check_comparable([metrics.terms_of(rows) for rows in frames])
     mode = metrics.mode_of(frames[0])
-    found: Numbers = {}
+    numbers: Numbers = {}
     for side, result in (("a", a), ("b", b)):
         about = {"file": result.name, "model": result.provenance.model}
-        found[side] = {**about, "images": len(result.rows), "sound": result.sound}
-    found |= {"images": int(shared.size), **_budget_of(frames)}
-    found |= {"acr": None, "clean_accuracy": None, "certified_accuracy": {}}
+        numbers[side] = {**about, "images": len(result.rows), "sound": result.sound}
+    numbers |= {"images": int(shared.size), **_budget_of(frames)}
+    numbers |= {"acr": None, "clean_accuracy": None, "certified_accuracy": {}}
     if radii_asked(mode) is None:
-        found["acr"] = _difference(frames)
+        numbers["acr"] = _difference(frames)
     if _has_clean_accuracy(mode):
-        found["clean_accuracy"] = _difference(frames, 0.0)
+        numbers["clean_accuracy"] = _difference(frames, 0.0)
     for radius in radii_shown(frames, radii):
-        found["certified_accuracy"][radius_text(radius)] = _difference(frames, radius)
-    found["notes"] = notes.provenance_notes([a, b])
-    return found
+        numbers["certified_accuracy"][radius_text(radius)] = _difference(frames, radius)
+    numbers["notes"] = notes.provenance_notes([a, b])
+    return numbers
 
 
 def _difference(frames: Sequence[pd.DataFrame], radius: float | None = None) -> Numbers:
@@ -222,27 +222,27 @@ def summary_text(about: Numbers) -> str:
     return "\n".join(map(printable, texts))
 
 
-def comparison_text(found: Numbers) -> str:
+def comparison_text(comparison: Numbers) -> str:
     """Return the numbers of :func:`compare_rows` as lines."""
-    rows = {"ACR": found["acr"], "clean accuracy": found["clean_accuracy"]}
-    for radius, difference in found["certified_accuracy"].items():
+    rows = {"ACR": comparison["acr"], "clean accuracy": comparison["clean_accuracy"]}
+    for radius, difference in comparison["certified_accuracy"].items():
         if radius != "0":
             rows[f"certified at {radius}"] = difference
     lines = []
     more = []
     frozen = []
     for side in "ab":
-        about = found[side]
+        about = comparison[side]
         model = _optional(" ({})", about["model"])
         lines.append(printable(f"{side.upper()}  {about['file']}{model}"))
-        if about["images"] > found["images"]:
+        if about["images"] > comparison["images"]:
             more.append(f"{side.upper()} has {about['images']:,}")
         if not about["sound"]:
             frozen.append(f"{side.upper()}: {FROZEN}.")
-    shared = f"{found['images']:,} images that both have"
+    shared = f"{comparison['images']:,} images that both have"
     if more:
         shared += f" ({', '.join(more)})"
-    lines.append(f"{shared}; {_budget(found)}")
+    lines.append(f"{shared}; {_budget(comparison)}")
     width = max(20, *[len(name) + 2 for name in rows])
     lines += ["", f"{'':<{width}}{'A':>8}{'B':>8}  A - B"]
     for name, row in rows.items():
@@ -257,7 +257,7 @@ def comparison_text(found: Numbers) -> str:
         "± is the standard error over images; another training of either could differ by more.",
         "tie: the difference may be 0 at the level of 5 %.",
     ]
-    return "\n".join([*lines, *frozen, *map(printable, found["notes"])])
+    return "\n".join([*lines, *frozen, *map(printable, comparison["notes"])])
 
 
 def _budget_of(rows: Sequence[pd.DataFrame]) -> Numbers:

@@ -70,6 +70,7 @@ def _search(
             threshold = float(np.nextafter(wrong_leads[spend], np.inf))
         is_left = leads[0] < threshold
         changed = int((differs[0] & ~is_left).sum())  # fewer than ``spend`` if leads are equal
-        further, later = _search(leads[1:, is_left], differs[1:, is_left], budget - changed, step)
-        choices.append((int(is_left.sum()) + further, (threshold, *later)))
+        left = budget - changed
+        evaluations, later = _search(leads[1:, is_left], differs[1:, is_left], left, step)
+        choices.append((int(is_left.sum()) + evaluations, (threshold, *later)))
     return min(choices)

@@ -288,8 +288,8 @@ def _checked_combination(
 ) -> Combination:
     """Return the combination of a key, which must exist and suit ``count`` members."""
     if key not in combinations:
-        known = ", ".join(combinations)
-        raise InputError(f"params.yaml: {where}.combinations must be among {known}; got {key!r}")
+        names = ", ".join(combinations)
+        raise InputError(f"params.yaml: {where}.combinations must be among {names}; got {key!r}")
     try:
         combinations[key].check_members(count)
     except ValueError as error:

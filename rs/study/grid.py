@@ -68,8 +68,8 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
         InputError: If the grid is empty, a key is missing, a list has an entry twice, or a method
             would be trained twice with a seed.
     """
-    given = {key: value for key, value in values.items() if value is not None}
-    stated: dict[str, Any] = {"members": [], "member_seeds": []} | given
+    values_given = {key: value for key, value in values.items() if value is not None}
+    stated: dict[str, Any] = {"members": [], "member_seeds": []} | values_given
     load_section(values, "sigmas", list[Positive])
     lists: dict[str, list[Any]] = {
         "sigmas": section(values, "sigmas"),  # as written there: they are part of file names
@@ -288,5 +288,5 @@ def part_with_rows(
                 left_out.add(ensemble.name)
                 missing.add(pool_target("certify_ensembles", dataset, sigma))
     ensembles = values.get("ensembles") or {}
-    part["ensembles"] = {name: one for name, one in ensembles.items() if name not in left_out}
+    part["ensembles"] = {name: entry for name, entry in ensembles.items() if name not in left_out}
     return part, sorted(missing)

@@ -89,7 +89,7 @@ def chosen(tiny, values, text):
         "scope": "global",
     }
     (tiny / "weights/0.5" / f"{ENSEMBLES[0]}.json").write_text(text)
-    return read_one(tiny, values, ENSEMBLES[0]).chosen
+    return read_one(tiny, values, ENSEMBLES[0]).member_votes
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def chosen(tiny, values, text):
 )
 def test_members_that_weights_have_chosen_are_counted(tiny, values, weights, counts):
     assert chosen(tiny, values, json.dumps({"fitted": {"weights": weights}})) == counts
-    assert read_one(tiny, values).chosen is None
+    assert read_one(tiny, values).member_votes is None
 
 
 def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values):

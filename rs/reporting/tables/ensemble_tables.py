@@ -270,11 +270,11 @@ def _ensembles_and_cascades(methods: Mapping[str, Group], combination: str) -> l
     for group in methods.values():
         if "evaluations" in group.first.rows:
             combinations[group.first.combination] = None
-    chosen = []
+    ensembles = []
     for name in combinations:
         if name is not None:
-            chosen += families(methods, name)
-    return chosen
+            ensembles += families(methods, name)
+    return ensembles
 
 
 def _gains_at_cost(frame: pd.DataFrame, samples: Sequence[Sample]) -> dict[Any, list[float | None]]:

@@ -183,13 +183,14 @@ def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
         group = of_kind[0]
         shown.setdefault(sigma, {})[figure["method"]] = group
         if figure["metric"] == "acr":
-            ours = group.acr.value
+            measured = group.acr.value
         elif figure["metric"] == "clean_accuracy":
-            ours = group.accuracy(0.0)
+            measured = group.accuracy(0.0)
         else:
-            ours = group.accuracy(figure["radius"])
+            measured = group.accuracy(figure["radius"])
         row = {name: figure[name] for name in ("table", "method", "sigma", "metric", "radius")}
-        row |= {"ours": ours, "paper": figure["value"], "difference": ours - figure["value"]}
+        row |= {"ours": measured, "paper": figure["value"]}
+        row["difference"] = measured - figure["value"]
         rows.append(row)
     if not rows:
         return None
