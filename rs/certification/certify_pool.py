@@ -148,11 +148,9 @@ def certify_pool(
 
 
 def _timed_names(entries: Mapping[str, PoolEntry], specs: Mapping[str, EnsembleSpec]) -> list[str]:
-    """Return the members, and the first ensemble of each kind: other seeds take as long."""
-    first_of_each_kind = first_of_each(
-        specs, lambda declaration: (declaration.kind, declaration.key)
-    )
-    return [name for name in entries if name not in specs or name in first_of_each_kind]
+    """Return the members, and the first ensemble of each composition: other seeds take as long."""
+    timed_specs = first_of_each(specs)
+    return [name for name in entries if name not in specs or name in timed_specs]
 
 
 def _with_base(smoothed: SmoothedClassifier, base: nn.Module) -> SmoothedClassifier:

@@ -8,7 +8,7 @@ for every image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +25,7 @@ from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.params import FilePath, NonNegativeCount, Positive, validated
 from rs.storage import files
-from rs.study.ensembles import Combination, EnsembleDeclaration, Key
+from rs.study.ensembles import Combination, EnsembleDeclaration, Key, composition
 
 REMEDY = (
     "make it with python -m stages.ensemble of a study, or write a function (docs/ensembles.md)"
@@ -182,12 +182,13 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
 
 
 def first_of_each(
-    specs: Mapping[str, EnsembleSpec], key: Callable[[EnsembleDeclaration], Hashable]
+    specs: Mapping[str, EnsembleSpec], by_combination: bool = True
 ) -> dict[str, EnsembleSpec]:
-    """Keep one ensemble per value of ``key(declaration)``: the first one in params.yaml."""
-    first: dict[Hashable, str] = {}
+    """Keep the first ensemble in params.yaml of each composition (and combination)."""
+    first: dict[tuple[str, str], str] = {}
     for name, spec in specs.items():
-        first.setdefault(key(spec.declaration), name)
+        key = spec.declaration.key if by_combination else ""
+        first.setdefault((composition(spec.declaration.members), key), name)
     return {name: specs[name] for name in first.values()}
 
 

@@ -6,7 +6,6 @@ Ensembles that differ only in their seeds are represented by the first one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from rs.ensemble.member_outputs import Chunk, MemberOutputs, margins
 from rs.ensemble.spec import EnsembleSpec, FittedWeights, first_of_each
 from rs.statistics import ensemble_variance
 from rs.statistics.ensemble_weights import moments
+from rs.study.ensembles import composition
 
 SPREADS = (
     "ensemble",
@@ -56,8 +56,8 @@ class EnsembleTheory:
     def __init__(
         self, specs: Mapping[str, EnsembleSpec], averages: Mapping[str, EnsembleSpec]
     ) -> None:
-        self.spread_specs = first_of_each(specs, attrgetter("kind"))
-        self.bound_specs = first_of_each(averages, attrgetter("kind", "key"))
+        self.spread_specs = first_of_each(specs, by_combination=False)
+        self.bound_specs = first_of_each(averages)
         self._spreads: dict[tuple[str, str, str], list[NDArray[np.float64]]] = {}
         self._bounds: dict[tuple[str, str, str], list[NDArray[np.float64]]] = {}
 
@@ -84,7 +84,7 @@ class EnsembleTheory:
                 "trained": ensemble_variance.trained_covariances(plain[:, member_ids], methods),
             }
             for source, covariances in covariances_by_source.items():
-                key = (spec.declaration.kind, spec.declaration.name, source)
+                key = (composition(spec.declaration.members), spec.declaration.name, source)
                 values = _spread(covariances, labels, methods)
                 self._spreads.setdefault(key, []).append(values)
         # weights are not judged by the samples that chose them
@@ -94,7 +94,8 @@ class EnsembleTheory:
             own_margins = fresh[:, outputs.member_ids(spec)]
             bounds = ensemble_variance.chebyshev_bounds(own_margins, labels, weights)
             columns = [bounds.weighted, bounds.minimum, bounds.measured, classes != labels]
-            key = (spec.declaration.kind, spec.declaration.name, spec.declaration.key)
+            declared = spec.declaration
+            key = (composition(declared.members), declared.name, declared.key)
             self._bounds.setdefault(key, []).append(np.stack(columns, axis=-1))
 
     def spread_rows(self) -> list[dict[str, Any]]:

@@ -128,7 +128,7 @@ class Evidence:
     def ensemble(self, name: str, combination: str, sigma: Any) -> Sample | None:
         """Return all sub-ensembles of a name; ``None`` if there is no such ensemble."""
         declared = self.declared(name, combination)
-        return self.methods(sigma)[self.study.label(declared[0])].sample if declared else None
+        return self.methods(sigma)[self.study.name_of(declared[0])].sample if declared else None
 
     def seconds(self, method: str, sigma: Any) -> tuple[float, int] | None:
         """Return training seconds and epochs of a method's first seed, at the median epoch.

@@ -69,9 +69,11 @@ class StudyFiles:
         """The ensembles that the parameters declare."""
         return declared_ensembles(self.values)
 
-    def label(self, ensemble: EnsembleDeclaration) -> str:
-        """Return the name of an ensemble in tables."""
-        return ensemble.label(self.combination)
+    def name_of(self, ensemble: EnsembleDeclaration) -> str:
+        """Return the name in tables, which mentions all combinations except the default one."""
+        if ensemble.key == self.combination:
+            return ensemble.name
+        return f"{ensemble.name} ({ensemble.key})"
 
     def read_models(self) -> list[Result]:
         """Read the certificate rows of every model of the grid.
@@ -123,7 +125,7 @@ class StudyFiles:
                 f"{scope}; run {command}"
             )
         return Result(
-            name=self.label(ensemble),
+            name=self.name_of(ensemble),
             sigma=float(sigma),
             seed=None,
             rows=rows,
@@ -230,7 +232,8 @@ class StudyFiles:
                 alone = seconds.pop(ensemble.slug)
                 if ensemble.combination.scope == PER_IMAGE_SCOPE:
                     alone += len(ensemble.members) * seconds_per_weight
-                kind = self.label(ensemble).replace(ensemble.name, composition(ensemble.members), 1)
+                by_members = composition(ensemble.members)
+                kind = self.name_of(ensemble).replace(ensemble.name, by_members, 1)
                 seconds[kind] = alone
         return {kind: value for kind, value in seconds.items() if not math.isnan(value)}
 

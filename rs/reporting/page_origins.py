@@ -57,7 +57,7 @@ def study_origins(study: StudyFiles) -> dict[Any, Origin]:
         }
     for sigma in study.sigmas:
         for ensemble in study.ensembles:
-            origins[study.label(ensemble), float(sigma), None, ensemble.members] = {
+            origins[study.name_of(ensemble), float(sigma), None, ensemble.members] = {
                 "file": pool_rows(results, sigma, ensemble.slug).as_posix(),
                 "target": pool_target("certify_ensembles", dataset, sigma),
                 "command": _pool_command(dataset, sigma),

@@ -47,9 +47,8 @@ class Result:
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
     provenance: Provenance = field(default_factory=Provenance)  # empty without a sidecar
     shared_identity: Mapping[str, Any] = field(default_factory=dict)  # MUST_AGREE and CODES
-    member_votes: dict[str, int] | None = (
-        None  # members that vote, and how often, if weights chose them
-    )
+    # how often each member votes, if weights chose members
+    member_votes: dict[str, int] | None = None
 
     @property
     def full_name(self) -> str:

@@ -17,7 +17,8 @@ From the declaration to a table, with seeds 0 to 2 and two noise levels:
    ``ensembles/DATASET/0.25/SLUG.json``, ``weights`` its weights if they are fitted, and
    ``certify_ensembles`` its rows, ``results/DATASET/0.25/pool/SLUG.tsv``.
 3. ``StudyFiles.read_ensemble`` (``rs.reporting.load``) reads these rows as a result whose name is
-   :meth:`EnsembleDeclaration.label`. Tables group results by name: one line ``advmacer x3``.
+   ``StudyFiles.name_of``: that of the entry, and all combinations but the default one in
+   parentheses. Tables group results by name: one line ``advmacer x3``.
 """
 
 from __future__ import annotations
@@ -126,19 +127,10 @@ class Combination:
 class EnsembleDeclaration:
     """One ensemble with one combination, at every noise level: a classifier of the study."""
 
-    name: str  # in tables; ensembles that differ only in their seeds can share one
+    name: str  # of the entry; ensembles that differ only in their seeds share it
     members: Members
     key: str  # of the combination
     combination: Combination
-
-    def label(self, default: str) -> str:
-        """Return the name in tables, which mentions all combinations except ``default``."""
-        return self.name if self.key == default else f"{self.name} ({self.key})"
-
-    @property
-    def kind(self) -> str:
-        """What it shares with ensembles of other seeds: the :func:`composition` of its members."""
-        return composition(self.members)
 
     @property
     def slug(self) -> str:

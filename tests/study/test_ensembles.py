@@ -193,11 +193,6 @@ def test_what_declares_no_ensembles_is_named(values, message):
         declared_ensembles(values)
 
 
-def test_the_combination_that_goes_without_saying_is_not_in_the_label():
-    one, two = of(entry(combinations=["mme", "average"]))
-    assert [one.label("average"), two.label("average")] == ["macer 0 (mme)", "macer 0"]
-
-
 @pytest.mark.parametrize("values", [{}, {"combinations": KNOWN}])
 def test_nothing_is_declared_without_ensembles(values):
     assert declared_ensembles(values) == []
