@@ -7,7 +7,7 @@
 >>> smoothed = rs.SmoothedClassifier(model, sigma=0.25)  # or rs.load("models/...").smooth()
 >>> image = np.full((8, 8, 3), 220, dtype=np.uint8)  # or a tensor (C, H, W), or a Pillow image
 >>> print(smoothed.certify(image, n0=100, n=1_000, alpha=0.001))
-class 1, l2 radius 0.6158 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0.001, grid noise
+class 1, l2 radius 0.6158 in input units, p >= 0.9931, n = 1,000, alpha = 0.001, grid noise
 >>> [certificate.predict for certificate in smoothed.certify_many([image, 255 - image])]
 [1, 0]
 

@@ -41,6 +41,12 @@ MAX_SIDE = 2**14
 """Largest side of an image, in pixels."""
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 """Channels, height or width of an image."""
+MAX_NUMBERS = 2**24
+"""Numbers of an input, all axes together; 2,364 by 2,364 pixels in color."""
+
+Length = Annotated[int, Field(ge=1, le=MAX_NUMBERS)]
+"""Length of one axis of an input."""
+
 MAX_CLASSES = 100_000
 """Classes of a data set or a model; ImageNet-21k has 21,841."""
 MIN_SIGMA, MAX_SIGMA = 1e-6, 10.0
@@ -51,6 +57,42 @@ MAX_NAME = 200
 """Most characters of a name in a file name; file systems take 255 bytes, temporaries add 28."""
 MAX_PATH = 3000
 """Most bytes of a path in a file; systems take 4,095, including what is added to it."""
+
+
+def check_bounds(bounds: Any) -> Bounds:
+    """Return the least and the largest value of inputs as floats; ``None`` for unbounded inputs.
+
+    Raises:
+        InputError: If they are anything else than two finite, increasing numbers.
+    """
+    if bounds is None:
+        return None
+    try:
+        low, high = map(float, bounds)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:
+        raise InputError(
+            "bounds must be the least and the largest value of the inputs, such as (-1, 1), or "
+            f"None for unbounded inputs, got {bounds!r}"
+        )
+    return low, high
+
+
+def describe_bounds(bounds: Bounds) -> str:
+    """Return bounds as text.
+
+    >>> describe_bounds((-1.0, 1.0)), describe_bounds(None)
+    ('[-1, 1]', 'no bounds')
+    """
+    return "no bounds" if bounds is None else f"[{bounds[0]:g}, {bounds[1]:g}]"
+
+
+Bounds = Annotated[tuple[float, float] | None, AfterValidator(check_bounds)]
+"""The least and the largest value of inputs; ``None`` for unbounded inputs."""
+
+PIXELS: Bounds = (0.0, 1.0)
+"""The bounds of images."""
 
 
 def _check_path(path: str) -> str:
@@ -301,22 +343,24 @@ _UNION_MEMBERS = ("FittedWeights", "FittedThresholds")
 """Names that pydantic adds to the path of a value."""
 
 
-def check_sigma(sigma: Any, name: str = "sigma") -> float:
-    """Return a noise std for images in [0, 1]; refuse one that is probably on the 0-255 scale.
+def check_sigma(sigma: Any, name: str = "sigma", bounds: Bounds = PIXELS) -> float:
+    """Return a noise std for inputs; for pixels, refuse one that is probably on the 0-255 scale.
 
     Args:
         sigma: What was given.
         name: What messages call it.
+        bounds: Of the inputs.
     Raises:
-        InputError: If it is not a number from :data:`MIN_SIGMA` to :data:`MAX_SIGMA`.
+        InputError: If it is not a number of at least :data:`MIN_SIGMA`, or for pixels of [0, 1] is
+            above :data:`MAX_SIGMA`.
     """
     is_number = isinstance(sigma, Real) and not isinstance(sigma, bool)
     if not is_number or not MIN_SIGMA <= sigma < math.inf:
         raise InputError(
             f"{name} must be a positive number, got {sigma!r}; it is the std of the noise, "
-            f"in pixels of [0, 1], at least {MIN_SIGMA:g}"
+            f"in the unit of the inputs, at least {MIN_SIGMA:g}"
         )
-    if sigma > MAX_SIGMA:
+    if bounds == PIXELS and sigma > MAX_SIGMA:
         raise InputError(
             f"{name} is in pixels of [0, 1] and must be at most {MAX_SIGMA:g}, got {sigma:g}; "
             f"did you mean {sigma:g}/255 = {sigma / 255:.3g}?"

@@ -19,6 +19,7 @@ from rs.models.backend import device_of
 from rs.models.denoised import check_denoisers
 from rs.models.fingerprint import sources
 from rs.models.zoo import path_of_model
+from rs.params import PIXELS, Bounds, describe_bounds
 from rs.runtime import PrecisionChoice
 from rs.runtime.device import check_precision, precision_on, warn_of_slow_bfloat16
 from rs.smoothing import Noise
@@ -47,6 +48,7 @@ class Classifier:
     dataset: str | None = None  # name of the data set that it was trained on
     classes: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()  # (C, H, W) of an image
+    bounds: Bounds = PIXELS  # of its inputs
     sigma: float | None = None  # noise that it was trained with, in pixels of [0, 1]
     # of an ensemble's weights (``rs.statistics.certificate.SCOPES``), "model" for a single model
     scope: str = "model"
@@ -124,6 +126,7 @@ class Classifier:
             noise=noise,
             undecided=getattr(self.module, "undecided", False),  # of an ensemble's rule
             engine=optimized.engine,
+            bounds=self.bounds,
         )
 
     def for_images(
@@ -134,8 +137,14 @@ class Classifier:
         They are compared if it has its own.
 
         Raises:
-            InputError: If they differ; ``name`` says which images.
+            InputError: If they differ, or it takes inputs that are no images; ``name`` says which
+                images.
         """
+        if self.bounds != PIXELS:
+            raise InputError(
+                f"{self.name} must be a classifier of images with pixels in [0, 1], but its inputs "
+                f"have {describe_bounds(self.bounds)}; certify them in Python"
+            )
         if not self.shape:
             return replace(self, classes=tuple(classes), shape=tuple(shape))
         is_same_shape = self.shape == tuple(shape)
@@ -271,6 +280,7 @@ def _from_disk(name: str) -> Classifier:
         dataset=card.dataset,
         classes=tuple(card.classes),
         shape=tuple(card.shape),
+        bounds=card.bounds,
         sigma=card.sigma,
         folders=(str(path),),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ class PackedImages:
     """A split in memory; implements :class:`rs.data.prepared.Images`."""
 
     meta: Meta
-    images: NDArray[np.uint8]  # (N, C, H, W)
+    images: NDArray[np.uint8] | NDArray[np.float32]  # (N, C, H, W), or other inputs (N, ...)
     labels: NDArray[np.int64]  # (N,)
     _resident: dict[torch.device, tuple[Tensor, Tensor]] = field(
         default_factory=dict, init=False, repr=False
@@ -45,7 +45,7 @@ class PackedImages:
 
     def pixels(self, index: int) -> Tensor:
         """Return image ``index``: float32 (C, H, W) in [0, 1], on the CPU."""
-        return torch.from_numpy(self.images[index]).float() / 255
+        return to_float(torch.from_numpy(self.images[index]))
 
     def resident(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
         """Return images uint8 (N, C, H, W) and labels int64 (N,) on ``device``, cached there."""
@@ -63,7 +63,7 @@ class PackedImages:
         for step, (x, y) in enumerate(self.unaugmented_batches(order, epoch, device, workers)):
             key = (Stream.AUGMENT, epoch.number, step, *process_key(epoch.rank))
             rng = stream(epoch.seed, *key, device=device)
-            yield augment(x.float() / 255, epoch.crop, epoch.flip, rng), y
+            yield augment(to_float(x), epoch.crop, epoch.flip, rng), y
 
     def unaugmented_batches(
         self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int
@@ -87,7 +87,12 @@ class PackedImages:
         return replace(self, images=self.images[mask], labels=self.labels[mask])
 
 
-def content_hashes(images: NDArray[np.uint8]) -> list[str]:
+def to_float(x: Tensor) -> Tensor:
+    """Return 8-bit pixels divided by 255, and numbers that are float32 already."""
+    return x.float() / 255 if x.dtype == torch.uint8 else x
+
+
+def content_hashes(images: NDArray[Any]) -> list[str]:
     """Return the SHA-256 of the pixels of each image."""
     return [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
 
@@ -138,6 +143,13 @@ def augment(x: Tensor, crop: int, flip: bool, rng: torch.Generator) -> Tensor:
     Returns:
         Images (B, C, H, W).
     """
+    if not crop and not flip:
+        return x
+    if x.ndim != 4:
+        raise InputError(
+            "crop and flip must be off for inputs that are no images (C, H, W), got the shape "
+            f"{tuple(x.shape[1:])}; leave them out of training"
+        )
     B, C, H, W = x.shape
     if crop:
         top, left = torch.randint(2 * crop + 1, (2, B, 1), generator=rng, device=x.device)

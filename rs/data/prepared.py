@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.params import MAX_CLASSES, Count, FilePath, Finite, Positive, Side, validated
+from rs.params import MAX_CLASSES, Count, FilePath, Finite, Length, Positive, validated
 from rs.storage import files
 
 if TYPE_CHECKING:  # torch takes a second to import, and to prepare a data set does not need it
@@ -50,8 +50,8 @@ class Meta:
 
     name: str
     classes: Annotated[tuple[str, ...], Field(min_length=2, max_length=MAX_CLASSES)]
-    shape: tuple[Side, Side, Side]  # C, H, W
-    mean: tuple[Finite, ...]  # (C,), images in [0, 1]; for the model's first layer
+    shape: Annotated[tuple[Length, ...], Field(min_length=1)]  # C, H, W
+    mean: tuple[Finite, ...]  # (C,), images in [0, 1]; for the model's first layer, or none
     std: tuple[Positive, ...]  # (C,), as mean
     source: str  # where the images came from, for people
     sizes: dict[str, Count]  # images in each split
@@ -61,7 +61,7 @@ class Meta:
     raw: dict[str, str] | None = None  # checksums of the raw data, computed by its reader
 
     def __post_init__(self) -> None:
-        if not len(self.mean) == len(self.std) == self.shape[0]:
+        if len(self.mean) != len(self.std) or len(self.mean) not in (0, self.shape[0]):
             raise ValueError(
                 f"mean and std must have one number for each of {self.shape[0]} channels, "
                 f"got {len(self.mean)} and {len(self.std)}"
@@ -126,19 +126,25 @@ def read_meta(folder: Path) -> Meta:
             f"{folder} must be a prepared data set, but it has no meta.json; make one with `rs "
             "prepare`"
         )
-    return files.read_as(Meta, path, "the description of a data set", "prepare it")
+    meta = files.read_as(Meta, path, "the description of a data set", "prepare it")
+    if len(meta.shape) != 3:
+        raise InputError(f"{path} must have the shape of images (C, H, W), got {meta.shape}")
+    return meta
 
 
-def images_fingerprint(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
+def images_fingerprint(images: NDArray[Any], labels: NDArray[np.int64]) -> str:
     """Return the SHA-256 of both arrays: type, shape and numbers, however they were compressed."""
-    return pictures_fingerprint(images, images.shape[1:], labels)
+    return pictures_fingerprint(images, images.shape[1:], labels, images.dtype.str)
 
 
 def pictures_fingerprint(
-    pictures: Iterable[NDArray[np.uint8]], shape: Sequence[int], labels: NDArray[np.int64]
+    pictures: Iterable[NDArray[Any]],
+    shape: Sequence[int],
+    labels: NDArray[np.int64],
+    kind: str = "|u1",
 ) -> str:
     """Return :func:`images_fingerprint` of pictures (C, H, W) that are read one by one."""
-    digest = hashlib.sha256(f"|u1 {(len(labels), *shape)}\n".encode())
+    digest = hashlib.sha256(f"{kind} {(len(labels), *shape)}\n".encode())
     for picture in pictures:
         digest.update(np.ascontiguousarray(picture).data)
     numbers = np.ascontiguousarray(labels, "<i8")

@@ -23,7 +23,7 @@ from rs.ensemble.rules import RULES, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
-from rs.params import FilePath, NonNegativeCount, Positive, validated
+from rs.params import PIXELS, FilePath, NonNegativeCount, Positive, validated
 from rs.storage import files
 from rs.study.ensembles import Combination, EnsembleDeclaration, Key, composition
 
@@ -245,6 +245,7 @@ def check_members(
             "sigma": sigma,
             "shape": cards[0].shape,
             "classes": cards[0].classes,
+            "bounds": PIXELS,
         }
         for key, value in expected.items():
             if getattr(card, key) != value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Generator, Tensor, nn
 
-from rs.methods.base import Step, warmed_up, warmed_up_steps
+from rs.methods.base import ClippedAttack, Step, warmed_up, warmed_up_steps
 from rs.methods.macer import CrossEntropy, macer_objective
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.attack import forward, pgd
@@ -12,7 +12,7 @@ from rs.smoothing.noise import training_noise
 
 
 @validated
-class AdvMacer:
+class AdvMacer(ClippedAttack):
     """MACER's objective at SmoothAdv's adversarial point x_hat (algorithm 1 of the paper).
 
         1/B sum_i -log z_hat(x_hat_i)[y_i] + lam sigma/(2B) sum_{i in hinge} (gamma - xi(x_hat_i))
@@ -57,7 +57,17 @@ class AdvMacer:
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)
         steps = warmed_up_steps(self.steps, epoch, self.steps_warmup)
         attacked = noise[:, : self.attack_draws]
-        x_hat = pgd(model, x, y, attacked, steps, epsilon, rng=rng, beta=self.beta_attack)
+        x_hat = pgd(
+            model,
+            x,
+            y,
+            attacked,
+            steps,
+            epsilon,
+            rng=rng,
+            beta=self.beta_attack,
+            bounds=self.bounds,
+        )
         if self.fresh_draws:
             noise = training_noise(x, self.draws, sigma, rng)
         return macer_objective(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import with_config
 from torch import Generator, Tensor, nn
 from typing_extensions import TypedDict
 
-from rs.params import STRICT, Count, NonNegativeCount, Positive, validated
+from rs.params import PIXELS, STRICT, Bounds, Count, NonNegativeCount, Positive, validated
 
 Accuracies = Callable[[Tensor, int], Tensor]
 """From numbers of training images and of samples to the share of correct noisy copies of each."""
@@ -43,8 +43,8 @@ class Method(Protocol):
         """Compute the loss of one optimizer step; :class:`NeedsTargets` gives another argument.
 
         Args:
-            model: In train mode; images in [0, 1] (N, C, H, W) -> logits (N, K).
-            x: Images, shape (B, C, H, W), in [0, 1].
+            model: In train mode; images (N, C, H, W), or other inputs (N, ...) -> logits (N, K).
+            x: Images, shape (B, C, H, W), in [0, 1], or other inputs (B, ...).
             y: Labels, shape (B,).
             sigma: Noise standard deviation, in pixels of [0, 1].
             rng: Stream of every random number of this step, on the device of ``x``.
@@ -62,6 +62,18 @@ class SeveralDraws:
     def steps_per_batch(self) -> int:
         """A step takes ``batch // draws`` images."""
         return self.draws
+
+
+@validated
+class ClippedAttack:
+    """The setting of methods whose attack moves inputs and clips them to their bounds."""
+
+    bounds: Bounds = PIXELS  # set by :func:`within`
+
+
+def within(method: Any, bounds: Bounds) -> Any:
+    """Return a method whose attack, if it clips, stays within the bounds of inputs."""
+    return replace(method, bounds=bounds) if isinstance(method, ClippedAttack) else method
 
 
 @with_config(STRICT)

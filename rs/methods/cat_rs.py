@@ -131,5 +131,6 @@ def kl_attack(
 
 
 def _mean(values: Tensor) -> Tensor:
-    """Return the mean of the entries of each image, shape (N, 1, 1, 1)."""
-    return values.mean(dim=(1, 2, 3), keepdim=True)
+    """Return the mean of the entries of each input, shape (N, 1, ...)."""
+    axes = tuple(range(1, values.ndim))
+    return values.mean(dim=axes, keepdim=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Generator, Tensor, nn
 
-from rs.methods.base import SeveralDraws, Step, accuracy, warmed_up
+from rs.methods.base import ClippedAttack, SeveralDraws, Step, accuracy, warmed_up
 from rs.params import NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import forward, projected_path_attack
 from rs.smoothing.noise import training_noise
@@ -12,7 +12,7 @@ from rs.smoothing.soft import entropy, kl_divergence, mean_cross_entropy, soft_p
 
 
 @validated
-class Consistency(SeveralDraws):
+class Consistency(SeveralDraws, ClippedAttack):
     """Cross-entropy of noisy copies, divergence from their mean prediction, and its entropy.
 
         1/(BM) sum_ik CE(f(x_i + d_ik), y_i)
@@ -34,7 +34,7 @@ class Consistency(SeveralDraws):
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = training_noise(x, self.draws, sigma, rng)
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)
-        x_hat = projected_path_attack(model, x, y, noise, self.steps, epsilon)
+        x_hat = projected_path_attack(model, x, y, noise, self.steps, epsilon, self.bounds)
         logits = forward(model, x_hat, noise)
         mean = soft_probabilities(logits)
         cross_entropy = mean_cross_entropy(logits, y)

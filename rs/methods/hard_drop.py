@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 from rs.errors import InputError
 from rs.methods.base import Accuracies, SeveralDraws, Step, accuracy
 from rs.params import Count, NonNegative, NonNegativeCount, validated
-from rs.smoothing.attack import evaluating, forward, noise_gradient, norms
+from rs.smoothing.attack import evaluating, forward, noise_gradient, norms, per_input
 from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import mean_cross_entropy
 from rs.statistics.radius import lower_bound
@@ -123,5 +123,5 @@ def sphere_attack(
             g = noise_gradient(model, images, moved, objective)
             ahead = moved + step_size * g / (norms(g) + 1e-8)
             ahead = noise_norm * ahead / (norms(ahead) + 1e-8)
-            moved = torch.where(attacked[:, None, None, None], ahead, moved)
+            moved = torch.where(per_input(attacked, moved), ahead, moved)
     return moved.unflatten(0, noise.shape[:2])

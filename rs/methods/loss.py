@@ -12,8 +12,9 @@ from torch import Generator, Tensor, nn
 from rs import params, recipes
 from rs.errors import InputError, InputWarning
 from rs.methods import method_class
-from rs.methods.base import Method, NeedsTargets, Step
-from rs.smoothing.inputs import LogitsOnly, check_pixels
+from rs.methods.base import Method, NeedsTargets, Step, within
+from rs.params import PIXELS, Bounds
+from rs.smoothing.inputs import LogitsOnly, check_range
 
 
 @dataclass
@@ -25,7 +26,8 @@ class Loss:
     """
 
     method: Method  # its hyper-parameters
-    sigma: float  # noise standard deviation, in pixels of [0, 1]
+    sigma: float  # noise standard deviation, in the unit of the inputs
+    bounds: Bounds = PIXELS  # of the inputs
     _is_checked: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __call__(
@@ -41,9 +43,10 @@ class Loss:
         """Compute the loss of a batch; ``step.loss.backward()`` gives the gradient.
 
         Args:
-            model: In train mode; images in [0, 1] (N, C, H, W), noisy and not clipped -> logits (N,
-                K), or an output with the attribute ``logits``.
-            x: Images without noise, shape (B, C, H, W), in [0, 1].
+            model: In train mode; inputs (N, ...), such as images (N, C, H, W), noisy and not
+                clipped -> logits (N, K), one logit (N, 1), or an output with the attribute
+                ``logits``, as for :class:`rs.SmoothedClassifier`.
+            x: Inputs without noise and within the bounds, shape (B, C, H, W) or another (B, ...).
             y: Labels, shape (B,), whole numbers from 0 to K - 1.
             epoch: Epochs finished so far, for warm-ups.
             rng: Stream of the noise, on the device of ``x``; ``None`` draws its seed from torch's
@@ -64,7 +67,7 @@ class Loss:
             )
         network = LogitsOnly(model)
         if not self._is_checked:
-            _check_batch(x, y)
+            _check_batch(x, y, self.bounds)
             network = _ChecksLabels(model, y)
         if rng is None:
             rng = torch.Generator(x.device).manual_seed(int(torch.randint(2**63 - 1, ())))
@@ -76,19 +79,19 @@ class Loss:
         return step
 
 
-def _check_batch(x: Tensor, y: Tensor) -> None:
-    """Check images and the kind of labels; :class:`_ChecksLabels` checks their range.
+def _check_batch(x: Tensor, y: Tensor, bounds: Bounds) -> None:
+    """Check inputs and the kind of labels; :class:`_ChecksLabels` checks their range.
 
     Raises:
-        InputError: If images are not floating-point numbers (B, C, H, W) in [0, 1], or labels are
-            not B whole numbers.
+        InputError: If inputs are not floating-point numbers (B, ...) within the bounds, or labels
+            are not B whole numbers.
     """
-    if x.ndim != 4 or len(x) == 0:
+    if x.ndim < 2 or x.numel() == 0:
         raise InputError(
-            f"images must have the shape (B, C, H, W), got {tuple(x.shape)}; give a batch, one "
-            "image as x[None]"
+            "images must have the shape (B, C, H, W), or other inputs (B, ...), got "
+            f"{tuple(x.shape)}; give a batch, one input as x[None]"
         )
-    check_pixels(x, "images without noise")
+    check_range(x, bounds, "images without noise" if bounds == PIXELS else "inputs without noise")
     is_whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
     if not is_whole or y.shape != x.shape[:1]:
         raise InputError(
@@ -122,7 +125,7 @@ class _ChecksLabels(LogitsOnly):
         return logits
 
 
-def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:
+def loss(method: str, sigma: float, *, bounds: Bounds = PIXELS, **hyperparameters: Any) -> Loss:
     """Return the loss of a training method, with the hyper-parameters of its paper unless given.
 
     They come from ``defaults.METHOD`` in the params.yaml of this project. If one depends on the
@@ -130,7 +133,9 @@ def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:
 
     Args:
         method: Key of ``rs.methods.METHODS``.
-        sigma: Noise standard deviation, in pixels of [0, 1].
+        sigma: Noise standard deviation, in the unit of the inputs, as are the hyper-parameters.
+        bounds: The least and the largest value of inputs, to which attacks clip, or ``None`` for
+            unbounded ones.
         hyperparameters: Fields of the method's class (``rs.methods.advmacer.AdvMacer``) that
             replace these values.
     Raises:
@@ -142,8 +147,9 @@ def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:
     >>> step.loss.backward()
     """
     kind = method_class(method)
-    params.check_sigma(sigma)
+    bounds = params.check_bounds(bounds)
+    params.check_sigma(sigma, bounds=bounds)
     preset = dict(params.section(params.packaged(), f"defaults.{method}"))
     preset.pop("training", None)
     values = recipes.for_sigma(preset, sigma, f"defaults.{method}", nearest=True) | hyperparameters
-    return Loss(kind(**values), sigma)
+    return Loss(within(kind(**values), bounds), sigma, bounds)

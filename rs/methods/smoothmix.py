@@ -8,15 +8,15 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from rs.methods.base import SeveralDraws, Step, accuracy, warmed_up
+from rs.methods.base import ClippedAttack, SeveralDraws, Step, accuracy, warmed_up
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
-from rs.smoothing.attack import forward, mixing_path, project
+from rs.smoothing.attack import clip, forward, mixing_path, per_input, project
 from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import kl_divergence, mean_cross_entropy, soft_probabilities
 
 
 @validated
-class SmoothMix(SeveralDraws):
+class SmoothMix(SeveralDraws, ClippedAttack):
     """Cross-entropy on the clean side, and a mix with the adversarial side, fading to uniform.
 
         L = 1/(BM) sum_ik CE(f(x_c + d_ik), y_i)
@@ -41,14 +41,15 @@ class SmoothMix(SeveralDraws):
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = training_noise(x, self.draws, sigma, rng)
         ramp = warmed_up(1.0, epoch, self.warmup)
-        path = mixing_path(model, x, y, noise, self.steps, self.step_size)
+        path = mixing_path(model, x, y, noise, self.steps, self.step_size, self.bounds)
         clean_side = x
         if self.one_step:
-            clean_side = (x + project(path[1] - x, ramp * self.step_size)).clamp(0.0, 1.0)
+            start = project(path[1] - x, ramp * self.step_size)
+            clean_side = clip(x + start, self.bounds)
         logits = forward(model, clean_side, noise)
         cross_entropy = mean_cross_entropy(logits, y)
         share = self.mix_limit * torch.rand(len(x), generator=rng, device=x.device, dtype=x.dtype)
-        mixed = torch.lerp(clean_side, path[-1], share[:, None, None, None])
+        mixed = torch.lerp(clean_side, path[-1], per_input(share, x))
         divergence = self._divergence(logits, forward(model, mixed, noise), y, share)
         robustness = self.eta * ramp * divergence
         return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))

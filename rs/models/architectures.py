@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rs.errors import InputError
+from rs.params import MAX_NUMBERS
 from rs.runtime.streams import seeded
 
 
@@ -157,9 +158,6 @@ def _resnet50(shape: Sequence[int], num_classes: int) -> nn.Module:
     return network
 
 
-MAX_NUMBERS = 2**24
-"""Numbers of an image, all channels; 2,364 by 2,364 pixels in color."""
-
 ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
     "resnet110": lambda shape, num_classes: CifarResNet(shape[0], num_classes, (18, 18, 18)),
     "resnet20": lambda shape, num_classes: CifarResNet(shape[0], num_classes, (3, 3, 3)),
@@ -236,7 +234,7 @@ def build(
         architecture: A key of :data:`ARCHITECTURES`.
         shape: (C, H, W) of an image.
         num_classes: K.
-        mean, std: Normalization constants per channel, in pixels of [0, 1].
+        mean, std: Normalization constants per channel, in pixels of [0, 1]; empty for none.
         seed: Seed of the initial weights, drawn on the CPU; ``None`` uses torch's global generator.
     Returns:
         An ``nn.Sequential`` with children ``normalize`` and ``network``, on the CPU, in train mode,
@@ -251,19 +249,21 @@ def build(
         raise InputError(
             f"an image must have at most {MAX_NUMBERS:,} numbers, got the shape {tuple(shape)}"
         )
-    if not len(mean) == len(std) == shape[0]:
+    if not len(mean) == len(std) or len(mean) not in (0, shape[0]):
         raise InputError(
             f"mean and std must have one number for each channel of the shape {tuple(shape)}, got "
             f"{len(mean)} and {len(std)}; give those of the data set"
         )
     model = nn.Sequential()
     with seeded(seed):
-        model.add_module("normalize", Normalize(mean, std))
+        model.add_module("normalize", Normalize(mean, std) if mean else nn.Identity())
         model.add_module("network", ARCHITECTURES[architecture](shape, num_classes))
         try:
-            model.to(memory_format=torch.channels_last)
+            if len(shape) == 3:  # only images have channels to put last
+                model.to(memory_format=torch.channels_last)
             _try_shape(model, architecture, shape, num_classes)
-        except InputError:  # a user's network may take views of its maps
+        # A user's network may take views of its maps, or have weights of five axes.
+        except (InputError, RuntimeError):
             model.to(memory_format=torch.contiguous_format)
             _try_shape(model, architecture, shape, num_classes)
     return model

@@ -20,7 +20,17 @@ from rs.errors import InputError, InputWarning
 from rs.models import architectures
 from rs.models.backend import copy_network
 from rs.models.denoised import DENOISER_METHODS, DenoiserSize, with_denoiser
-from rs.params import MAX_CLASSES, Finite, NonNegativeCount, Positive, Side, record, validated
+from rs.params import (
+    MAX_CLASSES,
+    PIXELS,
+    Bounds,
+    Finite,
+    Length,
+    NonNegativeCount,
+    Positive,
+    record,
+    validated,
+)
 from rs.runtime import arithmetic
 from rs.storage import files
 
@@ -41,15 +51,16 @@ class ModelCard:
     """Description of a model and of its training; written beside the weights as ``model.json``."""
 
     architecture: str
-    shape: Annotated[list[Side], Field(min_length=3, max_length=3)]  # (C, H, W) of an image
+    shape: Annotated[list[Length], Field(min_length=1)]  # (C, H, W) of an image
     classes: Annotated[list[str], Field(min_length=1, max_length=MAX_CLASSES)]
-    mean: list[Finite]  # of the normalization layer, per channel, in pixels of [0, 1]
+    # of the normalization layer, per channel, in pixels of [0, 1]; empty without one
+    mean: list[Finite]
     std: list[Positive]
     dataset: str
     method: str
     hyperparameters: dict[str, Any]
     training: dict[str, Any]
-    sigma: Positive  # noise it was trained with, in pixels of [0, 1]
+    sigma: Positive  # noise it was trained with, in the unit of its inputs
     seed: NonNegativeCount
     epochs: NonNegativeCount
     device: str
@@ -60,6 +71,7 @@ class ModelCard:
     code: dict[str, str] = field(default_factory=dict)
     # logits of a user's network for fixed images, as of `probe`
     probe: list[list[Finite]] = field(default_factory=list)
+    bounds: Bounds = PIXELS  # of its inputs
 
     def build(self, seed: int | None = None) -> nn.Sequential:
         """Build the network the card describes, with fresh weights.
@@ -148,6 +160,8 @@ def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
     for name in ("sources", "code", "probe"):  # of users' networks
         if not values[name]:
             del values[name]
+    if card.bounds == PIXELS:
+        del values["bounds"]
     files.write_json(folder / CARD, values)
     files.write_bytes(folder / WEIGHTS, content)
 

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rs.params import PIXELS, Bounds
 from rs.smoothing.noise import add_noise
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, to_float32
 
@@ -87,9 +88,19 @@ def noise_gradient(
         return torch.autograd.grad(objective(to_float32(model(x + noise))), noise)[0]
 
 
+def per_input(values: Tensor, x: Tensor) -> Tensor:
+    """Return one value per input, (B,), as (B, 1, ...), which multiplies inputs ``x`` (B, ...)."""
+    return values.view(-1, *[1] * (x.ndim - 1))
+
+
 def norms(u: Tensor) -> Tensor:
-    """Return the l2 norm of each image, shape (B, 1, 1, 1)."""
-    return u.flatten(1).norm(dim=1)[:, None, None, None]
+    """Return the l2 norm of each input, shape (B, 1, ...)."""
+    return per_input(u.flatten(1).norm(dim=1), u)
+
+
+def clip(x: Tensor, bounds: Bounds) -> Tensor:
+    """Clip inputs to their bounds, if they have any."""
+    return x if bounds is None else x.clamp(*bounds)
 
 
 def unit(g: Tensor, rng: torch.Generator) -> Tensor:
@@ -118,25 +129,27 @@ def pgd(
     *,
     rng: torch.Generator | None = None,
     beta: float = 1.0,
+    bounds: Bounds = PIXELS,
 ) -> Tensor:
     """Attack by projected gradient ascent, as SmoothAdv does (Salman et al. 2019).
 
         g = grad J(u) / ||grad J(u)||,   u <- u + (2 epsilon / T) g,
-        then into the box [0, 1],   then into the ball
+        then into the box of the bounds,   then into the ball
 
     in this order, from u = 0, so the result is in the box and in the ball (a convex combination of
     two box points).
 
     Args:
         model: Images (N, C, H, W) -> logits (N, K); attacked in eval mode, its mode is restored.
-        x: Images in [0, 1], shape (B, C, H, W).
+        x: Images, shape (B, C, H, W), or other inputs (B, ...), within the bounds.
         y: Labels, shape (B,).
         noise: The draws, shape (B, M, C, H, W); the same in every step.
         steps: T >= 0; 0 returns ``x``.
-        epsilon: Radius of the ball, in pixels of [0, 1].
+        epsilon: Radius of the ball, in the unit of the inputs.
         rng: Where the direction of an image with a gradient of exactly 0 comes from; a fixed stream
             if ``None``.
         beta: Inverse temperature of the attacked classifier.
+        bounds: The least and the largest value of inputs.
     Returns:
         x_hat, shape (B, C, H, W), detached.
     """
@@ -146,27 +159,39 @@ def pgd(
     with evaluating(model):
         for _ in range(steps):
             u = u + 2 * epsilon / steps * unit(gradient(model, x + u, y, noise, beta), rng)
-            u = project((x + u).clamp(0.0, 1.0) - x, epsilon)
+            u = project(clip(x + u, bounds) - x, epsilon)
     return x + u
 
 
 def mixing_path(
-    model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, step_size: float
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    noise: Tensor,
+    steps: int,
+    step_size: float,
+    bounds: Bounds = PIXELS,
 ) -> list[Tensor]:
     """Attack as SmoothMix does: return the iterates x_0 = x, ..., x_T of an ascent in the box.
 
-    x_{t+1} = clip_[0,1](x_t + alpha g / (||g|| + 1e-8))                    (Jeong et al. 2021)
+    x_{t+1} = clip(x_t + alpha g / (||g|| + 1e-8))                          (Jeong et al. 2021)
     """
     path = [x.detach()]
     with evaluating(model):
         for _ in range(steps):
             g = gradient(model, path[-1], y, noise)
-            path.append((path[-1] + step_size * g / (norms(g) + 1e-8)).clamp(0.0, 1.0))
+            path.append(clip(path[-1] + step_size * g / (norms(g) + 1e-8), bounds))
     return path
 
 
 def projected_path_attack(
-    model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, epsilon: float
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    noise: Tensor,
+    steps: int,
+    epsilon: float,
+    bounds: Bounds = PIXELS,
 ) -> Tensor:
     """Attack by Jeong's variant of :func:`pgd`: into the ball first, then into the box.
 
@@ -178,5 +203,5 @@ def projected_path_attack(
         for _ in range(steps):
             g = gradient(model, point, y, noise)
             u = project(point + 2 * epsilon / steps * g / (norms(g) + 1e-8) - x, epsilon)
-            point = (x + u).clamp(0.0, 1.0)
+            point = clip(x + u, bounds)
     return point

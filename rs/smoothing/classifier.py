@@ -15,7 +15,7 @@ from torch import Tensor
 from rs.errors import InputError
 from rs.models.backend import device_of
 from rs.models.denoised import check_denoisers
-from rs.params import check_sigma
+from rs.params import PIXELS, Bounds, check_bounds, check_sigma, describe_bounds
 from rs.runtime import Precision
 from rs.runtime.device import products
 from rs.runtime.streams import Stream
@@ -30,6 +30,8 @@ from rs.smoothing.inputs import (
     check_key,
     evaluate,
     is_number,
+    logits_of,
+    user_code,
     warn_if_n_too_small,
 )
 from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, is_on_grid, noisy_batches
@@ -61,15 +63,18 @@ class SmoothedClassifier:
     its device.
 
     Args:
-        base: An ``nn.Module``, or any function: images (N, C, H, W), noisy and not clipped ->
-            logits (N, K), or an output with the attribute ``logits``. Any normalisation is inside
-            it. It must be one fixed function of the image: modules are evaluated in eval mode,
+        base: An ``nn.Module``, or any function: inputs (N, ...), such as images (N, C, H, W), noisy
+            and not clipped -> logits (N, K), or an output with the attribute ``logits``. One logit
+            z, (N, 1), is that of class 1, and 0 that of class 0: z is no probability. Any
+            normalisation is inside it. It must be one fixed function of the input: modules are
+            evaluated in eval mode,
             whatever mode they are in, and then restored; networks a function calls must already be
             in eval mode (``rs.smoothing.inputs.Function``), and ``torch.export`` must have exported
             in it. If it is ``lazy``, draws are evaluated by its method ``evaluate_cascade``
             (``rs.ensemble.base.Ensemble``), and members are counted.
         num_classes: K; if ``None``, the number of logits of the first image.
-        sigma: Noise standard deviation, in pixels of [0, 1]; positive. It must be given.
+        sigma: Noise standard deviation, in the unit of the inputs, as all radii are; positive. It
+            must be given.
         precision: ``bfloat16`` runs ``base`` under autocast, and ``tf32``, which only a CUDA device
             has, rounds the inputs of its products to 10 bits; the noise is added in float32 either
             way. Logits in bfloat16 are sometimes equal, and such a draw is a vote for the lowest
@@ -90,6 +95,10 @@ class SmoothedClassifier:
             logits are a vote for class 0, and NaN is refused.
         engine: How ``base`` was optimized for inference (``rs.certification.inference``); kept for
             the record.
+        bounds: The least and the largest value of inputs, (0, 1) for images, or ``None`` for
+            unbounded ones. Inputs beyond them are refused, their noisy copies are not clipped. All
+            axes share one noise, so features should have one scale. With bounds other than (0, 1)
+            the noise is ``gaussian``.
 
     Raises:
         InputError: If an argument is not what it must be, or ``base`` has a denoiser for another
@@ -99,7 +108,7 @@ class SmoothedClassifier:
     ...     return torch.tensor([0.0, 1.0]).expand(len(x), 2)
     >>> smoothed = SmoothedClassifier(always_class_1, sigma=0.5)
     >>> print(smoothed.certify(torch.zeros(1, 2, 2)))
-    class 1, l2 radius 1.2316 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0.001, grid noise
+    class 1, l2 radius 1.2316 in input units, p >= 0.9931, n = 1,000, alpha = 0.001, grid noise
     """
 
     def __init__(
@@ -113,6 +122,7 @@ class SmoothedClassifier:
         noise: Noise | None = None,
         undecided: bool = False,
         engine: str = "plain",
+        bounds: Bounds = PIXELS,
     ) -> None:
         if num_classes is not None and (not is_number(num_classes, Integral) or num_classes < 2):
             raise InputError(
@@ -124,15 +134,22 @@ class SmoothedClassifier:
         _check_choice("precision", precision, get_args(Precision))
         if noise is not None:
             _check_choice("noise", noise, get_args(Noise))
+        self.bounds = check_bounds(bounds)
+        if noise == "grid" and self.bounds != PIXELS:
+            raise InputError(
+                "noise must be gaussian unless inputs are 8-bit pixels of [0, 1], got grid with "
+                f"{describe_bounds(self.bounds)}; leave noise out"
+            )
         self.base = as_module(base)
         self.num_classes = num_classes
-        self.sigma = check_sigma(sigma)
+        self.sigma = check_sigma(sigma, bounds=self.bounds)
         check_denoisers(self.base, self.sigma)
         self.precision = precision
         self.batch = batch
         self.noise = noise
         self.undecided = undecided or bool(getattr(self.base, "undecided", False))
         self.engine = engine
+        self._checked_shape: torch.Size | None = None  # the last one, unless that of an image
 
     def certify(
         self,
@@ -153,9 +170,10 @@ class SmoothedClassifier:
         1/2.
 
         Args:
-            x: One image: a tensor or a NumPy array (C, H, W) in [0, 1], a NumPy array of uint8 (C,
-                H, W) or (H, W, C), or a Pillow image (``rs.smoothing.inputs.as_image``). uint8 is
-                divided by 255. It is moved to the device of the model.
+            x: One input within the bounds, of any number of axes: a tensor or a NumPy array, such
+                as an image (C, H, W); a NumPy array of uint8 (C, H, W) or (H, W, C), or a Pillow
+                image (``rs.smoothing.inputs.as_image``). uint8 is divided by 255. It is moved to
+                the device of the model.
             n0, n: Numbers of draws, at least 1.
             alpha: Failure probability, in (0, 1).
             seed, index: Key of the noise: image ``index`` with ``seed`` always gets the same draws.
@@ -189,8 +207,8 @@ class SmoothedClassifier:
         image alone.
 
         Args:
-            images: Any iterable, such as a list, a generator or an array (N, C, H, W); without
-                labels.
+            images: Any iterable of inputs, such as a list, a generator or an array (N, C, H, W);
+                without labels.
             n0, n, alpha, seed: As for :meth:`certify`.
         Raises:
             InputError: As :meth:`certify`, with the position of the image.
@@ -199,12 +217,6 @@ class SmoothedClassifier:
             raise InputError(
                 f"images must be several images, got {type(images).__name__}; give one to certify, "
                 "and the images of a data set without labels: (data[i][0] for i in range(n))"
-            )
-        shape = tuple(getattr(images, "shape", ()))
-        if len(shape) == 3:
-            raise InputError(
-                "images must be several images, an array of shape (N, C, H, W), got shape "
-                f"{shape}; give one image to certify, and gray ones as images[:, None]"
             )
         certificates = []
         for index, x in enumerate(images):
@@ -351,8 +363,11 @@ class SmoothedClassifier:
         return copies, votes.tolist()
 
     def noise_of(self, x: Tensor) -> Noise:
-        """Return the noise that is added to an image (C, H, W)."""
-        return self.noise or (NOISE_OF_8_BIT if is_on_grid(x) else "gaussian")
+        """Return the noise that is added to an input."""
+        if self.noise is not None:
+            return self.noise
+        is_8_bit = self.bounds == PIXELS and is_on_grid(x)
+        return NOISE_OF_8_BIT if is_8_bit else "gaussian"
 
     def for_each_batch(
         self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int
@@ -375,10 +390,11 @@ class SmoothedClassifier:
         **draws: int,
     ) -> Tensor:
         """Check the arguments of a certificate, and return the image as :meth:`votes` takes it."""
-        image = as_image(x)
+        image = as_image(x, self.bounds)
         image = image.to(device_of(self.base, image))
         check_key(seed=seed, index=index)
-        check_draws(image, alpha, **draws)
+        check_draws(image, alpha, self.bounds, **draws)
+        self._check_shape(image)
         if label is None:
             return image
         classes = self._classes(image)
@@ -388,6 +404,25 @@ class SmoothedClassifier:
                 "leave it out where it is not known"
             )
         return image
+
+    def _check_shape(self, x: Tensor) -> None:
+        """Check that ``base`` takes inputs of a shape that is not that of images, (C, H, W).
+
+        It is tried on two copies: some layers would take one as an image without its first axis.
+        """
+        if x.ndim == 3 or x.shape == self._checked_shape:
+            return
+        shape = tuple(x.shape)
+        must = f"base must take inputs of shape {shape}, each in a batch (N, ...)"
+        remedy = {
+            2: "; gray images have the shape (1, H, W): x[None], or images[:, None] of several",
+            4: "; several images go to certify_many",
+        }.get(x.ndim, "")
+        with user_code(must + remedy), self._evaluation_mode(x):
+            logits = logits_of(self.base(torch.stack([x, x])))
+        if len(logits) != 2:
+            raise InputError(f"{must}, got logits of shape {tuple(logits.shape)} for two{remedy}")
+        self._checked_shape = x.shape
 
     def _classes(self, x: Tensor) -> int:
         """Return K; if it is not known yet, from the logits of ``x``."""

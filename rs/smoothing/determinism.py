@@ -52,16 +52,17 @@ def check_deterministic(
 
     Args:
         module: Images (N, C, H, W) -> logits (N, K).
-        images: Two images, shape (2, C, H, W), on the device of the module.
+        images: Two images (2, C, H, W), or other inputs (2, ...), on the device of the module.
         precision: What it runs in; it is not set here.
     Raises:
         NotDeterministicError: If logits differ.
         InputError: If logits are not finite or have another shape, or if the module changes the
             images or the working directory.
     """
-    if images.ndim != 4 or len(images) != 2:
+    if images.ndim < 2 or len(images) != 2:
         raise InputError(
-            f"images must be two, of shape (2, C, H, W), got shape {tuple(images.shape)}; give two"
+            "images must be two, of shape (2, C, H, W), or other inputs (2, ...), got shape "
+            f"{tuple(images.shape)}; give two"
         )
     before = images.clone()
     reversed_images = images.flip(0)

@@ -1,4 +1,4 @@
-"""Images and base classifiers of many kinds, each converted to the one used for computing."""
+"""Inputs and base classifiers of many kinds, each converted to the one used for computing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from rs.errors import InputError, InputWarning, raised
+from rs.params import PIXELS, Bounds, describe_bounds
 from rs.statistics.certificate import MAX_DRAWS, MIN_ALPHA
 from rs.statistics.radius import fewest_draws
 
@@ -25,28 +27,28 @@ if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
 ImageLike: TypeAlias = "Tensor | NDArray[Any] | PillowImage"
-"""One image: a tensor, a NumPy array or a Pillow image; see :func:`as_image`."""
+"""One input: a tensor, a NumPy array or a Pillow image; see :func:`as_image`."""
 
 Base: TypeAlias = Callable[[Tensor], Any]
 """A base classifier: an ``nn.Module`` or any function of images; see :func:`as_module`."""
 
 
-def as_image(x: ImageLike) -> Tensor:
-    """Return an image as a floating-point tensor (C, H, W); its values are not checked.
+def as_image(x: ImageLike, bounds: Bounds = PIXELS) -> Tensor:
+    """Return an input as a floating-point tensor; its values are not checked.
 
     uint8 is divided by 255, so that pixels lie in [0, 1]; other floating-point types become
-    float32. The axes are read by what is given:
+    float32. The axes are those that are given, except for images of three axes:
 
     - A tensor is always (C, H, W), whatever its sizes: it can be six signals of 50 times 3 numbers.
     - A NumPy array of uint8 is (H, W, C) if its last axis is 1 or 3 and its first is neither, else
       (C, H, W).
     - A NumPy array of floating-point numbers is (C, H, W). It is refused where that rule would read
-      (H, W, C).
+      (H, W, C), if its bounds are those of pixels.
     - A Pillow image is 8-bit gray or RGB.
 
     Raises:
-        InputError: If it is none of these, not one image, has masked pixels, or holds integers that
-            are not uint8.
+        InputError: If it is none of these, empty, has masked pixels, or holds integers that are not
+            uint8 pixels.
 
     >>> as_image(np.full((4, 5, 3), 51, np.uint8)).shape
     torch.Size([3, 4, 5])
@@ -54,18 +56,30 @@ def as_image(x: ImageLike) -> Tensor:
     0.20000000298023224
     """
     values = x if isinstance(x, Tensor) else torch.from_numpy(_array(x))
-    if values.dtype != torch.uint8 and not values.is_floating_point():
-        raise _wrong_type(values.dtype)
+    is_8_bit = values.dtype == torch.uint8 and bounds == PIXELS
+    if not is_8_bit and not values.is_floating_point():
+        raise _wrong_type(values.dtype, bounds)
     shape = tuple(values.shape)
     check_axes(shape)
-    if not isinstance(x, Tensor) and shape[2] in (1, 3) and shape[0] not in (1, 3):
-        if values.is_floating_point():
+    if isinstance(x, Tensor) or bounds != PIXELS:
+        return _as_float(values)
+    if is_8_bit and len(shape) != 3:
+        raise InputError(
+            f"x of uint8 must be one image of shape (C, H, W) or (H, W, C), got shape {shape}; "
+            "give a gray image as x[None], several to certify_many, and other inputs as tensors"
+        )
+    if len(shape) > 2 and shape[-1] in (1, 3) and shape[-3] not in (1, 3):
+        if not is_8_bit:
             raise InputError(
                 f"x of floating-point numbers must have the shape (C, H, W), got {shape}, which "
                 "could also be (H, W, C); give a tensor, which is always (C, H, W): "
                 "torch.from_numpy(x), or torch.from_numpy(x).permute(2, 0, 1)"
             )
         values = values.permute(2, 0, 1).contiguous()
+    return _as_float(values)
+
+
+def _as_float(values: Tensor) -> Tensor:
     return values.float() / 255 if values.dtype == torch.uint8 else values.float()
 
 
@@ -88,7 +102,7 @@ def _array(x: Any) -> NDArray[Any]:
     check_unmasked(x)
     array = x if isinstance(x, np.ndarray) else _pillow_array(x)
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
-        raise _wrong_type(array.dtype)
+        raise _wrong_type(array.dtype, PIXELS)
     dtype = np.uint8 if array.dtype == np.uint8 else np.float32
     return np.array(array, dtype=dtype, order="C")
 
@@ -111,7 +125,12 @@ def _pillow_array(x: Any) -> NDArray[Any]:
     return np.atleast_3d(np.asarray(x))
 
 
-def _wrong_type(dtype: object) -> InputError:
+def _wrong_type(dtype: object, bounds: Bounds) -> InputError:
+    if bounds != PIXELS:
+        return InputError(
+            f"x must hold floating-point numbers within {describe_bounds(bounds)}, got {dtype}; "
+            "convert it to float32, in the scale that the model takes"
+        )
     return InputError(
         f"x must hold uint8 pixels, or floating-point pixels in [0, 1], got {dtype}; divide "
         "integers by their largest possible value"
@@ -124,30 +143,41 @@ def is_number(value: object, kind: type = Real) -> bool:
 
 
 def check_axes(shape: tuple[int, ...]) -> None:
-    """Check that this is the shape of one image.
+    """Check that this is the shape of one input, which is not empty.
 
     Raises:
         InputError: If it is not.
     """
-    if len(shape) == 3 and 0 not in shape:
-        return
-    remedies = {2: "; give a gray image as x[None]", 4: "; give several to certify_many"}
-    remedy = remedies.get(len(shape), "")
-    raise InputError(f"x must be one image of shape (C, H, W), got shape {shape}{remedy}")
+    if not shape or 0 in shape:
+        raise InputError(
+            "x must be one image of shape (C, H, W), or another input that is not empty and has an "
+            f"axis, got shape {shape}"
+        )
 
 
-def check_pixels(x: Tensor, name: str) -> None:
-    """Check that a tensor holds floating-point numbers in [0, 1]; of a GPU, waits for the result.
+def check_range(x: Tensor, bounds: Bounds, name: str) -> None:
+    """Check that a tensor holds finite floating-point numbers within bounds.
+
+    If it is on a GPU, this waits for the result.
 
     Raises:
         InputError: If it does not.
     """
-    if not x.is_floating_point() or not bool(((x >= 0) & (x <= 1)).all()):
+    largest = torch.finfo(torch.float32).max
+    low, high = bounds or (-largest, largest)
+    if x.is_floating_point() and bool(((x >= low) & (x <= high)).all()):
+        return
+    got = f"got {x.dtype} from {x.min():.4g} to {x.max():.4g}"
+    if bounds == PIXELS:
         raise InputError(
-            f"{name} must hold floating-point pixels in [0, 1], got {x.dtype} from {x.min():.4g} "
-            f"to {x.max():.4g}; divide 8-bit pixels by 255, clip resampled ones, and make a "
-            "normalization the first layer of the model"
+            f"{name} must hold floating-point pixels in [0, 1], {got}; divide 8-bit pixels by 255, "
+            "clip resampled ones, and make a normalization the first layer of the model; for "
+            "inputs that are no pixels give bounds=, such as (-1, 1), or None for unbounded ones"
         )
+    raise InputError(
+        f"{name} must hold finite floating-point numbers within {describe_bounds(bounds)}, {got}; "
+        "correct them, or give other bounds="
+    )
 
 
 def check_key(**key: int) -> None:
@@ -167,14 +197,14 @@ def check_key(**key: int) -> None:
             )
 
 
-def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
-    """Check that ``x`` is an image in [0, 1], ``alpha`` a probability, and ``draws`` are positive.
+def check_draws(x: Tensor, alpha: float, bounds: Bounds = PIXELS, **draws: int) -> None:
+    """Check that ``x`` is within bounds, ``alpha`` a probability, and ``draws`` are positive.
 
     Raises:
         InputError: If one of them is not.
     """
     check_axes(tuple(x.shape))
-    check_pixels(x, "x")
+    check_range(x, bounds, "x")
     if not is_number(alpha) or not 0 < alpha < 1:
         raise InputError(
             f"alpha must lie in (0, 1), got {alpha!r}; it is the failure probability of a "
@@ -292,6 +322,8 @@ def check_not_meta(module: nn.Module) -> None:
 def logits_of(output: Any) -> Tensor:
     """Return the logits in the output of a base classifier: a tensor, or its attribute ``logits``.
 
+    One logit z per input, (N, 1), becomes those of two classes, (0, z).
+
     Raises:
         InputError: If there are none.
     """
@@ -302,7 +334,8 @@ def logits_of(output: Any) -> Tensor:
             raise InputError(
                 f"base must return logits that are real numbers in a dense tensor, got {what}"
             )
-        return logits
+        is_binary = logits.ndim == 2 and logits.shape[1] == 1
+        return F.pad(logits, (1, 0)) if is_binary else logits
     kind = type(output).__name__
     if isinstance(output, tuple | list):
         raise InputError(
@@ -326,6 +359,14 @@ class LogitsOnly(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Compute logits (N, K) of images (N, C, H, W)."""
         return logits_of(self.network(x))
+
+
+class TwoLogits(LogitsOnly):
+    """A network of one logit (N, 1) as one of two classes, which can be traced."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute logits (N, 2) of inputs (N, ...), as :func:`logits_of` does."""
+        return F.pad(self.network(x), (1, 0))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from rs.models import architectures, zoo
 from rs.models.backend import copy_network
 from rs.models.fingerprint import sources
 from rs.runtime import code_fingerprint
-from rs.smoothing.inputs import LogitsOnly, user_code
+from rs.smoothing.inputs import LogitsOnly, TwoLogits, user_code
 
 MODEL_KINDS = (
     "the model must be a model folder, zoo:NAME, an ensemble *.json or an importable "
@@ -100,11 +100,13 @@ def own_modules(function_module: str, network: nn.Module) -> set[str]:
 
 
 def _with_plain_logits(network: nn.Module, name: str, shape: Sequence[int]) -> nn.Module:
-    """Return a network whose output is a tensor, which can be traced; itself, if its output is."""
+    """Return a network whose output is a tensor (N, K), which can be traced; itself if it is so."""
     with user_code(f"{name} must take images of shape {tuple(shape)}"), torch.no_grad():
         output = network.cpu().eval()(torch.zeros(1, *shape, dtype=torch.float32, device="cpu"))
     if hasattr(output, "logits"):
         return LogitsOnly(network)
+    if output.shape == (1, 1):
+        return TwoLogits(network)
     return network
 
 

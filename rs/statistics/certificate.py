@@ -154,12 +154,12 @@ class Certificate:
     """
 
     predict: int  # the class, or ABSTAIN
-    radius: float  # certified l2 radius, in pixels of [0, 1]; 0 where it abstains
+    radius: float  # certified l2 radius, in the unit of the input; 0 where it abstains
     p_lower: float  # lower confidence bound on the probability of the selected class
     n0: int = field(repr=False)  # draws that selected the class
     n: int  # draws that bound its probability; 0 where they were skipped
     alpha: float  # failure probability
-    sigma: float = field(repr=False)  # noise standard deviation, in pixels of [0, 1]
+    sigma: float = field(repr=False)  # noise standard deviation, in the unit of the input
     counts0: NDArray[np.int64] = field(repr=False)  # votes of the n0 draws, shape (K,)
     counts: NDArray[np.int64] = field(repr=False)  # votes of the n draws, shape (K,)
     # or "shortcut", or the mode of a run of ``rs.statistics.sequential``
@@ -173,7 +173,7 @@ class Certificate:
         what = "abstains"
         if self.predict != ABSTAIN:
             radius = round_down(self.radius)
-            what = f"class {self.predict}, l2 radius {radius} in pixels of [0, 1]"
+            what = f"class {self.predict}, l2 radius {radius} in input units"
         bound = f"p >= {round_down(self.p_lower)}, n = {self.n:,}, alpha = {self.alpha}"
         return f"{what}, {bound}, {self.noise} noise"
 

@@ -58,6 +58,7 @@ def quick_acr(model: nn.Module, images: Images, settings: Training, options: Run
         options.sigma,
         precision=precision_on(options.device, settings.precision),
         noise="gaussian",
+        bounds=options.bounds,
     )
     seed = derived_seed(options.seed, Stream.EVALUATE)
     scores = []  # their mean is metrics.acr, whose module takes half a second to import

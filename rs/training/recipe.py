@@ -16,7 +16,17 @@ from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method, NeedsTargets, TargetSettings
 from rs.models import Engine, architectures
-from rs.params import MAX_SIDE, STRICT, Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.params import (
+    MAX_SIDE,
+    PIXELS,
+    STRICT,
+    Bounds,
+    Count,
+    NonNegative,
+    NonNegativeCount,
+    Positive,
+    validated,
+)
 from rs.runtime import PrecisionChoice
 from rs.statistics.certificate import MIN_ALPHA
 
@@ -200,6 +210,7 @@ class RunOptions:
     targets: Path | None = None  # file of targets that `rs targets` wrote; null: the training's own
     # "all", "head" (the last linear layer), or a regular expression of parameters' names
     trainable: str = "all"
+    bounds: Bounds = PIXELS  # of the inputs
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:  # a card holds no other

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rs import params
 from rs.data import images
 from rs.data.prepared import Images
 from rs.errors import InputError
@@ -223,8 +224,10 @@ def _settings(card: dict[str, Any]) -> dict[str, Any]:
     The device, the arithmetic and the versions of libraries do not count, nor do comments in a
     user's code.
     """
-    settings = {}
+    settings = {"bounds": params.describe_bounds(params.PIXELS)}
     for name, value in card.items():
+        if name == "bounds":
+            value = params.describe_bounds(value)
         if name in ("device", "arithmetic", "versions", "sources", "probe"):
             continue
         if not isinstance(value, dict):
@@ -359,8 +362,8 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
         architecture=recipe.architecture,
         shape=list(meta.shape),
         classes=list(meta.classes),
-        mean=[0.0] * meta.shape[0] if is_own else list(meta.mean),
-        std=[1.0] * meta.shape[0] if is_own else list(meta.std),
+        mean=[0.0] * len(meta.mean) if is_own else list(meta.mean),
+        std=[1.0] * len(meta.std) if is_own else list(meta.std),
         dataset=meta.name,
         method=recipe.name,
         hyperparameters=recipe.hyperparameters,
@@ -373,6 +376,7 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
         versions=checkpoint.library_versions(),
         sources=user_code.sources if user_code else {},
         code=user_code.code if user_code else {},
+        bounds=options.bounds,
     )
 
 

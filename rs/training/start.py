@@ -120,12 +120,12 @@ def check_trainable(model: nn.Module, recipe: Recipe, meta: Meta, options: RunOp
         InputError: From the error that the network raises.
     """
     device = options.device
-    images = noisy_pair(meta.shape, device).clamp(0, 1)
+    images = noisy_pair(meta.shape, device)
     labels = torch.zeros(len(images), dtype=torch.long, device=device)
     targets = None
     if isinstance(recipe.method, NeedsTargets):
         targets = torch.full((len(images), meta.num_classes), 1 / meta.num_classes, device=device)
-    loss = Loss(recipe.method, options.sigma)
+    loss = Loss(recipe.method, options.sigma, bounds=None)
     epoch = recipe.training.epochs - 1
     with user_code(f"{recipe.architecture} must be trainable by {recipe.name}"), seeded(0):
         trained = copy_network(model).train()

@@ -15,15 +15,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from rs.data.images import PackedImages
+from rs.data.images import PackedImages, to_float
 from rs.data.prepared import EpochPlan
 from rs.errors import InputError
+from rs.params import PIXELS, Bounds
 from rs.runtime.streams import Stream, seed_sequence, seeded, stream
-from rs.smoothing.inputs import as_image, is_number
+from rs.smoothing.inputs import as_image, check_range, is_number
 
 IMAGE_KEYS = ("image", "img", "pixel_values")
 LABEL_KEYS = ("label", "labels")
 """Keys of items that are dicts, as of Hugging Face's data sets."""
+
+ROUNDING = 1e-6
+"""Difference from a multiple of 1/255 below which a number is an 8-bit pixel."""
 
 READ_TWICE = 64
 """Number of first items that are read twice, to see whether a data set is random."""
@@ -44,6 +48,7 @@ class RereadImages(PackedImages):
 
     dataset: Any
     numbers: NDArray[np.int64]  # of each image in the data set, (N,)
+    bounds: Bounds = PIXELS  # of the inputs
 
     def part(self, chosen: NDArray[np.bool_]) -> Self:
         """Return the images that ``chosen``, shape (N,), marks."""
@@ -57,7 +62,7 @@ class RereadImages(PackedImages):
     def unaugmented_batches(
         self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield new items in ``order``: uint8 (B, C, H, W) and int64 (B,), on ``device``."""
+        """Yield new items in ``order``: inputs (B, ...) and int64 (B,), on ``device``."""
         loader = DataLoader(
             _Reading(self, epoch.seed, FIRST_EPOCH + epoch.number),
             batch_sampler=[chosen.tolist() for chosen in order.split(epoch.size)],
@@ -82,21 +87,22 @@ class _Reading(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         number = int(self.images.numbers[index])
-        x, y = read_item(self.images.dataset, number, self.seed, self.read)
+        x, y = read_item(self.images.dataset, number, self.seed, self.read, self.images.bounds)
         expected = (tuple(self.images.meta.shape), int(self.images.labels[index]))
         if (tuple(x.shape), int(y)) != expected:
             raise InputError(
                 f"item {number} of the data set must keep its shape and label, {expected}, got "
                 f"{(tuple(x.shape), int(y))} when it was read again; remove what changes them"
             )
-        return as_uint8(x), int(y)
+        check_range(x, self.images.bounds, f"item {number} of the data set")
+        return x, int(y)
 
 
-def read_all(dataset: Any, seed: int) -> tuple[Tensor, list[Any]]:
+def read_all(dataset: Any, seed: int, bounds: Bounds) -> tuple[Tensor, list[Any]]:
     """Read every item of a data set once.
 
     Returns:
-        Images (N, C, H, W), and their labels.
+        Images (N, C, H, W), or other inputs (N, ...), and their labels.
     Raises:
         InputError: If items cannot be read by number, or their images have different shapes.
     """
@@ -104,7 +110,7 @@ def read_all(dataset: Any, seed: int) -> tuple[Tensor, list[Any]]:
     pixels = []
     labels = []
     for number in range(len(dataset)):
-        x, y = read_item(dataset, number, seed, FIRST_READ)
+        x, y = read_item(dataset, number, seed, FIRST_READ, bounds)
         pixels.append(x)
         labels.append(y)
     if len({image.shape for image in pixels}) > 1:
@@ -114,24 +120,29 @@ def read_all(dataset: Any, seed: int) -> tuple[Tensor, list[Any]]:
     return torch.stack(pixels), labels
 
 
-def is_random(dataset: Any, images: NDArray[np.uint8], seed: int) -> bool:
+def is_random(dataset: Any, images: NDArray[Any], seed: int, bounds: Bounds) -> bool:
     """Return whether one of the first images differs from ``images`` when it is read again."""
     for number, image in enumerate(images[:READ_TWICE]):
-        again, _ = read_item(dataset, number, seed, SECOND_READ)
-        if again.shape != image.shape or not np.array_equal(as_uint8(again).numpy(), image):
+        again, _ = read_item(dataset, number, seed, SECOND_READ, bounds)
+        if again.shape != image.shape:
+            return True
+        difference = again - to_float(torch.from_numpy(image))
+        if float(difference.abs().max()) > ROUNDING:
             return True
     return False
 
 
-def read_item(dataset: Any, number: int, seed: int, read: int) -> tuple[Tensor, Any]:
-    """Return an item as floating-point image (C, H, W) and label.
+def read_item(
+    dataset: Any, number: int, seed: int, read: int, bounds: Bounds
+) -> tuple[Tensor, Any]:
+    """Return an item as floating-point image (C, H, W), or other input, and label.
 
     The global generators of torch, NumPy and Python are seeded for it, and restored afterwards.
     """
     with _seeded_globally(seed, read, number):
         item = dataset[number]
     x, y = image_and_label(item)
-    return as_image(x), y
+    return as_image(x, bounds), y
 
 
 def image_and_label(item: Any) -> tuple[Any, Any]:
@@ -209,21 +220,15 @@ def _seeded_globally(seed: int, *key: int) -> Iterator[None]:
         np.random.set_state(numpy_state)  # noqa: NPY002
 
 
-def as_uint8(x: Tensor) -> Tensor:
-    """Return pixels as uint8.
+def as_values(x: Tensor, bounds: Bounds) -> Tensor:
+    """Return pixels that are multiples of 1/255 as uint8, and all other inputs as float32.
 
     Raises:
-        InputError: If they are neither uint8 nor multiples of 1/255 in [0, 1].
+        InputError: If they are neither uint8 pixels nor floating-point numbers within the bounds.
     """
-    if x.dtype == torch.uint8:
+    if x.dtype == torch.uint8 and bounds == PIXELS:
         return x
+    check_range(x, bounds, "images" if bounds == PIXELS else "inputs")
     levels = (x * 255).round()
-    on_grid = (levels / 255 - x).abs() < 1e-6
-    in_range = levels.amin() >= 0 and levels.amax() <= 255
-    if not (x.is_floating_point() and on_grid.all() and in_range):
-        message = (
-            f"images must be uint8, or multiples of 1/255 in [0, 1], got {x.dtype} from "
-            f"{x.min():.4g} to {x.max():.4g}; give the pictures before any normalization"
-        )
-        raise InputError(message.replace("torch.", ""))
-    return levels.to(torch.uint8)
+    is_8_bit = bounds == PIXELS and bool(((levels / 255 - x).abs() < ROUNDING).all())
+    return levels.to(torch.uint8) if is_8_bit else x.float()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,25 @@ from rs.data.images import PackedImages
 from rs.data.prepared import Images, images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, method_class
+from rs.methods.base import within
 from rs.models.backend import copy_network
+from rs.params import PIXELS, Bounds
 from rs.runtime.device import resolve_device
 from rs.smoothing.inputs import check_unmasked
 from rs.smoothing.user_networks import class_name, register_network
 from rs.training.overrides import Overrides
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_on
-from rs.training.torch_dataset import RereadImages, as_uint8, is_random, read_all
+from rs.training.torch_dataset import RereadImages, as_values, is_random, read_all
 
 RECIPE = "finetune"
 """Recipe of the package for networks of users."""
 
-Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Images (N, C, H, W) and labels (N,)."""
+Arrays = tuple[NDArray[Any], NDArray[np.int64]]
+"""Images (N, C, H, W), or other inputs (N, ...), and labels (N,)."""
 
 Pixels = Tensor | NDArray[Any]
-"""Images (N, C, H, W): uint8, or floating-point multiples of 1/255 in [0, 1]."""
+"""Images (N, C, H, W), uint8 or in [0, 1], or other inputs (N, ...) within their bounds."""
 
 
 def train(
@@ -45,6 +48,7 @@ def train(
     labels: Sequence[int] | Tensor | NDArray[Any] | None = None,
     *,
     sigma: float,
+    bounds: Bounds = PIXELS,
     method: str = DEFAULT_METHOD,
     validation: tuple[Pixels, Any] | float = 0.1,
     classes: Sequence[str] | None = None,
@@ -64,14 +68,17 @@ def train(
     params.yaml, as ``rs train --network`` does.
 
     Args:
-        network: Images (N, C, H, W) in [0, 1] -> logits (N, K), any normalisation inside; or a
-            function that returns one. It is not changed.
-        images: Shape (N, C, H, W); or a data set of torch or Hugging Face, whose items are (image,
-            label) or dicts with the keys image and label. If its items are random, as of crops and
-            flips, each epoch reads them again. If the first 64 do not change when they are read
-            twice, all are read once.
+        network: Images (N, C, H, W) in [0, 1], or other inputs (N, ...) -> logits (N, K), or (N, 1)
+            for two classes, any normalisation inside; or a function that returns one. It is not
+            changed.
+        images: Shape (N, C, H, W), or (N, ...); or a data set of torch or Hugging Face, whose items
+            are (image, label) or dicts with the keys image and label. If its items are random, as
+            of crops and flips, each epoch reads them again. If the first 64 do not change when they
+            are read twice, all are read once.
         labels: Shape (N,), numbers from 0 to K - 1; ``None`` for a data set.
-        sigma: Noise standard deviation, in pixels of [0, 1].
+        sigma: Noise standard deviation, in the unit of the inputs, as are the hyper-parameters.
+        bounds: The least and the largest value of inputs, or ``None`` for unbounded ones. The model
+            records them.
         method: Key of ``rs.methods.METHODS``.
         validation: Images and labels of the quick ACR of each epoch, or the share of each class to
             hold out for it.
@@ -97,7 +104,8 @@ def train(
             "network must be an nn.Module or a function that builds one, got "
             f"{type(network).__name__}"
         )
-    params.check_sigma(sigma)
+    bounds = params.check_bounds(bounds)
+    params.check_sigma(sigma, bounds=bounds)
     section = hyperparameters.pop("training", {})
     overrides = Overrides(
         network=_registered(network),
@@ -114,14 +122,16 @@ def train(
         from_scratch=from_scratch,
         trainable=trainable,
         on_epoch=on_epoch,
+        bounds=bounds,
     )
-    arrays = _arrays(images, labels, seed)
+    arrays = _arrays(images, labels, seed, bounds)
     dataset = None
-    if labels is None and is_random(images, arrays[0], seed):
+    if labels is None and is_random(images, arrays[0], seed, bounds):
         dataset = images
-    to_train, to_validate = _splits(arrays, dataset, validation, classes, seed)
+    to_train, to_validate = _splits(arrays, dataset, validation, classes, options)
     values = overrides.apply(params.packaged(), RECIPE, method)
     recipe = training_recipe(values, RECIPE, method, sigma, nearest=True)
+    recipe = replace(recipe, method=within(recipe.method, bounds))
     threads = torch.get_num_threads()
     try:
         with tempfile.TemporaryDirectory() as temporary:
@@ -154,7 +164,7 @@ def _splits(
     dataset: Any,
     validation: tuple[Pixels, Any] | float,
     classes: Sequence[str] | None,
-    seed: int,
+    options: RunOptions,
 ) -> tuple[Images, Images]:
     """Return the images to train on, read again from ``dataset`` unless None, and to validate."""
     if not isinstance(validation, tuple) and not 0 < validation < 1:
@@ -172,10 +182,11 @@ def _splits(
             train.labels,
             dataset=dataset,
             numbers=np.arange(len(train)),
+            bounds=options.bounds,
         )
     if not isinstance(validation, tuple):
         return train.split(validation)
-    evaluation = _packed(_arrays(*validation, seed), tuple(classes))
+    evaluation = _packed(_arrays(*validation, options.seed, options.bounds), tuple(classes))
     if evaluation.meta.shape != train.meta.shape:
         raise InputError(
             f"validation images must have the shape of the others, {train.meta.shape}, got "
@@ -184,14 +195,14 @@ def _splits(
     return train, evaluation
 
 
-def _arrays(images: Any, labels: Any, seed: int) -> Arrays:
-    """Return images as uint8 (N, C, H, W) and labels as int64 (N,).
+def _arrays(images: Any, labels: Any, seed: int, bounds: Bounds) -> Arrays:
+    """Return images as uint8 (N, C, H, W), or other inputs as float32, and labels as int64 (N,).
 
     Raises:
         InputError: If they are of another kind or shape.
     """
     if labels is None:
-        images, labels = read_all(images, seed)
+        images, labels = read_all(images, seed, bounds)
     check_unmasked(images, "images")
     try:
         x = torch.as_tensor(images)
@@ -200,14 +211,15 @@ def _arrays(images: Any, labels: Any, seed: int) -> Arrays:
         raise InputError(
             f"images and labels must be arrays of numbers, but: {error}; give labels as numbers"
         ) from error
-    are_shapes = x.ndim == 4 and y.shape == x.shape[:1]
-    if not are_shapes or y.is_floating_point() or len(x) == 0 or int(y.min()) < 0:
+    are_shapes = x.ndim > 1 and y.shape == x.shape[:1]
+    if not are_shapes or y.is_floating_point() or x.numel() == 0 or int(y.min()) < 0:
         message = (
-            "images must have the shape (N, C, H, W), and labels N whole numbers from 0, got "
-            f"images of shape {tuple(x.shape)} and labels of shape {tuple(y.shape)} in {y.dtype}"
+            "images must have the shape (N, C, H, W), or other inputs (N, ...), and labels N whole "
+            f"numbers from 0, got images of shape {tuple(x.shape)} and labels of shape "
+            f"{tuple(y.shape)} in {y.dtype}"
         )
         raise InputError(message.replace("torch.", ""))
-    pixels = as_uint8(x).cpu().numpy()
+    pixels = as_values(x, bounds).cpu().numpy()
     return np.ascontiguousarray(pixels), y.cpu().numpy().astype(np.int64)
 
 
@@ -218,7 +230,7 @@ def _packed(arrays: Arrays, classes: tuple[str, ...]) -> PackedImages:
             f"labels must lie in 0..{len(classes) - 1}, one for each class, got {labels.max()}; "
             "correct them or classes"
         )
-    channels = images.shape[1]
+    channels = images.shape[1] if images.ndim == 4 else 0
     meta = make_meta(
         name="images",
         classes=classes,

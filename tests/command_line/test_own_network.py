@@ -869,9 +869,9 @@ def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
         (lambda x, y: (x, y + 0.5), "float64"),
         (
             lambda x, y: (x.astype(np.float32), y),
-            r"multiples of 1/255 in \[0, 1\], got float32 from . to 25",
+            r"pixels in \[0, 1\], got torch.float32 from . to 25",
         ),
-        (lambda x, y: (x.astype(np.float32) / 255 + 0.001, y), "multiples of 1/255"),
+        (lambda x, y: (x.astype(np.float32) / 255 - 0.5, y), "give bounds=, such as"),
         (lambda x, y: (x[29:], y[29:]), "two different images or more, got 1 of class '0'"),
         (lambda x, y: (x, ["circle"] * 90), "images and labels must be arrays of numbers"),
         (lambda x, y: ([(x[0], 0), (x[1][:, :9], 1)], None), "must have one shape"),

@@ -2,7 +2,7 @@
 paper.
 """
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from types import SimpleNamespace
 
 import pytest
@@ -64,7 +64,7 @@ ONE_HOT = nn.functional.one_hot(Y, 3)
         (X * 255, Y, r"pixels in \[0, 1\], got torch.float32 from .* to 25"),
         ((X * 255).byte(), Y, r"floating-point pixels in \[0, 1\], got torch.uint8"),
         (X.new_full(X.shape, float("nan")), Y, r"pixels in \[0, 1\], got .* from nan to nan"),
-        (X[0], Y[:1], r"the shape \(B, C, H, W\), got \(1, 4, 4\)"),
+        (X[0, 0, 0], Y[:4], r"the shape \(B, C, H, W\), .*, got \(4,\); give a batch"),
         (X, Y[:, None], r"of shape \(6,\), one per image, got torch.int64 of shape \(6, 1\)"),
         (X, Y[:5], r"of shape \(6,\), one per image, got torch.int64 of shape \(5,\)"),
         (X, ONE_HOT, r"one per image, got torch.int64 of shape \(6, 3\)"),
@@ -149,7 +149,8 @@ def test_what_no_method_has_is_one_line(arguments, message):
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"gaussian"}))  # which has none
 def test_a_class_without_its_hyperparameters_names_them_and_where_presets_are_in_one_line(method):
     kind = method_class(method)
-    missing = "; ".join(f"{field.name} is missing" for field in fields(kind))
+    needed = [field.name for field in fields(kind) if field.default is MISSING]
+    missing = "; ".join(f"{name} is missing" for name in needed)
     with pytest.raises(InputError) as refusal:
         kind()
     said = f"{kind.__name__} must have valid values, but: {missing}; rs.loss and params.yaml"

@@ -164,7 +164,7 @@ def test_a_card_must_have_exactly_its_keys(folder, change, said):
         ({"sigma": "0.25"}, "sigma: Input should be a valid number"),
         ({"classes": []}, "classes: List should have at least 1 item"),
         ({"shape": [1, -4, 4]}, "shape.1: Input should be greater than or equal to 1"),
-        ({"shape": [1, 4, 10**30]}, "shape.2: Input should be less than or equal to 16384"),
+        ({"shape": [1, 4, 10**30]}, "shape.2: Input should be less than or equal to 16777216"),
         (
             {"mean": [0.5] * 2},
             "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and "

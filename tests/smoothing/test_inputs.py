@@ -99,10 +99,12 @@ def changed(value):
 
 BAD_IMAGES = {
     "batch": (
-        TENSOR[None],
-        r"one image of shape \(C, H, W\), got shape \(1, 3, 6, 5\); give several to certify_many",
+        torch.stack([TENSOR, TENSOR]),
+        r"base must take inputs of shape \(2, 3, 6, 5\).*; several images go to certify_many",
     ),
     "two axes": (RGB[..., 0], r"one image .* got shape \(6, 5\); give a gray image as x\[None\]"),
+    "a gray tensor": (TENSOR[0], r"take inputs of shape \(6, 5\).*; gray images .* x\[None\]"),
+    "no axis": (torch.tensor(0.5), r"one image of shape \(C, H, W\), or .*, got shape \(\)"),
     "a path": (
         "photo.png",
         r"tensor, a NumPy array or a Pillow image, got str; open a file with PIL\.Image\.open",
@@ -167,7 +169,7 @@ def test_every_form_of_a_base_classifier_has_the_same_certificate(base):
     assert text(made) == text(smoothed(num_classes=4).certify(TENSOR, 100, 300, 0.01))
 
 
-@pytest.mark.parametrize(("width", "undecided"), [(1, False), (2, True)])
+@pytest.mark.parametrize(("width", "undecided"), [(0, False), (1, True), (2, True)])
 def test_one_class_is_none_to_choose_from(width, undecided):
     smoothed = SmoothedClassifier(
         lambda x: torch.zeros(len(x), width), sigma=0.5, undecided=undecided
@@ -352,16 +354,19 @@ def test_certify_many_is_the_loop_with_positions_as_keys(form):
     assert [text(certificate) for certificate in made] == loop
 
 
-@pytest.mark.parametrize("one", [Image.fromarray(RGB), TENSOR, RGB])
-def test_certify_many_wants_several_and_takes_no_array_of_one_apart(one):
-    with pytest.raises(
-        InputError, match=r"images must be several images, .*got .*; give one (image )?to certify"
-    ):
-        smoothed().certify_many(one)
+def test_certify_many_wants_several_and_takes_no_array_of_one_apart():
+    with pytest.raises(InputError, match=r"images must be several images, got Image; give one to"):
+        smoothed().certify_many(Image.fromarray(RGB))
+    with refuses(r"image 0: base must take inputs of shape \(6, 5\).* images\[:, None\]"):
+        smoothed().certify_many(TENSOR)
+    with refuses(r"image 0: x of uint8 must be one image .*, got shape \(5, 3\)"):
+        smoothed().certify_many(RGB)
 
 
 def test_certify_many_names_the_image_that_is_none():
-    with refuses(r"image 1: x must be one image of shape \(C, H, W\), got shape \(6, 5, 3, 1\)"):
+    with refuses(
+        r"image 1: x of uint8 must be one image of shape \(C, H, W\).*, got shape \(6, 5, 3, 1\)"
+    ):
         smoothed().certify_many([RGB, RGB[..., None], RGB])
 
 
