@@ -1,0 +1,95 @@
+"""The losses of inputs that are no images: other ranges, other axes, one logit."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rs.errors import InputError
+from rs.methods import METHODS, method_class
+from rs.methods.base import NeedsTargets
+from rs.methods.loss import loss
+from rs.smoothing.noise import training_noise
+from tests.support.helpers import generator, soft_targets
+
+IMAGES, NUMBERS, K, SIGMA = 6, 24, 3, 0.25
+X = torch.rand(IMAGES, NUMBERS, generator=generator(1))
+Y = torch.arange(IMAGES) % K
+SMALL = {
+    "smoothadv": {"epsilon": 0.5, "steps": 3},
+    "advmacer": {"epsilon": 0.5, "steps": 3, "draws": 4},
+    "consistency": {"epsilon": 0.5, "steps": 3},
+    "smoothmix": {"step_size": 0.5, "steps": 3},
+}
+LATE = 1000  # epochs after all warm-ups
+
+
+def mlp(classes=K):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = [nn.Flatten(), nn.Linear(NUMBERS, 16), nn.Tanh(), nn.Linear(16, classes)]
+    return nn.Sequential(*layers)
+
+
+class Scaled(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return self.network(2 * x)
+
+
+def value(method, network, x, y=Y, *, sigma=SIGMA, **settings):
+    extra = {}
+    if isinstance(loss(method, sigma).method, NeedsTargets):
+        extra["targets"] = soft_targets(y, K)
+    objective = loss(method, sigma, **settings)
+    return objective(network, x, y, epoch=LATE, rng=generator(2), **extra).loss
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("shape", [(24,), (4, 6), (1, 24), (1, 2, 3, 4)], ids=str)
+def test_a_loss_of_numbers_does_not_depend_on_their_axes(method, shape):
+    expected = value(method, mlp(), X.view(IMAGES, 1, 4, 6))
+    assert torch.equal(value(method, mlp(), X.view(IMAGES, *shape)), expected)
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_a_loss_within_0_and_2_is_that_of_half_the_inputs(method):
+    settings = SMALL[method]
+    doubled = {name: 2 * settings[name] for name in ("epsilon", "step_size") if name in settings}
+    if method == "advmacer":
+        settings = settings | {"lam": 6.0}
+        doubled["lam"] = 3.0  # sigma is a factor of its term
+    half = value(method, Scaled(mlp()), X, **settings)
+    whole = value(method, mlp(), 2 * X, sigma=2 * SIGMA, bounds=(0, 2), **(settings | doubled))
+    torch.testing.assert_close(whole, half)
+    unbounded = value(method, mlp(), 2 * X, sigma=2 * SIGMA, bounds=None, **(settings | doubled))
+    assert unbounded > whole  # the attack goes further
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_inputs_beyond_0_and_1_need_bounds(method):
+    x = 2 * X - 1
+    with pytest.raises(InputError, match=r"pixels in \[0, 1\], .* give bounds=, such as \(-1, 1\)"):
+        value(method, mlp(), x)
+    assert value(method, mlp(), x, bounds=(-1, 1)).isfinite()
+    assert value(method, mlp(), 100 * x, bounds=None).isfinite()
+    with pytest.raises(InputError, match=r"inputs without noise must hold .* within \[-1, 1\]"):
+        value(method, mlp(), 1.5 * x, bounds=(-1, 1))
+
+
+def test_one_logit_has_the_binary_cross_entropy():
+    network = mlp(1)
+    labels = Y % 2
+    made = value("gaussian", network, X, labels)
+    noisy = X + training_noise(X, 1, SIGMA, generator(2))[:, 0]
+    expected = F.binary_cross_entropy_with_logits(network(noisy)[:, 0], labels.float())
+    torch.testing.assert_close(made, expected)
+    with pytest.raises(InputError, match=r"labels must lie in 0\.\.1"):
+        value("gaussian", network, X, Y)
+
+
+def test_the_methods_whose_attack_is_clipped_have_bounds():
+    assert {name for name in METHODS if hasattr(method_class(name), "bounds")} == {*SMALL}

@@ -1,0 +1,167 @@
+"""``rs.train`` on inputs that are no images, and the models that it makes."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+import rs
+from rs.errors import InputError
+from rs.models.checkpoint import read_card
+from rs.smoothing.inputs import LogitsOnly
+from tests.support.helpers import generator
+
+QUICK = {"sigma": 0.25, "method": "gaussian", "epochs": 2, "batch": 16}
+
+
+def network(numbers=24, logits=2):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(numbers, logits))
+
+
+def data(shape=(24,), count=40):
+    """Inputs in [-1, 1] of two classes, by the sign of their mean."""
+    labels = torch.arange(count) % 2
+    noise = torch.rand(count, *shape, generator=generator(1)) - 0.5
+    return noise + (labels - 0.5).view(-1, *[1] * len(shape)), labels
+
+
+def built():
+    return network()
+
+
+NETWORKS = {
+    (24,): network,
+    (4, 6): network,
+    (1, 24): lambda: nn.Sequential(nn.Conv1d(1, 4, 3), nn.BatchNorm1d(4), network(88)),
+    (2, 3, 4): network,
+    (1, 2, 3, 4): lambda: nn.Sequential(nn.Conv3d(1, 4, 2), nn.BatchNorm3d(4), network(24)),
+}
+
+
+@pytest.mark.parametrize("shape", NETWORKS, ids=str)
+@pytest.mark.parametrize("method", ["gaussian", "advmacer"])
+def test_a_model_of_any_shape_certifies_what_it_has_learned(shape, method, tmp_path):
+    x, y = data(shape)
+    settings = QUICK | {"method": method, "bounds": (-1, 1), "epochs": 4}
+    robust = rs.train(NETWORKS[shape](), x, y, **settings, out=tmp_path / "model")
+    assert robust.shape == shape
+    smoothed = robust.smooth()
+    certificates = smoothed.certify_many(x[:6])
+    assert [one.predict for one in certificates] == y[:6].tolist()
+    assert min(one.radius for one in certificates) > 0
+
+
+@pytest.mark.parametrize(("bounds", "stored"), [((-1, 1), [-1.0, 1.0]), (None, None)])
+def test_a_model_records_its_bounds_and_is_smoothed_within_them(bounds, stored, tmp_path):
+    folder = tmp_path / "model"
+    rs.train(built, *data(), bounds=bounds, out=folder, **QUICK)
+    card = json.loads((folder / "model.json").read_text())
+    assert card["bounds"] == stored
+    loaded = rs.load(folder, network=built)
+    assert loaded.bounds == read_card(folder).bounds == bounds
+    assert loaded.smooth().bounds == bounds
+    with pytest.raises(InputError, match=r"a classifier of images with pixels in \[0, 1\], but"):
+        loaded.for_images(loaded.classes, loaded.shape)
+    card["bounds"] = [1.0, -1.0]
+    (folder / "model.json").write_text(json.dumps(card))
+    with pytest.raises(InputError, match="bounds must be the least and the largest value"):
+        rs.load(folder, network=built)
+
+
+def test_a_model_of_pixels_records_no_bounds(tmp_path):
+    x, y = data()
+    rs.train(built, (x + 1) / 2, y, out=tmp_path / "model", **QUICK)
+    assert "bounds" not in json.loads((tmp_path / "model/model.json").read_text())
+    assert read_card(tmp_path / "model").bounds == (0, 1)
+
+
+def test_8_bit_pixels_and_the_same_numbers_without_bounds_make_the_same_weights():
+    pixels = torch.randint(256, (40, 1, 4, 6), generator=generator(2)).byte()
+    labels = (pixels.float().mean(dim=(1, 2, 3)) > 127).long()
+    labels[:2] = torch.tensor([0, 1])
+    states = []
+    for images, bounds in ((pixels, (0, 1)), (pixels / 255, (0, 1)), (pixels / 255, None)):
+        kept_out = images[:10], labels[:10]
+        robust = rs.train(network(), images, labels, bounds=bounds, validation=kept_out, **QUICK)
+        states.append(robust.module.state_dict())
+    for state in states[1:]:
+        for name, value in states[0].items():
+            assert torch.equal(state[name], value), name
+
+
+def test_numbers_between_multiples_of_1_in_255_are_not_rounded():
+    images = torch.rand(40, 24, generator=generator(3))
+    labels = (images.mean(dim=1) > 0.5).long()
+    kept_out = images[:10], labels[:10]
+    first, second = (
+        rs.train(network(), images, labels, bounds=bounds, validation=kept_out, **QUICK)
+        for bounds in ((0, 1), None)
+    )
+    for name, value in first.module.state_dict().items():
+        assert torch.equal(second.module.state_dict()[name], value), name
+
+
+class Jittered(Dataset):
+    """Random inputs in [-1, 1]: each reading of an item is another one."""
+
+    def __init__(self, beyond=None):
+        self.x, self.y = data()
+        self.readings = []
+        self.beyond = beyond
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, index):
+        x = (self.x[index] + 0.1 * torch.randn(24)).clamp(-1, 1)
+        self.readings.append(index)
+        if self.beyond is not None and len(self.readings) > self.beyond:
+            x = x + 2
+        return x, int(self.y[index])
+
+
+def test_random_inputs_are_read_again_in_each_epoch_and_checked():
+    dataset = Jittered()
+    rs.train(network(), dataset, bounds=(-1, 1), **QUICK)
+    trained = 36  # a tenth of each class is held out
+    assert len(dataset.readings) > len(dataset) + QUICK["epochs"] * trained - 1
+    with pytest.raises(InputError, match=r"item \d+ of the data set must hold .* within \[-1, 1\]"):
+        rs.train(network(), Jittered(beyond=60), bounds=(-1, 1), **QUICK)
+
+
+def test_a_network_of_one_logit_learns_two_classes(tmp_path):
+    x, y = data()
+    settings = QUICK | {"bounds": (-1, 1), "epochs": 4}
+    one = rs.train(lambda: network(logits=1), x, y, out=tmp_path / "one", **settings)
+    assert [c.predict for c in one.smooth().certify_many(x[:6])] == y[:6].tolist()
+    inner = one.module.get_submodule("network")
+    assert isinstance(inner, LogitsOnly)
+    again = rs.train(inner.network, x, y, **settings)  # continues from the weights inside
+    assert [c.predict for c in again.smooth().certify_many(x[:6])] == y[:6].tolist()
+
+
+@pytest.mark.parametrize("training", [{"flip": True}, {"crop": 2}])
+def test_crops_and_flips_are_for_images(training):
+    with pytest.raises(InputError, match=r"crop and flip must be off .*; leave them out"):
+        rs.train(network(), *data(), bounds=None, training=training, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("x", "bounds", "message"),
+    [
+        (2 * data()[0], (-1, 1), r"inputs must hold finite .* within \[-1, 1\]"),
+        (data()[0], (0, 1), r"images must hold floating-point pixels in \[0, 1\].*bounds="),
+        (data()[0].long(), None, r"inputs must hold finite floating-point numbers .*int64"),
+        (np.zeros((40, 24), np.uint8), (-1, 1), r"inputs must hold .* floating-point .*uint8"),
+        (data()[0][:, 0], None, r"images must have the shape \(N, C, H, W\), or other inputs"),
+        (data()[0], (1, 0), "bounds must be"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(x, bounds, message):
+    with pytest.raises(InputError, match=message):
+        rs.train(network(), x, data()[1], bounds=bounds, **QUICK)
