@@ -14,7 +14,7 @@ from rs.runtime.progress import say
 
 def import_model(
     checkpoint: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINT", help="checkpoint.pth.tar, or MACER's EPOCH.pth.")
+        Path, typer.Argument(metavar="CHECKPOINT", help="Weights, by torch.save or safetensors.")
     ],
     architecture: Annotated[Architecture, typer.Option(help="Architecture of the network.")],
     sigma: Annotated[
@@ -27,6 +27,9 @@ def import_model(
     ],
     data: DataFolder,
     out: Annotated[Path, typer.Option(file_okay=False, help="Model folder to write.")],
+    key: Annotated[
+        str | None, typer.Option(help="Entry with the weights, such as state_dict_ema.")
+    ] = None,
     force: Force = False,
 ) -> None:
     """Turn a published checkpoint into a model folder, which every command takes.
@@ -41,7 +44,10 @@ def import_model(
     from rs.models.published_checkpoints import import_checkpoint
 
     meta = read_meta(data)
-    import_checkpoint(checkpoint, meta, architecture, normalisation, sigma, out, force)
+    weights = import_checkpoint(
+        checkpoint, meta, architecture, normalisation, sigma, out, force, key
+    )
+    say(f"{checkpoint}: {weights}")
     say(
         f"{architecture} for {meta.name}, sigma = {sigma:g}, normalisation {normalisation}; model "
         f"in {out}"

@@ -4,20 +4,65 @@ from __future__ import annotations
 
 import pickle
 import re
+import warnings
 import zipfile
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rs.data.prepared import Meta
-from rs.errors import InputError
+from rs.errors import InputError, InputWarning
 from rs.models import Normalisation, checkpoint
 from rs.models.checkpoint import ModelCard
 
-PREFIX = re.compile(r"^(1\.module\.|module\.|1\.)")
-"""In published files the network is the second child of a container, wrapped for GPUs, or both."""
+AVERAGED = re.compile(r"(?<![a-z])(ema|swa|avg|averaged?|shadow|teacher)(?![a-z])")
+"""Words in the names of averaged weights."""
+
+NORMALIZER = re.compile(r"(^|\.)_?(?:(means?|mu)|stds?|sds?|sigmas?)$")
+"""Ends of the names of a normalizer's tensors; its second group is there for a mean."""
+
+NORMALIZER_TOLERANCE = 0.005
+"""Constants that are equal to two decimals agree."""
+
+MAX_SHOWN = 5
+"""Names of entries that a line shows."""
+
+
+@dataclass
+class Weights:
+    """The weights of a network in a checkpoint, and the names of what else it holds."""
+
+    prefix: str  # of their names in the file, such as "module."
+    key: str = ""  # dotted, with the prefix; --key takes it
+    network: dict[str, Tensor] = field(default_factory=dict)  # by the names of the network
+    normalizer: dict[str, Tensor] = field(default_factory=dict)  # by the names in the file
+    left: list[str] = field(default_factory=list)
+    alternatives: list[str] = field(default_factory=list)  # keys of weights that fit as well
+
+    def __str__(self) -> str:
+        """Describe what was taken and what was left.
+
+        >>> print(Weights("module.", "state_dict_ema.module", left=["epoch"]))
+        took state_dict_ema.module (averaged weights); left epoch
+        """
+        text = f"took {self.key or 'all tensors'}"
+        if AVERAGED.search(self.key):
+            text += " (averaged weights)"
+        if self.left:
+            # averaged weights first, since they are often the better ones
+            names = sorted(self.left, key=lambda name: not AVERAGED.search(name))
+            text += f"; left {', '.join(names[:MAX_SHOWN])}"
+            if len(names) > MAX_SHOWN:
+                text += f" and {len(names) - MAX_SHOWN:,} more"
+        if self.alternatives:
+            text += f"; --key {' or '.join(self.alternatives)} takes other weights"
+        return text
 
 
 def import_checkpoint(
@@ -28,13 +73,14 @@ def import_checkpoint(
     sigma: float,
     out: Path,
     force: bool = False,
-) -> None:
+    key: str | None = None,
+) -> Weights:
     """Write the network of a published checkpoint as a model folder.
 
-    Reads ``checkpoint.pth.tar`` (Cohen, Salman, Jeong and others: ``state_dict``) and MACER's
-    ``EPOCH.pth`` (``net``), without executing anything in them. None of them holds the
-    normalisation, and a wrong one loads cleanly: Cohen's and Jeong's networks take ``mean-std``,
-    MACER's ``none``, Salman's CIFAR-10 networks mostly ``centre``.
+    Reads dicts of tensors by name, alone or inside another dict, that ``torch.save`` or safetensors
+    wrote, without executing anything in them. Few hold the normalization, and a wrong one loads
+    cleanly: Cohen's and Jeong's networks take ``mean-std``, MACER's ``none``, Salman's CIFAR-10
+    networks mostly ``centre``.
 
     Args:
         path: The checkpoint.
@@ -44,9 +90,14 @@ def import_checkpoint(
         sigma: Noise it was trained with, in pixels of [0, 1].
         out: The model folder.
         force: Whether an earlier import of a checkpoint of this name is replaced.
+        key: Dotted key of the weights in the checkpoint; ``None`` finds them.
+    Returns:
+        What was taken and what was left.
     Raises:
         InputError: If the file is not such a checkpoint, does not fit the architecture, or ``out``
             must not be replaced.
+    Warns:
+        InputWarning: If the checkpoint has a normalizer that does not agree with ``normalisation``.
     """
     channels = meta.shape[0]
     card = ModelCard(
@@ -68,35 +119,146 @@ def import_checkpoint(
     )
     checkpoint.check_model_folder(out, card, force)
     model = card.build()
-    checkpoint.fill(
-        model, _complete(read_network(path), model.state_dict()), str(path), architecture
-    )
+    expected = model.state_dict()
+    names = {name.removeprefix("network.") for name in expected}
+    weights = read_network(path, names, key)
+    checkpoint.fill(model, _complete(weights.network, expected), str(path), architecture)
+    _check_normalizer(weights.normalizer, card, path)
     checkpoint.save(out, model, card)
+    return weights
 
 
-def read_network(path: Path) -> dict[str, Tensor]:
-    """Read the weights of a checkpoint, under the network's own names."""
+def read_network(path: Path, names: Collection[str], key: str | None = None) -> Weights:
+    """Read the weights of a checkpoint that fit a network best, whatever their prefix.
+
+    Of equally good ones those that are not averaged are taken, then those with the shorter prefix,
+    then the first.
+
+    Args:
+        path: The checkpoint.
+        names: The names of the network's tensors.
+        key: Dotted key of the weights; ``None`` finds them.
+    Raises:
+        InputError: If the file is not a checkpoint, or none of its tensors has such a name.
+    """
+    content = _load(path)
+    parameters = {name for name in names if not name.endswith("num_batches_tracked")}
+    candidates = []
+    for name, state in _states(content):
+        for prefix, count in _prefixes(state, parameters).items():
+            own_key = f"{name}.{prefix}".strip(".")
+            rank = (count, not AVERAGED.search(own_key), -len(prefix))
+            if key is None or f"{own_key}.".startswith(f"{key}."):
+                candidates.append((rank, own_key, name, prefix, state))
+    if not candidates:
+        raise InputError(
+            f"{path} must hold a dict of tensors by the names of the network, such as {min(names)}"
+            f"{f', in {key}' if key else ''}; got {_shown(content)}; check --architecture and --key"
+        )
+    best, own_key, name, prefix, state = max(candidates, key=lambda candidate: candidate[0])
+    weights = _split(state, prefix, names)
+    weights.key = own_key
+    if name:
+        entries = [str(entry) for entry in content]
+        weights.left += [entry for entry in entries if not f"{name}.".startswith(f"{entry}.")]
+    for rank, other, *_ in candidates:
+        if rank[0] == best[0] and other != own_key:
+            weights.alternatives.append(other)
+    return weights
+
+
+def _split(state: dict[str, Tensor], prefix: str, names: Collection[str]) -> Weights:
+    """Split a state into the network, a normalizer and the rest."""
+    weights = Weights(prefix)
+    for name, tensor in state.items():
+        own_name = name.removeprefix(prefix)
+        if own_name not in names and _is_normalizer(name, tensor):
+            weights.normalizer[name] = tensor
+            weights.left.append(name)
+        elif name.startswith(prefix):
+            weights.network[own_name] = tensor
+        else:
+            weights.left.append(name)
+    return weights
+
+
+def _is_normalizer(name: str, tensor: Tensor) -> bool:
+    is_plain = tensor.layout == torch.strided and not tensor.is_meta
+    is_constant = is_plain and tensor.is_floating_point() and tensor.numel() in (1, 3)
+    return is_constant and NORMALIZER.search(name) is not None
+
+
+def _load(path: Path) -> Any:
+    """Read a file of ``torch.save`` or safetensors, without executing anything in it."""
     if not path.is_file():
-        raise InputError(f"{path} must be a checkpoint file, but there is none")
+        raise InputError(f"{path} must be a checkpoint file, but there is none; correct its name")
+    if path.suffix == ".safetensors":
+        return checkpoint.read_state(path)
     try:
         _check_stored(path)
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(_number_types()):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file of any bytes makes torch raise anything
         raise InputError(
             f"{path} must be a checkpoint of tensors and plain values, but: {_reason(error)}"
         ) from error
-    state = None
-    if isinstance(content, dict):
-        state = content.get("state_dict", content.get("net"))
-    if not isinstance(state, dict) or not all(map(_is_named_tensor, state.items())):
-        held = type(content).__name__
-        if isinstance(content, dict) and state is None:
-            keys = [str(key)[:40] for key in content]
-            held = f"a dict with {', '.join(keys[:3]) or 'nothing'}"
-        raise InputError(
-            f"{path} must hold a dict with state_dict or net, of tensors by name, got {held}"
-        )
-    return {PREFIX.sub("", key): value for key, value in state.items() if not key.startswith("0.")}
+
+
+def _number_types() -> list[Any]:
+    """Return what a pickle needs to hold NumPy's numbers; none of it runs code of the file."""
+    scalar = np._core.multiarray.scalar  # type: ignore[attr-defined]
+    codes = "?" + np.typecodes["AllInteger"] + np.typecodes["AllFloat"]
+    kinds = {type(np.dtype(code)) for code in codes}
+    old_name = "numpy.core.multiarray.scalar"  # of NumPy 1
+    return [np.dtype, scalar, (scalar, old_name), *kinds]
+
+
+def _states(
+    content: Any, name: str = "", depth: int = 2
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yield the named tensors of each dict in a checkpoint, with the dict's dotted key."""
+    if not isinstance(content, dict) or depth < 0:
+        return
+    yield name, {key: value for key, value in content.items() if _is_named_tensor((key, value))}
+    for key, value in content.items():
+        yield from _states(value, f"{name}.{key}".lstrip("."), depth - 1)
+
+
+def _prefixes(state: Collection[str], names: Collection[str]) -> Counter[str]:
+    """Count the tensors of a state that have a name of the network after each prefix."""
+    counts: Counter[str] = Counter()
+    for key in state:
+        words = key.split(".")
+        for start in range(len(words)):
+            if ".".join(words[start:]) in names:
+                counts["".join(f"{word}." for word in words[:start])] += 1
+    return counts
+
+
+def _shown(content: Any) -> str:
+    if not isinstance(content, dict):
+        return type(content).__name__
+    keys = [str(key)[:40] for key in content]
+    return f"a dict with {', '.join(keys[:MAX_SHOWN]) or 'nothing'}"
+
+
+def _check_normalizer(normalizer: dict[str, Tensor], card: ModelCard, path: Path) -> None:
+    """Warn if a normalizer of the checkpoint is not the first layer of the model."""
+    for name, tensor in normalizer.items():
+        match = NORMALIZER.search(name)
+        constants = card.mean if match and match[2] else card.std
+        values = tensor.flatten().tolist()
+        if not np.allclose(values, constants, rtol=0, atol=NORMALIZER_TOLERANCE):
+            warnings.warn(
+                f"{path} has its own normalizer, {name} = {_rounded(values)}, which is dropped; "
+                f"the model has {_rounded(constants)}, so check --normalisation",
+                InputWarning,
+                stacklevel=2,
+            )
+
+
+def _rounded(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.4g}" for value in values)
 
 
 def _is_named_tensor(item: tuple[Any, Any]) -> bool:
@@ -110,8 +272,11 @@ def _reason(error: Exception) -> str:
     if isinstance(error, pickle.UnpicklingError):
         code = re.search(r"GLOBAL ([\w.]+)", str(error))
         if code:
-            return f"it needs {code[1]}, and code in a file is not run here"
-    return f"torch.save did not write it, or it is damaged ({type(error).__name__})"
+            return (
+                f"it needs {code[1]}, and code in a file is not run here; save its weights alone, "
+                "torch.save(model.state_dict(), FILE), where you trust it"
+            )
+    return f"torch.save did not write it, or it is damaged ({type(error).__name__}); get it again"
 
 
 def _check_stored(path: Path) -> None:

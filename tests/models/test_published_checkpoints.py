@@ -1,14 +1,21 @@
 """Published checkpoints, in each of the field's layouts."""
 
+import argparse
+import tempfile
+import warnings
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import safetensors.torch
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rs.command_line.exchange import import_model as main
 from rs.data.prepared import read_meta, save_images
-from rs.errors import InputError
+from rs.errors import InputError, InputWarning
 from rs.models import architectures, checkpoint
 from rs.models.published_checkpoints import import_checkpoint, read_network
 from tests.support.helpers import exit_code
@@ -18,6 +25,11 @@ LAYOUTS = {
     "imagenet": ("1.module.", "state_dict"),
     "parallel": ("module.", "state_dict"),
     "macer": ("", "net"),
+    "compiled": ("_orig_mod.", "model"),
+    "both": ("module._orig_mod.", "model_state_dict"),
+    "lightning": ("model.network.", "state_dict"),
+    "plain": ("", ""),
+    "plain and parallel": ("module.", ""),
 }
 
 
@@ -53,9 +65,8 @@ def save(path: Path, net: torch.nn.Module, prefix: str, key: str, old: bool = Fa
         state = {
             name: value for name, value in state.items() if not name.endswith("num_batches_tracked")
         }
-    torch.save(
-        {key: state, "epoch": 90, "arch": "cifar_resnet20", "optimizer": {"state": {}}}, path
-    )
+    other = {"epoch": 90, "arch": "cifar_resnet20", "optimizer": {"state": {}}}
+    torch.save({key: state} | other if key else state, path)
     return path
 
 
@@ -89,6 +100,113 @@ def test_the_normalisation_is_the_one_that_was_named(
         assert torch.equal(checkpoint.load_model(tmp_path / "model")[0](x), net(shifted))
 
 
+@pytest.mark.parametrize("prefix", ["", "network."])
+def test_weights_in_a_safetensors_file_are_taken(prefix, folder, tmp_path):
+    net = network()
+    state = {prefix + name: value.contiguous() for name, value in net.state_dict().items()}
+    safetensors.torch.save_file(state, tmp_path / "theirs.safetensors")
+    path = tmp_path / "theirs.safetensors"
+    import_checkpoint(path, read_meta(folder), "resnet20", "none", 0.5, tmp_path / "model")
+    assert_holds(tmp_path / "model", net)
+
+
+def assert_holds(model: Path, net: torch.nn.Module) -> None:
+    """Assert that a model folder holds the network's weights."""
+    state = checkpoint.load_model(model)[0].network.state_dict()
+    for name, value in net.state_dict().items():
+        assert torch.equal(state[name], value)
+
+
+WORDS = ["module", "_orig_mod", "model", "1", "network", "net", "fc", "bias"]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=4))
+def test_any_prefix_is_found(words):
+    """Even one of words that are in the network's own names."""
+    state = {"fc.weight": torch.zeros(2, 3), "fc.bias": torch.zeros(2), "0.bn.bias": torch.ones(1)}
+    prefix = "".join(f"{word}." for word in words)
+    written = {f"{prefix}{name}": value for name, value in state.items()}
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "c.pth")
+        torch.save({"state_dict": written, "epoch": 1}, path)
+        weights = read_network(path, set(state))
+    assert weights.prefix == prefix
+    assert weights.network.keys() == state.keys()
+    assert weights.left == ["epoch"]
+
+
+RAW_AND_AVERAGED = [("state_dict", "state_dict_ema"), ("net", "swa_model")]
+
+
+@pytest.mark.parametrize(("raw", "averaged"), RAW_AND_AVERAGED)
+@pytest.mark.parametrize("in_one_dict", [False, True])
+def test_averaged_weights_are_taken_only_by_their_key(raw, averaged, in_one_dict, folder, tmp_path):
+    nets = {averaged: network(1), raw: network(0)}
+    content = {name: net.state_dict() for name, net in nets.items()}
+    key = averaged
+    if in_one_dict:
+        key = f"state_dict.{averaged}"
+        both = {}
+        for name, state in content.items():
+            both |= {f"{name}.{tensor}": value for tensor, value in state.items()}
+        content = {"state_dict": both}
+    torch.save(content, tmp_path / "c.pth")
+    for chosen, name in [(None, raw), (key, averaged)]:
+        weights = import_checkpoint(
+            tmp_path / "c.pth",
+            read_meta(folder),
+            "resnet20",
+            "none",
+            0.5,
+            tmp_path / name,
+            key=chosen,
+        )
+        assert_holds(tmp_path / name, nets[name])
+        assert weights.key.endswith(name)
+        assert ("averaged" in str(weights)) == (name == averaged)
+        others = ", ".join([*weights.left, *weights.alternatives])
+        assert (averaged if name == raw else raw) in others
+
+
+def test_a_key_without_weights_is_refused(folder, tmp_path):
+    path = save(tmp_path / "c.pth", network(), "", "state_dict")
+    for key in ("optimizer", "state", "nowhere"):
+        with pytest.raises(InputError, match=f"in {key}; got a dict with state_dict, epoch, arch"):
+            import_checkpoint(
+                path, read_meta(folder), "resnet20", "none", 0.5, tmp_path / "model", key=key
+            )
+
+
+@pytest.mark.parametrize("names", [("0.means", "0.sds"), ("normalize.mean", "normalize.std")])
+@pytest.mark.parametrize("shift", [0, 0.01])
+def test_a_normalizer_in_the_file_is_dropped_and_must_agree(names, shift, folder, tmp_path):
+    net, meta = network(), read_meta(folder)
+    prefix = "1." if names[0].startswith("0.") else ""
+    state = {prefix + name: value for name, value in net.state_dict().items()}
+    state[names[0]] = torch.tensor(meta.mean)[None, :, None, None]
+    state[names[1]] = torch.tensor(meta.std) + shift
+    torch.save(state, tmp_path / "c.pth")
+    disagreeing = [] if shift == 0 else [names[1]]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        weights = import_checkpoint(
+            tmp_path / "c.pth", meta, "resnet20", "mean-std", 0.5, tmp_path / "model"
+        )
+    assert_holds(tmp_path / "model", net)
+    assert set(weights.left) == set(names)
+    assert len(caught) == len(disagreeing)
+    for warning, name in zip(caught, disagreeing, strict=True):
+        assert f"its own normalizer, {name} = " in str(warning.message)
+
+
+@pytest.mark.parametrize(
+    "number", [np.float64(93.1), np.float32(0.5), np.int64(3), np.bool_(True), np.float16(1)]
+)
+def test_numbers_of_numpy_in_a_checkpoint_do_no_harm(number, tmp_path):
+    torch.save({"state_dict": {"bias": torch.zeros(1)}, "best": number}, tmp_path / "c.pth")
+    assert read_network(tmp_path / "c.pth", {"bias"}).left == ["best"]
+
+
 def test_another_architecture_is_refused_and_nothing_is_written(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -112,11 +230,17 @@ NONE = [
     {"state_dict": torch.zeros(3)},
     {"net": [torch.zeros(3)]},
 ]
-CODE = "must be a checkpoint .* but: it needs print, and code in a file is not run here$"
+CODE = "must be a checkpoint .* but: it needs {}, and code in a file is not run here; save its"
+REFUSED = [
+    (Evil(), CODE.format("print")),
+    ({"state_dict": {}, "args": argparse.Namespace(lr=0.1)}, CODE.format("argparse.Namespace")),
+    (torch.nn.Linear(2, 2), CODE.format(r"torch\.nn\.modules\.linear\.Linear")),
+    ({"net": {}, "array": np.array([Evil()])}, CODE.format(r"numpy\S+")),
+]
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [*((content, "must hold a dict") for content in NONE), (Evil(), CODE)]
+    ("content", "message"), [*((content, "must hold a dict") for content in NONE), *REFUSED]
 )
 def test_what_is_no_checkpoint_is_refused_and_never_executed(
     content, message, folder, tmp_path, capsys
@@ -133,7 +257,7 @@ def test_what_is_no_checkpoint_is_refused_and_never_executed(
 def test_what_torch_did_not_write_is_refused_in_one_line(content, tmp_path):
     (tmp_path / "c.pth").write_bytes(content)
     with pytest.raises(InputError, match=r"torch.save did not write it, or it is damaged"):
-        read_network(tmp_path / "c.pth")
+        read_network(tmp_path / "c.pth", {"weight"})
 
 
 def test_the_command_imports_and_refuses_an_unknown_normalisation(folder, tmp_path, capsys) -> None:
@@ -164,5 +288,6 @@ def test_a_compressed_checkpoint_is_refused_before_it_is_read(tmp_path):
     with pytest.raises(
         InputError, match=r"plain/data\.pkl in it is compressed, which torch.save does not do"
     ):
-        read_network(tmp_path / "c.pth")
-    assert read_network(tmp_path / "plain.pth")["weight"].shape == (10**6,)
+        read_network(tmp_path / "c.pth", {"weight"})
+    weights = read_network(tmp_path / "plain.pth", {"weight"})
+    assert weights.network["weight"].shape == (10**6,)

@@ -65,7 +65,7 @@ READERS = {
         "models/macer/0/model.safetensors",
         lambda path: checkpoint.load_model(path.parent),
     ),
-    "checkpoint": ("c.pth", read_network),
+    "checkpoint": ("c.pth", lambda path: read_network(path, {"fc.bias"})),
     "ensemble": ("ensembles/macer-0-1.average.json", spec.read),
     "pool": ("ensembles/pool.json", lambda path: declare.read_pool(path.parent)),
     "data set": ("data/meta.json", lambda path: images.load_images(path.parent, "test")),
