@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter
 
-from rs.data.pictures import decode
-from rs.data.prepared import SPLITS, Arrays
-from rs.data.readers import SPLIT_NAMES, Raw, stack
+from rs.data.pictures import Colors, decode
+from rs.data.prepared import Arrays
+from rs.data.readers import Raw, split_names, stack
 from rs.errors import InputError, one_line
 from rs.params import MAX_CLASSES
 from rs.storage import files
@@ -31,18 +31,27 @@ MAX_SHOWN_BYTES = 200
 ClassNames = Annotated[list[str], Field(max_length=MAX_CLASSES)]
 
 
-def read_parquet(root: Path, classes: Sequence[str] | None) -> Raw:
+def read_parquet(
+    root: Path,
+    classes: Sequence[str] | None,
+    test_split: str | None = None,
+    convert: Colors | None = None,
+) -> Raw:
     """Read parquet files in the layout of the Hugging Face hub.
 
     Args:
-        root: Folder with ``train.parquet`` or ``train-*.parquet``, and the same for the test split.
+        root: Folder with ``train.parquet``, ``train-*.parquet`` or ``train/*.parquet``, and the
+            same for the test split, or a folder with one such folder, often ``data``.
             Column ``img`` or ``image`` holds encoded images, struct{bytes, path}; ``label`` or
             ``fine_label`` whole numbers.
         classes: Names of the classes where the schema has none; ``None`` takes the labels' numbers.
+        test_split: Name of the test files; ``None`` tries :data:`rs.data.readers.SPLIT_NAMES`.
+        convert: Colors that all images are converted to; ``None`` takes those of the files.
     Raises:
-        InputError: If files are missing, broken, or not of this layout.
+        InputError: If files are missing, broken, or not of this layout, or the labels of the test
+            split are unknown.
     """
-    paths = {split: _shards(root, split) for split in SPLITS}
+    paths = {split: _shards(root, names) for split, names in split_names(test_split).items()}
     names = [_hub_classes(path) for path in itertools.chain(*paths.values())]
     if any(other != names[0] for other in names):
         raise InputError(
@@ -51,36 +60,54 @@ def read_parquet(root: Path, classes: Sequence[str] | None) -> Raw:
         )
     splits = {}
     for split, shards in paths.items():
-        splits[split] = stack(itertools.chain.from_iterable(map(rows, shards)))
-    listed = ", ".join(f"{name} (sha256 {value})" for name, value in sums(root).items())
-    return Raw(splits, _classes(root, splits, names[0] or classes), f"parquet files {listed}")
+        splits[split] = stack(row for path in shards for row in rows(path, convert))
+    if (splits["test"][1] < 0).any():
+        raise InputError(
+            f"{root}: the labels of the test split must be known, but some are negative; add "
+            "test_split: NAME, that of a split with labels, often validation, to the data set in "
+            "params.yaml"
+        )
+    listed = ", ".join(f"{name} (sha256 {value})" for name, value in sums(root, test_split).items())
+    source = f"parquet files {listed}"
+    if convert:
+        source += f", converted to {convert}"
+    return Raw(splits, _classes(root, splits, names[0] or classes), source)
 
 
-def sums(root: Path) -> dict[str, str]:
-    """Return the SHA-256 of the files that :func:`read_parquet` reads, by name.
+def sums(root: Path, test_split: str | None = None) -> dict[str, str]:
+    """Return the SHA-256 of the files that :func:`read_parquet` reads, by path in ``root``.
 
     Returns:
         Empty if a split does not have a file.
     """
-    shards = [_files(root, split) for split in SPLITS]
+    shards = [_files(root, names) for names in split_names(test_split).values()]
     if not all(shards):
         return {}
-    return {path.name: files.sha256(path) for path in itertools.chain(*shards)}
+    paths = itertools.chain(*shards)
+    return {path.relative_to(root).as_posix(): files.sha256(path) for path in paths}
 
 
-def _files(root: Path, split: str) -> list[Path]:
+def _files(root: Path, names: Sequence[str]) -> list[Path]:
     """Return the files of a split, in order."""
-    for name in SPLIT_NAMES[split]:
-        for pattern in (f"{name}.parquet", f"{name}-*.parquet"):
-            paths = sorted(root.glob(pattern))
-            if paths:
-                return paths
+    for name in names:
+        for pattern in (f"{name}.parquet", f"{name}-*.parquet", f"{name}/*.parquet"):
+            for folder in ("", "*/"):
+                paths = sorted(root.glob(folder + pattern))
+                if paths:
+                    return paths
     return []
 
 
-def _shards(root: Path, split: str) -> list[Path]:
+def _shards(root: Path, names: Sequence[str]) -> list[Path]:
     """Return the files of a split, in order; a missing shard is an error."""
-    paths = _files(root, split)
+    split = names[0]
+    paths = _files(root, names)
+    folders = sorted({str(path.parent) for path in paths})
+    if len(folders) > 1:
+        raise InputError(
+            f"{root} must hold one data set, but {', '.join(folders)} have files of {split}; give "
+            "one of these folders"
+        )
     matches = [SHARD.search(path.name) for path in paths]
     announced = {int(match[1]) for match in matches if match}
     if announced and announced != {len(paths)}:
@@ -114,21 +141,28 @@ def _columns(schema: Any, path: Path) -> tuple[str, str]:
 
     image = "img" if "img" in schema.names else "image"
     label = "label" if "label" in schema.names else "fine_label"
-    kind = schema.field(image).type if image in schema.names else pa.null()
+    types = dict(zip(schema.names, schema.types, strict=True))
+    shown = ", ".join(f"{name}: {kind}" for name, kind in types.items())
+    kind = types.get(image, pa.null())
     if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
         raise InputError(
-            f"{path} must have a column img or image, struct{{bytes, path}}; got {schema.names}"
+            f"{path} must have a column img or image, struct{{bytes, path}}, got {shown}; rename "
+            "or convert it"
         )
-    if label not in schema.names or not pa.types.is_integer(schema.field(label).type):
+    if not pa.types.is_integer(types.get(label, pa.null())):
         raise InputError(
-            f"{path} must have a whole-number column label or fine_label; got {schema.names}"
+            f"{path} must have a whole-number column label or fine_label, got {shown}; rename it, "
+            "or number the classes from 0, as class_encode_column of datasets does"
         )
     return image, label
 
 
-def rows(path: Path) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
+def rows(path: Path, convert: Colors | None = None) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
     """Yield name, pixels uint8 (C, H, W) and label of each row, read as they are asked for.
 
+    Args:
+        path: The file.
+        convert: Colors that all images are converted to; ``None`` takes those of the files.
     Raises:
         InputError: If the file or a row is broken, or not of this layout.
     """
@@ -148,7 +182,7 @@ def rows(path: Path) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
                             f"{where} must have the bytes of an image and a label, got none; "
                             "complete it"
                         )
-                    yield where, decode(cell["bytes"], where), number
+                    yield where, decode(cell["bytes"], where, convert), number
                     row += 1
         except (pa.ArrowException, OSError) as error:
             raise InputError(

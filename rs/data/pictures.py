@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from rs.storage import files
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
     from PIL.ImageFile import ImageFile
+
+Colors = Literal["gray", "RGB"]
 
 CHANNELS = {1: "8-bit gray", 3: "8-bit RGB"}
 """Kind of image, by the number of channels of a model."""
@@ -136,13 +138,9 @@ def picture_with_notes(
     Raises:
         InputError: If it is unreadable, or not an 8-bit gray or RGB image of exactly ``shape``.
     """
-    try:
-        content = files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")
-    except OSError as error:
-        raise InputError(
-            f"{file} must be a file that can be read, but: {one_line(error)}; correct its name"
-        ) from error
-    pixels, notes = _decoded(content, str(file), conversion, 3 if shape is None else shape[0])
+    pixels, notes = _decoded(
+        _content(file), str(file), conversion, 3 if shape is None else shape[0]
+    )
     if shape is not None and pixels.shape != tuple(shape):
         expected, actual = kind(shape), kind(pixels.shape)
         steps = {
@@ -167,17 +165,42 @@ def kind(shape: Sequence[int]) -> str:
     return f"{CHANNELS[channels]} of {height}x{width} (height x width)"
 
 
-def decode(data: bytes, where: str) -> NDArray[np.uint8]:
-    """Decode an 8-bit gray or RGB image to (C, H, W).
+def read(file: str, convert: Colors | None = None) -> NDArray[np.uint8]:
+    """Read an image file of a data set as :func:`decode` does."""
+    return decode(_content(file), file, convert)
 
+
+def decode(data: bytes, where: str, convert: Colors | None = None) -> NDArray[np.uint8]:
+    """Decode an image of a data set to (C, H, W).
+
+    Args:
+        data: The bytes of its file.
+        where: Its name, for messages.
+        convert: The colors that it is converted to; ``None`` does not convert it.
     Raises:
-        InputError: If the bytes are no such image.
+        InputError: If the bytes are no image, or, without a conversion, not an 8-bit gray or RGB
+            one.
     """
-    return _decoded(data, where, None, 3)[0]
+    remedy = "add convert: RGB (or gray) to the data set in params.yaml"
+    conversion = Conversion(convert=convert is not None)
+    return _decoded(data, where, conversion, 1 if convert == "gray" else 3, remedy)[0]
+
+
+def _content(file: str | Path) -> bytes:
+    try:
+        return files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")
+    except OSError as error:
+        raise InputError(
+            f"{file} must be a file that can be read, but: {one_line(error)}; correct its name"
+        ) from error
 
 
 def _decoded(
-    data: bytes, where: str, conversion: Conversion | None, channels: int
+    data: bytes,
+    where: str,
+    conversion: Conversion | None,
+    channels: int,
+    remedy: str = "use the option convert",
 ) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
     try:
         with _opened(data) as file:
@@ -196,9 +219,7 @@ def _decoded(
             f"{where} must be an image, but: {one_line(error)}; replace or remove it"
         ) from error
     if mode not in ("L", "RGB"):
-        remedy = "save it that way"
-        if is_convertible:
-            remedy = "convert it, or add --convert"
+        remedy = f"convert it, or {remedy}" if is_convertible else "save it that way"
         raise InputError(f"{where} must be an 8-bit gray or RGB image, got mode {mode}; {remedy}")
     return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1), notes
 

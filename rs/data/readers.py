@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.data.pictures import Conversion, is_picture, picture
+from rs.data.pictures import Colors, Conversion, is_picture, read
 from rs.data.prepared import SPLITS, Arrays, check_classes, check_names_differ, composed
 from rs.errors import InputError, one_line
 from rs.params import MAX_CLASSES
@@ -161,9 +161,13 @@ def _open_torchvision(
     return data.data.transpose(0, 3, 1, 2), data.targets, data.classes
 
 
-def read_image_folder(root: Path, test_folder: str | None) -> Raw:
+def read_image_folder(root: Path, test_folder: str | None, convert: Colors | None = None) -> Raw:
     """Read ``root/train/CLASS/*`` and ``root/test/CLASS/*`` (or ``val``) into memory.
 
+    Args:
+        root: Folder of the splits.
+        test_folder: Name of the test folder; ``None`` tries :data:`SPLIT_NAMES`.
+        convert: Colors that all images are converted to; ``None`` takes those of the files.
     Raises:
         InputError: If folders are missing or differ in classes, or an image is unreadable or of
             another size.
@@ -172,10 +176,14 @@ def read_image_folder(root: Path, test_folder: str | None) -> Raw:
     splits = {}
     sums = []
     for split, folders in trees.items():
-        splits[split] = stack((path, picture(path), label) for path, label in folders.samples)
+        rows = ((path, read(path, convert), label) for path, label in folders.samples)
+        splits[split] = stack(rows)
         sums.append(f"{split} (sha256 of its list of files {tree_sum(folders)})")
     classes = list(trees["train"].classes)
-    return Raw(splits, classes, f"folders of images: {', '.join(sums)}")
+    source = f"folders of images: {', '.join(sums)}"
+    if convert:
+        source += f", converted to {convert}"
+    return Raw(splits, classes, source)
 
 
 @dataclass(frozen=True)
@@ -195,7 +203,7 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
         InputError: If a folder is missing or empty, or the two are one or have different classes.
     """
     trees = {}
-    for split, names in _split_names(test_folder).items():
+    for split, names in split_names(test_folder).items():
         path = _split_folder(root, names)
         if path is None:
             raise InputError(
@@ -218,8 +226,9 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
     return trees
 
 
-def _split_names(test_folder: str | None) -> dict[str, tuple[str, ...]]:
-    return SPLIT_NAMES | {"test": (test_folder,)} if test_folder else SPLIT_NAMES
+def split_names(test: str | None) -> dict[str, tuple[str, ...]]:
+    """Return the possible names of each split, in order of preference; ``test`` is that of one."""
+    return SPLIT_NAMES | {"test": (test,)} if test else SPLIT_NAMES
 
 
 def _split_folder(root: Path, names: Sequence[str]) -> Path | None:
@@ -237,7 +246,7 @@ def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str
         Empty if a split does not have a folder.
     """
     found = {}
-    for names in _split_names(test_folder).values():
+    for names in split_names(test_folder).values():
         path = _split_folder(root, names)
         if path is None:
             return {}
@@ -424,7 +433,8 @@ def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:
         if images and image.shape != images[0].shape:
             raise InputError(
                 f"all images must have one shape (C, H, W), but {first} has {images[0].shape} "
-                f"and {where} has {image.shape}; resize or convert them"
+                f"and {where} has {image.shape}; resize them, or add convert: RGB (or gray) to the "
+                "data set in params.yaml where channels differ"
             )
         images.append(image)
         labels.append(label)

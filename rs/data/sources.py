@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rs.data import parquet, readers
-from rs.data.pictures import Conversion
+from rs.data.pictures import Colors, Conversion
 from rs.data.prepared import ImagesOnDisk, make_meta, read_meta, save_images, write_folder
 from rs.data.readers import Raw
 from rs.errors import InputError
@@ -19,6 +19,10 @@ Constants = list[float] | None
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 """Share of each class of the train split to hold out as the split ``validation``."""
+
+
+SplitName = Annotated[str, Field(pattern=r"^\w[\w-]*$")]
+"""First word of the names of a split's files."""
 
 
 @validated
@@ -111,14 +115,17 @@ class Parquet(DataSource):
     source: Literal["parquet"]
     root: FilePath
     classes: list[str] | None = None  # names, where the files have none
+    test_split: SplitName | None = None  # None: test, val or validation, whichever exists
+    convert: Colors | None = None  # None: all files have the same colors
 
     def read(self, name: str) -> Raw:
         """See :class:`DataSource`."""
-        return parquet.read_parquet(Path(self.root), self.classes)
+        root = Path(self.root)
+        return parquet.read_parquet(root, self.classes, self.test_split, self.convert)
 
     def sums(self) -> dict[str, str]:
         """See :class:`DataSource`."""
-        return parquet.sums(Path(self.root))
+        return parquet.sums(Path(self.root), self.test_split)
 
 
 @validated
@@ -128,6 +135,7 @@ class Folder(DataSource):
     source: Literal["folder"]
     root: FilePath
     test_folder: FilePath | None = None  # None: test, val or validation, whichever exists
+    convert: Colors | None = None  # None: all files have the same colors; lazy: always RGB
     lazy: bool = False  # leave the images where they are; then validation_share is 0
     # lazy: shorter side before the test crop, and side of the model's input, in pixels
     resize: Annotated[int, Field(ge=1)] | None = None
@@ -139,6 +147,8 @@ class Folder(DataSource):
             raise ValueError("a lazy folder needs resize, crop (at most resize), mean and std")
         if not self.lazy and (self.resize, self.crop) != (None, None):
             raise ValueError("resize and crop are for lazy folders; packed images keep their size")
+        if self.lazy and self.convert == "gray":
+            raise ValueError("convert must be RGB for a lazy folder, got gray; leave lazy out")
         if self.lazy and self.validation_share:
             raise ValueError(
                 "validation_share must be 0 for a lazy folder, because its images stay where they "
@@ -152,7 +162,7 @@ class Folder(DataSource):
 
     def read(self, name: str) -> Raw:
         """See :class:`DataSource`."""
-        return readers.read_image_folder(Path(self.root), self.test_folder)
+        return readers.read_image_folder(Path(self.root), self.test_folder, self.convert)
 
     def sums(self) -> dict[str, str]:
         """Return checksums of both splits: of names and sizes alone if images stay in place."""

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from rs.errors import InputError
 from tests.support.raw_images import damage, image_bytes, pixels, prepare, refused, write_parquet
@@ -83,7 +84,13 @@ GOOD = image_bytes(pixels(1)[0])
             "8-bit gray or RGB image, got mode RGBA",
         ),
         ([GOOD, GOOD], [0, 2], r"labels must lie in 0..1"),
-        ([GOOD, GOOD], [0.0, 1.0], "whole-number column label"),
+        ([GOOD, GOOD], [0.0, 1.0], "whole-number column label.* label: double"),
+        ([GOOD, GOOD], ["x", "y"], "whole-number column label.* label: string"),
+        (
+            [GOOD, GOOD],
+            pa.array(["x", "y"]).dictionary_encode(),
+            "whole-number column label.* label: dictionary<values=string",
+        ),
         ([], pa.array([], pa.int64()), "at least one image"),
     ],
 )
@@ -121,6 +128,73 @@ def test_bad_rows_are_refused(tmp_path, cells, labels, message):
 def test_a_bad_folder_of_parquet_files_is_refused(hub, tmp_path, change, message):
     change(hub)
     refused(tmp_path, message, source="parquet", root=str(hub))
+
+
+def test_a_folder_as_the_hub_has_it_is_read_from_its_root(hub, tmp_path):
+    expected = [images.fingerprint for images in prepare(tmp_path, source="parquet", root=str(hub))]
+    for name in ("data", "plain_text"):
+        inner = hub / name
+        inner.mkdir()
+        for path in hub.rglob("*.parquet"):
+            path.rename(inner / path.name)
+        found = prepare(tmp_path, source="parquet", root=str(hub))
+        assert [images.fingerprint for images in found] == expected
+        assert {*found[0].meta.raw} == {f"{name}/{path.name}" for path in inner.iterdir()}
+
+
+def test_a_folder_for_each_split_is_read(hub, tmp_path):
+    """As in the branch of the hub that holds converted files: ``default/train/0000.parquet``."""
+    expected = [images.fingerprint for images in prepare(tmp_path, source="parquet", root=str(hub))]
+    for path in [*hub.iterdir()]:
+        split, number, *_ = path.name.split("-")
+        folder = hub / "default" / split
+        folder.mkdir(parents=True, exist_ok=True)
+        path.rename(folder / f"{number[1:]}.parquet")
+    found = prepare(tmp_path, source="parquet", root=str(hub))
+    assert [images.fingerprint for images in found] == expected
+    assert len(found[0].meta.raw) == 3
+
+
+def test_files_of_two_data_sets_are_not_mixed(hub, tmp_path):
+    for path in [*hub.glob("*.parquet")]:
+        for name in ("fine", "coarse"):
+            (hub / name).mkdir(exist_ok=True)
+            (hub / name / path.name).write_bytes(path.read_bytes())
+        path.unlink()
+    refused(tmp_path, "must hold one data set", source="parquet", root=str(hub))
+    prepare(tmp_path, source="parquet", root=str(hub / "fine"))
+
+
+def test_where_labels_of_the_test_split_are_unknown_another_can_be_named(hub, tmp_path):
+    test = hub / "test-00000-of-00001.parquet"
+    test.rename(hub / "validation-00000-of-00001.parquet")
+    write_parquet(test, [image_bytes(image) for image in pixels(2)], [-1, -1], names=["x", "y"])
+    values = {"source": "parquet", "root": str(hub)}
+    refused(tmp_path, "test_split: NAME, .* often validation", **values)
+    _, found = prepare(tmp_path, **values, test_split="validation")
+    assert found.labels.tolist() == [1, 0]
+    assert "test-00000-of-00001.parquet" not in found.meta.raw
+    for name in ("../validation", "/validation", "*"):
+        with pytest.raises(InputError, match="test_split"):
+            prepare(tmp_path, **values, test_split=name)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_images_of_several_modes_are_converted_where_the_settings_say_so(split, tmp_path):
+    image = pixels(1)[0]
+    cells = [image_bytes(image, mode=mode) for mode in ("RGB", "L", "RGBA")]
+    for name in ("train", "test"):
+        few = cells if name == split else cells[:1] * 3
+        write_parquet(tmp_path / "raw" / f"{name}.parquet", few, [0, 1, 0])
+    values = {"source": "parquet", "root": str(tmp_path / "raw")}
+    refused(tmp_path, "convert: RGB", **values)
+    gray = np.asarray(Image.fromarray(image).convert("L"))
+    rgb = [image.transpose(2, 0, 1), np.stack([gray] * 3), image.transpose(2, 0, 1)]
+    for convert, expected in [("RGB", rgb), ("gray", [gray[None]] * 3)]:
+        found = dict(
+            zip(("train", "test"), prepare(tmp_path, **values, convert=convert), strict=True)
+        )
+        assert np.array_equal(found[split].images, expected)
 
 
 def test_a_missing_shard_is_refused_where_names_end_in_a_hash_too(hub, tmp_path):

@@ -237,7 +237,7 @@ def test_pictures_of_unknown_range_are_not_converted_into_white(tmp_path, kind):
         pictures.picture(path, conversion=how)
     with pytest.raises(InputError, match="8-bit gray or RGB") as error:
         pictures.picture(path)
-    assert "--convert" not in str(error.value)
+    assert "option convert" not in str(error.value)
 
 
 def pgm(pixels):
@@ -263,7 +263,7 @@ def test_each_16_bit_gray_becomes_the_nearest_8_bit_gray(tmp_path, encoded, chan
     pixels = pictures.picture(path, shape, pictures.Conversion(convert=True))
     nearest = np.rint(values / 65535 * 255)
     assert np.array_equal(pixels, np.broadcast_to(nearest, shape))
-    with pytest.raises(InputError, match=r"got mode I.*--convert"):
+    with pytest.raises(InputError, match=r"got mode I.*the option convert"):
         pictures.picture(path)
 
 
@@ -318,3 +318,15 @@ def test_files_that_prepare_leaves_out_are_said_for_each_split(tree, tmp_path, c
     prepare(tmp_path, source="folder", root=str(tree))
     said = capsys.readouterr().err.splitlines()
     assert said == [f"left out of {tree / 'train'}: 1 .gif, 1 hidden"]
+
+
+@pytest.mark.parametrize(("convert", "channels"), [("RGB", 3), ("gray", 1)])
+def test_a_folder_of_several_color_modes_is_converted_where_the_settings_say_so(
+    tree, tmp_path, convert, channels
+):
+    path = tree / "train" / "ape" / "0.png"
+    Image.open(path).convert("L").save(path)
+    refused(tmp_path, "convert: RGB", source="folder", root=str(tree))
+    found, _ = prepare(tmp_path, source="folder", root=str(tree), convert=convert)
+    gray = np.asarray(Image.open(path))
+    assert np.array_equal(found.images[0], np.stack([gray] * channels))
