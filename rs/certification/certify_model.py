@@ -29,6 +29,7 @@ from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.determinism import checking_determinism
 from rs.smoothing.inputs import warn_if_n_too_small
+from rs.smoothing.noise import BLOCK
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.statistics.certificate import UNLABELLED
 from rs.statistics.procedures.early import Stop
@@ -171,13 +172,13 @@ def report_expected_time(
         images: Number of images.
         settings: How to certify.
     """
-    batch = classifier.batch or default_batch(x)
+    batch = max(classifier.batch or default_batch(x), BLOCK)  # a block of noise is drawn at once
     draws_per_image = settings.n0 + settings.n
     is_short = images * draws_per_image <= MAX_UNTIMED_BATCHES * batch
     if is_short or not is_first_process():
         return
     # a larger batch is not faster
-    timed = min(batch, default_batch(x), max(settings.n0, settings.n))
+    timed = min(batch, max(default_batch(x), BLOCK), max(settings.n0, settings.n))
     classifier.votes(x, timed, settings.seed, Stream.ESTIMATE, 0)
     start = time.perf_counter()
     classifier.votes(x, timed, settings.seed, Stream.ESTIMATE, 0)

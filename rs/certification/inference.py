@@ -37,6 +37,7 @@ from rs.models.backend import (
 )
 from rs.runtime import Precision
 from rs.runtime.device import products
+from rs.smoothing.classifier import default_batch
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Function, logits_of
 from rs.smoothing.noise import BLOCK, noisy_pair
@@ -143,8 +144,9 @@ def _folded(job: _Job) -> Optimized:
 
 def _compiled(job: _Job) -> Optimized:
     folded = _folded_members(job)
-    batch = job.batch or BLOCK
-    sample = torch.zeros(batch, *job.shape, device=job.device)
+    image = torch.zeros(job.shape, device=job.device)
+    batch = job.batch or min(BLOCK, default_batch(image))
+    sample = image.expand(batch, *job.shape).contiguous()
     try:
         networks = [_compiled_network(network, sample) for network in folded]
     except Exception as error:  # each compiler raises errors of its own

@@ -125,7 +125,8 @@ def checking_determinism(
     - Whenever a batch is larger than all before it, :data:`LONE_IMAGES` of its images are evaluated
       alone.
     - One image of each of the first :data:`MAX_CALLS` calls is kept. After the last item, these
-      images are evaluated again in one call, and images of the largest batch in another one.
+      images are evaluated again in one call, and images of the largest batch in another one, or in
+      several calls that are not larger than any before.
 
     The images at the end are as many as take less than 1 % of the evaluations together with those
     alone, at least :data:`MIN_REPEATED`. Differences count as rounding as in
@@ -206,7 +207,8 @@ class _Watch:
         when = f"between the start and the end of {self.evaluated:,} evaluations"
         count = max(MIN_REPEATED, int(self.evaluated * EXTRA_SHARE) - self.lone)
         images = torch.cat(self.kept_images[:count])
-        self._compare(images, torch.cat(self.kept_logits[:count]), len(images), when)
+        size = min(len(images), len(self.batch))
+        self._compare(images, torch.cat(self.kept_logits[:count]), size, when)
         if rows := self._spread(count - len(images)):
             self._compare(self.batch[rows], self.logits[rows], len(rows), when)
 

@@ -248,8 +248,9 @@ def certification_noise(
     blocks = []
     for index in range(first, end):
         blocks.append(draw_block(index, shape, sigma, seed, *key, device=device))
+    noise = torch.cat(blocks) if len(blocks) > 1 else blocks[0]  # one may fill the memory
     offset = first * BLOCK
-    return torch.cat(blocks)[draw_range.start - offset : draw_range.stop - offset]
+    return noise[draw_range.start - offset : draw_range.stop - offset]
 
 
 def noisy_batches(
@@ -281,7 +282,6 @@ def noisy_batches(
         drawn = certification_noise(
             part, x.shape, sigma, seed, *key, device=x.device, draw_block=draw_block
         )
-        copies = image + drawn
-        if not is_gaussian:
-            copies = copies / GRAY_LEVELS
-        yield from copies.split(min(batch, size))
+        for noise_of_batch in drawn.split(min(batch, size)):
+            copies = image + noise_of_batch
+            yield copies if is_gaussian else copies / GRAY_LEVELS

@@ -10,7 +10,7 @@ from torch import nn
 
 from rs.errors import InputError, InputWarning
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.noise import gaussian_block
 from rs.smoothing.vote_counting import Tally
 from rs.statistics import metrics
@@ -155,6 +155,39 @@ def test_no_more_than_a_batch_is_evaluated_at_once(batch, expected):
 
     SmoothedClassifier(Spy(0), 2, SIGMA, batch=batch).certify(X, 1, 550, 0.01)
     assert sizes == expected
+
+
+class Sizes(Linear):
+    """Keeps the numbers of images of its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def forward(self, x):
+        self.sizes.append(len(x))
+        return super().forward(x)
+
+
+def test_a_network_sees_few_copies_of_a_large_picture_at_once_and_votes_as_with_many():
+    x, few, many = torch.full((3, 256, 256), 0.5), Sizes(), Sizes()
+    usual = SmoothedClassifier(few, 2, SIGMA).certify(x, 100, 200)
+    other = SmoothedClassifier(many, 2, SIGMA, batch=100).certify(x, 100, 200)
+    assert max(few.sizes) * x.numel() * 4 <= 2**24 < max(many.sizes) * x.numel() * 4
+    assert few.sizes.count(max(few.sizes)) >= 300 // max(few.sizes) - 3  # and no fewer
+    assert usual == other
+    assert usual.counts.min() > 0
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (3, 64, 64), (3, 116, 116)])
+def test_pictures_of_common_data_sets_are_evaluated_in_blocks(shape):
+    assert default_batch(torch.empty(shape)) in range(100, 501, 100)
+
+
+@pytest.mark.parametrize("side", [2**8, 2**10, 2**13])
+def test_a_batch_of_one_picture_may_have_any_size(side):
+    batch = default_batch(torch.empty(3, side, side, device="meta"))
+    assert batch == 1 or batch * 3 * side**2 <= 2**22
 
 
 def test_the_modes_of_all_parts_of_the_model_are_restored_and_its_statistics_left_alone():

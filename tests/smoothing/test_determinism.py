@@ -238,6 +238,16 @@ def test_from_three_images_on_it_costs_less_than_a_hundredth(images, kept, repea
     assert not model._forward_hooks
 
 
+def test_the_check_at_the_end_has_no_larger_batch_than_the_run():
+    sizes = []
+    model = Layer(lambda _, x: x.flatten(1))
+    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    smoothed = SmoothedClassifier(model, 16, 0.5, batch=7)
+    smoothed.certify_many(checking_determinism([torch.zeros(SHAPE)] * 3, [smoothed.base]))
+    assert max(sizes) == 7
+    assert sum(sizes) > 3300  # there was a check
+
+
 def answers_otherwise_at(is_another):
     """A network whose logits are others in the calls that are."""
     return Layer(lambda self, x: x.flatten(1)[:, :5] + (1.0 if is_another(self.calls) else 0.0))
