@@ -50,6 +50,7 @@ MODULES = {
     "load": "rs.certification.load",
     "loss": "rs.methods.loss",
     "train": "rs.training.train",
+    "uses": "rs.models.fingerprint",
 }
 __all__ = ["__version__", *MODULES]
 

@@ -17,7 +17,7 @@ from rs.errors import InputError
 from rs.models import InferenceEngine, checkpoint
 from rs.models.backend import device_of
 from rs.models.denoised import check_denoisers
-from rs.models.fingerprint import sources
+from rs.models.fingerprint import check_identity, sources
 from rs.models.zoo import path_of_model
 from rs.params import PIXELS, Bounds, describe_bounds
 from rs.runtime import PrecisionChoice
@@ -169,10 +169,14 @@ class Classifier:
         folder, the files that its card lists. Of installed packages only the files of its function
         and its modules are read, and of torch and torchvision none
         (``rs.models.fingerprint.sources``). Weights and attributes are part of the fingerprint;
-        files that the user's code reads are not known here.
+        files that the user's code reads are known if it declares them (``rs.uses``).
+
+        Raises:
+            InputError: If weights are not known (``rs.models.fingerprint.check_identity``).
         """
         if is_importable(self.name):
             modules = own_modules(self.name.partition(":")[0], self.module)
+            check_identity(self.module, modules)
             return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
         stated: set[str] = set()
         for folder in self.folders:

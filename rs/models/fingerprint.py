@@ -2,19 +2,21 @@
 
 A fingerprint sees types, parameters, buffers and attributes of modules, and the names of functions
 and hooks. It does not see code, which :func:`sources` holds; closures; the content of objects other
-than dataclasses; files that code reads.
+than dataclasses; files that code reads, unless it declares them (:func:`uses`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import itertools
 import pkgutil
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.runtime.code_fingerprint import imported_names
+from rs.storage.files import sha256
 
 REPR = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 """Types whose ``repr`` is their whole content."""
@@ -35,6 +38,9 @@ BOOKKEEPING = {
     "_torchdynamo_wrapper_id",
 }
 """Attributes that torch keeps in a module for itself; the hooks among them are described apart."""
+
+MAX_DEPTH = 4
+"""Objects within objects that are searched for weights."""
 
 Ancestors = tuple[Any, ...]
 """The values that contain a value, outermost first."""
@@ -172,7 +178,8 @@ def sources(modules: Iterable[str]) -> dict[str, bytes]:
         modules: Names of modules, with dots.
     Returns:
         From the name of each module to the bytes of its file, a compiled one too; sorted. Lines of
-        Python end in a newline alone, whatever they end in on disk.
+        Python end in a newline alone, whatever they end in on disk. After a module come the files
+        that it declares (:func:`uses`), from ``module:file`` to their SHA-256.
     """
     contents: dict[str, bytes] = {}
     requested = set(modules)
@@ -189,6 +196,8 @@ def sources(modules: Iterable[str]) -> dict[str, bytes]:
         if module not in requested and _is_installed(Path(file)):
             continue
         contents[module] = Path(file).read_bytes()
+        for declared, content_hash in _DECLARED.get(module, {}).items():
+            contents[f"{module}:{declared}"] = content_hash.encode()
         if not file.endswith(".py"):
             continue
         contents[module] = contents[module].replace(b"\r\n", b"\n")
@@ -197,6 +206,88 @@ def sources(modules: Iterable[str]) -> dict[str, bytes]:
             for child in imported_names(contents[module], package):
                 waiting += _with_parents(child)
     return dict(sorted(contents.items()))
+
+
+_DECLARED: dict[str, dict[str, str]] = {}
+"""SHA-256 of the files that modules declare: by module, then by file."""
+
+
+def uses(*files: str | Path) -> None:
+    """Declare the files that a model of the calling module is made of, as part of its identity.
+
+    Needed for weights that torch does not hold, such as those of ONNX Runtime or scikit-learn:
+    ``rs.uses("net.onnx")``. Without a file it says that the code alone decides what the model is.
+
+    Raises:
+        InputError: If a file is missing.
+    """
+    module = sys._getframe(1).f_globals["__name__"]
+    declared = _DECLARED.setdefault(module, {})
+    for file in files:
+        declared[str(file)] = sha256(Path(file))
+
+
+def check_identity(model: nn.Module, modules: Iterable[str]) -> None:
+    """Check that all weights of a user's model are known, or that its modules declare their files.
+
+    Args:
+        model: The model.
+        modules: The modules that it is written in.
+    Raises:
+        InputError: If one of its objects may hold weights, is known by its type alone, and no
+            module calls :func:`uses`.
+    """
+    if any(module in _DECLARED for module in sources(modules)):
+        return
+    for path, layer in model.named_modules():
+        values = vars(layer) | _variables(inspect.getattr_static(type(layer), "forward"))
+        values |= _variables(values.get("function"))  # of a plain function
+        for name, value in values.items():
+            if name not in BOOKKEEPING and _may_hide_weights(value):
+                where = f"{path}.{name}".lstrip(".")
+                raise InputError(
+                    "the weights of a model must be known, so that rows of other weights are not "
+                    f"taken for its own, but those in {where}, a {qualified_name(type(value))}, "
+                    'are not; where it is made, call rs.uses("FILE"), or rs.uses() if no file is '
+                    "read"
+                )
+
+
+def _variables(function: Any) -> dict[str, Any]:
+    """Return the variables outside a function of a user's module that it names, by name."""
+    if not inspect.isfunction(function) or _is_of_libraries(function.__module__):
+        return {}
+    found = inspect.getclosurevars(function)
+    return {**found.globals, **found.nonlocals}
+
+
+def _is_of_libraries(module: str | None) -> bool:
+    top = "torch" if module is None else module.partition(".")[0]  # torch writes code too
+    return top in ("rs", "torch", "torchvision") or top in sys.stdlib_module_names
+
+
+def _may_hide_weights(value: Any, depth: int = 0) -> bool:
+    """Return whether a value may hold weights, and a fingerprint describes it by its type alone."""
+    if inspect.ismethod(value):
+        value = value.__self__
+    is_named = inspect.ismodule(value) or hasattr(value, "__qualname__")
+    if is_named or isinstance(value, (*REPR, Enum)):
+        return False
+    if isinstance(value, (Tensor, np.ndarray, np.generic, nn.Module)):
+        return depth > 0
+    inner: Iterable[Any] = []
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        inner = value
+    elif _is_of_libraries(type(value).__module__):
+        return False
+    elif not hasattr(value, "__dict__"):
+        return True  # compiled code, as a session of ONNX Runtime has
+    else:
+        inner = vars(value).values()
+        depth += 1
+    return depth > MAX_DEPTH or any(_may_hide_weights(item, depth) for item in inner)
 
 
 def _with_parents(module: str) -> Iterator[str]:

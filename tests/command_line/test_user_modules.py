@@ -287,3 +287,87 @@ def test_a_module_that_changes_the_folder_sends_no_rows_elsewhere(capfd, module)
     assert ended(capfd, certify, f"{module}:elsewhere", "--out", "rows.tsv")[0] == 0
     assert Path("rows.tsv").is_file()
     assert not any(Path("elsewhere").iterdir())
+
+
+FOREIGN = """
+import numpy as np
+import torch
+from torch import nn
+
+import rs
+
+class Engine:
+    \"\"\"Another library's network, which torch does not know.\"\"\"
+
+    def __init__(self, file):
+        self.limit = np.load(file)
+
+    def run(self, x):
+        light = torch.from_numpy(x.numpy().mean((1, 2, 3)) - self.limit)
+        return torch.stack([-light, light], 1)
+
+class Foreign(nn.Module):
+    def __init__(self, engine):
+        super().__init__()
+        self.engine = engine
+
+    def forward(self, x):
+        return self.engine.run(x)
+
+def undeclared():
+    return nn.Sequential(nn.BatchNorm2d(1), Foreign(Engine("net.npy")))
+
+def declared():
+    rs.uses("net.npy")
+    return Foreign(Engine("net.npy"))
+"""
+
+METHOD = FOREIGN.replace("self.engine = engine", "self.run = engine.run").replace(
+    "self.engine.run", "self.run"
+)
+
+GLOBAL = FOREIGN.replace("self.engine.run", "ENGINE.run") + 'ENGINE = Engine("net.npy")\n'
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """Write a module of a network whose weights torch does not hold, and return its name."""
+    np.save("net.npy", np.float32(0.5))
+
+    def write(text):
+        name = f"foreign_{tmp_path.name}"
+        Path(f"{name}.py").write_text(text)
+        return name
+
+    return write
+
+
+@pytest.mark.parametrize("text", [FOREIGN, METHOD, GLOBAL], ids=["object", "method", "global"])
+def test_a_model_whose_weights_are_not_known_gets_no_rows(capfd, foreign, text):
+    name = foreign(text)
+    code, out, err = ended(capfd, certify, f"{name}:undeclared", "--out", "rows.tsv")
+    assert (code, out) == (2, "")
+    assert 'call rs.uses("FILE")' in err.splitlines()[-1]
+    assert not Path("rows.tsv").exists()
+
+
+def test_rows_of_a_file_that_a_model_declares_are_not_taken_for_those_of_another(capfd, foreign):
+    words = [certify, f"{foreign(FOREIGN)}:declared", "--out", "rows.tsv"]
+    assert ended(capfd, *words)[0] == 0
+    assert "complete already" in ended(capfd, *words)[2]
+    np.save("net.npy", np.float32(0.1))
+    code, _, err = ended(capfd, *words)
+    assert (code, "sources is" in err.splitlines()[-1]) == (2, True)
+    np.save("net.npy", np.float32(0.5))
+    assert "complete already" in ended(capfd, *words)[2]
+
+
+def test_a_file_that_a_model_declares_must_exist(capfd, foreign):
+    name = foreign(FOREIGN.replace('uses("net.npy")', 'uses("other.npy")'))
+    code, _, err = ended(capfd, certify, f"{name}:declared", "--out", "rows.tsv")
+    assert (code, "other.npy must be a file" in err.splitlines()[-1]) == (2, True)
+
+
+def test_a_model_without_files_can_say_so(capfd, foreign):
+    text = FOREIGN.replace('uses("net.npy")', "uses()").replace("np.load(file)", "np.float32(0.5)")
+    assert ended(capfd, certify, f"{foreign(text)}:declared", "--out", "rows.tsv")[0] == 0

@@ -21,8 +21,8 @@ from torch import nn
 from rs.certification import inference
 from rs.errors import InputError
 from rs.models import architectures
-from rs.models.fingerprint import describe, model_fingerprint, sources
-from tests.support.helpers import python, smallnet
+from rs.models.fingerprint import check_identity, describe, model_fingerprint, sources
+from tests.support.helpers import SHAPE, python, smallnet
 
 Pair = namedtuple("Pair", "left right")
 Level = enum.IntEnum("Level", "LOW")
@@ -361,3 +361,34 @@ def test_a_module_made_in_memory_has_no_source_but_its_parent_has(tmp_path, monk
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "own_parent.made", ModuleType("own_parent.made"))
     assert sources(["own_parent.made"]) == {"own_parent": b""}
+
+
+def test_what_torch_makes_of_a_network_hides_no_weights():
+    network = smallnet()
+    images = torch.zeros(2, *SHAPE)
+    made = [
+        torch.fx.symbolic_trace(network),
+        torch.export.export(network, (images,)).module(),
+    ]
+    for model in [network, *made]:
+        check_identity(model, [])
+
+
+class Vector:
+    def __init__(self, values):
+        self.values = values
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": [1.0, None]}, Level.LOW, Meters(2), np.zeros(3), F.relu, Vector([1, 2])]
+)
+def test_settings_and_what_a_fingerprint_sees_are_not_hidden_weights(value):
+    check_identity(Model(value=value), [])
+
+
+@pytest.mark.parametrize(
+    "value", [Vector(np.zeros(3)), [Vector({"a": torch.zeros(3)})], Vector(Vector(smallnet()))]
+)
+def test_numbers_within_other_objects_are_hidden_weights(value):
+    with pytest.raises(InputError, match=r"weights .* value"):
+        check_identity(Model(value=value), [])
