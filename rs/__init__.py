@@ -51,6 +51,7 @@ MODULES = {
     "loss": "rs.methods.loss",
     "train": "rs.training.train",
     "uses": "rs.models.fingerprint",
+    "write_certificates": "rs.storage.row_writer",
 }
 __all__ = ["__version__", *MODULES]
 

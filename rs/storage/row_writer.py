@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from rs.errors import InputError, NotDeterministicError, printable
 from rs.runtime import processes, scratch
 from rs.runtime.progress import progress
+from rs.statistics.certificate import UNLABELLED, Certificate
+from rs.statistics.procedures.table import draws_at_most
 from rs.storage import certificate_rows, files
 from rs.storage.certificate_rows import CASCADE_HEADER, HEADER, seconds_of, sidecar_of
 from rs.storage.provenance import Provenance
@@ -272,6 +274,67 @@ def _merge(parts: Sequence[Path], images: int) -> str:
         line, part = divmod(image, len(parts))
         merged.append(lines[part][1 + line])
     return "".join(merged)
+
+
+def write_certificates(
+    out: Path,
+    certificates: Sequence[Certificate],
+    labels: Sequence[int] | None = None,
+    *,
+    indices: Sequence[int] | None = None,
+    scope: str = "model",
+    force: bool = False,
+) -> None:
+    """Write certificates that were made in Python as rows, which the command reads.
+
+    The sidecar says what the certificates say; it names neither the model nor the images.
+
+    Args:
+        out: The row file, ``*.tsv``.
+        certificates: Of one model, with the same sigma, n0, n, alpha and noise.
+        labels: The class of each image; ``None`` if they are not known.
+        indices: The number of each image; by default its position.
+        scope: ``set`` of a model with votes for no class
+            (:data:`rs.statistics.certificate.SCOPES`).
+        force: Whether an existing file is replaced.
+    Raises:
+        InputError: If the certificates differ in their settings, there are none, there are more or
+            fewer labels or indices, or ``out`` exists.
+    """
+    out = Path(out)
+    check_row_file_name(out)
+    for path in (out, sidecar_of(out)):
+        files.check_output(path, "rows", force=force)
+    labels = [UNLABELLED] * len(certificates) if labels is None else labels
+    indices = range(len(certificates)) if indices is None else indices
+    if not len(labels) == len(indices) == len(certificates) > 0:
+        raise InputError(
+            "each certificate must have a label and an index, got "
+            f"{len(certificates)} certificates, {len(labels)} labels and {len(indices)} indices"
+        )
+    lines = [HEADER if certificates[0].evaluations is None else CASCADE_HEADER]
+    for certificate, label, index in zip(certificates, labels, indices, strict=True):
+        row = certificate.row(int(index), int(label), scope)
+        lines.append(certificate_rows.format_row(row))
+    stated = {name: _common(certificates, name) for name in ("sigma", "n0", "alpha", "noise")}
+    n = _common([one for one in certificates if one.n] or certificates[:1], "n")
+    provenance = Provenance(scope=scope, n=n, rows=len(certificates), **stated)
+    provenance.write(out)
+    files.write_text(out, "\n".join(lines) + "\n")
+
+
+def _common(certificates: Sequence[Certificate], name: str) -> Any:
+    """Return what certificates have in common; of ``n``, the largest number of samples."""
+    values = set()
+    for certificate in certificates:
+        most = draws_at_most(certificate.mode) if name == "n" else None
+        values.add(most or getattr(certificate, name))
+    if len(values) > 1:
+        raise InputError(
+            f"certificates in one file must have the same {name}, got "
+            f"{', '.join(map(str, sorted(values)))}; write several files"
+        )
+    return values.pop()
 
 
 def merge_shares(shares: Sequence[Path], out: Path) -> int:

@@ -1,18 +1,26 @@
 """Publishing row files where another run has published its own: ``rs.storage.row_writer``."""
 
+import json
 import os
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
+import torch
 
+import rs
+from rs.command_line.show import compare_files, report_files, show_files
 from rs.errors import InputError, NotDeterministicError
+from rs.reporting.logs import read_alone
 from rs.runtime import scratch
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
+from rs.statistics.sequential import ExpectedRadius
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from rs.storage.provenance import Provenance
 from rs.storage.row_writer import write_rows
+from tests.support.helpers import SHAPE, Linear, exit_code
 
 IMAGES = np.arange(2)
 
@@ -120,3 +128,76 @@ def test_a_file_of_something_else_that_has_come_meanwhile_is_refused_and_left_al
         sidecar_of(out).write_text("notes")
     assert [path.name for path in out.parent.iterdir()] == ["rows.json"]
     assert sidecar_of(out).read_text() == "notes"
+
+
+def python_certificates(noise="gaussian", **how):
+    smoothed = SmoothedClassifier(Linear(), 2, 0.5, noise=noise)
+    images = [torch.full(SHAPE, level / 255) for level in (30, 120, 140, 220)]
+    return smoothed.certify_many(images, **how)
+
+
+def test_certificates_of_python_are_read_with_the_command(tmp_path, capsys):
+    made, labels = python_certificates(), [0, 1, 1, 1]
+    rs.write_certificates(tmp_path / "a.tsv", made, labels)
+    rs.write_certificates(tmp_path / "b.tsv", python_certificates(seed=1), labels)
+    rows = certificate_rows.read_rows(tmp_path / "a.tsv")
+    assert rows["radius"].tolist() == [one.radius for one in made]
+    assert rows["label"].tolist() == labels
+    average = np.mean(
+        [one.radius * (one.predict == k) for one, k in zip(made, labels, strict=True)]
+    )
+    for words in (
+        (show_files, tmp_path / "a.tsv", "--json"),
+        (compare_files, tmp_path / "a.tsv", tmp_path / "b.tsv"),
+        (report_files, tmp_path / "a.tsv", "--out", tmp_path / "page.html"),
+    ):
+        assert exit_code(*words) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["acr"] == pytest.approx(average)
+    assert (tmp_path / "page.html").is_file()
+
+
+def test_certificates_of_every_kind_are_read(tmp_path):
+    smoothed = SmoothedClassifier(Linear(), 2, 0.5)
+    early = []
+    for index in range(3):
+        test = ExpectedRadius(0.5, 0.02, 0.001, 5000)
+        early.append(smoothed.certify_until(torch.ones(SHAPE), 100, test, index=index))
+    x = torch.ones(SHAPE)
+    skipped = [smoothed.certify(x, label=0), smoothed.certify(x, label=1)]
+    for number, made in enumerate([early, skipped, skipped[:1]]):
+        path = tmp_path / f"{number}.tsv"
+        rs.write_certificates(path, made, [0] * len(made), indices=[5, 3, 9][: len(made)])
+        result = read_alone(path)
+        assert result.rows["idx"].tolist() == [5, 3, 9][: len(made)]
+        assert result.provenance.noise == made[0].noise
+
+
+@pytest.mark.parametrize(
+    ("changes", "others", "message"),
+    [
+        ({"labels": [0, 1]}, {}, "2 labels"),
+        ({"certificates": []}, {}, "0 certificates"),
+        ({"out": "rows.csv"}, {}, "named"),
+        ({"labels": [0, 1, 1, -1]}, {}, "label"),
+        ({}, {"noise": "grid"}, "noise"),
+        ({}, {"n": 90}, "n, got"),
+    ],
+)
+def test_certificates_that_are_no_rows_are_not_written(
+    tmp_path, monkeypatch, changes, others, message
+):
+    monkeypatch.chdir(tmp_path)
+    made = python_certificates()[:2] + python_certificates(**others)[2:]
+    given = {"out": "rows.tsv", "certificates": made, "labels": [0, 1, 1, 1]}
+    with pytest.raises(InputError, match=message):
+        rs.write_certificates(**given | changes)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_written_certificates_are_replaced_only_if_one_says_so(tmp_path):
+    made = python_certificates()
+    rs.write_certificates(tmp_path / "rows.tsv", made)
+    with pytest.raises(InputError, match="must be new"):
+        rs.write_certificates(tmp_path / "rows.tsv", made[:2])
+    rs.write_certificates(tmp_path / "rows.tsv", made[:2], force=True)
+    assert len(certificate_rows.read_rows(tmp_path / "rows.tsv")) == 2
