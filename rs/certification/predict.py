@@ -63,7 +63,9 @@ class Prediction:
             notes.insert(0, f"of the image after conversion: {self.provenance['conversion']}")
         verdict = "abstains"
         if self.name is not None:
-            name = self.name if self.classes else f"class {self.name}"
+            name = f"class {self.certificate.predict}"
+            if self.name != str(self.certificate.predict):
+                name += f" ({self.name})"
             radius = round_down(self.certificate.radius)
             p_lower = round_down(self.certificate.p_lower)
             verdict = f"{name}, certified within l2 radius {radius}, p >= {p_lower}"

@@ -19,10 +19,10 @@ from rs.command_line import (
     train,
     zoo,
 )
-from rs.command_line.shell import Group, add_command, application, run
+from rs.command_line.shell import CommandGroup, add_command, application, run
 from rs.errors import DISTRIBUTION
 
-app = application(cls=Group, no_args_is_help=True, add_completion=True)
+app = application(cls=CommandGroup, no_args_is_help=True, add_completion=True)
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "Start": {
         "predict": predict.main,

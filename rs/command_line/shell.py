@@ -164,7 +164,7 @@ class _Command(TyperCommand):
         return super().get_usage(ctx).replace("{", "").replace("}", "")
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A program of several commands, whose help does not show Python types."""
 
     def get_params(self, ctx: Any) -> Any:

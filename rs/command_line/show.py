@@ -77,7 +77,7 @@ def show_files(
         rs show a.tsv b.tsv --picture curves.png
         rs show theirs.log --sigma 0.5 --n 100000 --alpha 0.001
     """
-    from rs.reporting.summaries import summarize_rows, summary_text
+    from rs.reporting.summaries import summaries_text, summarize_rows, summary_text
     from rs.storage.certificate_rows import is_field_log
 
     values = logs.of_files(rows)
@@ -90,7 +90,7 @@ def show_files(
         for summary in summaries:
             print(json.dumps(summary, allow_nan=False))
         return
-    print("\n\n".join(map(summary_text, summaries)))
+    print(summary_text(summaries[0]) if len(rows) == 1 else summaries_text(summaries))
     have_labels = all(summary["certified_accuracy"] for summary in summaries)
     if have_labels:
         have_votes = not any(map(is_field_log, rows))
@@ -154,7 +154,8 @@ def compare_files(
     """Compare two row files: paired differences A - B over the same images, with standard errors.
 
     The differences are of average certified radius (ACR), clean and certified accuracy. Both files
-    must have the same sigma, n0, n and alpha. Rows state them; for a six-column log, give options.
+    must have the same n0, n and alpha, and without --radii the same sigma. Rows state them; for a
+    six-column log, give options.
 
     Example:
         rs compare a.tsv b.tsv
@@ -166,7 +167,11 @@ def compare_files(
     values = logs.of_files([first, second])
     n0 = DEFAULT_N0 if logs.n0 is None else logs.n0
     differences = compare_rows(first, second, parse_radii(radii), **values | {"n0": n0})
-    print(json.dumps(differences, allow_nan=False) if as_json else comparison_text(differences))
+    if as_json:
+        print(json.dumps(differences, allow_nan=False))
+        return
+    for line in comparison_text(differences).splitlines():
+        say(line)
 
 
 def make_board(

@@ -3,19 +3,16 @@
 import sys
 from pathlib import Path
 
-from rs.errors import printable
 from rs.runtime.progress import say
 
 ROWS = "certified.tsv"
 """Certificate rows of a network, next to its weights."""
 
-RADII = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+RADII = (0.25, 0.5, 1.0, 2.0)
 """Radii of the certified accuracies, in pixels of [0, 1]."""
 
 HEADER = [
     "name",
-    "data set",
-    "method",
     "sigma",
     "images",
     "n",
@@ -46,14 +43,12 @@ def zoo_table(zoo: Path) -> str:
         InputError: If a card or a row file is damaged.
     """
     from rs.models.zoo import zoo_names
+    from rs.reporting.summaries import aligned
 
     lines = [HEADER]
     for name in zoo_names(zoo):
         lines.append(_cells(zoo / name))
-    widths = [0] * len(HEADER)
-    for line in lines:
-        widths = [max(width, len(cell)) for width, cell in zip(widths, line, strict=True)]
-    return "\n".join(_aligned(line, widths) for line in lines)
+    return "\n".join(aligned(lines))
 
 
 def _cells(folder: Path) -> list[str]:
@@ -62,18 +57,10 @@ def _cells(folder: Path) -> list[str]:
     from rs.reporting.summaries import summarize_rows
 
     card = read_card(folder)
-    cells = [folder.name, printable(card.dataset), printable(card.method), f"{card.sigma:g}"]
+    cells = [folder.name, f"{card.sigma:g}"]
     rows = folder / ROWS
     if not rows.exists():
         return cells + [""] * (len(HEADER) - len(cells))
     summary = summarize_rows(rows, RADII)
     cells += [f"{summary['images']:,}", f"{summary['n']:,}", f"{summary['acr']:.3f}"]
     return cells + [f"{accuracy:.1%}" for accuracy in summary["certified_accuracy"].values()]
-
-
-def _aligned(cells: list[str], widths: list[int]) -> str:
-    """Return a line of the table: words to the left, numbers to the right."""
-    aligned = []
-    for column, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-        aligned.append(cell.ljust(width) if column < 3 else cell.rjust(width))
-    return "  ".join(aligned).rstrip()

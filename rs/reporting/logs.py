@@ -54,17 +54,20 @@ def read_alone(path: Path, **known: float | None) -> Result:
 def read_several_alone(paths: Sequence[Path], **stated: float | None) -> list[Result]:
     """Read row files that belong to no study, as :func:`read_alone`.
 
-    Each is named after its file and the folders below the one that all share, without ``.tsv`` if
-    names still differ then.
+    Each has its name of :func:`short_names`.
     """
+    results = []
+    for name, path in zip(short_names(paths), paths, strict=True):
+        results.append(replace(read_alone(path, **stated), name=name))
+    return results
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """Return the paths below the folder that all share, without ``.tsv`` if they still differ."""
     shared = os.path.commonpath([path.absolute().parent for path in paths])
     full = [str(path.absolute().relative_to(shared)) for path in paths]
     short = [name.removesuffix(".tsv") for name in full]
-    names = short if len({*short}) == len({*full}) else full
-    results = []
-    for name, path in zip(names, paths, strict=True):
-        results.append(replace(read_alone(path, **stated), name=name))
-    return results
+    return short if len({*short}) == len({*full}) else full
 
 
 def check_sidecar(path: Path, rows: pd.DataFrame, provenance: Provenance, remedy: str) -> None:

@@ -221,6 +221,7 @@ def common_budget(terms: Sequence[Terms], name: str) -> float:
 _WHY = dict.fromkeys(
     ("n", "alpha"), ": the largest radius that votes can give depends on it, and with it every ACR"
 )
+_WHY["sigma"] = ", which only have certified accuracies in common (rs compare --radii)"
 
 
 def _stated(value: float) -> str:

@@ -82,7 +82,7 @@ def test_no_name_forges_a_line(capfd, tmp_path):
     (tmp_path / "names.txt").write_text("left\nri\x1b[2Jght\n")
     (line,) = asked(capfd, *words([odd], LINEAR, sigma=0.1, classes=tmp_path / "names.txt"))
     assert line.startswith(
-        file.replace("a.png", r"a\nb.png: dog\x1b[2J: ri\x1b[2Jght, certified within")
+        file.replace("a.png", r"a\nb.png: dog\x1b[2J: class 1 (ri\x1b[2Jght), certified within")
     )
 
 
@@ -140,7 +140,11 @@ def test_text_names_file_class_radius_and_confidence_of_each_image(capfd, tmp_pa
     pixels[:, 0, 0] = values
     made = direct(Linear(), 0.5, pixels, n0=100, n=1000, alpha=0.001, seed=0)
     for file, name, line, one in zip(
-        files, ["left", "left", "right", "right"], lines, made, strict=True
+        files,
+        ["class 0 (left)", "class 0 (left)", "class 1 (right)", "class 1 (right)"],
+        lines,
+        made,
+        strict=True,
     ):
         start, radius, p = line.split(", ")
         assert start == f"{file}: {name}"
@@ -297,7 +301,8 @@ def test_a_model_of_the_users_own_takes_the_shape_of_the_files_and_the_names_of_
     named = asked(capfd, *words(files, LINEAR, sigma=0.1, classes=tmp_path / "names.txt"))
     assert [line.split(": ")[1].split(",")[0] for line in numbered] == ["class 0", "class 1"]
     assert named == [
-        line.replace("class 0", "left").replace("class 1", "right") for line in numbered
+        line.replace("class 0", "class 0 (left)").replace("class 1", "class 1 (right)")
+        for line in numbered
     ]
     objects = [
         json.loads(line) for line in asked(capfd, *words(files, LINEAR, sigma=0.1), "--json")
@@ -317,7 +322,10 @@ def folder(tmp_path):
 
 def test_a_folder_gives_its_pictures_and_their_classes_and_a_bad_file_is_passed_over(capfd, folder):
     code, out, err = command(capfd, "--images", folder, *words([], LINEAR, sigma=0.1))
-    assert (code, [line.split(": ")[1].split(",")[0] for line in out]) == (2, ["left", "right"])
+    assert code == 2
+    assert [line.split(": ")[1].split(",")[0] for line in out] == [
+        *("class 0 (left)", "class 1 (right)")
+    ]
     assert [line.split(": ")[0] for line in out] == [
         str(folder / name / "a.png") for name in ("left", "right")
     ]
@@ -346,7 +354,7 @@ def test_an_image_on_the_boundary_gets_no_class(capfd, tmp_path, tiny):
     arguments = words(files, LINEAR, data=tiny, sigma=1)
     middle, right = asked(capfd, *arguments)
     assert middle == f"{files[0]}: abstains"
-    assert right.startswith(f"{files[1]}: right, ")
+    assert right.startswith(f"{files[1]}: class 1 (right), ")
     made = json.loads(asked(capfd, *arguments, "--json")[0])
     assert (made["predict"], made["class"], made["radius"]) == (-1, None, 0.0)
     assert made["p_lower"] < 0.5

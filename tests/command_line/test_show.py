@@ -26,9 +26,36 @@ def said(*words):
     return result.exit_code, result.stdout, str(result.exception or result.stderr)
 
 
-def test_every_file_is_shown(files):
-    texts = "\n\n".join(summary_text(summarize_rows(path)) for path in files)
-    assert said("show", *files)[:2] == (0, texts + "\n")
+def test_one_file_is_described_and_several_are_lines_of_one_table(files):
+    text = summary_text(summarize_rows(files[0]))
+    assert said("show", files[0])[:2] == (0, text + "\n")
+    code, out, _ = said("show", *files, "--radii", "0.25,0.5")
+    common, _, head, *lines = out.splitlines()
+    assert code == 0
+    assert common == f"12 images; sigma = 0.5, n0 = {N0}, n = {N:,}, alpha = {ALPHA:g}"
+    assert head.split() == ["ACR", "at", "0.25", "at", "0.5"]
+    for line, path in zip(lines, files, strict=True):
+        about = summarize_rows(path, [0.25, 0.5])
+        shares = [f"{share:.1%}" for share in about["certified_accuracy"].values()]
+        acr = [f"{about['acr']:.3f}", "±", f"{about['standard_error']:.3f}"]
+        assert line.split() == [path.stem, *acr, *shares]
+
+
+def test_a_table_of_files_shows_what_differs_and_fits_a_terminal(files, tmp_path):
+    """No image of the first file has a radius above sigma times the quantile of its bound."""
+    other = tmp_path / "another-name-of-rows.tsv"
+    write_rows(cell_rows("advmacer", 1.0, 0), other)
+    _, out, _ = said("show", files[0], other)
+    common, _, head, first, second = out.splitlines()
+    assert "sigma" not in common
+    assert (head.split()[0], first.split()[1], second.split()[1]) == ("sigma", "0.5", "1")
+    assert len(first.split()) == len(second.split())
+    assert max(map(len, out.splitlines())) <= 80
+    radii = ",".join(f"{k / 100}" for k in range(1, 31))
+    for words in (["show", files[0], other], ["show", other]):
+        _, out, _ = said(*words, "--radii", radii)
+        assert max(map(len, out.splitlines()[1:])) <= 80
+        assert "at" in out
 
 
 def test_commands_that_read_rows_name_the_next_one_on_stderr_except_with_json(files, tmp_path):
@@ -64,6 +91,39 @@ def test_files_are_drawn(files, tmp_path, name, beginning):
     assert (tmp_path / name).read_bytes().startswith(beginning)
     drawn = (tmp_path / name).read_text(encoding="utf-8", errors="replace")
     assert name.endswith("png") or all(path.stem in drawn for path in files)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_comparison_ends_with_a_verdict_that_follows_from_its_difference(files, turned):
+    pair = files[::-1] if turned else files
+    acr = compare_rows(*pair)["acr"]
+    size = f"{abs(acr['difference']):.4f} ± {acr['error_images']:.4f} (ACR)"
+    better, worse = "AB" if acr["difference"] > 0 else "BA"
+    expected = f"verdict: {better} is better than {worse} by {size}"
+    if acr["tie"]:
+        expected = "verdict: a tie (ACR)"
+    assert said("compare", *pair)[1].splitlines()[-1] == expected
+    same = said("compare", files[0], files[0])[1]
+    assert same.splitlines()[-1] == "verdict: a tie (ACR)"
+
+
+def test_files_of_two_noise_levels_are_compared_at_given_radii(files, tmp_path):
+    """Certified accuracies at one radius mean the same at each sigma, ACRs do not."""
+    other = tmp_path / "other.tsv"
+    write_rows(cell_rows("advmacer", 1.0, 0), other)
+    code, _, error = said("compare", files[0], other)
+    assert code != 0
+    assert "must have the same sigma" in error
+    found = json.loads(said("compare", files[0], other, "--radii", "0.25", "--json")[1])
+    assert (found["acr"], found["clean_accuracy"], found["sigma"]) == (None, None, None)
+    shares = []
+    for path in (files[0], other):
+        rows = certificate_rows.read_rows(path)
+        shares.append(((rows["radius"] >= 0.25) & (rows["correct"] == 1)).mean())
+    row = found["certified_accuracy"]["0.25"]
+    assert (row["a"], row["b"]) == tuple(shares)
+    assert row["difference"] == pytest.approx(shares[0] - shares[1], abs=1e-12)
+    assert "sigma = 0.5 and 1" in said("compare", files[0], other, "--radii", "0.25")[1]
 
 
 def test_two_files_are_compared(files):

@@ -34,9 +34,7 @@ def table_of(text):
     empty cells.
     """
     head, *lines = text.splitlines()
-    assert head.replace("data set", "data_set").split() == [
-        name.replace(" ", "_") for name in HEADER
-    ]
+    assert head.split() == HEADER
     cells = [dict(zip(HEADER, line.split(), strict=True)) for line in lines]
     return {line["name"]: line for line in cells}
 
@@ -52,11 +50,7 @@ def test_the_table_has_the_numbers_of_the_rows_beside_each_network(tmp_path):
     assert [*table] == [*rows]
     for name, frame in rows.items():
         line = table[name]
-        assert (line["data set"], line["method"], float(line["sigma"])) == (
-            "tiny",
-            "macer",
-            frame["sigma"][0],
-        )
+        assert float(line["sigma"]) == frame["sigma"][0]
         assert (int(line["images"]), int(line["n"].replace(",", ""))) == (len(frame), frame["n"][0])
         assert line["ACR"] == f"{(frame['radius'] * frame['correct']).mean():.3f}"
         shares = [
@@ -70,6 +64,7 @@ def test_the_table_has_the_numbers_of_the_rows_beside_each_network(tmp_path):
 def test_the_command_lists_every_network_and_names_the_next_command(capfd):
     code, out, err = ended(capfd, zoo)
     assert (code, out) == (0, zoo_table(FOLDER) + "\n")
+    assert max(map(len, out.splitlines())) <= 80
     assert [line.split()[0] for line in out.splitlines()[1:]] == zoo_names()
     assert err == "next: rs predict photo.png --model zoo:NAME --convert --resize 32 --crop 32\n"
 
