@@ -85,6 +85,7 @@ def certify_model(
     out: Path,
     share: str | None = None,
     seconds: Path | None = None,
+    without_noise: bool = False,
 ) -> None:
     """Certify a classifier on images; if that exceeds a minute, say so on stderr first.
 
@@ -96,12 +97,15 @@ def certify_model(
         out: The row file, ``*.tsv``.
         share: As for :func:`rs.study.subset.share_of`; ``None`` for all images.
         seconds: File for the seconds of each image; default: next to the rows.
+        without_noise: Whether the sidecar states the accuracy of the base classifier without noise,
+            if the images have labels.
     Raises:
         InputError: If ``out`` holds something else, no votes certify one of the radii asked for, or
             a shortcut is to be taken without labels.
     """
     limit_threads(images.meta.shape)
-    if settings.shortcut and bool((images.labels == UNLABELLED).any()):
+    has_labels = not bool((images.labels == UNLABELLED).any())
+    if settings.shortcut and not has_labels:
         raise InputError(
             f"shortcut must be false for images without labels, such as {images.meta.name}"
         )
@@ -111,6 +115,9 @@ def certify_model(
     indices = select(len(images), settings.subset)
     if is_first_process():
         warn_of_few_classes(images, indices)
+    base_accuracy = None
+    if without_noise and has_labels:
+        base_accuracy = accuracy_without_noise(classifier, images, indices, device)
     if share is not None:
         indices = share_of(indices, share)
     if not out.exists():
@@ -126,6 +133,7 @@ def certify_model(
         sources=base.sources,
         scope=base.scope,
         share=share,
+        base_accuracy=base_accuracy,
         rows=len(indices),
         **engine_identity([classifier.base]),
     )
@@ -145,6 +153,20 @@ def smooth(
         batch=options.batch,
         calibration=options.calibration,
     )
+
+
+def accuracy_without_noise(
+    classifier: SmoothedClassifier,
+    images: Images,
+    indices: NDArray[np.int64],
+    device: torch.device,
+) -> float:
+    """Return the share of images whose class the base classifier finds without noise."""
+    right = 0
+    for index in indices:
+        x = images.pixels(int(index)).to(device)
+        right += classifier.base_class(x) == int(images.labels[index])
+    return right / len(indices)
 
 
 def warn_of_few_classes(images: Images, indices: NDArray[np.int64]) -> None:

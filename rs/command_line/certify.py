@@ -166,7 +166,14 @@ def main(
         sigma=sigma, device=resolve_device(device), batch=batch, calibration=data
     )
     certify_model.certify_model(
-        base, images, settings, options, out=out, share=share, seconds=times
+        base,
+        images,
+        settings,
+        options,
+        out=out,
+        share=share,
+        seconds=times,
+        without_noise=dataset is None,  # the sidecars of studies do not state it
     )
     if is_first_process():
         is_labelled = not (images.labels == UNLABELLED).any()

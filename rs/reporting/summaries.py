@@ -95,6 +95,7 @@ def summarize_rows(
         for radius in shown:  # of any class, right or wrong
             is_certified = (rows["predict"] != ABSTAIN) & (rows["radius"] >= radius)
             about["certified_share"][radius_text(radius)] = float(is_certified.mean())
+    about["base_accuracy"] = result.provenance.base_accuracy
     about["skipped"] = len(rows) - len(sampled)
     about["abstentions"] = int((sampled["predict"] == ABSTAIN).sum())
     return about
@@ -216,6 +217,7 @@ def summary_text(about: Numbers) -> str:
         lines["weights"] = f"{about['scope']}: {'sound' if about['sound'] else FROZEN}"
     lines["ACR"] = _optional("{:.3f}", about["acr"])
     lines["ACR"] += _optional(" ± {:.3f}", about["standard_error"])
+    lines["base accuracy"] = _optional("{:.1%} (without noise)", about["base_accuracy"])
     lines["clean accuracy"] = _optional("{:.1%}", about["clean_accuracy"])
     if about["certified_accuracy"]:
         lines["certified accuracy"] = _columns(about["certified_accuracy"])

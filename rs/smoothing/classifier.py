@@ -362,6 +362,11 @@ class SmoothedClassifier:
             votes = evaluate(self.base, copies).argmax(dim=1)
         return copies, votes.tolist()
 
+    def base_class(self, x: Tensor) -> int:
+        """Return the class that ``base`` gives to an image (C, H, W) without noise."""
+        with self._evaluation_mode(x):
+            return int(evaluate(self.base, x[None].clone()).argmax())
+
     def noise_of(self, x: Tensor) -> Noise:
         """Return the noise that is added to an input."""
         if self.noise is not None:

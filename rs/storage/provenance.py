@@ -79,6 +79,7 @@ class Provenance:
     calibration: Count | None = None  # number of images that calibrated the int8 networks
     instructions: str | None = None  # vector instructions that the int8 networks run with
     share: str | None = None  # like "3/16", of a row file with a share of the images
+    base_accuracy: float | None = None  # of the base classifier without noise, on all shares
     outputs: str | None = None  # what members' outputs were rounded to; older rows of pools say it
 
     further: dict[str, Any] = field(default_factory=dict)  # other keys

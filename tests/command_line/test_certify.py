@@ -10,6 +10,7 @@ from PIL import Image
 import rs
 from rs.command_line.certify import main as certify
 from rs.command_line.exchange import export_rows as export
+from rs.command_line.exchange import merge_rows as merge
 from rs.command_line.predict import main as predict
 from rs.command_line.show import compare_files as compare
 from rs.command_line.show import report_files as report
@@ -40,6 +41,15 @@ from tests.support.untrained import save_model
 
 LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
 IMAGES, LABELS = arrays(6, 3)
+
+
+class Flipped(Linear):
+    """Linear, with its classes exchanged."""
+
+    def forward(self, x):
+        return super().forward(x).flip(-1)
+
+
 NAMED = ("--classes", "names.txt")
 
 
@@ -215,6 +225,32 @@ def test_the_list_of_classes_orders_the_labels(capfd, labelled):
     rows, other = (certificate_rows.read_rows(Path(name)) for name in ("rows.tsv", "other.tsv"))
     assert (rows["label"] + other["label"] == 1).all()
     assert rows["predict"].tolist() == other["predict"].tolist()
+
+
+@pytest.mark.parametrize(("module", "expected"), [("Linear", 5 / 6), ("Flipped", 1 / 6)])
+def test_rows_of_pictures_with_labels_state_the_accuracy_of_the_base_classifier(
+    capfd, module, expected
+):
+    """The label of every image but one is whether its first pixel exceeds 0.5."""
+    labels = (IMAGES[:, 0, 0, 0] > 127).astype(np.int64)
+    labels[0] = 1 - labels[0]
+    write_photos(Path("photos"), IMAGES, labels)
+    words = ["--images", "photos", "--sigma", "0.5", "--out", "rows.tsv", "--device", "cpu"]
+    code = ended(capfd, certify, f"tests.command_line.test_certify:{module}", *words)[0]
+    assert code == 0
+    assert summarize_rows(Path("rows.tsv"))["base_accuracy"] == pytest.approx(expected, abs=1e-12)
+    out = ended(capfd, show, "rows.tsv")[1]
+    assert f"base accuracy       {expected:.1%} (without noise)" in out
+    again = ended(capfd, certify, f"tests.command_line.test_certify:{module}", *words)
+    assert again[0] == 0  # the same rows
+
+
+def test_shares_of_pictures_state_one_accuracy_and_are_merged(capfd, labelled):
+    for share in ("1/2", "2/2"):
+        assert certified(capfd, "labelled", f"{share[0]}.tsv", "--share", share)[0] == 0
+    assert ended(capfd, merge, "1.tsv", "2.tsv", "--out", "rows.tsv")[0] == 0
+    assert certified(capfd, "labelled", "whole.tsv")[0] == 0
+    assert sidecar_of(Path("rows.tsv")).read_bytes() == sidecar_of(Path("whole.tsv")).read_bytes()
 
 
 def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
