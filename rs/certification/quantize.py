@@ -252,8 +252,8 @@ def quantized_members(
         else:
             raise InputError(
                 "engine quantized needs a quantized network next to a model folder, or training "
-                "images to calibrate one; make it with rs quantize MODEL --data DATA, or give "
-                "--data in place of --images"
+                "images to calibrate one; make it with rs quantize MODEL (--data or --images), "
+                "or give --data in place of --images"
             )
         networks.append(quantized_classifier(member, quantized, shape))
     return networks

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import DataFolder, Force, Network
+from rs.command_line.pictures import PictureOptions
+from rs.command_line.shell import Force, Network
 from rs.runtime.progress import say
 
 
@@ -14,20 +15,25 @@ def main(
         str,
         typer.Argument(metavar="MODEL", help="Model folder, or ensemble *.json for its members."),
     ],
-    data: DataFolder,
+    *,
+    data: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")
+    ] = None,
     count: Annotated[
         int | None, typer.Option(min=1, help="Images of the calibration; default: 300.")
     ] = None,
     network: Network = None,
     force: Force = False,
+    pictures: PictureOptions,
 ) -> None:
     """Quantize a model to int8, calibrated on noisy training images.
 
     Write quantized.xml, .bin and .json next to the weights of MODEL. The engine "quantized" then
-    runs them.
+    runs them. Pictures of --images need no labels.
 
     Example:
         rs quantize models/mine --data data/digits
+        rs quantize models/mine --images photos
         rs quantize ensembles/digits/0.25/advmacer-0-1.average.json \\
             --data data/digits --count 1000
     """
@@ -43,9 +49,13 @@ def main(
     from rs.models.zoo import check_may_write
     from rs.storage import files
 
+    pictures.check_sources(data, required=True)
     check_has_folder(model)
-    training = load_images(data, "train")
-    classifier = load(model, training.meta, network)
+    if data is None:
+        classifier, training = pictures.load(load(model, network=network), data)
+    else:
+        training = load_images(data, "train")
+        classifier = load(model, training.meta, network)
     assert classifier.sigma is not None  # every model on disk has one
     folders = [Path(folder) for folder in classifier.folders]
     count = count or CALIBRATION_IMAGES

@@ -38,6 +38,7 @@ from tests.support.helpers import (
     smallnet,
     tiny_images,
     update_json,
+    write_photos,
     write_tiny,
 )
 from tests.support.networks import COLOUR, images, residual
@@ -246,6 +247,16 @@ def test_what_lies_beside_the_model_is_what_runs(tiny):
     )
 
 
+def test_pictures_calibrate_as_the_same_images_of_a_data_set_do(tmp_path):
+    save_model(tmp_path / "model")
+    images = tiny_images(COUNT)  # fewer than 11, so that their names have the order of numbers
+    write_photos(tmp_path / "photos", images.images)
+    finished("quantize", tmp_path / "model", "--images", tmp_path / "photos")
+    module = load(str(tmp_path / "model")).module
+    expected = int8.quantize(module, images, SIGMA).card.network
+    assert int8.read_quantized(tmp_path / "model").card.network == expected
+
+
 @pytest.mark.parametrize("name", [int8.GRAPH, int8.WEIGHTS])
 def test_a_damaged_network_is_refused(tiny, tmp_path, name):
     int8.write_quantized(tmp_path, int8.read_quantized(tiny / "model"))
@@ -304,7 +315,7 @@ def quantized_files(folder):
 def test_without_images_and_without_a_network_it_says_what_to_do():
     base = Classifier("mine", smallnet().eval(), "tiny", CLASSES, SHAPE, SIGMA, folders=("mine",))
     for folders in (("mine",), ()):
-        with pytest.raises(InputError, match="rs quantize MODEL --data DATA"):
+        with pytest.raises(InputError, match="rs quantize MODEL"):
             replace(base, folders=folders).smooth(engine="quantized")
 
 
