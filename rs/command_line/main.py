@@ -8,6 +8,7 @@ import typer
 
 from rs.command_line import (
     certify,
+    demo,
     doctor,
     exchange,
     predict,
@@ -25,6 +26,7 @@ from rs.errors import DISTRIBUTION
 app = application(cls=CommandGroup, no_args_is_help=True, add_completion=True)
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "Start": {
+        "demo": demo.main,
         "predict": predict.main,
         "certify": certify.main,
         "show": show.show_files,

@@ -38,4 +38,5 @@ def main(
     sources.settings(values, f"datasets.{name}", source, root).prepare(name, out)
     meta = read_meta(out)
     images = " and ".join(f"{size:,} {split}" for split, size in meta.sizes.items())
-    say(f"{images} images of {data_set_text(name, meta.classes, meta.shape)}; data set in {out}")
+    say(f"{images} images of {data_set_text(name, meta.classes, meta.shape)}")
+    say(f"data set in {out}")

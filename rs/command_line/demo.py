@@ -1,0 +1,59 @@
+"""The command ``rs demo``: a first look, from training to the report."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rs.command_line import certify, prepare, show, train
+from rs.command_line.shell import PACKAGED, add_command, application, parameters
+from rs.runtime.progress import say
+
+MARKER = "demo.yaml"
+"""The parameters, by which the folder of a demonstration is known."""
+
+STEPS = (
+    "rs prepare digits --out {out}/data --params {out}/demo.yaml",
+    "rs train gaussian --dataset digits --sigma 0.25 --data {out}/data \\\n"
+    "    --out {out}/model --log {out}/log --params {out}/demo.yaml",
+    "rs certify {out}/model --dataset digits --data {out}/data \\\n"
+    "    --subset '{{stride: 18}}' --out {out}/rows.tsv --params {out}/demo.yaml",
+    "rs show {out}/rows.tsv",
+    "rs report {out}/rows.tsv --data {out}/data --out {out}/report.html --force",
+)
+"""Commands of the demonstration."""
+
+
+def main(
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for all files of the demonstration.")
+    ] = Path("rs-demo"),
+) -> None:
+    """Train, certify and report within a minute, on handwritten digits.
+
+    Each step is a command that is printed first, so that you can repeat and change it.
+
+    Example:
+        rs demo
+    """
+    from rs.storage import files
+
+    params = out / MARKER
+    files.check_output(out, "a demonstration", files.is_made(out, MARKER))
+    files.write_bytes(params, PACKAGED.read_bytes())
+    parameters(params, "digits")  # set the arithmetic before a step loads NumPy
+    app = application()
+    add_command(app, prepare.main, "prepare")
+    add_command(app, train.main, "train")
+    add_command(app, certify.main, "certify")
+    add_command(app, show.show_files, "show")
+    add_command(app, show.report_files, "report")
+    for step in STEPS:
+        command = step.format(out=shlex.quote(str(out)))
+        for line in f"$ {command}".splitlines():
+            say(line)
+        _, *words = shlex.split(command.replace("\\\n", " "))
+        app(args=words, standalone_mode=False)
+    say(f"next: open {out / 'report.html'} in a browser", sys.stderr)
