@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import binom
-from torch import Tensor, nn
+from torch import Tensor
 
-from rs.certification import expected_input
+from rs.certification.batch_norm_fit import Misfit, misfit_of
 from rs.certification.expected_input import AS_IT_IS, Alternative
 from rs.certification.load import Classifier
+from rs.certification.trial import FALSE_ALARM, Trial, fewest_images, is_larger, percent
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.smoothing.attack import evaluating
 from rs.smoothing.determinism import check_deterministic
-from rs.smoothing.inputs import logits_of, user_code
-from rs.smoothing.noise import gaussian, noisy_pair
-from rs.statistics.certificate import UNLABELLED
-
-FALSE_ALARM = 3.2e-5
-"""Largest probability of a finding by chance: that of 4 standard errors, one-sided.
-
-Where the best of several alternatives is reported, it is divided by their number.
-"""
-
-BATCH = 100
-"""Images in a batch."""
-
-SAMPLES = 8
-"""Noise samples of each image, the same for all alternatives."""
+from rs.smoothing.inputs import user_code
+from rs.smoothing.noise import noisy_pair
 
 LEVEL_SAMPLES = 2
 """Noise samples of each image at other noise levels."""
@@ -43,17 +30,8 @@ SCREENING_IMAGES = 50
 FINALISTS = 3
 """Alternatives that are compared on all images and noise samples."""
 
-OTHER_LEVELS = (0.25, 0.354, 0.5, 0.707, 1.414, 2.0, 2.83, 4.0)
-"""Other noise levels that a batch norm may fit, relative to that of the certificate."""
-
-MISFIT = 0.04
-"""Distance of a batch norm that is worth a finding: its variance is wrong by about half."""
-
-LEVEL_MISFIT = 0.01
-"""Distance that is worth a finding if noise of half, of twice, or farther off, fits better."""
-
-CLEAR_FIT = 0.1
-"""Largest distance of an alternative that fits clearly better, relative to that as it is."""
+MAX_CLASSES_SHOWN = 10
+"""Classes in another order that are named."""
 
 CLIPPED_SHARE = 0.01
 """Share of noisy pixels outside [0, 1] from which on clipping is worth a warning."""
@@ -85,7 +63,7 @@ def diagnose(
     is reported if it is right about more samples of clearly more images (exact sign test of paired
     images, with :data:`FALSE_ALARM` divided by the number of alternatives), or if it clearly fits
     the statistics of the first batch norm better
-    (:func:`rs.certification.expected_input.fit_of`), which tells the noise of the training too.
+    (:func:`rs.certification.batch_norm_fit.fit_of`), which tells the noise of the training too.
     The order of the classes is chosen on half of the images and tested on the other half. Faults
     that follow from one that was found are not searched.
 
@@ -122,7 +100,7 @@ def diagnose(
     if sigma is None:
         sigma = classifier.sigma
     with torch.no_grad(), evaluating(module):
-        trial = _Trial(module, images, sigma, device, count)
+        trial = Trial(module, images, sigma, device, count)
         for finding in _findings(trial, classifier):
             findings.append(finding)
             if finding.level == "fault":
@@ -130,64 +108,7 @@ def diagnose(
     return findings
 
 
-class _Trial:
-    """A classifier, and the images and the noise that it is tried with."""
-
-    def __init__(
-        self,
-        module: nn.Module,
-        images: Images,
-        sigma: float | None,
-        device: torch.device,
-        count: int,
-    ) -> None:
-        count = min(count, len(images))
-        indices = torch.linspace(0, len(images) - 1, count).round().long().tolist()
-        self.module = module
-        self.sigma = sigma or 0.0
-        self.is_sigma_known = sigma is not None
-        self.samples = 1 if sigma is None else SAMPLES
-        self.condition = "without noise" if sigma is None else f"under noise of {sigma:g}"
-        self.is_labeled = not (images.labels == UNLABELLED).any()
-        self.x = torch.stack([images.pixels(index) for index in indices]).to(device)
-        self.labels = torch.as_tensor(images.labels)[indices].to(device)
-        self.alternatives = expected_input.alternatives(*_mean_and_std(self.x, images))
-
-    def noisy(self, sigma: float, sample: int = 0) -> Tensor:
-        """Return the images with noise that depends on the number of the sample alone."""
-        rng = torch.Generator().manual_seed(sample)
-        return self.x + gaussian(self.x.shape, sigma, rng).to(self.x.device)
-
-    def logits(self, x: Tensor) -> Tensor:
-        """Return the logits (N, K) of images (N, C, H, W)."""
-        with user_code("the classifier must take the images"):
-            return torch.cat([logits_of(self.module(part)).float() for part in x.split(BATCH)])
-
-    def predictions(
-        self, sigma: float, samples: int, alternative: Alternative = AS_IT_IS
-    ) -> Tensor:
-        """Return the predicted class (N, samples) of each image with each noise sample."""
-        columns = []
-        for sample in range(samples):
-            logits = self.logits(alternative.of(self.noisy(sigma, sample)))
-            columns.append(logits.argmax(1))
-        return torch.stack(columns, 1)
-
-    def right(self, predictions: Tensor) -> Tensor:
-        """Return how many samples (N,) of each image are classified as its label."""
-        return (predictions == self.labels[:, None]).sum(1)
-
-
-def _mean_and_std(x: Tensor, images: Images) -> tuple[Tensor, Tensor]:
-    mean = torch.tensor(images.meta.mean).view(-1, 1, 1).to(x)
-    std = torch.tensor(images.meta.std).view(-1, 1, 1).to(x)
-    if mean.any():
-        return mean, std
-    # A folder of pictures has no statistics of its own.
-    return x.mean((0, 2, 3)).view_as(mean), x.std((0, 2, 3)).view_as(std).clamp(min=1 / 255)
-
-
-def _findings(trial: _Trial, classifier: Classifier) -> Iterator[Diagnosis]:
+def _findings(trial: Trial, classifier: Classifier) -> Iterator[Diagnosis]:
     clean_logits = trial.logits(trial.x)
     classes = len(classifier.classes)
     logits = classes + getattr(trial.module, "undecided", False)
@@ -199,7 +120,7 @@ def _findings(trial: _Trial, classifier: Classifier) -> Iterator[Diagnosis]:
         )
         return
     predicted = clean_logits.argmax(1)
-    misfit = _misfit(trial)
+    misfit = misfit_of(trial)
     if trial.is_labeled:
         yield _of_order(trial, predicted, classes)
         predictions = trial.predictions(trial.sigma, trial.samples)
@@ -225,30 +146,33 @@ def _findings(trial: _Trial, classifier: Classifier) -> Iterator[Diagnosis]:
         yield _of_noise(trial, predicted, predictions, remedy)
 
 
-def _of_order(trial: _Trial, predicted: Tensor, classes: int) -> Diagnosis:
+def _of_order(trial: Trial, predicted: Tensor, classes: int) -> Diagnosis:
     """Compare the order of the classes with the best one of the confusion matrix.
 
     It is chosen on every other image, and tested on the images between them.
     """
     confusion = 0.5 * torch.eye(classes)  # of equally good orders, the nearest to the given one
-    for label, column in zip(trial.labels[::2], predicted[::2], strict=True):
+    labels = trial.labels[::2].tolist()
+    for label, column in zip(labels, predicted[::2].tolist(), strict=True):
         if column < classes:  # not a vote for no class
             confusion[label, column] += 1
     _, columns = linear_sum_assignment(confusion.numpy(), maximize=True)
     order = torch.as_tensor(columns).to(predicted.device)
-    labels = trial.labels[1::2]
-    right = predicted[1::2] == labels
-    right_in_order = predicted[1::2] == order[labels]
+    tested_labels = trial.labels[1::2]
+    right = predicted[1::2] == tested_labels
+    right_in_order = predicted[1::2] == order[tested_labels]
     figures = (
-        f"accuracy {_percent(right_in_order)} in the best order, {_percent(right)} in this one, "
+        f"accuracy {percent(right_in_order)} in the best order, {percent(right)} in this one, "
         f"on {len(right)} images"
     )
-    if _is_poor(right_in_order, 1 / classes) or not _is_larger(right_in_order, right):
+    if _is_poor(right_in_order, 1 / classes) or not is_larger(right_in_order, right):
         return Diagnosis("ok", f"no other order of classes is clearly better: {figures}")
     moved = []
     for label, column in enumerate(columns.tolist()):
         if column != label and confusion[label, column] >= 1:
             moved.append(f"class {column} of the network is class {label} of the images")
+    if len(moved) > MAX_CLASSES_SHOWN:
+        moved[MAX_CLASSES_SHOWN:] = [f"and {len(moved) - MAX_CLASSES_SHOWN} more"]
     return Diagnosis(
         "fault",
         f"its classes seem to be in another order: {'; '.join(moved)} ({figures}); name them in "
@@ -256,50 +180,7 @@ def _of_order(trial: _Trial, predicted: Tensor, classes: int) -> Diagnosis:
     )
 
 
-class _Misfit(NamedTuple):
-    """Input or noise that fits the statistics of the first batch norm clearly better."""
-
-    alternative: Alternative
-    sigma: float
-    text: str
-
-
-def _misfit(trial: _Trial) -> _Misfit | None:
-    layer = expected_input.first_batch_norm(trial.module)
-    if layer is None or not trial.is_sigma_known:
-        return None
-    present = _fit(trial, layer, AS_IT_IS, trial.sigma)
-    if present is None or present.distance < LEVEL_MISFIT:
-        return None
-    candidates = [(alternative, trial.sigma) for alternative in trial.alternatives]
-    candidates += [(AS_IT_IS, factor * trial.sigma) for factor in (0.0, *OTHER_LEVELS)]
-    nearest = present
-    alternative, sigma = AS_IT_IS, trial.sigma
-    for candidate in candidates:
-        fit = _fit(trial, layer, *candidate)
-        if fit is not None and fit.distance < nearest.distance:
-            nearest = fit
-            alternative, sigma = candidate
-    if sigma == 0:  # the frozen statistics of a network that was made before the noise
-        return None
-    is_near = 0.5 < sigma / trial.sigma < 2
-    if is_near and present.distance < MISFIT:
-        return None
-    is_clear = nearest.distance <= CLEAR_FIT * present.distance
-    if not is_clear or not _is_larger(present.of_groups, nearest.of_groups, len(candidates)):
-        return None
-    text = f"distance {nearest.distance:.3f} then, {present.distance:.3f} now"
-    return _Misfit(alternative, sigma, text)
-
-
-def _fit(
-    trial: _Trial, layer: nn.Module, alternative: Alternative, sigma: float
-) -> expected_input.Fit | None:
-    x = alternative.of(trial.noisy(sigma))
-    return expected_input.fit_of(trial.module, layer, x.split(BATCH))
-
-
-def _finalists(trial: _Trial) -> list[Alternative]:
+def _finalists(trial: Trial) -> list[Alternative]:
     """Return the alternatives with which most of a few images are classified as their labels."""
     step = max(1, len(trial.x) // SCREENING_IMAGES)
     noisy = trial.noisy(trial.sigma)[::step]
@@ -312,7 +193,7 @@ def _finalists(trial: _Trial) -> list[Alternative]:
 
 
 def _of_input(
-    trial: _Trial, predicted: Tensor, right: Tensor, misfit: _Misfit | None, chance: float
+    trial: Trial, predicted: Tensor, right: Tensor, misfit: Misfit | None, chance: float
 ) -> Diagnosis:
     """Compare inputs that the classifier may expect, with the same noise samples.
 
@@ -331,8 +212,8 @@ def _of_input(
     for alternative in finalists:
         predictions = trial.predictions(trial.sigma, trial.samples, alternative)
         right_then = trial.right(predictions)
-        figures.append(f"{alternative.name} {_percent(right_then, trial.samples)}")
-        is_better = _is_larger(right_then, right, count)
+        figures.append(f"{alternative.name} {percent(right_then, trial.samples)}")
+        is_better = is_larger(right_then, right, count)
         is_above_chance = _is_above_chance(2 * right_then > trial.samples, chance)
         if not is_better or not is_above_chance:
             continue
@@ -348,24 +229,24 @@ def _of_input(
         return Diagnosis(
             "ok",
             f"accuracy {trial.condition} is not clearly higher with any of {count} other inputs: "
-            f"{', '.join(figures)}, {_percent(right, trial.samples)} as it is; a finding needs "
-            f"{_fewest_images(count)} images or more that differ",
+            f"{', '.join(figures)}, {percent(right, trial.samples)} as it is; a finding needs "
+            f"{fewest_images(count)} images or more that differ",
         )
     return Diagnosis(
         "fault",
-        f"{best.remedy} (accuracy {trial.condition} {_percent(best_right, trial.samples)} then, "
-        f"{_percent(right, trial.samples)} now)",
+        f"{best.remedy} (accuracy {trial.condition} {percent(best_right, trial.samples)} then, "
+        f"{percent(right, trial.samples)} now)",
     )
 
 
-def _of_accuracy(trial: _Trial, predicted: Tensor, chance: float) -> Diagnosis:
+def _of_accuracy(trial: Trial, predicted: Tensor, chance: float) -> Diagnosis:
     right = predicted == trial.labels
     counts = f"{int(right.sum())} of {len(right)} images"
     few = ""
-    if len(right) < 2 * _fewest_images(1):
+    if len(right) < 2 * fewest_images(1):
         few = (
-            f"; so few images prove little: the order of classes needs {2 * _fewest_images(1)} "
-            f"images or more, other inputs {_fewest_images(len(trial.alternatives))}, and a small "
+            f"; so few images prove little: the order of classes needs {2 * fewest_images(1)} "
+            f"images or more, other inputs {fewest_images(len(trial.alternatives))}, and a small "
             "difference hundreds"
         )
     if not _is_above_chance(right, chance):
@@ -388,7 +269,7 @@ def _of_accuracy(trial: _Trial, predicted: Tensor, chance: float) -> Diagnosis:
 
 
 def _of_statistics(
-    trial: _Trial, misfit: _Misfit | None, trained_sigma: float | None, remedy: str
+    trial: Trial, misfit: Misfit | None, trained_sigma: float | None, remedy: str
 ) -> Iterator[Diagnosis]:
     """Compare the noise of the certificate with the noise of the training."""
     if trained_sigma is not None and trained_sigma != trial.sigma:
@@ -411,7 +292,7 @@ def _of_statistics(
     if trial.is_labeled:
         right = trial.right(trial.predictions(trial.sigma, trial.samples))
         right_then = trial.right(trial.predictions(trial.sigma, trial.samples, alternative))
-        if _is_larger(right, right_then):
+        if is_larger(right, right_then):
             return
     yield Diagnosis(
         "warning",
@@ -420,7 +301,7 @@ def _of_statistics(
     )
 
 
-def _of_clipping(trial: _Trial) -> Iterator[Diagnosis]:
+def _of_clipping(trial: Trial) -> Iterator[Diagnosis]:
     noisy = trial.noisy(trial.sigma)
     share = float((noisy != noisy.clamp(0, 1)).float().mean())
     if share < CLIPPED_SHARE:
@@ -439,7 +320,7 @@ def _of_clipping(trial: _Trial) -> Iterator[Diagnosis]:
     )
 
 
-def _of_noise(trial: _Trial, predicted: Tensor, predictions: Tensor, remedy: str) -> Diagnosis:
+def _of_noise(trial: Trial, predicted: Tensor, predictions: Tensor, remedy: str) -> Diagnosis:
     """Compare the accuracy under the noise of the certificate with that under other noise."""
     right = trial.right(predictions)
     right_without = trial.samples * (predicted == trial.labels)
@@ -447,37 +328,25 @@ def _of_noise(trial: _Trial, predicted: Tensor, predictions: Tensor, remedy: str
     right_under_half = trial.right(trial.predictions(trial.sigma / 2, LEVEL_SAMPLES))
     right_under_twice = trial.right(trial.predictions(2 * trial.sigma, LEVEL_SAMPLES))
     figures = (
-        f"accuracy {trial.condition}: {_percent(right, trial.samples)} (without noise "
-        f"{_percent(right_without, trial.samples)}, under {trial.sigma / 2:g} "
-        f"{_percent(right_under_half, LEVEL_SAMPLES)}, under {2 * trial.sigma:g} "
-        f"{_percent(right_under_twice, LEVEL_SAMPLES)})"
+        f"accuracy {trial.condition}: {percent(right, trial.samples)} (without noise "
+        f"{percent(right_without, trial.samples)}, under {trial.sigma / 2:g} "
+        f"{percent(right_under_half, LEVEL_SAMPLES)}, under {2 * trial.sigma:g} "
+        f"{percent(right_under_twice, LEVEL_SAMPLES)})"
     )
-    if _is_larger(right_under_twice, right_of_few):
+    if is_larger(right_under_twice, right_of_few):
         return Diagnosis(
             "warning",
             f"it seems to be trained with more noise than {trial.sigma:g}; {figures}; give a "
             f"larger --sigma, or {remedy}",
         )
     is_halved = int(right.sum()) < 0.5 * int(right_without.sum())
-    if is_halved and _is_larger(right_without, right):
+    if is_halved and is_larger(right_without, right):
         return Diagnosis(
             "warning",
             f"it seems not to be trained with noise of {trial.sigma:g}, so most certificates will "
             f"abstain; {figures}; {remedy}",
         )
     return Diagnosis("ok", figures)
-
-
-def _is_larger(first: Tensor, second: Tensor, alternatives: int = 1) -> bool:
-    """Return whether the first is larger for clearly more images, by an exact sign test."""
-    wins = int((first > second).sum())
-    losses = int((second > first).sum())
-    return bool(binom.sf(wins - 1, wins + losses, 0.5) <= FALSE_ALARM / alternatives)
-
-
-def _fewest_images(alternatives: int) -> int:
-    """Return the fewest images with which one of the alternatives can be clearly better."""
-    return math.ceil(math.log2(alternatives / FALSE_ALARM))
 
 
 def _is_above_chance(right: Tensor, chance: float) -> bool:
@@ -488,7 +357,3 @@ def _is_above_chance(right: Tensor, chance: float) -> bool:
 def _is_poor(right: Tensor, chance: float) -> bool:
     """Return whether a classifier halfway from chance to perfect would have more right images."""
     return bool(binom.cdf(int(right.sum()), len(right), (1 + chance) / 2) <= FALSE_ALARM)
-
-
-def _percent(right: Tensor, samples: int = 1) -> str:
-    return f"{float(right.float().mean()) / samples:.0%}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from itertools import permutations
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rs.models import Normalisation
 
@@ -20,9 +19,6 @@ KNOWN = {
     "CIFAR-10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.201)),
 }
 """Usual constants of normalizations: mean and std of all channels or of each."""
-
-GROUP = 5
-"""Images whose statistics are compared with those of a batch norm at a time."""
 
 
 class Normalization(NamedTuple):
@@ -111,92 +107,15 @@ def _normalizations(mean: Tensor, std: Tensor) -> list[Normalization]:
 
 def _remedy(has: Normalization, expects: Normalization) -> str:
     """Say what seems to be wrong, and the code or the option that corrects it."""
-    option = ""
-    if expects.name in get_args(Normalisation):
-        option = f" (of rs import: --normalisation {expects.name})"
+    change = f"replace {has.code} by {expects.code}"
     if has.name == NONE:
-        return (
-            f"it seems to expect normalized pixels ({expects.name}); put {expects.code} before its "
-            f"first layer{option}"
-        )
+        change = f"put {expects.code} before its first layer"
     if expects.name == NONE:
-        return (
-            f"it seems to be normalized twice, or once too often ({has.name}); take {has.code} out "
-            f"of its first layers{option}"
-        )
-    return (
-        f"its normalization seems to be {has.name} in place of {expects.name}; replace {has.code} "
-        f"by {expects.code}{option}"
-    )
+        change = f"it may be applied twice: take {has.code} out of its first layers"
+    if expects.name in get_args(Normalisation):
+        change += f" (of rs import: --normalisation {expects.name})"
+    return f"it seems to expect the normalization {expects.name} instead of {has.name}; {change}"
 
 
 def _numbers(values: Tensor) -> str:
     return "[" + ", ".join(f"{value:.4g}" for value in values.flatten().tolist()) + "]"
-
-
-class Fit(NamedTuple):
-    """How far the statistics of inputs are from those that a batch norm has of its training."""
-
-    distance: float  # of all images together
-    of_groups: Tensor  # of each group of GROUP images
-
-
-def first_batch_norm(module: nn.Module) -> Any | None:
-    """Return the first batch norm that has statistics of a training, or ``None``."""
-    for layer in module.modules():
-        mean = getattr(layer, "running_mean", None)
-        variance = getattr(layer, "running_var", None)
-        if not isinstance(mean, Tensor) or not isinstance(variance, Tensor):
-            continue
-        if mean.any() or (variance != 1).any():
-            return layer
-    return None
-
-
-class _ReachedError(Exception):
-    """The batch norm is reached: the rest of the network is not needed."""
-
-
-def fit_of(module: nn.Module, layer: Any, parts: Iterable[Tensor]) -> Fit | None:
-    """Compare the input of a batch norm with that of its training.
-
-    The distance is the Kullback-Leibler divergence of normal distributions with these means and
-    variances, averaged over channels.
-
-    Args:
-        module: The classifier.
-        layer: Its batch norm.
-        parts: Batches of images.
-    Returns:
-        The fit; ``None`` if the classifier does not reach the layer.
-    """
-    moments: list[Tensor] = []
-
-    def keep(_: nn.Module, inputs: Sequence[Tensor]) -> None:
-        values = inputs[0].double()
-        values = values.reshape(*values.shape[:2], -1)
-        moments.append(torch.stack([values.mean(2), values.square().mean(2)], 1))
-        raise _ReachedError
-
-    handle = layer.register_forward_pre_hook(keep)
-    try:
-        for part in parts:
-            try:
-                module(part)
-            except _ReachedError:
-                continue
-            return None
-    finally:
-        handle.remove()
-    images = torch.cat(moments)
-    groups = torch.stack([group.mean(0) for group in images.split(GROUP)])
-    return Fit(float(_distance(images.mean(0), layer)), _distance(groups, layer))
-
-
-def _distance(moments: Tensor, layer: Any) -> Tensor:
-    mean = moments[..., 0, :]
-    variance = (moments[..., 1, :] - mean.square()).clamp(min=1e-12)
-    trained = layer.running_var + layer.eps
-    ratio = (variance + layer.eps) / trained
-    offset = (mean - layer.running_mean).square() / trained
-    return (ratio - 1 - ratio.log() + offset).mean(-1) / 2

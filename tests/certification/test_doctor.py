@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torchvision.transforms import Normalize
 
-from rs.certification.doctor import FALSE_ALARM, diagnose
+from rs.certification.doctor import diagnose
 from rs.certification.load import Classifier
+from rs.certification.trial import FALSE_ALARM
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta
 from rs.ensemble.base import Ensemble, Polytope, SoftmaxAverage
@@ -104,8 +105,11 @@ FAULTS = {
         "than chance",
     ),
     "255": (Nearest(lambda x: x / 255), "expect pixels of 0 to 255"),
-    "normalised": (Nearest(unnormalised), "expect normalized pixels"),
-    "minus one to one": (Nearest(lambda x: (x + 1) / 2), r"expect normalized pixels \(-1 to 1\)"),
+    "normalised": (Nearest(unnormalised), "expect the normalization"),
+    "minus one to one": (
+        Nearest(lambda x: (x + 1) / 2),
+        "expect the normalization -1 to 1 instead of none",
+    ),
     "untrained": (
         Layer(lambda _, x: by_chance(x)),
         r"than chance: \d+ of 150 images are right.*train it",
@@ -344,9 +348,15 @@ def test_nothing_is_found_if_the_batch_norm_has_seen_this_input_and_this_noise(s
 @pytest.mark.parametrize(
     ("first", "expected"),
     [
-        (nn.Identity(), r"expect normalized pixels \(CIFAR-10\); put .*Normalize\(\[0.4914, "),
-        (nn.Sequential(CIFAR, CIFAR), r"normalized twice, or once too often \(CIFAR-10\)"),
-        (HALF, "-1 to 1 in place of CIFAR-10; replace .* by .*Normalize.*0.2023"),
+        (
+            nn.Identity(),
+            r"expect the normalization CIFAR-10 instead of none; put .*Normalize\(\[0.4914, ",
+        ),
+        (
+            nn.Sequential(CIFAR, CIFAR),
+            "none instead of CIFAR-10; it may be applied twice: take .*0.4914",
+        ),
+        (HALF, "CIFAR-10 instead of -1 to 1; replace .* by .*Normalize.*0.2023"),
     ],
 )
 def test_a_batch_norm_tells_another_normalization(first, expected):
@@ -366,7 +376,7 @@ def test_a_batch_norm_tells_its_input_without_labels():
     images = labelled()
     unlabeled = replace(images, labels=np.full_like(images.labels, UNLABELLED))
     found = examined(Whitened(SIGMA, HALF), images=unlabeled)
-    assert any("-1 to 1 in place of CIFAR-10" in finding.text for finding in found)
+    assert any("CIFAR-10 instead of -1 to 1" in finding.text for finding in found)
 
 
 def test_statistics_that_were_frozen_before_the_noise_are_no_finding():

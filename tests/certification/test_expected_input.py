@@ -6,7 +6,8 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 from torchvision.transforms import Normalize
 
-from rs.certification.expected_input import alternatives, first_batch_norm, fit_of
+from rs.certification.batch_norm_fit import first_batch_norm, fit_of
+from rs.certification.expected_input import alternatives
 
 FIRST_LAYERS = {
     "none": Normalize((0, 0, 0), (1, 1, 1)),

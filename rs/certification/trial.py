@@ -1,0 +1,101 @@
+"""Images and noise that a classifier is tried with, and tests of how often it is right."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from scipy.stats import binom
+from torch import Tensor, nn
+
+from rs.certification.expected_input import AS_IT_IS, Alternative, alternatives
+from rs.data.prepared import Images
+from rs.smoothing.inputs import logits_of, user_code
+from rs.smoothing.noise import gaussian
+from rs.statistics.certificate import UNLABELLED
+
+FALSE_ALARM = 3.2e-5
+"""Largest probability of a finding by chance: that of 4 standard errors, one-sided.
+
+Where the best of several alternatives is reported, it is divided by their number.
+"""
+
+BATCH = 100
+"""Images in a batch."""
+
+SAMPLES = 8
+"""Noise samples of each image, the same for all alternatives."""
+
+
+class Trial:
+    """A classifier, and the images and the noise that it is tried with."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        images: Images,
+        sigma: float | None,
+        device: torch.device,
+        count: int,
+    ) -> None:
+        count = min(count, len(images))
+        indices = torch.linspace(0, len(images) - 1, count).round().long().tolist()
+        self.module = module
+        self.sigma = sigma or 0.0
+        self.is_sigma_known = sigma is not None
+        self.samples = 1 if sigma is None else SAMPLES
+        self.condition = "without noise" if sigma is None else f"under noise of {sigma:g}"
+        self.is_labeled = not (images.labels == UNLABELLED).any()
+        self.x = torch.stack([images.pixels(index) for index in indices]).to(device)
+        self.labels = torch.as_tensor(images.labels)[indices].to(device)
+        self.alternatives = alternatives(*_mean_and_std(self.x, images))
+
+    def noisy(self, sigma: float, sample: int = 0) -> Tensor:
+        """Return the images with noise that depends on the number of the sample alone."""
+        rng = torch.Generator().manual_seed(sample)
+        return self.x + gaussian(self.x.shape, sigma, rng).to(self.x.device)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return the logits (N, K) of images (N, C, H, W)."""
+        with user_code("the classifier must take the images"):
+            return torch.cat([logits_of(self.module(part)).float() for part in x.split(BATCH)])
+
+    def predictions(
+        self, sigma: float, samples: int, alternative: Alternative = AS_IT_IS
+    ) -> Tensor:
+        """Return the predicted class (N, samples) of each image with each noise sample."""
+        columns = []
+        for sample in range(samples):
+            logits = self.logits(alternative.of(self.noisy(sigma, sample)))
+            columns.append(logits.argmax(1))
+        return torch.stack(columns, 1)
+
+    def right(self, predictions: Tensor) -> Tensor:
+        """Return how many samples (N,) of each image are classified as its label."""
+        return (predictions == self.labels[:, None]).sum(1)
+
+
+def _mean_and_std(x: Tensor, images: Images) -> tuple[Tensor, Tensor]:
+    mean = torch.tensor(images.meta.mean).view(-1, 1, 1).to(x)
+    std = torch.tensor(images.meta.std).view(-1, 1, 1).to(x)
+    if mean.any():
+        return mean, std
+    # A folder of pictures has no statistics of its own.
+    return x.mean((0, 2, 3)).view_as(mean), x.std((0, 2, 3)).view_as(std).clamp(min=1 / 255)
+
+
+def is_larger(first: Tensor, second: Tensor, alternatives: int = 1) -> bool:
+    """Return whether the first is larger for clearly more images, by an exact sign test."""
+    wins = int((first > second).sum())
+    losses = int((second > first).sum())
+    return bool(binom.sf(wins - 1, wins + losses, 0.5) <= FALSE_ALARM / alternatives)
+
+
+def fewest_images(alternatives: int) -> int:
+    """Return the fewest images with which one of the alternatives can be clearly better."""
+    return math.ceil(math.log2(alternatives / FALSE_ALARM))
+
+
+def percent(right: Tensor, samples: int = 1) -> str:
+    """Return the share of right ones of the samples of each image."""
+    return f"{float(right.float().mean()) / samples:.0%}"
