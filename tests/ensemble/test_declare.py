@@ -49,8 +49,8 @@ def make(*entries, out=OUT, dataset="tiny", **changes):
     return out
 
 
-# ------------------------------------------------------------------------------------------ what is
-# made
+# ------------------------------------------------------------------------------------------------
+# what is made
 
 
 def test_an_ensemble_is_of_its_members_as_they_are_in_the_order_of_the_parameters():
@@ -84,8 +84,8 @@ def test_without_members_there_is_a_pool_of_none():
     assert (pool.dataset, pool.members, pool.ensembles, specs) == (None, [], [], {})
 
 
-# ------------------------------------------------------------------------------------------ reading
-# it back
+# ------------------------------------------------------------------------------------------------
+# reading it back
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_an_ensemble_of_a_member_that_the_pool_has_not_is_refused():
         read_pool(OUT)
 
 
-# ------------------------------------------------------------------------------------------ the
-# command
+# ------------------------------------------------------------------------------------------------
+# the command
 
 
 WORDS = ["tiny", "--sigma", 0.25, "--models", "models", "--out", OUT]

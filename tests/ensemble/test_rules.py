@@ -23,7 +23,6 @@ from rs.statistics.ensemble_weights import box_vertices, optimal_weights
 from rs.study.ensembles import Combination
 from tests.support.combinations import GOOD, THRESHOLDS, WEIGHTS, fitting, rule_of, solution
 from tests.support.helpers import Constant, generator, smallnet
-from tests.support.networks import WithLogits
 
 
 def logits(members=3, draws=200, classes=4, seed=0, dtype=torch.float32):
@@ -241,7 +240,8 @@ def test_a_part_that_is_needed_must_be_given_and_any_other_left_out(name, part):
         combination(**left if part in good else good | {part: PARTS_GIVEN[part]})
 
 
-# ------------------------------------------------------------------------------------------ weights
+# ------------------------------------------------------------------------------------------------
+# weights
 
 
 def test_weights_off_the_simplex_by_rounding_are_put_on_it():
@@ -273,18 +273,6 @@ def test_weights_off_the_simplex_are_refused(weights):
 def test_a_rule_for_other_members_is_refused_at_once(rule, message):
     with pytest.raises(ValueError, match=message):
         Ensemble([Constant(0), Constant(1)], rule)
-
-
-@pytest.mark.parametrize("rule", SLOW, ids=str)
-def test_members_may_have_their_logits_in_an_attribute(rule):
-    members = [nn.Sequential(nn.Flatten(), nn.Linear(4, 2)) for _ in range(3)]
-    certificates = [
-        SmoothedClassifier(ensemble, 2, 0.5, undecided=ensemble.undecided).certify(
-            torch.zeros(1, 2, 2), 10, 50, 0.1
-        )
-        for ensemble in (Ensemble(members, rule), Ensemble([*map(WithLogits, members)], rule))
-    ]
-    assert str(certificates[0]) == str(certificates[1])
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -73,11 +73,8 @@ def test_the_picture_of_warm_starts_shows_the_acrs_and_seconds_of_its_table(comm
         assert point.seconds == pytest.approx(epochs * seconds + is_warm * start)
 
 
-# ------------------------------------------------------------------------------------------ of
-# digits
-
-
-# ------------------------------------------------------------------------------------------ blocks
+# ------------------------------------------------------------------------------------------------
+# blocks
 
 
 @pytest.mark.parametrize(

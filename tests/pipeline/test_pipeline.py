@@ -118,8 +118,8 @@ def test_every_recipe_is_complete_and_in_range(dataset: str) -> None:
             assert training_recipe(PARAMS, dataset, method, sigma).name == method
 
 
-# ---------------------------------------------------------------------------------------------- dvc
-# repro, small
+# ------------------------------------------------------------------------------------------------
+# dvc repro, small
 
 
 def repro(root: Path, *words: str) -> set[str]:
@@ -272,8 +272,8 @@ def test_in_a_clone_a_study_makes_what_is_committed_and_going_back_trains_nothin
     assert repro(clone) == set()
 
 
-# ------------------------------------------------------------------------------------------ on
-# another machine
+# ------------------------------------------------------------------------------------------------
+# on another machine
 
 MADE = ("models", "results", "ensembles", "weights")
 

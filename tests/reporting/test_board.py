@@ -93,17 +93,6 @@ def test_the_figures_are_those_by_hand(tmp_path):
     assert "n₀ = 100, n = 1,000, α = 0.001" in page
 
 
-def test_the_shares_of_rows_are_those_of_their_bounds(tmp_path):
-    rows = make_rows(0.5, 0, label=0)
-    rows["correct"] = (rows["predict"] == 0).astype(int)
-    write_row_file(rows, tmp_path / "a.tsv")
-    _, numbers = board(folder(tmp_path, {}, [entry("a", n=N, alpha=ALPHA)]))
-    bounds = rows["p_lower"][rows["correct"] == 1]
-    for least, column in ((0.5, "clean_accuracy"), (0.9, "p_A >= 0.9"), (0.99, "p_A >= 0.99")):
-        assert numbers[column][0] == (bounds >= least).sum() / len(rows)
-    assert 0 < numbers["p_A >= 0.9"][0] < numbers["clean_accuracy"][0]
-
-
 def test_trainings_of_one_name_have_an_error_over_images_and_seeds(tmp_path):
     frames = {}
     listed = []

@@ -10,7 +10,6 @@ from rs.reporting import figures, report
 
 METHODS = ["gaussian", "advmacer", "advmacer x1 + smoothadv x2", "macer x3"]
 LIMIT = figures.Limit(1000, 0.001)
-BY_COST = ["kind", "evaluations", "gain", "gain_error_images", "gain_error"]
 HEIGHTS = {0.25: np.linspace(0.9, 0.5, 11), 0.5: np.linspace(0.9, 0.0, 11)}
 
 
@@ -127,21 +126,3 @@ def test_differences_by_members_have_lines_through_means_and_bars_of_the_larger_
     assert np.allclose(bars_of(axes[0], 1), best, rtol=0, atol=1e-12)
     gain = [[0.018, 0.022], [0.008, 0.012], [0.047, 0.053]]
     assert np.allclose(bars_of(axes[2], 1), gain, rtol=0, atol=1e-12)
-
-
-def test_acr_by_cost_has_the_gains_of_its_rows_by_kind_with_bars_of_the_larger_error():
-    points = [
-        ("advmacer", 200, np.nan, np.nan, np.nan),
-        ("advmacer", 300, 0.05, 0.01, 0.02),
-        ("advmacer", 200, 0.02, 0.01, np.nan),
-        ("advmacer + smoothadv", 200, 0.01, 0.03, 0.02),
-    ]
-    by_cost = pd.DataFrame(points, columns=BY_COST).assign(sigma=0.5)
-    (axis,) = figures.draw_acr_by_cost(by_cost).axes
-    lines = lines_of(axis)
-    assert lines["advmacer"].get_xydata().tolist() == [[200, 0.02], [300, 0.05]]
-    assert lines["advmacer + smoothadv"].get_ydata().tolist() == [0.01]
-    assert lines["advmacer"].get_color() == figures.COLOURS["advmacer"]
-    assert lines["advmacer + smoothadv"].get_color() == figures.MIXED
-    bars = [[0.01, 0.03], [0.03, 0.07], [-0.02, 0.04]]
-    assert np.allclose(bars_of(axis, 1), bars, rtol=0, atol=1e-12)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from rs.errors import InputError
-from rs.reporting.results import Result, best, filter_groups, grouped
+from rs.reporting.results import Result, filter_groups, grouped
 from rs.reporting.tables import notes
 from rs.statistics.metrics import acr
 from rs.statistics.resampling import two_sided
@@ -30,19 +30,6 @@ CLOSE = [
 def test_what_cannot_be_compared_never_stands_in_one_table(other, message):
     with pytest.raises(InputError, match=message):
         grouped([CLOSE[0], result(**{"name": "z", "radii": [1.0] * 4, **other})])
-
-
-def test_a_result_that_skipped_all_its_draws_stands_beside_any_but_hides_no_difference():
-    none = result("z", [0.0] * 4, [0] * 4, n=0)
-    for results in ([none, *CLOSE], [*CLOSE, none]):
-        groups = grouped(results)
-        assert notes.about(groups) == "4 images (subset all), n₀ = 10, n = 200, α = 0.01."
-        assert best(groups[0.5])[0] == "a"
-    other = result("y", [1.0] * 4, n=999, sigma=1.0)
-    with pytest.raises(
-        InputError, match=r"a at sigma 0.5, .* y at sigma 1.0, .* the same n, got 200 and 999"
-    ):
-        grouped([none, *CLOSE, other])
 
 
 def test_a_model_and_an_ensemble_of_one_name_are_refused():
