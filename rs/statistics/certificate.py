@@ -192,9 +192,9 @@ class Certificate:
             InputError: If a key is missing or unknown, or a value is impossible or contradicts
                 another one; names all of them.
         """
-        known = vars(record(_Values, values, "values must be of a certificate", "use to_dict"))
-        votes = {name: np.array(known[name], np.int64) for name in ("counts0", "counts")}
-        return cls(**known | votes)
+        checked = vars(record(_Values, values, "values must be of a certificate", "use to_dict"))
+        votes = {name: np.array(checked[name], np.int64) for name in ("counts0", "counts")}
+        return cls(**checked | votes)
 
     def __eq__(self, other: object) -> bool:
         """Return whether all fields are equal."""

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rs.statistics.certificate import MIN_ALPHA
-from rs.statistics.procedures.base import TOLERANCE
+from rs.statistics.certificate import MIN_ALPHA, TOLERANCE
 from rs.statistics.radius import (
     PREDICTED_SHARE,
     cap,
