@@ -77,7 +77,8 @@ def show_files(
         rs show a.tsv b.tsv --picture curves.png
         rs show theirs.log --sigma 0.5 --n 100000 --alpha 0.001
     """
-    from rs.reporting.summaries import summaries_text, summarize_rows, summary_text
+    from rs.reporting.summaries import summarize_rows
+    from rs.reporting.summary_texts import summaries_text, summary_text
     from rs.storage.certificate_rows import is_field_log
 
     values = logs.of_files(rows)
@@ -162,7 +163,8 @@ def compare_files(
         rs compare a.tsv b.tsv --radii 0.5 --json
         rs compare theirs.log others.log --sigma 0.5 --n 100000 --alpha 0.001
     """
-    from rs.reporting.summaries import compare_rows, comparison_text
+    from rs.reporting.summaries import compare_rows
+    from rs.reporting.summary_texts import comparison_text
 
     values = logs.of_files([first, second])
     n0 = DEFAULT_N0 if logs.n0 is None else logs.n0

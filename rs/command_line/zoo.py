@@ -43,7 +43,7 @@ def zoo_table(zoo: Path) -> str:
         InputError: If a card or a row file is damaged.
     """
     from rs.models.zoo import zoo_names
-    from rs.reporting.summaries import aligned
+    from rs.reporting.summary_texts import aligned
 
     lines = [HEADER]
     for name in zoo_names(zoo):

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rs.command_line.main import app
-from rs.reporting.summaries import compare_rows, comparison_text, summarize_rows, summary_text
+from rs.reporting.summaries import compare_rows, summarize_rows
+from rs.reporting.summary_texts import comparison_text, summary_text
 from rs.statistics.certificate import UNLABELLED
 from rs.storage import certificate_rows
 from tests.support.tiny_study import ALPHA, N0, N, cell_rows, write_rows

@@ -21,7 +21,8 @@ from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.published_checkpoints import read_network
 from rs.reporting.settings import check_study
-from rs.reporting.summaries import compare_rows, comparison_text, summarize_rows, summary_text
+from rs.reporting.summaries import compare_rows, summarize_rows
+from rs.reporting.summary_texts import comparison_text, summary_text
 from rs.runtime import arithmetic
 from rs.storage import certificate_rows, tsv
 from rs.study.ensembles import declared_ensembles

@@ -10,13 +10,8 @@ from scipy.special import ndtr
 
 from rs.errors import InputError
 from rs.reporting.logs import read_several_alone
-from rs.reporting.summaries import (
-    compare_rows,
-    comparison_text,
-    radii_shown,
-    summarize_rows,
-    summary_text,
-)
+from rs.reporting.summaries import compare_rows, radii_shown, summarize_rows
+from rs.reporting.summary_texts import comparison_text, summary_text
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics import metrics
 from rs.statistics.radius import lower_bound, radius
