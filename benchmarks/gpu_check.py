@@ -255,7 +255,7 @@ def nccl(device: torch.device) -> str:
         dist.destroy_process_group()
 
 
-@check("the GPU has a name", "rs.training.run._provenance")
+@check("the GPU has a name", "rs.training.record._provenance")
 def name(device: torch.device) -> str:
     """Ask torch for the name that logs say."""
     import torch

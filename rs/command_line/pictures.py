@@ -117,20 +117,30 @@ class PictureOptions:
             return gray if gray.fingerprint in certified else pictures
         return pictures
 
-    def split_for_training(self) -> tuple[FolderImages, FolderImages]:
-        """Return the pictures to train with and those to validate with, a share of each class.
+    def for_training(
+        self, validation: Path | None, *, is_evaluated: bool
+    ) -> tuple[FolderImages, FolderImages]:
+        """Return the pictures to train with and those of the quick ACR.
 
+        Args:
+            validation: Folder of the latter; ``None`` holds out a share of each class.
+            is_evaluated: Whether there is a quick ACR; otherwise all pictures are trained with.
         Raises:
-            InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or if
-                one has no class.
+            InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`.
         """
-        from rs.data.image_folder import read_pictures, split_by_content
+        from rs.data.image_folder import listed, read_pictures, split_by_content
         from rs.data.images import VALIDATION_SHARE
 
         tree, shape = self._listed()
-        train, validation = split_by_content(tree, VALIDATION_SHARE)
-        images = read_pictures(train, shape, self.conversion)
-        return images, read_pictures(validation, shape, self.conversion)
+        if not is_evaluated:
+            images = read_pictures(tree, shape, self.conversion)
+            return images, images
+        if validation is not None:
+            evaluated = listed(validation, tree.classes)
+        else:
+            tree, evaluated = split_by_content(tree, VALIDATION_SHARE)
+        images = read_pictures(tree, shape, self.conversion)
+        return images, read_pictures(evaluated, shape, self.conversion)
 
     def list_files(self, base: Classifier) -> tuple[Classifier, list[str]]:
         """Return a classifier and files as :meth:`load`, without checking that the files fit."""

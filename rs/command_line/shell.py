@@ -416,10 +416,10 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
 
     Call it before NumPy or torch is imported.
     """
-    from rs.params import read_params
+    from rs.params import over_packaged, read_params
     from rs.runtime import arithmetic
 
-    values = read_params(path)
+    values = over_packaged(read_params(path))
     arithmetic.set_arithmetic(
         arithmetic.recipe_arithmetic(values, dataset), f"recipes.{dataset}.arithmetic"
     )

@@ -1,8 +1,9 @@
 """Train one base classifier: one method, one noise level, one seed."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,6 +49,53 @@ class NetworkOptions:
         say(f"training starts from {start}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """Settings in place of the recipe's."""
+
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Epochs, instead of the recipe's; the model of the last one is kept."
+        ),
+    ] = None
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Noisy images per step (macer: clean images).")
+    ] = None
+    micro_batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Noisy images that the network takes at once. Lower it if memory runs out.",
+        ),
+    ] = None
+    optimizer: Annotated[
+        str | None, typer.Option(help="sgd, adamw or muon; the last two need --lr.")
+    ] = None
+    lr: Annotated[float | None, typer.Option(help="Largest learning rate.")] = None
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None
+    eval_every: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Epochs between two quick ACRs, of images that are held out; 0: none.",
+        ),
+    ] = None
+
+    def training(self) -> dict[str, Any]:
+        """Return the settings that are given, by their names in recipes."""
+        settings = {
+            "epochs": self.epochs,
+            "batch": self.batch,
+            "micro_batch": self.micro_batch,
+            "optimizer": self.optimizer,
+            "learning_rate": self.lr,
+            "weight_decay": self.weight_decay,
+            "eval_every": self.eval_every,
+        }
+        return {name: value for name, value in settings.items() if value is not None}
+
+
 def main(
     *,
     method: Annotated[str, typer.Argument(help=METHOD_HELP)] = DEFAULT_METHOD,
@@ -78,17 +126,11 @@ def main(
             help="Targets of the training images for cat-rs, of rs targets; default: its own.",
         ),
     ] = None,
-    epochs: Annotated[
-        int | None,
+    validation: Annotated[
+        Path | None,
         typer.Option(
-            min=1, help="Epochs, instead of the recipe's; the model of the last one is kept."
-        ),
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Noisy images per step (macer: clean images). Lower it if memory runs out.",
+            file_okay=False,
+            help="Folder of pictures for a quick ACR after each epoch (or --eval-every).",
         ),
     ] = None,
     params: shell.ParamsFile = Path("params.yaml"),
@@ -103,6 +145,7 @@ def main(
     restart: Annotated[
         bool, typer.Option("--restart", help="Replace a finished model in --out.")
     ] = False,
+    changes: RecipeOptions,
     base: NetworkOptions,
     pictures: PictureOptions,
 ) -> None:
@@ -111,9 +154,9 @@ def main(
     An interrupted training continues from its last checkpoint. A finished one is not repeated, and
     a training with other settings replaces it only with --restart.
 
-    With --network, train a network of your own, starting from its weights. A tenth of each class of
-    --images, chosen by content, is held out of the training; the same holds for --data without a
-    validation split. The ACR of each epoch is measured on these images.
+    With --network, train a network of your own, starting from its weights. With --eval-every N, the
+    ACR of each N-th epoch is measured, on --validation, on the validation split of --data, or else
+    on a tenth of each class, chosen by content, that is held out of the training.
 
     Example:
         rs train advmacer --dataset digits --sigma 0.25 --seed 0 --data data/digits \\
@@ -122,6 +165,10 @@ def main(
             --images photos --out models/mine --log logs/mine
     """
     pictures.check_sources(data, required=True)
+    if validation is not None and pictures.images is None:
+        raise InputError(
+            "--validation is for --images; a prepared data set has a validation split of its own"
+        )
     if dataset is None and base.network is None:
         raise InputError(
             "give --dataset, the recipe to follow: a key of recipes in the parameters, as digits"
@@ -130,6 +177,10 @@ def main(
         raise InputError(
             f"--params {params} is for --dataset, a recipe in it, which is not given; give both, "
             "or neither"
+        )
+    if out.resolve() == log.resolve():
+        raise InputError(
+            f"--log must be another folder than --out, got {log} for both; name another --log"
         )
     recipe_name = dataset or "finetune"
     values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
@@ -140,48 +191,60 @@ def main(
     from rs.training.overrides import Overrides
     from rs.training.recipe import RunOptions, training_recipe
 
-    if base.network is not None:
-        register_network(base.network)
-    elif base.from_scratch:
+    if base.from_scratch and base.network is None:
         raise InputError(
             "--from-scratch is for --network; networks of this project start from random weights "
             "anyway"
         )
-    training = {}
-    if targets is not None and base.network is not None:
+    training = changes.training()
+    if validation is not None:
+        training.setdefault("eval_every", 1)
+    elif targets is not None and base.network is not None:
         training["eval_every"] = 0  # every image has targets, so none is held out
     overrides = Overrides(
         network=base.network,
         weights=None if base.weights is None else str(base.weights),
-        epochs=epochs,
-        batch=batch,
         training=training,
     )
     values = overrides.apply(values, recipe_name, method)
-    recipe = training_recipe(values, recipe_name, method, sigma, nearest=dataset is None)
+    is_own = base.network is not None
+    recipe = training_recipe(values, recipe_name, method, sigma, nearest=is_own)
+    resolved_device = resolve_device(device)
+    processes.remember_starter()
     shell.launch(values)
+    is_evaluated = recipe.training.eval_every > 0
+    pair = None
+    if pictures.images is not None:
+        pair = pictures.for_training(validation, is_evaluated=is_evaluated)
+    if base.network is not None:
+        register_network(base.network)  # which builds it: everything else is checked before
     is_first_process = processes.is_first_process()
     if is_first_process:
         base.say_start()
     options = RunOptions(
         sigma=sigma,
         seed=seed,
-        device=resolve_device(device),
+        device=resolved_device,
         workers=workers,
         seconds=seconds,
         from_scratch=base.from_scratch,
         targets=targets,
         trainable=base.trainable,
     )
-    if pictures.images is not None:
-        train, validation = pictures.split_for_training()
-        run.train_on(recipe, train, validation, options, out=out, log=log, restart=restart)
+    if pair is not None:
+        run.train_on(recipe, *pair, options, out=out, log=log, restart=restart)
     elif data is not None:
         run.train_model(recipe, data, options, out=out, log=log, restart=restart)
     if is_first_process:
         say(f"model of the last epoch in {out}, log in {log}")
-        if base.network is not None:
-            say(
-                f"next: rs certify {out} --network {base.network} ...; certify images that it was "
-                "not trained on"
-            )
+        if "DVC_ROOT" not in os.environ:  # a stage has another one that follows
+            _say_next(out, base.network, data)
+
+
+def _say_next(out: Path, network: str | None, data: Path | None) -> None:
+    """Say which command certifies the model."""
+    words = ["rs certify", str(out)]
+    if network is not None:
+        words += ["--network", network]
+    words += ["--images FOLDER"] if data is None else ["--data", str(data)]
+    say(f"next: {' '.join(words)} --out rows.tsv, of images that it was not trained on")

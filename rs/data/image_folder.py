@@ -166,7 +166,7 @@ def choose_by_content(
 
     Args:
         contents, labels: Of each image.
-        classes: Names of the classes.
+        classes: Names of the classes; some may have no image.
         share: Of the different contents of each class.
     Raises:
         InputError: If a class has fewer than two images of different content.
@@ -177,11 +177,10 @@ def choose_by_content(
     chosen = set()
     for label, name in enumerate(classes):
         of_class = sorted(contents_of.get(label, ()))
-        if len(of_class) < 2:
+        if len(of_class) == 1:
             raise InputError(
-                f"each class must have two different images or more, got {len(of_class)} of class "
-                f"{name!r}; add some, or leave the class out; labels count from 0, and pictures "
-                "lie in a subfolder for each class"
+                f"each class must have two different images or more, got one of class "
+                f"{name!r}; add some, or leave the class out"
             )
         chosen.update(of_class[: max(1, round(share * len(of_class)))])
     return chosen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
@@ -13,6 +15,7 @@ from rs.params import validated
 from rs.smoothing.inputs import logits_of
 from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import to_float32
+from rs.statistics.certificate import UNLABELLED
 
 
 @validated
@@ -34,7 +37,7 @@ class DenoiserMse(DenoiserSize):
         loss = (images - x).square().sum() / (2 * len(x))
         with torch.no_grad():
             logits = logits_of(denoised.network(images))
-        return Step(loss, loss, torch.zeros_like(loss), accuracy(logits.unsqueeze(1), y))
+        return Step(loss, loss, torch.zeros_like(loss), _accuracy_if_labeled(logits, y))
 
 
 @validated
@@ -55,7 +58,13 @@ class DenoiserStability(DenoiserSize):
             predicted = logits_of(denoised.network(x)).argmax(dim=-1)
         logits = to_float32(logits_of(denoised(x + training_noise(x, 1, sigma, rng)[:, 0])))
         loss = F.cross_entropy(logits, predicted)
-        return Step(loss, loss, torch.zeros_like(loss), accuracy(logits.unsqueeze(1), y))
+        return Step(loss, loss, torch.zeros_like(loss), _accuracy_if_labeled(logits, y))
+
+
+def _accuracy_if_labeled(logits: Tensor, y: Tensor) -> Tensor:
+    """Return the share of images (B, K) that are classified correctly; NaN of unlabeled ones."""
+    correct = accuracy(logits.unsqueeze(1), y)
+    return torch.where((y == UNLABELLED).any(), torch.full_like(correct, math.nan), correct)
 
 
 def _denoised(model: nn.Module) -> Denoised:

@@ -22,6 +22,9 @@ TIMEOUT = timedelta(days=7)
 LAUNCHERS = ("torchrun", "srun", "mpirun")
 """Programs that ``launcher`` of the parameters may name first."""
 
+STARTER = "RS_STARTER"
+"""Variable of the environment with the number of the process that started a stage of DVC."""
+
 ANY_LAUNCHER = "RS_ANY_LAUNCHER"
 """Variable of the environment that allows any other: set it to 1."""
 
@@ -72,6 +75,30 @@ def rank_and_world_size() -> tuple[int, int]:
             "torchrun"
         )
     return int(rank), int(world_size)
+
+
+def remember_starter() -> None:
+    """Note which process started this stage of DVC, for the processes that torchrun starts too."""
+    if "DVC_ROOT" in os.environ:
+        os.environ.setdefault(STARTER, str(os.getppid()))
+
+
+def check_starter() -> None:
+    """End work whose DVC was killed, before another DVC starts it again.
+
+    Raises:
+        InputError: If the process that started this stage of DVC has died.
+    """
+    starter = os.environ.get(STARTER)
+    if starter is None:
+        return
+    try:
+        os.kill(int(starter), 0)  # which sends no signal
+    except (ProcessLookupError, PermissionError) as error:
+        raise InputError(
+            f"process {starter}, which started this stage, must live until its end, but has died; "
+            "run the same command to continue from here"
+        ) from error
 
 
 def is_first_process() -> bool:

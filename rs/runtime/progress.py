@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TextIO, TypeVar
 
 from tqdm import tqdm
@@ -47,7 +47,13 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def progress(
-    items: Iterable[T], total: int | None, description: str, done: int = 0, *, always: bool = True
+    items: Iterable[T],
+    total: int | None,
+    description: str,
+    done: int = 0,
+    *,
+    always: bool = True,
+    details: Callable[[], str] | None = None,
 ) -> Iterator[T]:
     """Yield ``items`` and report the progress on stderr.
 
@@ -58,11 +64,16 @@ def progress(
         done: Number of items done before.
         always: Whether work of less than half a minute prints a line, too, where there is no
             terminal.
+        details: Returns what the last item gave.
     """
     if sys.stderr.isatty():
-        yield from tqdm(
+        bar = tqdm(
             items, total=total, desc=printable(description), initial=done, dynamic_ncols=True
         )
+        for item in bar:
+            yield item
+            if details is not None:
+                bar.set_postfix_str(printable(details()))
         return
     start = last = time.monotonic()
     for count, item in enumerate(items, start=1):
@@ -74,5 +85,7 @@ def progress(
             if total is not None:
                 left = (total - done - count) / rate
                 line = f"{description}: {done + count}/{total}, {rate:.2f}/s, {left:.0f} s left"
+            if details is not None:
+                line = f"{line}; {details()}"
             say(line, sys.stderr)
             last = now

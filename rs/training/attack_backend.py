@@ -8,13 +8,16 @@ model, and folds their current values in each pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.utils.checkpoint import checkpoint
 
 from rs.models import Engine
 from rs.models.backend import (
@@ -29,7 +32,12 @@ from rs.models.backend import (
 
 
 def training_network(
-    model: nn.Module, engine: Engine, shape: Sequence[int], *, compile_training: bool = True
+    model: nn.Module,
+    engine: Engine,
+    shape: Sequence[int],
+    *,
+    compile_training: bool = True,
+    micro_batch: int | None = None,
 ) -> nn.Module:
     """Return the network that is passed to a method's loss.
 
@@ -39,15 +47,22 @@ def training_network(
             also compiles both, for the shape of the first noisy images, with CUDA graphs on a GPU.
         shape: (C, H, W) of an image.
         compile_training: Whether ``compiled`` compiles the network of the loss too.
+        micro_batch: The most images that the network takes at once; ``None`` for all. Nothing is
+            then compiled: a CUDA graph overwrites what its last pass returned.
     Returns:
         A network that is the model in train mode, and the folded one in eval mode.
     """
-    if engine == "plain":
-        return model
-    attacked = frozen(model, shape)
-    if engine == "folded":
-        return TrainingNetwork(model, attacked)
-    return TrainingNetwork(OneShape(model) if compile_training else model, OneShape(attacked))
+    network = model
+    if engine == "compiled" and micro_batch is None:
+        network = TrainingNetwork(
+            OneShape(model) if compile_training else model,
+            lambda: OneShape(frozen(model, shape)),
+        )
+    elif engine != "plain":
+        network = TrainingNetwork(model, lambda: frozen(model, shape))
+    if micro_batch is not None:
+        network = MicroBatches(network, model, micro_batch)
+    return network
 
 
 def begin_step(device: torch.device) -> None:
@@ -67,16 +82,89 @@ def freeze_norms(model: nn.Module) -> None:
 
 
 class TrainingNetwork(nn.Module):
-    """Two networks that share parameters: one for the loss and, in eval mode, one for attacks."""
+    """Two networks that share parameters: one for the loss and, in eval mode, one for attacks.
 
-    def __init__(self, trained: nn.Module, attacked: nn.Module) -> None:
+    Args:
+        trained: The network of the loss.
+        make_attacked: Makes the other one, which methods without attacks never need.
+    """
+
+    def __init__(self, trained: nn.Module, make_attacked: Callable[[], nn.Module]) -> None:
         super().__init__()
-        # In a tuple they are not registered as children, so each of them keeps its own mode.
-        self._networks = (attacked, trained)
+        # In tuples they are not registered as children, so each of them keeps its own mode.
+        self._trained = (trained,)
+        self._attacked: tuple[nn.Module, ...] = ()
+        self._make_attacked = make_attacked
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (N, K) of images (N, C, H, W)."""
-        return self._networks[self.training](x)
+        if self.training:
+            return self._trained[0](x)
+        if not self._attacked:
+            self._attacked = (self._make_attacked(),)
+        return self._attacked[0](x)
+
+
+class MicroBatches(nn.Module):
+    """A network that takes a few images at a time and stores no activations of the others.
+
+    The backward pass computes each part again (Chen et al. 2016, arXiv:1604.06174): the memory is
+    that of one part, for about a third more time. Logits and gradients are those of all images at
+    once, up to rounding, except where layers in train mode depend on the other images (batch norm)
+    or on random numbers (dropout).
+
+    Args:
+        network: As :func:`training_network` returns it.
+        model: The model in it, whose batch norms move their statistics once per part.
+        size: The most images of a part.
+    """
+
+    def __init__(self, network: nn.Module, model: nn.Module, size: int) -> None:
+        super().__init__()
+        self.network = network
+        self.size = size
+        self._model = (model,)  # In a tuple it is not registered as a child.
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits (N, K) of images (N, C, H, W)."""
+        if len(x) <= self.size:
+            return self.network(x)
+        logits = []
+        for part in x.tensor_split(math.ceil(len(x) / self.size)):
+            if torch.is_grad_enabled():
+                logits.append(
+                    checkpoint(self.network, part, use_reentrant=False, context_fn=self._contexts)
+                )
+            else:
+                logits.append(self.network(part))
+        return torch.cat(logits)
+
+    def _contexts(self) -> tuple[Any, Any]:
+        """Return the contexts of a pass and of its repetition."""
+        modules = [*self.modules(), *self._model[0].modules()]
+        return nullcontext(), _repeated([(module, module.training) for module in modules])
+
+
+@contextmanager
+def _repeated(modes: Sequence[tuple[nn.Module, bool]]) -> Iterator[None]:
+    """Give modules the modes of an earlier pass, and norms statistics that are forgotten after."""
+    current = [(module, module.training) for module, _ in modes]
+    statistics = []
+    for module, mode in modes:
+        module.training = mode
+        if isinstance(module, _NormBase):
+            statistics.append((module, module._buffers))
+            module._buffers = {
+                name: None if buffer is None else buffer.clone()
+                for name, buffer in module._buffers.items()
+            }
+    try:
+        yield
+    finally:
+        for module, mode in current:
+            module.training = mode
+        for norm, buffers in statistics:
+            norm._buffers = buffers
 
 
 class OneShape(nn.Module):
@@ -132,6 +220,8 @@ def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
         model: Left as it is.
         shape: (C, H, W) of an image.
     """
+    if not any(isinstance(module, _BatchNorm) for module in model.modules()):
+        return _constant_copy(model)
     try:
         check_folding(model, shape, _fold)
         return _fold(model)

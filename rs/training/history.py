@@ -37,6 +37,16 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
     timing: list[dict[str, Any]] = field(default_factory=list)
 
+    def describe(self) -> str:
+        """Return what the last epoch gave, for a line of progress."""
+        row = self.history[-1]
+        parts = [f"loss {row['loss']:.3f}"]
+        if row["accuracy"] is not None:
+            parts.append(f"accuracy under noise {row['accuracy']:.1%}")
+        if row["acr"] is not None:
+            parts.append(f"ACR {row['acr']:.3f}")
+        return ", ".join(parts)
+
 
 def step_numbers(result: Step, norm: Tensor) -> Tensor:
     """Return the numbers of one step, shape (6,): :data:`STEP_NUMBERS`."""

@@ -1,8 +1,8 @@
-"""The optimizer, the gradients that it needs, and the average of the weights over its steps."""
+"""The optimizers, the gradients that it needs, and the average of the weights over its steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +16,54 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 
-def optimizer_of(parameters: Iterable[nn.Parameter], settings: Training) -> torch.optim.SGD:
-    """Return the optimizer of parameters; the trainer sets its learning rate before each step."""
-    return torch.optim.SGD(
-        parameters,
-        lr=settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        nesterov=settings.nesterov and settings.momentum > 0,  # torch refuses it without momentum
-    )
+def optimizers_of(
+    parameters: Sequence[nn.Parameter], settings: Training
+) -> list[torch.optim.Optimizer]:
+    """Return the optimizers of parameters; the trainer sets their learning rate before each step.
+
+    ``sgd`` decays all parameters, as the published trainings do. ``adamw`` decays those of two axes
+    or more, which norms and biases are not. ``muon`` (Jordan et al. 2024) takes the matrices, with
+    a learning rate that has the scale of AdamW's, and leaves the others to ``adamw``.
+
+    Raises:
+        InputError: If this version of torch has no Muon.
+    """
+    if settings.optimizer == "sgd":
+        sgd = torch.optim.SGD(
+            parameters,
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            nesterov=settings.nesterov and settings.momentum > 0,  # torch refuses it without
+        )
+        return [sgd]
+    optimizers: list[torch.optim.Optimizer] = []
+    others = list(parameters)
+    if settings.optimizer == "muon":
+        if not hasattr(torch.optim, "Muon"):
+            raise InputError(
+                "optimizer muon must be part of torch, which it is from version 2.9 on, got torch "
+                f"{torch.__version__}; take adamw"
+            )
+        matrices = [parameter for parameter in parameters if parameter.ndim == 2]
+        others = [parameter for parameter in parameters if parameter.ndim != 2]
+        if matrices:
+            muon = torch.optim.Muon(
+                matrices,
+                lr=settings.learning_rate,
+                weight_decay=settings.weight_decay,
+                adjust_lr_fn="match_rms_adamw",
+            )
+            optimizers.append(muon)
+    if others:
+        decayed = [parameter for parameter in others if parameter.ndim > 1]
+        kept = [parameter for parameter in others if parameter.ndim <= 1]
+        groups = [
+            {"params": decayed, "weight_decay": settings.weight_decay},
+            {"params": kept, "weight_decay": 0.0},
+        ]
+        optimizers.append(torch.optim.AdamW(groups, lr=settings.learning_rate))
+    return optimizers
 
 
 def gradients_of(model: nn.Module) -> list[Tensor]:

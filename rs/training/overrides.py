@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rs.errors import InputError
 from rs.recipes import replace_in_recipe
 
 
@@ -37,7 +38,18 @@ class Overrides:
             training["epochs"] = self.epochs
         if self.batch is not None:
             training["batch"] = self.batch
+        _check_optimizer(training)
         if model:
             values = replace_in_recipe(values, dataset, "model", model)
         values = replace_in_recipe(values, dataset, method, self.hyperparameters)
         return replace_in_recipe(values, dataset, f"{method}.training", training)
+
+
+def _check_optimizer(training: dict[str, Any]) -> None:
+    """Check that another optimizer than the recipe's has a learning rate of its own."""
+    optimizer = training.get("optimizer", "sgd")
+    if optimizer != "sgd" and "learning_rate" not in training:
+        raise InputError(
+            f"the optimizer {optimizer} must have a learning rate of its own, because that of the "
+            "recipe is for sgd; give --lr, in Python training={'learning_rate': ...}, such as 0.001"
+        )

@@ -16,6 +16,7 @@ from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method, NeedsTargets, TargetSettings
 from rs.models import Engine, architectures
+from rs.models.denoised import DENOISER_METHODS
 from rs.params import (
     MAX_SIDE,
     PIXELS,
@@ -65,15 +66,15 @@ class Training:
     epochs: Count
     # noisy copies in an optimizer step of a chunked method, images in one of the others
     batch: Count
-    learning_rate: Positive  # the first one of schedule step, the largest one of schedule linear
-    schedule: Literal["step", "linear"]
+    learning_rate: Positive  # the first one of schedule step, the largest one of the others
+    schedule: Literal["step", "linear", "cosine"]
     # schedule step: epochs after which the learning rate is multiplied by `decay`
     milestones: list[Count]
     decay: Positive
-    ramp: Share  # schedule linear: share of the training in which the rate rises from 0
-    momentum: NonNegative
-    nesterov: bool
-    weight_decay: NonNegative
+    ramp: Share  # schedules linear, cosine: share of the training in which the rate rises from 0
+    momentum: NonNegative  # of sgd
+    nesterov: bool  # of sgd
+    weight_decay: NonNegative  # of adamw and muon: not of norms and biases
     clip_norm: Positive | None  # largest norm of the gradient; null for none
     ema_decay: Share | None  # of the average of weights over steps; null: the last weights
     crop: Annotated[int, Field(ge=0, le=MAX_SIDE)]  # zero padding of the random crop, pixels
@@ -88,11 +89,18 @@ class Training:
     eval_n: Count
     eval_alpha: Annotated[float, Field(ge=MIN_ALPHA, lt=1)]
     warm_start: WarmStart | None = None  # null: from the weights that the network is built with
+    optimizer: Literal["sgd", "adamw", "muon"] = "sgd"
+    micro_batch: Count | None = None  # noisy images that the network takes at once; null: all
 
     def card(self) -> dict[str, Any]:
         """Return the settings for a card; a warm start has more to say, in an entry of its own."""
         settings = asdict(self)
         del settings["warm_start"]
+        # What the cards of earlier versions do not state.
+        if self.optimizer == "sgd":
+            del settings["optimizer"]
+        if self.micro_batch is None:
+            del settings["micro_batch"]
         return settings
 
 
@@ -185,13 +193,19 @@ def _recipe_without_pretraining(
     training, training_origins = sections["training"]
     model = params.validate(Model, network, f"{where}.model", network_origins)
     architecture = model.network or model.architecture or ""  # one is given
-    architectures.check_architecture(architecture)
+    if model.network is None:  # a network may be registered later
+        architectures.check_architecture(architecture)
+    settings = params.validate(Training, training, f"{where}.training", training_origins)
+    if settings.micro_batch is not None and method in DENOISER_METHODS:
+        raise InputError(
+            f"micro_batch must be null for {method}, got {settings.micro_batch}; lower batch"
+        )
     return Recipe(
         architecture=architecture,
         name=method,
         method=params.validate(kind, hyperparameters, f"{where}.{method}", origins),
         hyperparameters=hyperparameters,
-        training=params.validate(Training, training, f"{where}.training", training_origins),
+        training=settings,
         weights=model.weights,
     )
 

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import inspect
-import shutil
-import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from rs import params
 from rs.data import images
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.methods import EVERY_METHOD
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
+from rs.models.denoised import DENOISER_METHODS
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads, precision_on
-from rs.runtime.progress import say
+from rs.runtime.progress import duration, say
+from rs.statistics.certificate import UNLABELLED
 from rs.storage import files
 from rs.training import start, warnings
-from rs.training.history import HISTORY, TIMING, Progress
 from rs.training.image_votes import read_targets
 from rs.training.pretraining import make_targets, pretrained
 from rs.training.recipe import Recipe, RunOptions
+from rs.training.record import (
+    check_finished,
+    check_logs,
+    first_difference,
+    inputs_of,
+    settings_of,
+    write_logs,
+)
 from rs.training.trainer import Trainer
-
-PROVENANCE = "provenance.json"
 
 
 def train_model(
@@ -86,12 +90,66 @@ def train_on(
     Everything else is as for :func:`train_model`.
     """
     limit_threads(train.meta.shape)
+    _check_labels(recipe, train)
+    is_first_process = processes.is_first_process()
     is_own = recipe.architecture in architectures.USER_NETWORKS
     if is_own:
         warnings.warn_of_imbalance(train)
-        warnings.warn_of_copies(train, evaluation)
+        if recipe.training.eval_every:
+            warnings.warn_of_copies(train, evaluation)
     targets = _given_targets(recipe, train, options)
     card = _card(recipe, train, options)
+    _check_outputs(recipe, card, options, out, log)
+    model = start.initial(card, recipe.weights, options)
+    identity = _identity(card, train, options, model)
+    inputs = inputs_of(train, options, model)
+    if (out / checkpoint.WEIGHTS).is_file() and not restart:
+        is_unfinished = scratch.has_scratch_folder(identity)
+        check_finished(out, log, card, inputs, is_unfinished)
+        if not is_unfinished:
+            if is_first_process:
+                say(f"complete already: {out}")
+            return
+    work: AbstractContextManager[Path | None] = nullcontext()
+    if is_first_process:
+        work = _scratch_folder(identity, out, log)
+        say(_what_runs(recipe, train, evaluation, options), sys.stderr)
+    backend = "nccl" if options.device.type == "cuda" else "gloo"
+    with work as unfinished, processes.process_group(backend):
+        model = model.to(options.device)
+        if is_own:
+            start.check_trainable(model, recipe, train.meta, options)
+        targets, seconds_before = _prepare(model, recipe, card, train, options, targets, unfinished)
+        if options.seconds is not None:
+            options = replace(options, seconds=max(options.seconds - seconds_before, 0.0))
+        trainer = Trainer(
+            model, recipe.method, train, evaluation, recipe.training, options, targets
+        )
+        progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
+        if is_first_process:
+            _save(out, trainer.trained, card, progress.epoch)
+            whose = {
+                "model": checkpoint.origin(asdict(card)),
+                "classifier": model_fingerprint(trainer.trained),
+                "inputs": inputs,
+            }
+            write_logs(log, whose, progress, seconds_before, options.device)
+
+
+def _check_labels(recipe: Recipe, train: Images) -> None:
+    """Check that the images have the labels that a method needs."""
+    is_unlabeled = bool((train.labels == UNLABELLED).any())
+    if is_unlabeled and (recipe.name not in DENOISER_METHODS or recipe.training.eval_every):
+        raise InputError(
+            f"{recipe.name} must have images with labels, got images without; put the pictures of "
+            f"each class into a subfolder, or train {DENOISER_METHODS[0]} without an ACR"
+        )
+
+
+def _check_outputs(
+    recipe: Recipe, card: ModelCard, options: RunOptions, out: Path, log: Path
+) -> None:
+    """Check that a training may write into its two folders."""
     checkpoint.check_model_folder(out, card)
     if recipe.weights is not None:
         weights = start.weights_file(recipe.weights, options.seed)
@@ -100,57 +158,62 @@ def train_on(
         raise InputError(
             f"--log must be another folder than --out, got {log} for both; name another --log"
         )
-    _check_logs(log, card)
-    model = start.initial(card, recipe.weights, options)
-    is_first_process = processes.is_first_process()
-    identity = _identity(card, train, options, model)
-    inputs = _inputs(train, options, model)
-    has_model = (out / checkpoint.WEIGHTS).is_file()
-    if has_model and not restart:
-        is_unfinished = scratch.has_scratch_folder(identity)
-        _check_finished(out, log, card, inputs, is_unfinished)
-        if not is_unfinished:
-            if is_first_process:
-                say(f"complete already: {out}")
-            return
-    work: AbstractContextManager[Path | None] = nullcontext()
-    if is_first_process:
-        work = _scratch_folder(identity, out, log)
-    backend = "nccl" if options.device.type == "cuda" else "gloo"
-    with work as unfinished, processes.process_group(backend):
-        model = model.to(options.device)
-        if is_own:
-            start.check_trainable(model, recipe, train.meta, options)
-        seconds_before = 0.0
-        if recipe.warm_start is not None:
-            file = None if unfinished is None else unfinished / "warm-start.pt"
-            warm, seconds = pretrained(model, recipe.warm_start, train, options, file)
-            model.load_state_dict(warm.state_dict())
-            seconds_before += seconds
-        if recipe.targets is not None and targets is None:
-            targets, seconds = make_targets(
-                recipe.targets, recipe.weights, card, train, options, unfinished
-            )
-            seconds_before += seconds
-        if options.seconds is not None:
-            options = replace(options, seconds=max(options.seconds - seconds_before, 0.0))
-        trainer = Trainer(
-            model, recipe.method, train, evaluation, recipe.training, options, targets
+    check_logs(log, card)
+
+
+def _what_runs(recipe: Recipe, train: Images, evaluation: Images, options: RunOptions) -> str:
+    """Return a line that says what a training does."""
+    settings = recipe.training
+    length = f"{settings.epochs} epochs"
+    if options.seconds is not None:
+        length = duration(options.seconds)
+    acr = "no quick ACR"
+    if settings.eval_every:
+        count = min(settings.eval_images, len(evaluation))
+        acr = f"quick ACR of {count:,} images every {settings.eval_every} epochs and at the end"
+    line = (
+        f"trains {recipe.name}: {length} of {len(train):,} images by {settings.optimizer}, "
+        f"learning rate {settings.learning_rate:g}, batch {settings.batch}; {acr}"
+    )
+    if settings.micro_batch is not None:
+        line += (
+            f"; {settings.micro_batch} noisy images at a time, which batch norm normalizes by, and "
+            "not by a whole step"
         )
-        progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
-        if is_first_process:
-            training = card.training | {"epochs": progress.epoch}  # which --seconds decides
-            card_of_run = replace(card, epochs=progress.epoch, training=training)
-            if is_own:
-                logits = checkpoint.probe(trainer.trained, card.shape)
-                card_of_run = replace(card_of_run, probe=logits)
-            checkpoint.save(out, trainer.trained, card_of_run)
-            whose = {
-                "model": checkpoint.origin(asdict(card)),
-                "classifier": model_fingerprint(trainer.trained),
-                "inputs": inputs,
-            }
-            _write_logs(log, whose, progress, seconds_before, options.device)
+    return line
+
+
+def _prepare(
+    model: nn.Module,
+    recipe: Recipe,
+    card: ModelCard,
+    train: Images,
+    options: RunOptions,
+    targets: Tensor | None,
+    unfinished: Path | None,
+) -> tuple[Tensor | None, float]:
+    """Give a model its warm start, and return the targets of its images and the seconds taken."""
+    taken = 0.0
+    if recipe.warm_start is not None:
+        file = None if unfinished is None else unfinished / "warm-start.pt"
+        warm, seconds = pretrained(model, recipe.warm_start, train, options, file)
+        model.load_state_dict(warm.state_dict())
+        taken += seconds
+    if recipe.targets is not None and targets is None:
+        targets, seconds = make_targets(
+            recipe.targets, recipe.weights, card, train, options, unfinished
+        )
+        taken += seconds
+    return targets, taken
+
+
+def _save(out: Path, model: nn.Module, card: ModelCard, epochs: int) -> None:
+    """Write a trained model with its card, which says how many epochs it had."""
+    training = card.training | {"epochs": epochs}  # which --seconds decides
+    card = replace(card, epochs=epochs, training=training)
+    if card.architecture in architectures.USER_NETWORKS:
+        card = replace(card, probe=checkpoint.probe(model, card.shape))
+    checkpoint.save(out, model, card)
 
 
 @contextmanager
@@ -177,73 +240,11 @@ def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path)
     checkpoint.check_model_folder(out, card)
     if not (out / checkpoint.WEIGHTS).is_file():
         return False
-    saved = _settings(files.json_values(out / checkpoint.CARD))
-    if _first_difference(saved, _settings(asdict(card))) is not None:
+    saved = settings_of(files.json_values(out / checkpoint.CARD))
+    if first_difference(saved, settings_of(asdict(card))) is not None:
         return False
     model = start.initial(card, recipe.weights, options)
     return not scratch.has_scratch_folder(_identity(card, train, options, model))
-
-
-def _check_finished(
-    out: Path, log: Path, card: ModelCard, inputs: dict[str, Any], is_unfinished: bool
-) -> None:
-    """Check that the finished model in ``out`` is the one of this training.
-
-    A process that was killed before it wrote its logs has left the model without them.
-
-    Raises:
-        InputError: If it is another model, or its log is not in ``log``.
-    """
-    old = _settings(files.json_values(out / checkpoint.CARD))
-    new = _settings(asdict(card))
-    if inputs["seconds"] is not None:  # they decide the epochs
-        for settings in (old, new):
-            settings.pop("training.epochs", None)
-            settings.pop("epochs", None)
-    provenance = files.json_values(log / PROVENANCE)
-    if not provenance and not is_unfinished and _first_difference(old, new) is None:
-        raise InputError(
-            f"{log} must hold the log of the finished model in {out}, but has no {PROVENANCE}; "
-            "name the --log of its training, or give --restart to train it again"
-        )
-    if provenance:
-        recorded = provenance.get("inputs")
-        old |= recorded if isinstance(recorded, dict) else {}
-        new |= inputs
-    difference = _first_difference(old, new)
-    if difference is not None:
-        raise InputError(
-            f"{out} must be new or a model with the settings of this command, but holds a finished "
-            f"one with {difference}; give --restart to replace it, or choose another --out"
-        )
-
-
-def _settings(card: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a card by name; the values of its tables as ``table.key``.
-
-    The device, the arithmetic and the versions of libraries do not count, nor do comments in a
-    user's code.
-    """
-    settings = {"bounds": params.describe_bounds(params.PIXELS)}
-    for name, value in card.items():
-        if name == "bounds":
-            value = params.describe_bounds(value)
-        if name in ("device", "arithmetic", "versions", "sources", "probe"):
-            continue
-        if not isinstance(value, dict):
-            settings[name] = value
-            continue
-        for key, item in value.items():
-            settings[f"{name}.{key}"] = item
-    return settings
-
-
-def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
-    """Return the first setting in which two models differ, as text; ``None`` if they do not."""
-    for name in old | new:
-        if old.get(name) != new.get(name):
-            return f"{name} {old.get(name)}, not {new.get(name)}"
-    return None
 
 
 def _given_targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | None:
@@ -297,16 +298,6 @@ def _identity(
     return identity
 
 
-def _inputs(train: Images, options: RunOptions, model: nn.Module) -> dict[str, Any]:
-    """Return what a model depends on besides its card: images, start, time and processes."""
-    return {
-        "images": train.fingerprint,
-        "start": model_fingerprint(model),
-        "seconds": options.seconds,
-        "processes": processes.rank_and_world_size()[1],
-    }
-
-
 def _sources_in_main(model: nn.Module) -> dict[str, str]:
     """Return the sources of the layers that a script or notebook defines, which no card has."""
     layers = {type(layer) for layer in model.modules() if type(layer).__module__ == "__main__"}
@@ -315,38 +306,6 @@ def _sources_in_main(model: nn.Module) -> dict[str, str]:
         with suppress(OSError, TypeError):  # it was typed into an interpreter
             sources[layer.__qualname__] = inspect.getsource(layer)
     return sources
-
-
-def _write_logs(
-    log: Path,
-    whose: dict[str, Any],
-    progress: Progress,
-    seconds_before: float,
-    device: torch.device,
-) -> None:
-    """Write the logs of a training.
-
-    The first file says whose they are, in case a process is killed before it writes the others.
-    """
-    seconds = progress.seconds + seconds_before
-    files.write_json(log / PROVENANCE, whose | _provenance(seconds, device))
-    files.write_csv(log / "history.csv", HISTORY, progress.history)
-    timing = []
-    if seconds_before:
-        timing.append({"epoch": 0, "seconds": seconds_before})
-    for row in progress.timing:
-        timing.append(row | {"seconds": row["seconds"] + seconds_before})
-    files.write_csv(log / "timing.csv", TIMING, timing)
-
-
-def _check_logs(log: Path, card: ModelCard) -> None:
-    """Check that the folder ``log`` has no logs of another model."""
-    new = checkpoint.origin(asdict(card))
-    old = files.json_values(log / PROVENANCE).get("model")
-    there = None if old is None else f"that of {old}"
-    files.check_output(
-        log, f"the log of {new}", old == new or files.is_empty(log), there=there, option="--log"
-    )
 
 
 def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
@@ -378,23 +337,3 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
         code=user_code.code if user_code else {},
         bounds=options.bounds,
     )
-
-
-def _provenance(seconds: float, device: torch.device) -> dict[str, Any]:
-    """Return what may differ between two runs with one card."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    _, world_size = processes.rank_and_world_size()
-    return {
-        "git_commit": _commit(),
-        "training_seconds": seconds,
-        "device": name,
-        "processes": world_size,
-    }
-
-
-def _commit() -> str | None:
-    """Return the git commit of the current folder; ``None`` without a repository or git."""
-    if shutil.which("git") is None:
-        return None
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return git.stdout.strip() if git.returncode == 0 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rs.training.recipe import Training
@@ -31,7 +32,8 @@ class Schedule:
         """Return the learning rate after so many epochs and seconds of training.
 
         Schedule ``step`` multiplies the rate by ``decay`` at each milestone. Schedule ``linear``
-        raises it from 0 during the share ``ramp`` of the training, then lowers it to 0.
+        raises it from 0 during the share ``ramp`` of the training, then lowers it to 0. Schedule
+        ``cosine`` rises as ``linear`` does, then falls as half a wave of the cosine.
         """
         settings = self.settings
         share = self.share(epochs, seconds)
@@ -41,4 +43,6 @@ class Schedule:
             return settings.learning_rate * settings.decay ** len(passed)
         rising = share / settings.ramp
         falling = (1 - share) / (1 - settings.ramp)
+        if settings.schedule == "cosine" and share > settings.ramp:
+            falling = (1 - math.cos(math.pi * falling)) / 2
         return settings.learning_rate * min(rising, falling)

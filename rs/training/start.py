@@ -77,10 +77,7 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         )
     model = card.build(derived_seed(options.seed, Stream.INITIAL))
     if weights is not None:
-        path = weights_file(weights, options.seed)
-        is_model = path.name == checkpoint.WEIGHTS and (path.parent / checkpoint.CARD).is_file()
-        network = model if is_model else _own_network(model, card)
-        checkpoint.fill(network, checkpoint.read_state(path), str(path), card.architecture)
+        _fill(model, card, weights_file(weights, options.seed))
     if options.from_scratch:
         _draw_anew(model, derived_seed(options.seed, Stream.INITIAL))
     trainable = _trainable(model, options.trainable)
@@ -96,6 +93,20 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         images = noisy_pair(tuple(card.shape), torch.device("cpu"))
         check_deterministic(model.get_submodule("network"), images)
     return model
+
+
+def _fill(model: nn.Sequential, card: ModelCard, path: Path) -> None:
+    """Fill a model with the weights in a file: of a model, or of the user's network."""
+    state = checkpoint.read_state(path)
+    network: nn.Module = model
+    if path.name != checkpoint.WEIGHTS or not (path.parent / checkpoint.CARD).is_file():
+        network = _own_network(model, card)
+    elif card.method in DENOISER_METHODS:
+        source = checkpoint.read_card(path.parent)
+        if source.method not in DENOISER_METHODS:
+            network = model.get_submodule("network.network")  # the classifier in Denoised
+            state = {name.removeprefix("network."): value for name, value in state.items()}
+    checkpoint.fill(network, state, str(path), card.architecture)
 
 
 def _own_network(model: nn.Sequential, card: ModelCard) -> nn.Module:

@@ -1,15 +1,17 @@
-"""The inputs of the optimizer steps of one epoch."""
+"""The inputs of the optimizer steps of one epoch, and their loss as a module."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rs.data import images as data
 from rs.data.prepared import EpochPlan, Images
+from rs.methods.base import Step
 
 
 @dataclass(frozen=True)
@@ -53,3 +55,23 @@ def steps_of_epoch(
             part = slice(step * size, (step + 1) * size)
             own_targets = None if targets is None else targets[numbers[batch][part]]
             yield StepInput(x[part], y[part], own_targets, (plan.number, batch, step))
+
+
+class StepLoss(nn.Module):
+    """The loss of a step as one module, for ``DistributedDataParallel`` to wrap.
+
+    Its backward pass is the only one that reaches the parameters: attacks ask for gradients in the
+    image alone.
+
+    Args:
+        model: The model whose gradients are averaged over processes.
+        loss: The loss of a step; it may call the model more than once.
+    """
+
+    def __init__(self, model: nn.Module, loss: Callable[..., Step]) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, *inputs: Any, **settings: Any) -> Step:
+        """Return the loss of a step."""
+        return self.loss(*inputs, **settings)

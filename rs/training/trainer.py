@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -24,11 +25,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rs.data.prepared import EpochPlan, Images
 from rs.errors import InputError
+from rs.methods import method_class
 from rs.methods.base import Method, Step, WeightsImages
 from rs.models.backend import copy_network
+from rs.params import PRETRAINING
 from rs.runtime import processes
 from rs.runtime.device import check_precision, precision_on, products, warn_of_slow_bfloat16
-from rs.runtime.progress import progress
+from rs.runtime.progress import progress, say
 from rs.runtime.streams import Stream, process_key, seeded, stream
 from rs.smoothing.classifier import autocast
 from rs.storage import files
@@ -38,12 +41,12 @@ from rs.training.image_weights import weigh_images
 from rs.training.optimization import (
     gradients_of,
     move_average,
-    optimizer_of,
+    optimizers_of,
     trained_parameters,
 )
 from rs.training.recipe import RunOptions, Training
 from rs.training.schedule import Schedule
-from rs.training.steps import StepInput, steps_of_epoch
+from rs.training.steps import StepInput, StepLoss, steps_of_epoch
 
 ONE_IMAGE_ERROR = "Expected more than 1 value per channel when training"
 """Error of torch's batch norm for one image with one pixel per channel."""
@@ -102,12 +105,13 @@ class Trainer:
             settings.engine,
             images.meta.shape,
             compile_training=is_single_process and not is_slower,
+            micro_batch=settings.micro_batch,
         )
         self.step_loss: Callable[..., Step] = self._loss
         if not is_single_process:
             self.step_loss = DistributedDataParallel(StepLoss(model, self._loss))
         self.parameters = [*trained_parameters(model).values()]
-        self.optimizer = optimizer_of(self.parameters, settings)
+        self.optimizers = optimizers_of(self.parameters, settings)
         self.average = None if settings.ema_decay is None else copy_network(model)
         # Probabilities by which the images of an epoch are drawn; None shuffles them.
         self.image_weights: Tensor | None = None
@@ -147,13 +151,17 @@ class Trainer:
             checkpoint: A file; of several processes only the first one reads and writes it.
         Raises:
             InputError: If the loss or its gradient becomes NaN or infinite, or a step has one image
-                that batch norm cannot train on; the last checkpoint stays.
+                that batch norm cannot train on, or the DVC that started it has died; the last
+                checkpoint stays.
         """
         self.restore(checkpoint)
-        epochs: Iterable[int] = itertools.count(self.progress.epoch)
+        done = self.progress.epoch
+        epochs: Iterable[int] = itertools.count(done)
         if self.rank == 0:
+            if done:
+                say(f"continues after epoch {done}", sys.stderr)
             total = self.settings.epochs if self.options.seconds is None else None
-            epochs = progress(epochs, total, "train", self.progress.epoch)
+            epochs = progress(epochs, total, "train", done, details=self.progress.describe)
         for epoch in epochs:
             if epoch > 0 and self._is_over(epoch):
                 break
@@ -161,6 +169,8 @@ class Trainer:
             is_due = (epoch + 1) % self.settings.checkpoint_every == 0
             if is_due and checkpoint is not None and self.rank == 0:
                 self.save(checkpoint)
+                if not self._is_over(epoch + 1):
+                    processes.check_starter()
         self.trained.eval()
         return self.progress
 
@@ -178,8 +188,9 @@ class Trainer:
                 f"gradient of norm {means['gradient_norm']}; lower learning_rate or lam, or set "
                 "clip_norm"
             )
-        if epoch == 0:
-            warnings.warn_of_chance(means["accuracy"], self.images.labels)
+        if epoch == 0 and means["accuracy"] is not None:
+            begins_gaussian = isinstance(self.method, method_class(PRETRAINING))
+            warnings.warn_of_chance(means["accuracy"], self.images.labels, begins_gaussian)
         progress = self.progress
         progress.seconds = self._seconds()
         self._epoch_start = None
@@ -277,8 +288,11 @@ class Trainer:
         norm = nn.utils.get_total_norm(gradients_of(self.model))
         if self.settings.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
-        self.optimizer.param_groups[0]["lr"] = self._learning_rate(given.key)
-        self.optimizer.step()
+        learning_rate = self._learning_rate(given.key)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate
+            optimizer.step()
         self._update_average()
         self.progress.updates += 1
         return step_numbers(result, norm)
@@ -331,8 +345,9 @@ class Trainer:
             dist.all_reduce(total)
         values = (total / self.world_size).tolist()
         means: dict[str, Any] = dict(zip(STEP_NUMBERS, values, strict=True))
-        if math.isnan(means["hinge_share"]):
-            means["hinge_share"] = None
+        for name in ("hinge_share", "accuracy"):
+            if math.isnan(means[name]):
+                means[name] = None
         return means
 
     def _quick_acr(self) -> float | None:
@@ -349,7 +364,7 @@ class Trainer:
         """Write model, optimizer, average and progress, in one step."""
         state = {
             "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "average": None if self.average is None else self.average.state_dict(),
             "image_weights": self.image_weights,
             "progress": asdict(self.progress),
@@ -368,28 +383,9 @@ class Trainer:
         if state is None:
             return
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         self.image_weights = state["image_weights"]
         self.progress = Progress(**state["progress"])
-
-
-class StepLoss(nn.Module):
-    """The loss of a step as one module, for ``DistributedDataParallel`` to wrap.
-
-    Its backward pass is the only one that reaches the parameters: attacks ask for gradients in the
-    image alone.
-
-    Args:
-        model: The model whose gradients are averaged over processes.
-        loss: The loss of a step; it may call the model more than once.
-    """
-
-    def __init__(self, model: nn.Module, loss: Callable[..., Step]) -> None:
-        super().__init__()
-        self.model, self.loss = model, loss
-
-    def forward(self, *inputs: Any, **settings: Any) -> Step:
-        """Return the loss of a step."""
-        return self.loss(*inputs, **settings)

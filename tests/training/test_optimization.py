@@ -1,0 +1,180 @@
+"""Optimizers and schedules against their definitions, and recipes of a user's own."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rs import params
+from rs.errors import InputError
+from rs.methods.base import Step
+from rs.training.overrides import Overrides
+from rs.training.recipe import Training, training_recipe
+from rs.training.schedule import Schedule
+from tests.support.helpers import TRAINING, refuses, tiny_images, trainer, weights
+
+ADAMW = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.1, "milestones": []}
+
+
+class Slopes(nn.Module):
+    """A matrix and a bias, in float64; the loss is a fixed linear function of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrix = nn.Parameter(torch.tensor([[2.0, -1.0], [0.5, 3.0]], dtype=torch.float64))
+        self.bias = nn.Parameter(torch.tensor([2.0, -1.0], dtype=torch.float64))
+
+
+class Slope:
+    steps_per_batch = 1
+
+    def loss(self, model, x, y, *, sigma, rng, epoch):
+        loss = model.matrix.sum() - 2 * model.bias.sum()
+        return Step(loss, loss, loss, loss)
+
+
+def moved(**settings):
+    """The parameters after six steps."""
+    model = Slopes()
+    training = trainer(model=model, epochs=2, **{**ADAMW, **settings})
+    training.method = Slope()
+    training.run()
+    return model
+
+
+def test_adamw_decays_matrices_and_no_biases():
+    """A constant gradient g has bias-corrected moments g and g^2: each step is -rate sign(g).
+
+    Decoupled decay multiplies a weight by 1 - rate * decay before it.
+    """
+    model = moved()
+    start = Slopes()
+    matrix = start.matrix.detach()
+    for _ in range(6):
+        matrix = matrix * (1 - 0.01 * 0.1) - 0.01
+    # torch adds 1e-8 to the root of the second moment, at least 1
+    torch.testing.assert_close(model.matrix.detach(), matrix, rtol=0, atol=6 * 0.01 * 1e-8)
+    bias = start.bias.detach() + 6 * 0.01
+    torch.testing.assert_close(model.bias.detach(), bias, rtol=0, atol=6 * 0.01 * 1e-8)
+
+
+def test_muon_takes_matrices_and_leaves_the_others_to_adamw():
+    model = moved(optimizer="muon")
+    expected = Slopes()
+    muon = torch.optim.Muon(
+        [expected.matrix], lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"
+    )
+    for _ in range(6):
+        expected.matrix.grad = torch.ones_like(expected.matrix)
+        muon.step()
+    assert torch.equal(model.matrix, expected.matrix)
+    assert torch.equal(model.bias, moved().bias)
+
+
+def test_a_torch_without_muon_is_refused(monkeypatch):
+    monkeypatch.delattr("torch.optim.Muon")
+    with refuses("optimizer muon must be part of torch, .*; take adamw"):
+        trainer(**{**ADAMW, "optimizer": "muon"})
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_training_continues_with_the_state_of_each_optimizer(optimizer, tmp_path):
+    settings = {**ADAMW, "optimizer": optimizer, "epochs": 4}
+    unbroken = trainer(**settings)
+    unbroken.run()
+    first = trainer(**settings)
+    for epoch in range(2):
+        first.epoch(epoch)
+    first.save(tmp_path / "checkpoint.pt")
+    resumed = trainer(**settings, seed=0)
+    resumed.run(tmp_path / "checkpoint.pt")
+    assert weights(resumed.model) == weights(unbroken.model)
+
+
+def test_every_optimizer_takes_the_learning_rate_of_the_schedule():
+    training = trainer(**{**ADAMW, "optimizer": "muon", "schedule": "cosine"})
+    training.run()
+    rates = set()
+    for optimizer in training.optimizers:
+        for group in optimizer.param_groups:
+            rates.add(group["lr"])
+    assert len(training.optimizers) == 2
+    assert rates == {training.schedule.learning_rate(1 + 2.5 / 3, 0.0)}  # three steps per epoch
+
+
+def test_a_cosine_schedule_is_torchs_after_a_linear_warm_up():
+    settings = {**TRAINING, "schedule": "cosine", "ramp": 0.2, "epochs": 10, "learning_rate": 0.4}
+    schedule = Schedule(Training(**settings), None)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.4)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=80)
+    expected = [*np.linspace(0, 0.4, 21)]
+    for _ in range(80):
+        optimizer.step()
+        cosine.step()
+        expected.append(cosine.get_last_lr()[0])
+    found = [schedule.learning_rate(step / 10, 0.0) for step in range(101)]
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-15)
+    assert math.isclose(max(found), 0.4)
+
+
+def test_a_vision_transformer_learns_with_its_usual_settings():
+    from torchvision.models import VisionTransformer
+
+    torch.manual_seed(0)
+    network = VisionTransformer(
+        image_size=4,
+        patch_size=2,
+        num_layers=2,
+        num_heads=2,
+        hidden_dim=16,
+        mlp_dim=32,
+        num_classes=2,
+    )
+    color = nn.Sequential(nn.Conv2d(1, 3, 1), network)
+    training = trainer(
+        model=color,
+        images=tiny_images(128),
+        epochs=6,
+        optimizer="adamw",
+        learning_rate=0.003,
+        weight_decay=0.05,
+        schedule="cosine",
+        clip_norm=1.0,
+    )
+    training.run()
+    fresh = tiny_images(200, seed=7)
+    predicted = training.model(torch.from_numpy(fresh.images) / 255).argmax(dim=1)
+    # Guessing gets 135 or more of 200 right with a probability of one in a million.
+    assert (predicted.numpy() == fresh.labels).sum() >= 135
+
+
+def test_the_card_of_a_training_by_sgd_is_that_of_earlier_versions():
+    card = Training(**TRAINING).card()
+    assert card.keys() == TRAINING.keys()
+    other = Training(**TRAINING, optimizer="adamw", micro_batch=4).card()
+    assert other == card | {"optimizer": "adamw", "micro_batch": 4}
+
+
+def test_a_recipe_of_a_few_lines_lies_over_the_recipes_of_the_package():
+    lines = "recipes:\n  mine:\n    base: finetune\n    training: {optimizer: adamw}\n"
+    values = params.over_packaged(params.parse(lines, "mine.yaml"))
+    mine = training_recipe(values, "mine", "advmacer", 0.25)
+    package = training_recipe(params.packaged(), "finetune", "advmacer", 0.25)
+    assert mine.training.card() == package.training.card() | {"optimizer": "adamw"}
+    assert mine.method == package.method
+
+
+def test_a_file_with_defaults_of_its_own_stays_as_it_is():
+    values = {"defaults": {}, "recipes": {"mine": {}}}
+    assert params.over_packaged(values) == values
+
+
+def test_another_optimizer_needs_a_learning_rate_of_its_own():
+    values = {"recipes": {"mine": {}}}
+    with pytest.raises(InputError, match=r"adamw must have a learning rate of its own.*--lr"):
+        Overrides(training={"optimizer": "adamw"}).apply(values, "mine", "gaussian")
+    given = {"optimizer": "adamw", "learning_rate": 0.001}
+    changed = Overrides(training=given).apply(values, "mine", "gaussian")
+    assert changed["recipes"]["mine"]["gaussian"]["training"] == given
