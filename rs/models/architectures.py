@@ -283,7 +283,7 @@ def _try_shape(model: nn.Module, architecture: str, shape: Sequence[int], num_cl
     if logits.shape != (1, num_classes):
         raise InputError(
             f"{architecture} must return one logit for each of {num_classes} classes, got logits "
-            f"of shape {tuple(logits.shape)} for one image; give the network a last layer of "
-            f"{num_classes} outputs"
+            f"of shape {tuple(logits.shape)} for one image; name all its classes (--classes FILE, "
+            f"one per line), or give it a last layer of {num_classes} outputs"
         )
     model.train()

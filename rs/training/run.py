@@ -164,7 +164,7 @@ def _check_outputs(
 def _what_runs(recipe: Recipe, train: Images, evaluation: Images, options: RunOptions) -> str:
     """Return a line that says what a training does."""
     settings = recipe.training
-    length = f"{settings.epochs} epochs"
+    length = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
     if options.seconds is not None:
         length = duration(options.seconds)
     acr = "no quick ACR"
@@ -264,7 +264,9 @@ def _splits(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
     train = images.load_images(folder, "train")
     if "validation" in train.meta.sizes:
         return train, images.load_images(folder, "validation")
-    if recipe.architecture in architectures.USER_NETWORKS and recipe.training.eval_every:
+    if not recipe.training.eval_every:
+        return train, train
+    if recipe.architecture in architectures.USER_NETWORKS:
         return train.split(images.VALIDATION_SHARE)
     # the ACRs of a study's curves are of test images, because nothing is chosen by them
     return train, images.load_images(folder, "test")

@@ -22,10 +22,12 @@ from rs.data.prepared import Images, images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, method_class
 from rs.methods.base import within
+from rs.models import architectures
 from rs.models.backend import copy_network
 from rs.params import PIXELS, Bounds
 from rs.runtime.device import resolve_device
-from rs.smoothing.inputs import check_unmasked
+from rs.runtime.streams import seeded
+from rs.smoothing.inputs import check_unmasked, user_code
 from rs.smoothing.user_networks import class_name, register_network
 from rs.training.overrides import Overrides
 from rs.training.recipe import RunOptions, training_recipe
@@ -50,7 +52,7 @@ def train(
     sigma: float,
     bounds: Bounds = PIXELS,
     method: str = DEFAULT_METHOD,
-    validation: tuple[Pixels, Any] | float = 0.1,
+    validation: tuple[Pixels, Any] | float | None = None,
     classes: Sequence[str] | None = None,
     epochs: int | None = None,
     batch: int | None = None,
@@ -60,6 +62,7 @@ def train(
     trainable: str = "all",
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     out: str | Path | None = None,
+    restart: bool = False,
     **hyperparameters: Any,
 ) -> Classifier:
     """Train a network with noise, starting from its weights, and return a classifier.
@@ -80,9 +83,9 @@ def train(
         bounds: The least and the largest value of inputs, or ``None`` for unbounded ones. The model
             records them.
         method: Key of ``rs.methods.METHODS``.
-        validation: Images and labels of the quick ACR of each epoch, or the share of each class to
-            hold out for it.
-        classes: Names of the K classes; ``None`` for their numbers.
+        validation: Images and labels of a quick ACR after each epoch, or the share of each class to
+            hold out for it; ``None`` for no ACR, whose samples may take longer than an epoch.
+        classes: Names of the K classes; ``None`` for the numbers of the network's logits.
         epochs: Passes over the images, the last of which is kept; ``None`` for the recipe's.
         batch: Noisy images per step (``macer``: clean images), which decide the memory; ``None``
             for the recipe's.
@@ -92,8 +95,10 @@ def train(
         trainable: ``all``, ``head`` (the last linear layer) or a regular expression of parameters'
             names.
         on_epoch: Called with the row of the history after each epoch.
-        out: Folder for the model; ``None`` keeps none. An earlier model of the same method, data
-            set, noise and seed in it is replaced.
+        out: Folder for the model, with its log in ``out/log``; ``None`` keeps none. The model of an
+            earlier call with the same arguments is loaded.
+        restart: Whether another model of the same method, data set, noise and seed in ``out`` is
+            replaced.
         hyperparameters: Values of the method in place of the recipe's; ``training`` holds values
             of the section of that name.
     Raises:
@@ -107,12 +112,15 @@ def train(
     bounds = params.check_bounds(bounds)
     params.check_sigma(sigma, bounds=bounds)
     section = hyperparameters.pop("training", {})
+    training = params.validate(dict[str, Any], section, f"{method}.training")
+    if validation is not None:
+        training = {"eval_every": 1} | training
     overrides = Overrides(
         network=_registered(network),
         epochs=epochs,
         batch=batch,
         hyperparameters=hyperparameters,
-        training=params.validate(dict[str, Any], section, f"{method}.training"),
+        training=training,
     )
     _check_hyperparameters(method, hyperparameters)
     options = RunOptions(
@@ -128,16 +136,25 @@ def train(
     dataset = None
     if labels is None and is_random(images, arrays[0], seed, bounds):
         dataset = images
-    to_train, to_validate = _splits(arrays, dataset, validation, classes, options)
     values = overrides.apply(params.packaged(), RECIPE, method)
+    if classes is None:
+        classes = _numbers(arrays, overrides.network)
+    to_train, to_validate = _splits(arrays, dataset, validation, classes, options)
     recipe = training_recipe(values, RECIPE, method, sigma, nearest=True)
     recipe = replace(recipe, method=within(recipe.method, bounds))
     threads = torch.get_num_threads()
     try:
         with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary) / "model" if out is None else Path(out)
-            log = Path(temporary) / "log"
-            train_on(recipe, to_train, to_validate, options, out=folder, log=log, restart=True)
+            folder = Path(temporary) if out is None else Path(out)
+            train_on(
+                recipe,
+                to_train,
+                to_validate,
+                options,
+                out=folder,
+                log=folder / "log",
+                restart=restart,
+            )
             return load(folder)
     finally:
         torch.set_num_threads(threads)
@@ -162,18 +179,15 @@ def _registered(network: nn.Module | Callable[[], nn.Module]) -> str:
 def _splits(
     arrays: Arrays,
     dataset: Any,
-    validation: tuple[Pixels, Any] | float,
-    classes: Sequence[str] | None,
+    validation: tuple[Pixels, Any] | float | None,
+    classes: Sequence[str],
     options: RunOptions,
 ) -> tuple[Images, Images]:
     """Return the images to train on, read again from ``dataset`` unless None, and to validate."""
-    if not isinstance(validation, tuple) and not 0 < validation < 1:
+    if isinstance(validation, int | float) and not 0 < validation < 1:
         raise InputError(
             f"validation must be images and labels, or a share between 0 and 1, got {validation}"
         )
-    _, labels = arrays
-    if classes is None:
-        classes = [str(number) for number in range(labels.max() + 1)]
     train = _packed(arrays, tuple(classes))
     if dataset is not None:
         train = RereadImages(
@@ -184,6 +198,8 @@ def _splits(
             numbers=np.arange(len(train)),
             bounds=options.bounds,
         )
+    if validation is None:
+        return train, train
     if not isinstance(validation, tuple):
         return train.split(validation)
     evaluation = _packed(_arrays(*validation, options.seed, options.bounds), tuple(classes))
@@ -193,6 +209,19 @@ def _splits(
             f"{evaluation.meta.shape}"
         )
     return train, evaluation
+
+
+def _numbers(arrays: Arrays, network: str | None) -> list[str]:
+    """Return the numbers of the classes: of a network that has more than the labels, its own."""
+    images, labels = arrays
+    shape = images.shape[1:]
+    with user_code(f"{network} must take images of shape {shape}"), torch.no_grad(), seeded(0):
+        model = architectures.ARCHITECTURES[str(network)](shape, 0)
+        logits = model.cpu().eval()(torch.zeros(1, *shape))
+    count = int(labels.max()) + 1
+    if logits.ndim == 2:
+        count = max(count, logits.shape[1])
+    return [str(number) for number in range(count)]
 
 
 def _arrays(images: Any, labels: Any, seed: int, bounds: Bounds) -> Arrays:

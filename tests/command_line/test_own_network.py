@@ -380,12 +380,12 @@ def test_a_second_training_into_a_folder_in_use_names_the_process_of_the_first(c
             ("other", "model-log", 2),
             ("other", "other-log", 1),
         ):
-            words = [*named, "--out", out, "--log", log, "--epochs", epochs]
+            words = [*named, "--out", out, "--log", log, "--epochs", epochs, "--eval-every", 1]
             lines.append(refusal(capsys, train, *words))
         return quick_acr_of_two(*arguments)
 
     monkeypatch.setattr("rs.training.trainer.quick_acr", second)
-    trained("--epochs", 1)
+    trained("--epochs", 1, "--eval-every", 1)
     assert len(lines) == 4
     assert all(f"process {os.getpid()} " in line for line in lines)
     assert not Path("other").exists()
@@ -508,7 +508,7 @@ def test_classes_out_of_balance_are_said(capsys):
         Path("photos/stripe", f"{number}.png").unlink()
     trained("--epochs", 1)
     assert (
-        "warning: the classes are imbalanced: 27 images of circle, 1 of stripe"
+        "warning: the classes are imbalanced: 30 images of circle, 2 of stripe"
         in capsys.readouterr().err
     )
 
@@ -706,6 +706,8 @@ def test_the_quick_acr_of_a_prepared_data_set_is_never_of_test_images(monkeypatc
         "model",
         "--log",
         "log",
+        "--eval-every",
+        "1",
     ]
     command(train, "gaussian", *words)
     trained_on, evaluation, _ = seen
@@ -872,14 +874,15 @@ def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
             r"pixels in \[0, 1\], got torch.float32 from . to 25",
         ),
         (lambda x, y: (x.astype(np.float32) / 255 - 0.5, y), "give bounds=, such as"),
-        (lambda x, y: (x[29:], y[29:]), "two different images or more, got 1 of class '0'"),
+        (lambda x, y: (x[29:], y[29:]), "two different images or more, got one of class '0'"),
         (lambda x, y: (x, ["circle"] * 90), "images and labels must be arrays of numbers"),
         (lambda x, y: ([(x[0], 0), (x[1][:, :9], 1)], None), "must have one shape"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(change, message):
+    build = importlib.import_module("own_networks").build
     with pytest.raises(InputError, match=message):
-        rs.train(importlib.import_module("own_networks").build, *change(*data()), sigma=0.25)
+        rs.train(build, *change(*data()), sigma=0.25, validation=0.1)
 
 
 def test_a_share_and_a_function_that_do_not_fit_are_refused():
