@@ -12,6 +12,7 @@ from rs.data.images import PackedImages, content_hashes
 from rs.data.prepared import Images
 from rs.errors import printable
 from rs.runtime import processes
+from rs.statistics.certificate import UNLABELLED
 
 MAX_IMBALANCE = 3
 """Ratio of the images of two classes above which a training warns."""
@@ -21,11 +22,17 @@ QUANTILE_99 = 2.326
 
 
 def warn_of_imbalance(train: Images) -> None:
-    """Warn if a class has more than :data:`MAX_IMBALANCE` times the images of another."""
+    """Warn if a class has more than :data:`MAX_IMBALANCE` times the images of another.
+
+    Classes without images do not count: a network may have more classes than are trained.
+    """
     names = train.meta.classes
-    counts = np.bincount(train.labels, minlength=len(names))
-    most = int(counts.argmax())
-    least = int(counts.argmin())
+    numbers, counts_of_numbers = np.unique(train.labels, return_counts=True)
+    if numbers[0] == UNLABELLED:
+        return
+    counts = dict(zip(numbers.tolist(), counts_of_numbers.tolist(), strict=True))
+    most = max(counts, key=counts.__getitem__)
+    least = min(counts, key=counts.__getitem__)
     if counts[most] > MAX_IMBALANCE * counts[least]:
         _warn(
             f"the classes are imbalanced: {counts[most]:,} images of {names[most]}, "

@@ -1,0 +1,282 @@
+"""``rs train`` for a network and pictures of a user's own: options, lines, labels, weights."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import rs
+from rs.command_line.certify import main as certify
+from rs.command_line.train import main as train
+from rs.errors import InputError
+from rs.models import architectures
+from tests.support.helpers import (
+    CLASSES,
+    ROOT,
+    TRAINING,
+    arrays,
+    ended,
+    exit_code,
+    read_csv,
+    write_params,
+    write_photos,
+    write_tiny,
+)
+
+MODULE = """
+from pathlib import Path
+
+import torch
+from torch import nn
+from torchvision.models import VisionTransformer
+
+
+def network(classes=2):
+    Path("built").touch()
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, classes),
+    )
+
+
+def thousand():
+    return network(1000)
+
+
+def transformer():
+    torch.manual_seed(0)
+    layers = VisionTransformer(4, 2, 1, 2, 8, 16, num_classes=2)
+    return nn.Sequential(nn.Conv2d(1, 3, 1), layers)
+
+
+class Untraceable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = network()
+
+    def forward(self, x):
+        return self.layers(x) if x.sum() > 0 else self.layers(x) * 2
+
+
+def untraceable():
+    return Untraceable()
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, work, monkeypatch):
+    """A folder with a module of networks and 24 pictures of two classes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "networks_of_mine", raising=False)
+    for name in [*architectures.USER_NETWORKS]:
+        del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
+    Path("networks_of_mine.py").write_text(MODULE)
+    importlib.invalidate_caches()
+    write_photos(Path("photos"), *arrays(24, 0))
+    write_photos(Path("others"), *arrays(10, 1))
+
+
+def words(*more, network="network", images="photos", method="gaussian"):
+    named = ["--network", f"networks_of_mine:{network}", "--sigma", 0.25, "--images", images]
+    return [method, *named, "--out", "model", "--log", "log", "--device", "cpu", *more]
+
+
+def card():
+    return json.loads(Path("model/model.json").read_text())
+
+
+def test_options_replace_the_settings_of_the_recipe():
+    changes = ["--optimizer", "adamw", "--lr", 0.002, "--weight-decay", 0.05, "--epochs", 1]
+    assert exit_code(train, *words(*changes, "--batch", 16, "--micro-batch", 5)) == 0
+    expected = {"optimizer": "adamw", "learning_rate": 0.002, "weight_decay": 0.05, "batch": 16}
+    assert expected.items() <= card()["training"].items()
+    assert card()["training"]["micro_batch"] == 5
+
+
+def test_another_optimizer_without_a_learning_rate_is_refused_before_the_network_is_built(capfd):
+    code, _, err = ended(capfd, train, *words("--optimizer", "adamw"))
+    assert code == 2
+    assert "give --lr" in err
+    assert not Path("built").exists()
+
+
+def test_a_folder_of_pictures_is_checked_before_the_network_is_built(capfd):
+    code, _, err = ended(capfd, train, *words(images="absent"))
+    assert code == 2
+    assert "absent must be a folder of pictures" in err
+    assert not Path("built").exists()
+
+
+def test_a_recipe_of_four_lines_is_enough():
+    Path("mine.yaml").write_text(
+        "recipes:\n"
+        "  mine:\n"
+        "    base: finetune\n"
+        "    training: {epochs: 1, optimizer: adamw, learning_rate: 0.001, schedule: cosine}\n"
+    )
+    assert exit_code(train, *words("--params", "mine.yaml", "--dataset", "mine")) == 0
+    assert card()["training"]["schedule"] == "cosine"
+    assert card()["training"]["clip_norm"] == 1.0  # of finetune
+
+
+def acrs():
+    return [row["acr"] for row in read_csv(Path("log/history.csv"))]
+
+
+def test_no_image_is_held_out_unless_the_acr_is_wanted(capfd):
+    _, _, err = ended(capfd, train, *words("--epochs", 2))
+    assert "2 epochs of 24 images" in err
+    assert "no quick ACR" in err
+    assert acrs() == ["", ""]
+    _, _, err = ended(capfd, train, *words("--epochs", 2, "--eval-every", 2, "--restart"))
+    assert "2 epochs of 22 images" in err
+    assert "quick ACR of 2 images every 2 epochs" in err
+    assert acrs()[0] == ""
+    assert float(acrs()[1]) >= 0
+
+
+def test_the_pictures_of_validation_are_those_of_the_acr(capfd):
+    _, _, err = ended(capfd, train, *words("--epochs", 1, "--validation", "others"))
+    assert "1 epoch of 24 images" in err
+    assert "quick ACR of 10 images every 1 epochs" in err
+    assert "ACR 0." in err.splitlines()[-1]
+
+
+def test_progress_says_loss_accuracy_and_time_and_what_comes_next(capfd):
+    _, out, err = ended(capfd, train, *words("--epochs", 2))
+    row = read_csv(Path("log/history.csv"))[-1]
+    numbers = f"loss {float(row['loss']):.3f}, accuracy under noise {float(row['accuracy']):.1%}"
+    assert f"s left; {numbers}" in err
+    command = "rs certify model --network networks_of_mine:network --images FOLDER --out rows.tsv"
+    assert f"next: {command}" in out.splitlines()[-1]
+
+
+def test_a_stage_of_dvc_says_nothing_of_a_next_command(capfd, monkeypatch):
+    monkeypatch.setenv("DVC_ROOT", os.getcwd())
+    monkeypatch.setenv("RS_STARTER", str(os.getpid()))
+    _, out, _ = ended(capfd, train, *words("--epochs", 1))
+    assert "next:" not in out
+
+
+@pytest.mark.parametrize("network", ["transformer", "untraceable"])
+def test_a_training_without_attacks_says_nothing_of_them(network, capfd):
+    code, _, err = ended(capfd, train, *words("--epochs", 1, network=network))
+    assert code == 0
+    assert "attacked" not in err
+    assert "begin with the method gaussian" not in err
+
+
+def test_a_network_of_more_classes_trains_on_a_folder_of_a_few():
+    names = [f"class {number}" for number in range(998)]
+    Path("classes.txt").write_text("\n".join([names[0], *CLASSES, *names[1:]]))
+    more = ["--epochs", 1, "--classes", "classes.txt", "--eval-every", 1]
+    assert exit_code(train, *words(*more, network="thousand")) == 0
+    assert card()["classes"][:4] == ["class 0", *CLASSES, "class 1"]
+    images = ["--images", "others", "--classes", "classes.txt", "--out", "rows.tsv"]
+    budget = ["--n0", 10, "--n", 20]
+    named = ["--network", "networks_of_mine:thousand"]
+    assert exit_code(certify, "model", *named, *images, *budget) == 0
+    assert {row["label"] for row in read_csv(Path("rows.tsv"), "\t")} == {"1", "2"}
+
+
+def test_a_network_of_more_classes_without_their_names_is_refused_with_the_remedy(capfd):
+    code, _, err = ended(capfd, train, *words(network="thousand"))
+    assert code == 2
+    assert "--classes FILE" in err
+
+
+def test_python_trains_a_network_of_more_classes_on_the_labels_of_a_few():
+    module = importlib.import_module("networks_of_mine")
+    images, labels = arrays(24, 0)
+    robust = rs.train(module.thousand, images, labels, sigma=0.25, method="gaussian", epochs=1)
+    assert len(robust.classes) == 1000
+
+
+@pytest.mark.parametrize("method", ["denoiser-mse", "denoiser-stability"])
+def test_a_denoiser_needs_no_labels_and_starts_from_a_model_folder(method, capfd):
+    assert exit_code(train, *words("--epochs", 1)) == 0
+    write_photos(Path("unlabeled"), arrays(24, 2)[0])
+    Path("classes.txt").write_text("\n".join(CLASSES))
+    Path("mine.yaml").write_text(
+        f"recipes:\n  mine:\n    base: finetune\n    {method}: {{depth: 2, width: 2}}\n"
+    )
+    recipe = ["--params", "mine.yaml", "--dataset", "mine", "--classes", "classes.txt"]
+    start = ["--weights", "model", "--epochs", 1]
+    named = words(*recipe, *start, images="unlabeled", method=method)
+    named[named.index("--out") + 1] = "denoised"
+    named[named.index("--log") + 1] = "denoised-log"
+    assert exit_code(train, *named) == 0
+    network = "networks_of_mine:network"
+    denoised = rs.load("denoised", network=network).module
+    classifier = rs.load("model", network=network).module
+    expected = classifier.network.state_dict()
+    found = denoised.network.network.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert read_csv(Path("denoised-log/history.csv"))[0]["accuracy"] == ""
+
+
+def test_other_methods_need_labels(capfd):
+    write_photos(Path("unlabeled"), arrays(24, 2)[0])
+    Path("classes.txt").write_text("\n".join(CLASSES))
+    code, _, err = ended(capfd, train, *words("--classes", "classes.txt", images="unlabeled"))
+    assert code == 2
+    assert "gaussian must have images with labels" in err
+
+
+def test_python_keeps_a_model_unless_it_is_told_to_replace_it():
+    module = importlib.import_module("networks_of_mine")
+    given = {"sigma": 0.25, "method": "gaussian", "out": "mine"}
+    data = arrays(24, 0)
+    rs.train(module.network, *data, epochs=1, **given)
+    before = Path("mine/model.safetensors").stat().st_mtime_ns
+    again = rs.train(module.network, *data, epochs=1, **given)
+    assert Path("mine/model.safetensors").stat().st_mtime_ns == before
+    assert again.sigma == 0.25
+    with pytest.raises(InputError, match=r"finished one with .*restart=True"):
+        rs.train(module.network, *data, epochs=2, **given)
+    others = 255 - np.asarray(data[0]), data[1]
+    with pytest.raises(InputError, match=r"finished one with .*restart=True"):
+        rs.train(module.network, *others, epochs=1, **given)
+    rs.train(module.network, *data, epochs=2, restart=True, **given)
+    assert json.loads(Path("mine/model.json").read_text())["epochs"] == 2
+
+
+def wait_for(condition):
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not happen within two minutes")
+
+
+def test_a_training_whose_dvc_was_killed_ends_at_its_next_checkpoint_and_continues(work):
+    """A process in the place of DVC starts the stage, and is killed."""
+    write_tiny(Path("data"))
+    training = {"epochs": 100_000, "milestones": [], "schedule": "linear"}
+    write_params(Path("params.yaml"), training=TRAINING | training)
+    stage = [sys.executable, "-m", "stages.train", "gaussian", "--dataset", "tiny", "--sigma"]
+    stage += ["0.25", "--data", "data", "--out", "model", "--log", "log", "--device", "cpu"]
+    code = f"import subprocess; subprocess.run({stage}, stderr=open('err', 'w'))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": os.getcwd()}
+    environment.pop("RS_STARTER", None)
+    starter = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    wait_for(lambda: any(work.glob("*/checkpoint.pt")))
+    starter.send_signal(signal.SIGKILL)
+    starter.wait()
+    message = f"error: process {starter.pid}, which started this stage"
+    wait_for(lambda: message in Path("err").read_text())
+    assert any(work.glob("*/checkpoint.pt"))
+    assert not Path("model").exists()
