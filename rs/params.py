@@ -168,23 +168,6 @@ def packaged() -> dict[str, Any]:
     return read_params(Path(__file__).with_name("params.yaml"))
 
 
-def over_packaged(values: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters with the defaults and recipes of the package below their own recipes.
-
-    Parameters with ``defaults`` of their own stay as they are.
-
-    >>> values = over_packaged({"recipes": {"mine": {"base": "finetune"}}})
-    >>> values["recipes"]["mine"], "training" in values["defaults"]
-    ({'base': 'finetune'}, True)
-    """
-    own = values.get("recipes")
-    if "defaults" in values or not isinstance(own, dict):
-        return values
-    package = packaged()
-    recipes = package["recipes"] | own
-    return values | {"defaults": package["defaults"], "recipes": recipes}
-
-
 def parse(text: str, source: str) -> Any:
     """Parse YAML 1.2 from ``source``.
 

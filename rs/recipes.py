@@ -8,7 +8,7 @@ from functools import partial as bind
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rs.errors import InputError, did_you_mean
-from rs.params import is_record, section, validate
+from rs.params import is_record, packaged, section, validate
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -198,6 +198,23 @@ def merge_recipe(
         method: (hyperparameters, origins),
         "training": at_sigma(f"{recipe}.{method}.training"),
     }
+
+
+def over_packaged(values: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters with the defaults and recipes of the package below their own recipes.
+
+    Parameters with ``defaults`` of their own stay as they are.
+
+    >>> values = over_packaged({"recipes": {"mine": {"base": "finetune"}}})
+    >>> values["recipes"]["mine"], "training" in values["defaults"]
+    ({'base': 'finetune'}, True)
+    """
+    own = values.get("recipes")
+    if "defaults" in values or not isinstance(own, dict):
+        return values
+    package = packaged()
+    recipes = package["recipes"] | own
+    return values | {"defaults": package["defaults"], "recipes": recipes}
 
 
 def replace_in_recipe(

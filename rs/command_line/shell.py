@@ -416,7 +416,8 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
 
     Call it before NumPy or torch is imported.
     """
-    from rs.params import over_packaged, read_params
+    from rs.params import read_params
+    from rs.recipes import over_packaged
     from rs.runtime import arithmetic
 
     values = over_packaged(read_params(path))

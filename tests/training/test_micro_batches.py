@@ -8,7 +8,8 @@ from torch import nn
 
 from rs.methods import METHODS
 from rs.methods.base import NeedsTargets
-from rs.params import packaged, replace_in_recipe
+from rs.params import packaged
+from rs.recipes import replace_in_recipe
 from rs.training.attack_backend import MicroBatches, training_network
 from rs.training.recipe import training_recipe
 from tests.support.helpers import SHAPE, generator, refuses, soft_targets, trainer, weights

@@ -10,6 +10,7 @@ from torch import nn
 from rs import params
 from rs.errors import InputError
 from rs.methods.base import Step
+from rs.recipes import over_packaged
 from rs.training.overrides import Overrides
 from rs.training.recipe import Training, training_recipe
 from rs.training.schedule import Schedule
@@ -159,7 +160,7 @@ def test_the_card_of_a_training_by_sgd_is_that_of_earlier_versions():
 
 def test_a_recipe_of_a_few_lines_lies_over_the_recipes_of_the_package():
     lines = "recipes:\n  mine:\n    base: finetune\n    training: {optimizer: adamw}\n"
-    values = params.over_packaged(params.parse(lines, "mine.yaml"))
+    values = over_packaged(params.parse(lines, "mine.yaml"))
     mine = training_recipe(values, "mine", "advmacer", 0.25)
     package = training_recipe(params.packaged(), "finetune", "advmacer", 0.25)
     assert mine.training.card() == package.training.card() | {"optimizer": "adamw"}
@@ -168,7 +169,7 @@ def test_a_recipe_of_a_few_lines_lies_over_the_recipes_of_the_package():
 
 def test_a_file_with_defaults_of_its_own_stays_as_it_is():
     values = {"defaults": {}, "recipes": {"mine": {}}}
-    assert params.over_packaged(values) == values
+    assert over_packaged(values) == values
 
 
 def test_another_optimizer_needs_a_learning_rate_of_its_own():
