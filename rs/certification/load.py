@@ -91,10 +91,11 @@ class Classifier:
                 f"the noise of the certificate must be known, but {self.name} does not state it; "
                 "in Python give sigma, on the command line give --sigma"
             )
-        if not self.shape and engine != "plain":
+        has_images = len(self.shape) == 3
+        if not has_images and engine != "plain":
             raise InputError(
-                f"engine must be plain where the shape of images is unknown, got {engine!r}; leave "
-                "it out"
+                "engine must be plain unless inputs are images of a known shape (C, H, W), got "
+                f"{engine!r}; leave it out"
             )
         if device is not None and isinstance(self.module, Function):
             raise InputError(
@@ -110,6 +111,7 @@ class Classifier:
         if self.shape:
             with user_code(f"{self.name} must run on {device}"):
                 check_deterministic(self.module.to(device), noisy_pair(self.shape, device))
+        if has_images:
             source = Calibration(self.folders, calibration, trained_sigma or sigma)
             optimized = optimize_for_inference(
                 self.module, engine, resolved, self.shape, device, batch, source

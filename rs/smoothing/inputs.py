@@ -401,8 +401,32 @@ def evaluate(base: nn.Module, x: Tensor) -> Tensor:
     Raises:
         InputError: If ``base`` returns no logits, or from what a plain function raises, too little
             memory apart.
+    Warns:
+        InputWarning: If one logit per input seems to be a probability.
     """
-    if not isinstance(base, Function):
-        return logits_of(base(x))
-    with user_code(f"base must take images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"):
-        return logits_of(base(x))
+    if isinstance(base, Function):
+        must = f"base must take images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"
+        with user_code(must):
+            output = base(x)
+    else:
+        output = base(x)
+    logits = logits_of(output)
+    _warn_of_probabilities(getattr(output, "logits", output))
+    return logits
+
+
+MANY_LOGITS = 50
+"""Logits that do not all lie in [0, 1] by chance, unless the model is almost constant."""
+
+
+def _warn_of_probabilities(output: Tensor) -> None:
+    is_one_logit = output.ndim == 2 and output.shape[1] == 1
+    if not is_one_logit or len(output) < MANY_LOGITS:
+        return
+    if bool(((output >= 0) & (output <= 1)).all()):
+        warnings.warn(
+            "one output per input must be a logit, positive for class 1, but all of "
+            f"{len(output)} lie in [0, 1], as probabilities do; leave out the sigmoid",
+            InputWarning,
+            stacklevel=2,
+        )

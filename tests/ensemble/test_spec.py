@@ -197,6 +197,10 @@ def test_a_member_that_changed_is_refused():
         ),
         ({"seed": 7}, "models/macer/1 must have the seed 1 .* but has 7"),
         (
+            {"bounds": (-1.0, 1.0)},
+            r"models/macer/1 must have the bounds \(0.0, 1.0\) .* but has \(-1.0, 1.0\)",
+        ),
+        (
             {"shape": [1, 3, 3]},
             r"models/macer/1 must have the shape \[1, 4, 4\] .* but has \[1, 3, 3\]",
         ),

@@ -9,7 +9,7 @@ from PIL import Image
 from scipy.stats import norm
 from torch import nn
 
-from rs.errors import InputError
+from rs.errors import InputError, InputWarning
 from rs.smoothing.attack import mixing_path, pgd, projected_path_attack
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import ABSTAIN
@@ -147,6 +147,12 @@ def test_one_logit_has_the_certificates_of_two_classes():
         assert one.predict(x, index=index) == two.predict(x, index=index)
     assert one.num_classes == 2
     assert one.certify(torch.zeros(NUMBERS)).predict == ABSTAIN
+
+
+def test_one_probability_in_place_of_a_logit_gives_a_warning():
+    smoothed = SmoothedClassifier(lambda x: one_logit(x).sigmoid(), sigma=SIGMA, bounds=None)
+    with pytest.warns(InputWarning, match=r"all of 100 lie in \[0, 1\], .*; leave out the sigmoid"):
+        smoothed.certify(INPUT, n=100)
 
 
 # ------------------------------------------------------------------------------------------

@@ -50,6 +50,9 @@ def test_a_model_of_any_shape_certifies_what_it_has_learned(shape, method, tmp_p
     settings = QUICK | {"method": method, "bounds": (-1, 1), "epochs": 4}
     robust = rs.train(NETWORKS[shape](), x, y, **settings, out=tmp_path / "model")
     assert robust.shape == shape
+    if len(shape) != 3:
+        with pytest.raises(InputError, match="engine must be plain unless inputs are images"):
+            robust.smooth(engine="folded")
     smoothed = robust.smooth()
     certificates = smoothed.certify_many(x[:6])
     assert [one.predict for one in certificates] == y[:6].tolist()
