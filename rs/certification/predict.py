@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from rs.data.pictures import Conversion, picture_with_notes
 from rs.errors import InputError
 from rs.models.backend import device_of
 from rs.runtime.device import limit_threads, precision_on
-from rs.runtime.progress import progress
+from rs.runtime.progress import progress, say
 from rs.smoothing.determinism import checking_determinism
 from rs.smoothing.inputs import warn_if_n_too_small
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
@@ -113,7 +114,7 @@ def predict_files(
     Raises:
         NotDeterministicError: As :func:`rs.smoothing.determinism.checking_determinism`; no
             prediction before it counts.
-        InputError: In the end, if files failed: names each of them.
+        InputError: In the end, if files failed; each is named on stderr when it fails.
     """
     limit_threads(base.shape)
     warn_if_n_too_small(settings.n, settings.alpha)
@@ -129,7 +130,7 @@ def predict_files(
     provenance |= {name: identity[name] for name in ENGINE_FIELDS if name in identity}
     if str(conversion):
         provenance["conversion"] = str(conversion)
-    failed: list[str] = []
+    failed = 0
     networks = members_of(classifier.base)
     numbered: Iterable[tuple[int, str]] = enumerate(files)
     if len(files) > 1:  # for one image a bar is noise
@@ -138,10 +139,11 @@ def predict_files(
         try:
             pixels, notes = picture_with_notes(file, base.shape, conversion)
         except InputError as error:
-            failed.append(str(error))
+            failed += 1
+            say(f"skipped: {error}", sys.stderr)
             continue
         x = as_tensor(pixels).to(device)
-        if index == len(failed):  # the first that can be read
+        if index == failed:  # the first that can be read
             report_expected_time(classifier, x, len(files) - index, settings)
         test = settings.new_test(classifier.sigma)
         certificate = classifier.certify_until(
@@ -154,4 +156,4 @@ def predict_files(
             prediction = replace(prediction, samples=shown)
         yield prediction
     if failed:
-        raise InputError(f"{len(failed)} of {len(files)} images failed: {' | '.join(failed)}")
+        raise InputError(f"{failed} of {len(files)} images failed; correct the files named above")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
@@ -14,6 +14,8 @@ from rs.errors import InputError
 from rs.runtime.progress import say
 
 if TYPE_CHECKING:  # seconds to import
+    from torch import nn
+
     from rs.data.image_folder import FolderImages
     from rs.data.pictures import Conversion
     from rs.data.prepared import Images
@@ -118,20 +120,26 @@ class PictureOptions:
         return pictures
 
     def for_training(
-        self, validation: Path | None, *, is_evaluated: bool
+        self,
+        validation: Path | None,
+        build: Callable[[], nn.Module] | None = None,
+        *,
+        is_evaluated: bool,
     ) -> tuple[FolderImages, FolderImages]:
         """Return the pictures to train with and those of the quick ACR.
 
         Args:
             validation: Folder of the latter; ``None`` holds out a share of each class.
+            build: Builds the network to train, if it is the user's; it takes gray images or RGB.
             is_evaluated: Whether there is a quick ACR; otherwise all pictures are trained with.
         Raises:
-            InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`.
+            InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or if
+                the network takes other colors.
         """
         from rs.data.image_folder import listed, read_pictures, split_by_content
         from rs.data.images import VALIDATION_SHARE
 
-        tree, shape = self._listed()
+        tree, shape = self._listed(build=build)
         if not is_evaluated:
             images = read_pictures(tree, shape, self.conversion)
             return images, images
@@ -153,7 +161,7 @@ class PictureOptions:
         Raises:
             InputError: If --classes is not a list of names, or differs from the classifier's own.
         """
-        return base.for_images(self._class_names(base), self._shape_of(files, base))
+        return base.for_images(self._class_names(base), self._shape_of(files, base, base.module))
 
     def _class_names(self, base: Classifier | None) -> tuple[str, ...]:
         """Return the classes of --classes, else of the classifier, in logit order; may be empty."""
@@ -163,7 +171,9 @@ class PictureOptions:
             return class_names(self.classes)
         return base.classes if base else ()
 
-    def _listed(self, base: Classifier | None = None) -> tuple[Tree, tuple[int, ...]]:
+    def _listed(
+        self, base: Classifier | None = None, build: Callable[[], nn.Module] | None = None
+    ) -> tuple[Tree, tuple[int, ...]]:
         from rs.data.image_folder import listed
         from rs.data.readers import describe_left_out
 
@@ -175,15 +185,49 @@ class PictureOptions:
             _print_order(tree.classes)
         if not names:
             _warn_of_numbers(tree.classes)
-        return tree, self._shape_of([path for path, _ in tree.samples], base)
+        network = base.module if base else None
+        if build is not None:
+            network = build()
+        return tree, self._shape_of([path for path, _ in tree.samples], base, network)
 
-    def _shape_of(self, files: Sequence[str], base: Classifier | None) -> tuple[int, ...]:
-        """Return the shape of the classifier, else that of the first file that can be read."""
+    def _shape_of(
+        self, files: Sequence[str], base: Classifier | None, network: nn.Module | None
+    ) -> tuple[int, ...]:
+        """Return the shape of the classifier, else that of the first file that can be read.
+
+        Raises:
+            InputError: If the network takes gray images and the file is RGB, or the other way
+                round, and --convert is not given.
+        """
         from rs.data.image_folder import first_shape
+        from rs.data.pictures import CHANNELS
 
         if base is not None and base.shape:
             return tuple(base.shape)
-        return first_shape(files, self.conversion)
+        shape = first_shape(files, self.conversion)
+        other = (1 if shape[0] == 3 else 3, *shape[1:])
+        if network is None or _takes(network, shape) or not _takes(network, other):
+            return shape
+        if not self.convert:
+            raise InputError(
+                f"the pictures must be {CHANNELS[other[0]]}, as the network takes them, got "
+                f"{CHANNELS[shape[0]]}; convert them, or add --convert"
+            )
+        return other
+
+
+def _takes(network: nn.Module, shape: Sequence[int]) -> bool:
+    """Return whether a network runs on an image of this shape."""
+    import torch
+
+    from rs.smoothing.attack import evaluating
+
+    try:
+        with torch.no_grad(), evaluating(network):
+            network(torch.zeros(1, *shape))
+    except Exception:  # a network of other channels raises anything; what else fails, fails again
+        return False
+    return True
 
 
 def _print_order(classes: Sequence[str]) -> None:

@@ -66,7 +66,7 @@ def main(
     confidence.
 
     With --resize, --crop or --convert the radius is that of the converted image. A file that is not
-    an image of the model's kind is skipped and named at the end; the exit code is then 2.
+    an image of the model's kind is skipped and named on stderr; the exit code is then 2.
 
     Example:
         rs predict photo.png --model models/digits/0.25/advmacer/0

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -186,7 +187,7 @@ def main(
     values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
     from rs.runtime import processes
     from rs.runtime.device import resolve_device
-    from rs.smoothing.user_networks import register_network
+    from rs.smoothing.user_networks import import_network, register_network
     from rs.training import run
     from rs.training.overrides import Overrides
     from rs.training.recipe import RunOptions, training_recipe
@@ -215,7 +216,8 @@ def main(
     is_evaluated = recipe.training.eval_every > 0
     pair = None
     if pictures.images is not None:
-        pair = pictures.for_training(validation, is_evaluated=is_evaluated)
+        build = None if base.network is None else partial(import_network, base.network)
+        pair = pictures.for_training(validation, build, is_evaluated=is_evaluated)
     if base.network is not None:
         register_network(base.network)  # which builds it: everything else is checked before
     is_first_process = processes.is_first_process()

@@ -20,13 +20,13 @@ from rs.data.pictures import Conversion
 from rs.data.prepared import (
     EpochPlan,
     Meta,
-    check_names_differ,
+    check_names,
     composed,
     make_meta,
     pictures_fingerprint,
 )
 from rs.data.readers import Tree
-from rs.errors import InputError
+from rs.errors import InputError, printable
 from rs.runtime.streams import Stream, stream
 from rs.statistics.certificate import UNLABELLED
 from rs.storage import files
@@ -123,7 +123,7 @@ def read_pictures(tree: Tree, shape: Sequence[int], conversion: Conversion) -> F
     pixels = (pictures.picture(path, shape, conversion) for path, _ in tree.samples)
     labels = np.array([label for _, label in tree.samples], np.int64)
     fingerprint = pictures_fingerprint(pixels, shape, labels)
-    name = tree.root.resolve().name
+    name = printable(tree.root.resolve().name)
     if str(conversion):
         name = f"{name} ({conversion})"
     meta = make_meta(
@@ -222,7 +222,7 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
         raise InputError(
             f"{root} must be a folder of pictures, but is not a folder; correct its name"
         )
-    check_names_differ(classes, "the classes")
+    check_names(classes, "the classes")
     found = readers.list_folder(root)
     if not found.pictures and not found.folders:
         raise InputError(

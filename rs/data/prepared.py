@@ -93,12 +93,18 @@ def composed(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(unicodedata.normalize("NFC", name) for name in names)
 
 
-def check_names_differ(classes: Sequence[str], what: str) -> None:
-    """Refuse a list of classes in which a name comes twice, in the form of :func:`composed`.
+def check_names(classes: Sequence[str], what: str) -> None:
+    """Refuse a list of classes in which a name is not Unicode text or comes twice.
+
+    Names are compared in the form of :func:`composed`.
 
     Raises:
-        InputError: If one does.
+        InputError: If one is or does.
     """
+    for name in classes:
+        # Python uses a lone surrogate for a byte of a file name that is not UTF-8.
+        if name.encode(errors="ignore").decode() != name:
+            raise InputError(f"{what} must have names in UTF-8, got {name!a}; rename it")
     if len({*composed(classes)}) < len(classes):
         raise InputError(
             f"{what} must have different names, got {', '.join(classes)}; correct the list"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rs.data.pictures import Colors, Conversion, is_picture, read
-from rs.data.prepared import SPLITS, Arrays, check_classes, check_names_differ, composed
+from rs.data.prepared import SPLITS, Arrays, check_classes, check_names, composed
 from rs.errors import InputError, one_line
 from rs.params import MAX_CLASSES
 from rs.runtime.progress import say
@@ -343,7 +343,7 @@ def list_class_folders(path: Path) -> Tree:
         raise InputError(
             f"{path} must hold class folders with images, but: {one_line(error)}; check it"
         ) from error
-    check_names_differ(root.folders, f"the class folders of {path}")
+    check_names(root.folders, f"the class folders of {path}")
     left_out = root.left_out
     for name in root.pictures:
         left_out[_extension(name)] += 1
@@ -389,14 +389,15 @@ def class_names(path: Path) -> tuple[str, ...]:
         names = composed([line.strip() for line in text.rstrip().split("\n")])
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"{path} must hold names of classes, one per line, but: {one_line(error)}"
+            f"{path} must hold names of classes, one per line, but: {one_line(error)}; save it in "
+            "UTF-8"
         ) from error
     if "" in names:
         raise InputError(
             f"{path} must hold a name on each line, but line {names.index('') + 1} is empty; "
             "remove it"
         )
-    check_names_differ(names, str(path))
+    check_names(names, str(path))
     check_classes(names, str(path))
     return names
 

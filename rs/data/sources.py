@@ -9,7 +9,14 @@ from pydantic import Field
 
 from rs.data import parquet, readers
 from rs.data.pictures import Colors, Conversion
-from rs.data.prepared import ImagesOnDisk, make_meta, read_meta, save_images, write_folder
+from rs.data.prepared import (
+    ImagesOnDisk,
+    check_names,
+    make_meta,
+    read_meta,
+    save_images,
+    write_folder,
+)
 from rs.data.readers import Raw
 from rs.errors import InputError
 from rs.params import FilePath, validate, validated
@@ -174,6 +181,7 @@ class Folder(DataSource):
             super().prepare(name, folder)
             return
         assert self.resize is not None  # as crop, mean and std
+        check_names([self.root], "the root of a lazy folder")
         trees = readers.split_trees(Path(self.root), self.test_folder)
         conversion = Conversion(self.resize, self.crop, convert=True)
         sizes = {}

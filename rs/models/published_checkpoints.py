@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rs.data.prepared import Meta
-from rs.errors import InputError, InputWarning
+from rs.errors import InputError, InputWarning, printable
 from rs.models import Normalisation, checkpoint
 from rs.models.checkpoint import ModelCard
 
@@ -108,7 +108,7 @@ def import_checkpoint(
         std=list(meta.std) if normalisation == "mean-std" else [1.0] * channels,
         dataset=meta.name,
         method="imported",
-        hyperparameters={"checkpoint": path.name, "normalisation": normalisation},
+        hyperparameters={"checkpoint": printable(path.name), "normalisation": normalisation},
         training={},
         sigma=sigma,
         seed=0,

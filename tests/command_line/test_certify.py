@@ -1,11 +1,14 @@
 """``rs certify`` on a folder of pictures, without a parameter file or a prepared data set."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
 import rs
 from rs.command_line.certify import main as certify
@@ -15,6 +18,7 @@ from rs.command_line.predict import main as predict
 from rs.command_line.show import compare_files as compare
 from rs.command_line.show import report_files as report
 from rs.command_line.show import show_files as show
+from rs.command_line.train import main as train
 from rs.data import prepared
 from rs.data.images import load_images as load_split
 from rs.ensemble.base import Ensemble, Polytope
@@ -61,7 +65,8 @@ def project(tmp_path, work, monkeypatch):
 
 def save(folder, number, pixels):
     Path(folder).mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(Path(folder, f"{number}.png"))
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    image.save(Path(folder, f"{number}.png"))
 
 
 @pytest.fixture
@@ -362,6 +367,39 @@ def test_a_conversion_makes_images_of_one_shape(capfd):
     how = ("--resize", "5", "--crop", "4", "--convert", *NAMED)
     assert certified(capfd, "photos", "rows.tsv", *how)[0] == 0
     assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 3
+
+
+def network_of(channels):
+    """Return a network of images with that many channels of 4x4 pixels, and of no other."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(channels, 2, 4), nn.BatchNorm2d(2), nn.Flatten())
+
+
+gray = partial(network_of, 1)
+color = partial(network_of, 3)
+SHAPES = {"gray": (4, 4), "color": (4, 4, 3)}
+
+
+@pytest.mark.parametrize(("network", "pixels"), [("gray", "color"), ("color", "gray")])
+def test_a_conversion_makes_the_colors_that_a_network_takes(capfd, network, pixels):
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        image = rng.integers(0, 256, SHAPES[pixels], dtype=np.uint8)
+        save(f"photos/{CLASSES[number % 2]}", number, image)
+        mode = "L" if network == "gray" else "RGB"
+        save(f"converted/{CLASSES[number % 2]}", number, Image.fromarray(image).convert(mode))
+    words = (f"{__name__}:{network}", "--sigma", "0.5", "--n", "100", "--device", "cpu", "--images")
+    code, _, err = ended(capfd, certify, *words, "photos", "--out", "rows.tsv")
+    assert (code, "add --convert" in err) == (2, True)
+    assert ended(capfd, certify, *words, "photos", "--convert", "--out", "rows.tsv")[0] == 0
+    assert ended(capfd, certify, *words, "converted", "--out", "expected.tsv")[0] == 0
+    rows = [certificate_rows.read_rows(Path(name)) for name in ("rows.tsv", "expected.tsv")]
+    assert rows[0].equals(rows[1])
+    training = ("gaussian", "--network", words[0], "--sigma", "0.5", "--epochs", "1")
+    how = ("--out", "model", "--log", "log", "--device", "cpu", "--images", "photos")
+    code, _, err = ended(capfd, train, *training, *how)
+    assert (code, "add --convert" in err) == (2, True)
+    assert ended(capfd, train, *training, *how, "--convert")[0] == 0
 
 
 def test_a_report_shows_the_pictures_that_a_model_took_in_grey(capfd):

@@ -1,4 +1,6 @@
+import os
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -290,3 +292,17 @@ def test_class_folders_whose_names_look_the_same_are_refused(tmp_path):
     class_folders(tmp_path / "photos", "cafe\u0301", "caf\u00e9")
     with pytest.raises(InputError, match="different names"):
         image_folder.listed(tmp_path / "photos")
+
+
+def test_a_class_folder_whose_name_is_not_utf_8_is_refused(classes):
+    os.rename(classes / "cat", os.fsencode(classes) + b"/c\xe4t")
+    with pytest.raises(InputError, match=r"must have names in UTF-8, got 'c\\udce4t'; rename"):
+        image_folder.listed(classes)
+
+
+def test_the_name_of_a_folder_that_is_not_utf_8_becomes_text_that_can_be_stored(classes):
+    root = Path(os.fsdecode(os.fsencode(classes.parent) + b"/ph\xf6tos"))
+    classes.rename(root)
+    found = image_folder.read_pictures(image_folder.listed(root), (3, 6, 6), Conversion())
+    assert found.meta.name.startswith(r"ph\udcf6tos")
+    assert found.meta.name.encode()
