@@ -10,7 +10,9 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.writers.html5 import HTML5Translator
+from typer.testing import CliRunner
 
+from rs.command_line import main
 from rs.errors import DISTRIBUTION
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +37,9 @@ suppress_warnings = ["myst.header"]  # of pages that continue after the title wi
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
+
+PLAIN = {"COLUMNS": "80", "NO_COLOR": "1"}
+"""Variables with which a command prints its help."""
 
 FROM_ROOT = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changes": "CHANGELOG.md"}
 """Pages of the site that are files of the root folder, where people look for them on the disk."""
@@ -66,6 +71,15 @@ def read_page(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = re.sub(r"\]\((\.\./[^)#]+\.md)(#[^)]*)?\)", r"](path:\1)", source[0])
 
 
+def add_commands(app: Sphinx, page: str, source: list[str]) -> None:
+    """Add the help of each command to the page of commands."""
+    if page != "commands":
+        return
+    for name in main.COMMANDS:
+        shown = CliRunner().invoke(main.app, [name, "--help"], prog_name="rs", env=PLAIN)
+        source[0] += f"\n## rs {name}\n\n```text\n{shown.stdout}\n```\n"
+
+
 def write_formula(translator: HTML5Translator, node: nodes.math) -> None:
     """Write a formula within a line as MathML."""
     translator.body.append(latex2mathml.converter.convert(node.astext()))
@@ -83,3 +97,4 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (write_formula, None), (write_equation, None))
     app.connect("config-inited", copy_notebooks)
     app.connect("source-read", read_page)
+    app.connect("source-read", add_commands)

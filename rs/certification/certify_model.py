@@ -207,11 +207,8 @@ def report_expected_time(
     rate = timed / (time.perf_counter() - start)
     seconds = images * draws_per_image / rate
     if seconds > LONG:
-        print(
-            f"{images:,} images, {draws_per_image:,} draws per image, {rate:,.1f} draws per "
-            f"second: about {duration(seconds)} for all of them in one process",
-            file=sys.stderr,
-        )
+        samples = f"{draws_per_image:,} samples per image, {rate:,.1f} per second"
+        say(f"about {duration(seconds)} for {images:,} images ({samples})", sys.stderr)
 
 
 def certify_images(

@@ -65,7 +65,7 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(epilog="Begin with: rs demo. Each command has examples: rs COMMAND --help.")
 def rs(
     version: Annotated[
         bool,

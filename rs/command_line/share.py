@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from rs.command_line.shell import Force, ParamsFile
-from rs.errors import InputError, printable
+from rs.errors import InputError
+from rs.runtime.progress import say
 
 
 def bundle_study(
@@ -35,7 +36,8 @@ def bundle_study(
     files.check_output(out, "a file", force=force)
     content, lines = make_bundle(root, params, dataset)
     files.write_bytes(out, content)
-    print(*map(printable, [*lines, f"bundle in {out}"]), sep="\n")
+    for line in [*lines, f"bundle in {out}"]:
+        say(line)
 
 
 def verify_bundle(
@@ -56,4 +58,5 @@ def verify_bundle(
     from rs.reporting.check import MAX_BYTES
     from rs.storage.files import read_bytes
 
-    print(*map(printable, verify(read_bytes(bundle, MAX_BYTES), str(bundle))), sep="\n")
+    for line in verify(read_bytes(bundle, MAX_BYTES), str(bundle)):
+        say(line)

@@ -36,8 +36,10 @@ def summary_text(about: Numbers) -> str:
     lines["images"] = f"{about['images']:,}{dataset} (subset: {about['subset']})"
     lines["certified with"] = _budget(about)
     lines["noise"] = about.get("noise") or ""
-    if draws_at_most(about["mode"]):
-        lines["stopped early"] = about["mode"]
+    samples = draws_at_most(about["mode"])
+    if samples:
+        option, value, *_ = about["mode"].split(":")
+        lines["stopped early"] = f"--{option} {value}, at most {samples:,} samples"
     made_with = [about.get(name) for name in ("device", "precision", "engine", "arithmetic")]
     if about.get("outputs", UNROUNDED) != UNROUNDED:
         made_with.append(f"outputs {about['outputs']}")

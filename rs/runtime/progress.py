@@ -40,8 +40,9 @@ def say(text: str, stream: TextIO | None = None) -> None:
     stream = stream or sys.stdout
     line = printable(text)
     word, colon, rest = line.partition(":")
-    if colon and word in COLORS and stream.isatty() and not os.environ.get("NO_COLOR"):
-        line = f"\033[1;{COLORS[word]}m{word}:\033[0m{rest}"
+    color = COLORS.get(word.lower())
+    if colon and color and stream.isatty() and not os.environ.get("NO_COLOR"):
+        line = f"\033[1;{color}m{word}:\033[0m{rest}"
     tqdm.write(line, file=stream)
     stream.flush()
 

@@ -45,7 +45,7 @@ def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batc
     monkeypatch.setattr(module, "default_batch", lambda x: default)
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: network.now))
     report_expected_time(SmoothedClassifier(network, 2, 0.5, batch=batch), X, 700, SETTINGS)
-    line = "700 images, 1,000 draws per image, 50.0 draws per second: about 3.9 h"
+    line = "about 3.9 h for 700 images (1,000 samples per image, 50.0 per second)"
     assert capsys.readouterr().err.startswith(line)
     assert network.sizes == [timed, timed]
 
@@ -83,6 +83,6 @@ def test_a_certification_says_once_and_beforehand_that_it_is_long(certify, capfd
     for is_new in (True, False):
         certify(seconds)
         out, err = capfd.readouterr()
-        assert (out, "draws per second: about" in err) == ("", said and is_new)
+        assert (out, "samples per image" in err) == ("", said and is_new)
         assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 10
     assert err == "rows.tsv is complete already; nothing to do\n"
