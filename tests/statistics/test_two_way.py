@@ -56,6 +56,12 @@ def sample_of(scores, seeds, **fewest):
     return Sample(terms, scores, tuple(map(frozenset, seeds)), **fewest)
 
 
+@pytest.fixture
+def no_interval(monkeypatch):
+    """Leave out the interval, which is no part of the p-value but takes most of the time."""
+    monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
+
+
 def p_value_of_sub_ensembles(scores, members, effects=0.0):
     """P-value of the mean of all sub-ensembles, each the mean of its members and of an effect of
     its own.
@@ -65,12 +71,10 @@ def p_value_of_sub_ensembles(scores, members, effects=0.0):
     return estimate(sample_of(means + effects, chosen)).p_value
 
 
+@pytest.mark.usefixtures("no_interval")
 @pytest.mark.parametrize(("seeds", "members"), [(3, 2), (4, 3)])
-def test_the_mean_of_all_sub_ensembles_keeps_the_level(monkeypatch, seeds, members):
+def test_the_mean_of_all_sub_ensembles_keeps_the_level(seeds, members):
     """With and without an effect of each ensemble."""
-    monkeypatch.setattr(
-        two_way, "half_width", lambda *_: 0.0
-    )  # no part of the p-value, but most of the time
     rng, number = np.random.default_rng(seeds), comb(seeds, members)
     p_values = {"means": [], "with effects": []}
     for trial in range(2 * TABLES):
@@ -88,12 +92,10 @@ UNEQUAL = [
 ]
 
 
+@pytest.mark.usefixtures("no_interval")
 @pytest.mark.parametrize(("ours", "theirs"), UNEQUAL)
-def test_a_difference_keeps_the_level_where_the_seeds_of_its_sides_differ(
-    monkeypatch, ours, theirs
-):
+def test_a_difference_keeps_the_level_where_the_seeds_of_its_sides_differ(ours, theirs):
     """Most of the variance is that of the seeds of one side, the one with fewer of them."""
-    monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
     rng, p_values = np.random.default_rng(0), []
     few, many = sorted((ours, theirs), key=len)
     for _ in range(TABLES):
@@ -107,9 +109,9 @@ def test_a_difference_keeps_the_level_where_the_seeds_of_its_sides_differ(
     assert not rejects_too_often(np.array(p_values))
 
 
-def test_an_ensemble_keeps_the_level_where_its_methods_have_different_numbers_of_seeds(monkeypatch):
+@pytest.mark.usefixtures("no_interval")
+def test_an_ensemble_keeps_the_level_where_its_methods_have_different_numbers_of_seeds():
     """Pairs of a method with five seeds and one with two, whose seeds make most of the variance."""
-    monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
     rng, p_values = np.random.default_rng(0), []
     pairs = [(a, b) for a in range(5) for b in range(2) if a != b]
     teams = [(("many", a), ("few", b)) for a, b in pairs]
