@@ -209,11 +209,11 @@ def over_packaged(values: dict[str, Any]) -> dict[str, Any]:
     >>> values["recipes"]["mine"], "training" in values["defaults"]
     ({'base': 'finetune'}, True)
     """
-    own = values.get("recipes")
-    if "defaults" in values or not isinstance(own, dict):
+    user_recipes = values.get("recipes")
+    if "defaults" in values or not isinstance(user_recipes, dict):
         return values
     package = packaged()
-    recipes = package["recipes"] | own
+    recipes = package["recipes"] | user_recipes
     return values | {"defaults": package["defaults"], "recipes": recipes}
 
 
