@@ -392,7 +392,8 @@ def _usage_message(error: Any) -> str:
     message = error.format_message()
     if not message:  # the help has been printed
         return ""
-    return f"{message[0].lower()}{message[1:]} (see {error.ctx.command_path} --help)"
+    program = error.ctx.command_path if error.ctx else "rs"
+    return f"{message[0].lower()}{message[1:]} (see {program} --help)"
 
 
 @contextmanager

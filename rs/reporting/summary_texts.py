@@ -154,7 +154,7 @@ def comparison_text(comparison: Numbers) -> str:
     """Return the numbers of :func:`rs.reporting.summaries.compare_rows` as lines."""
     rows = {"ACR": comparison["acr"], "clean accuracy": comparison["clean_accuracy"]}
     for radius, difference in comparison["certified_accuracy"].items():
-        if radius != "0":
+        if radius != "0" or comparison["clean_accuracy"] is None:
             rows[f"certified at {radius}"] = difference
     lines = []
     more = []

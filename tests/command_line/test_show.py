@@ -124,6 +124,7 @@ def test_files_of_two_noise_levels_are_compared_at_given_radii(files, tmp_path):
     row = found["certified_accuracy"]["0.25"]
     assert (row["a"], row["b"]) == tuple(shares)
     assert row["difference"] == pytest.approx(shares[0] - shares[1], abs=1e-12)
+    assert said("compare", files[0], other, "--radii", "0")[0] == 0
     assert "sigma = 0.5 and 1" in said("compare", files[0], other, "--radii", "0.25")[1]
 
 
