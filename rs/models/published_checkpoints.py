@@ -158,9 +158,11 @@ def read_network(path: Path, names: Collection[str], key: str | None = None) -> 
     best, own_key, name, prefix, state = max(candidates, key=lambda candidate: candidate[0])
     weights = _split(state, prefix, names)
     weights.key = own_key
-    if name:
-        entries = [str(entry) for entry in content]
-        weights.left += [entry for entry in entries if not f"{name}.".startswith(f"{entry}.")]
+    for entry in content:
+        is_around = f"{name}.".startswith(f"{entry}.")
+        is_inside = not name and entry in state
+        if not (is_around or is_inside):
+            weights.left.append(str(entry))
     for rank, other, *_ in candidates:
         if rank[0] == best[0] and other != own_key:
             weights.alternatives.append(other)
@@ -291,7 +293,8 @@ def _check_stored(path: Path) -> None:
         for entry in archive.infolist():
             if entry.compress_type != zipfile.ZIP_STORED:
                 raise ValueError(
-                    f"{entry.filename} in it is compressed, which torch.save does not do"
+                    f"{entry.filename} in it is compressed, which torch.save does not do; save "
+                    "the weights with torch.save(model.state_dict(), FILE)"
                 )
 
 

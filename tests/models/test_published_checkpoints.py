@@ -30,6 +30,7 @@ LAYOUTS = {
     "lightning": ("model.network.", "state_dict"),
     "plain": ("", ""),
     "plain and parallel": ("module.", ""),
+    "nested": ("net.", "best.model"),
 }
 
 
@@ -66,7 +67,10 @@ def save(path: Path, net: torch.nn.Module, prefix: str, key: str, old: bool = Fa
             name: value for name, value in state.items() if not name.endswith("num_batches_tracked")
         }
     other = {"epoch": 90, "arch": "cifar_resnet20", "optimizer": {"state": {}}}
-    torch.save({key: state} | other if key else state, path)
+    content = state
+    for word in reversed(key.split(".") if key else []):
+        content = {word: content}
+    torch.save(content | other, path)
     return path
 
 
@@ -78,7 +82,10 @@ def test_an_imported_network_gives_the_outputs_of_the_original(
     net = network()
     path = save(tmp_path / "checkpoint.pth.tar", net, *LAYOUTS[layout], old=old)
     meta = read_meta(folder)
-    import_checkpoint(path, meta, "resnet20", "mean-std", 0.25, tmp_path / "model")
+    weights = import_checkpoint(path, meta, "resnet20", "mean-std", 0.25, tmp_path / "model")
+    prefix, key = LAYOUTS[layout]
+    assert weights.key == f"{key}.{prefix}".strip(".")
+    assert weights.left == ["epoch", "arch", "optimizer"]
     model, card = checkpoint.load_model(tmp_path / "model")
     x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     mean, std = (torch.tensor(values)[:, None, None] for values in (meta.mean, meta.std))
