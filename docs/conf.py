@@ -64,7 +64,7 @@ def read_page(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = re.sub(r"\]\((?!https?:|#)", "](../", text) + "\n" + source[0]
     is_notebook = page.startswith("examples/")
     source[0] = source[0].replace("](../docs/", "](../" if is_notebook else "](")
-    source[0] = source[0].replace("](../examples/", "](examples/")
+    source[0] = re.sub(r"\]\(\.\./(examples/\w+\.ipynb)", r"](\1", source[0])
     for name, file in FROM_ROOT.items():
         source[0] = source[0].replace(f"](../{file}", f"]({name}.md")
     if not is_notebook:  # other files of the root folder are files to look at, not pages
