@@ -119,7 +119,7 @@ class Classifier:
         else:
             module = self.module if is_in_place else self.module.to(device)
             optimized = Optimized(module, resolved, batch, engine)
-        return SmoothedClassifier(
+        smoothed = SmoothedClassifier(
             optimized.module,
             len(self.classes) or None,
             sigma,
@@ -127,9 +127,10 @@ class Classifier:
             batch=optimized.batch,
             noise=noise,
             undecided=getattr(self.module, "undecided", False),  # of an ensemble's rule
-            engine=optimized.engine,
             bounds=self.bounds,
         )
+        smoothed.engine = optimized.engine
+        return smoothed
 
     def for_images(
         self, classes: Sequence[str], shape: Sequence[int], name: str = "the images"

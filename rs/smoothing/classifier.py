@@ -93,8 +93,6 @@ class SmoothedClassifier:
             classifier abstains. A ``base`` with an attribute ``undecided`` that is true, such as an
             ensemble, says so itself. A classifier that rejects noisy images needs this: K equal
             logits are a vote for class 0, and NaN is refused.
-        engine: How ``base`` was optimized for inference (``rs.certification.inference``); kept for
-            the record.
         bounds: The least and the largest value of inputs, (0, 1) for images, or ``None`` for
             unbounded ones. Inputs beyond them are refused, their noisy copies are not clipped. All
             axes share one noise, so features should have one scale. With bounds other than (0, 1)
@@ -121,7 +119,6 @@ class SmoothedClassifier:
         batch: int | None = None,
         noise: Noise | None = None,
         undecided: bool = False,
-        engine: str = "plain",
         bounds: Bounds = PIXELS,
     ) -> None:
         if num_classes is not None and (not is_number(num_classes, Integral) or num_classes < 2):
@@ -148,7 +145,7 @@ class SmoothedClassifier:
         self.batch = batch
         self.noise = noise
         self.undecided = undecided or bool(getattr(self.base, "undecided", False))
-        self.engine = engine
+        self.engine = "plain"  # how base is optimized for inference, for the record
         self._checked_shape: torch.Size | None = None  # the last one, unless that of an image
 
     def certify(

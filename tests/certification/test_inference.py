@@ -259,7 +259,7 @@ def test_compiled_networks_vote_as_the_plain_ones_do_and_each_is_compiled_once(m
     before = torch._dynamo.utils.counters["frames"]["ok"]
     made = optimize_for_inference(ensemble, "compiled", "float32", SHAPE, CPU)
     assert (made.engine, made.batch) == ("compiled", BLOCK)
-    fast = SmoothedClassifier(made.module, 2, 0.5, batch=made.batch, engine=made.engine)
+    fast = SmoothedClassifier(made.module, 2, 0.5, batch=made.batch)
     plain = SmoothedClassifier(ensemble, 2, 0.5)
     with torch.compiler.set_stance("fail_on_recompile"):
         for index, x in enumerate(images(3, SHAPE)):
