@@ -46,6 +46,7 @@ MODULES = {
     "Denoised": "rs.models.denoised",
     "DiffusionDenoiser": "rs.models.denoised",
     "InputError": "rs.errors",
+    "Normalize": "rs.models.architectures",
     "SmoothedClassifier": "rs.smoothing.classifier",
     "load": "rs.certification.load",
     "loss": "rs.methods.loss",

@@ -3,6 +3,7 @@
 from rs.certification.load import load as load
 from rs.errors import InputError as InputError
 from rs.methods.loss import loss as loss
+from rs.models.architectures import Normalize as Normalize
 from rs.models.denoised import Denoised as Denoised
 from rs.models.denoised import DiffusionDenoiser as DiffusionDenoiser
 from rs.models.fingerprint import uses as uses

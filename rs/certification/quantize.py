@@ -32,9 +32,11 @@ from importlib import import_module
 from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rs.data.images import load_images
@@ -55,6 +57,10 @@ GRAPH, WEIGHTS, CARD = "quantized.xml", "quantized.bin", "quantized.json"
 
 CALIBRATION_IMAGES = 300
 """Noisy training images that calibrate a network (benchmarks/results/int8.md compares numbers)."""
+
+MAX_CONSTANTS = 1000
+"""Largest number of values of a constant that a network may read in Python, as the standard
+deviations of a normalization."""
 
 SEED = 0
 """Seed of the noise of calibration images."""
@@ -134,8 +140,9 @@ def _check_one_path(network: nn.Module, sample: Tensor) -> None:
     Conversion keeps its path for the sample alone. Torch's tracer does not warn of ``torch.equal``,
     and warns of shapes too.
     """
+    known = mock.patch.object(fake_tensor, "CONSTANT_NUMEL_LIMIT", MAX_CONSTANTS)
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+        with known, FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
             network(mode.from_tensor(sample))  # an image that has a shape and no values
     except Exception as error:  # whatever a network of the user's makes of it
         raise InputError(

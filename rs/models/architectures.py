@@ -20,7 +20,7 @@ from rs.runtime.streams import seeded
 
 
 class Normalize(nn.Module):
-    """First layer of every model: (x - mean) / std per channel.
+    """First layer of a model: (x - mean) / std per channel.
 
     The constants belong to the data set, not to the weights, so they are not in the ``state_dict``.
     """
@@ -210,9 +210,13 @@ def check_architecture(architecture: str) -> None:
     """
     if ":" in architecture and architecture not in ARCHITECTURES:
         got = f", got {', '.join(sorted(USER_NETWORKS))}" if USER_NETWORKS else ""
+        name = architecture
+        if architecture.startswith("torch"):  # the class of a network that was given to rs.train
+            name = "package.module:function, a function of yours that builds this network"
         raise InputError(
             f"the network {architecture} must be given, because a model folder never imports code "
-            f"by itself{got}; add --network {architecture}, or in Python network={architecture!r}"
+            f"by itself{got}; add --network {name}; or in Python network=, with the name or the "
+            "function"
         )
     if architecture not in ARCHITECTURES:
         raise InputError(

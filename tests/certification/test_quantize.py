@@ -12,7 +12,10 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from torchvision import transforms
+from torchvision.transforms import v2
 
+from rs import Normalize
 from rs.certification import quantize as int8
 from rs.certification.inference import Calibration, optimize_for_inference
 from rs.certification.load import Classifier, load
@@ -385,6 +388,15 @@ class Checks(nn.Module):
     def forward(self, x):
         torch._assert(x.shape[1] == SHAPE[0], "channels")
         return x.flatten(1)[:, :3] / int(x.shape[2]) * torch.tensor(2.0)
+
+
+@pytest.mark.parametrize("normalize", [transforms.Normalize, v2.Normalize, Normalize])
+def test_a_normalization_of_three_channels_is_converted(normalize):
+    layers = normalize([0.4, 0.5, 0.6], [0.2, 0.25, 0.3]), nn.Flatten(), nn.Linear(192, 2)
+    network = nn.Sequential(*layers).eval()
+    x = images(2, COLOUR)
+    found = int8._compiled(int8.serialize(int8.convert(network, x[:1])))(x.numpy())[0]
+    torch.testing.assert_close(torch.from_numpy(found), network(x).detach())
 
 
 def test_a_network_whose_path_depends_on_the_shape_is_accepted():

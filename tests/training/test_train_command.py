@@ -280,3 +280,16 @@ def test_a_training_whose_dvc_was_killed_ends_at_its_next_checkpoint_and_continu
     wait_for(lambda: message in Path("err").read_text())
     assert any(work.glob("*/checkpoint.pt"))
     assert not Path("model").exists()
+
+
+def test_the_advice_for_a_network_of_torchs_own_class_is_a_function_that_works(capfd):
+    module = importlib.import_module("networks_of_mine")
+    network = module.network()
+    rs.train(network, *arrays(24, 0), sigma=0.25, method="gaussian", epochs=1, out="mine")
+    for name in [*architectures.USER_NETWORKS]:
+        del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
+    code, _, err = ended(capfd, certify, "mine", "--images", "others", "--out", "rows.tsv")
+    assert code == 2
+    assert "--network torch" not in err
+    assert "--network package.module:function, a function of yours" in err
+    assert rs.load("mine", network="networks_of_mine:network").sigma == 0.25
