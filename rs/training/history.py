@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +56,15 @@ def step_numbers(result: Step, norm: Tensor) -> Tensor:
         hinge = torch.full_like(result.loss, math.nan)
     values = (result.loss, result.cross_entropy, result.robustness, result.accuracy, norm, hinge)
     return torch.stack([value.detach().float() for value in values])
+
+
+def named_means(values: Sequence[float]) -> dict[str, Any]:
+    """Return means of :data:`STEP_NUMBERS` by name; ``None`` for those that a method has not."""
+    means: dict[str, Any] = {}
+    for name, value in zip(STEP_NUMBERS, values, strict=True):
+        is_missing = name in ("hinge_share", "accuracy") and math.isnan(value)
+        means[name] = None if is_missing else value
+    return means
 
 
 def quick_acr(model: nn.Module, images: Images, settings: Training, options: RunOptions) -> float:

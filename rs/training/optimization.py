@@ -66,6 +66,14 @@ def optimizers_of(
     return optimizers
 
 
+def take_step(optimizers: Sequence[torch.optim.Optimizer], learning_rate: float) -> None:
+    """Move all parameters by one step of their optimizer, with this learning rate."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate
+        optimizer.step()
+
+
 def gradients_of(model: nn.Module) -> list[Tensor]:
     """Return the gradients of the parameters that are trained.
 

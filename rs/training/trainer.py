@@ -36,12 +36,13 @@ from rs.runtime.streams import Stream, process_key, seeded, stream
 from rs.smoothing.classifier import autocast
 from rs.storage import files
 from rs.training import attack_backend, warnings
-from rs.training.history import STEP_NUMBERS, Progress, quick_acr, step_numbers
+from rs.training.history import Progress, named_means, quick_acr, step_numbers
 from rs.training.image_weights import weigh_images
 from rs.training.optimization import (
     gradients_of,
     move_average,
     optimizers_of,
+    take_step,
     trained_parameters,
 )
 from rs.training.recipe import RunOptions, Training
@@ -288,11 +289,7 @@ class Trainer:
         norm = nn.utils.get_total_norm(gradients_of(self.model))
         if self.settings.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
-        learning_rate = self._learning_rate(given.key)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate
-            optimizer.step()
+        take_step(self.optimizers, self._learning_rate(given.key))
         self._update_average()
         self.progress.updates += 1
         return step_numbers(result, norm)
@@ -343,12 +340,7 @@ class Trainer:
         total = torch.stack(reports).double().mean(dim=0)
         if self.world_size > 1:
             dist.all_reduce(total)
-        values = (total / self.world_size).tolist()
-        means: dict[str, Any] = dict(zip(STEP_NUMBERS, values, strict=True))
-        for name in ("hinge_share", "accuracy"):
-            if math.isnan(means[name]):
-                means[name] = None
-        return means
+        return named_means((total / self.world_size).tolist())
 
     def _quick_acr(self) -> float | None:
         """Return the quick ACR every ``eval_every`` epochs and after the last; else ``None``."""
