@@ -385,3 +385,31 @@ def test_the_page_fits_phones_and_desktops_in_light_and_dark(show, study, width,
     for gray, picture in list(zip(GRAYS, pictures, strict=True))[::5]:
         seen = Image.open(io.BytesIO(picture.screenshot())).convert("L")
         assert seen.getpixel((20, 20)) == gray
+
+
+# -------------------------------------------------------------------------------------------------
+# colors
+
+
+def luminance(color):
+    """Relative luminance by WCAG 2.1."""
+    total = 0.0
+    for start, weight in ((1, 0.2126), (3, 0.7152), (5, 0.0722)):
+        value = int(color[start : start + 2], 16) / 255
+        total += weight * (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+    return total
+
+
+def test_every_line_is_legible_on_light_and_dark_pages(text):
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
+    blocks = [block for block in re.findall(r":root \{([^}]*)\}", style) if "--paper" in block]
+    inks = re.findall(r"--ink: (#\w+)", style)
+    assert len(blocks) == len(inks) == 2
+    assert len(set(re.findall("--paper: (#\\w+)", style))) == 2
+    for block, ink in zip(blocks, inks, strict=True):
+        paper = luminance(re.search(r"--paper: (#\w+)", block)[1])
+        colors = re.findall(r"--series-\d+: (#\w+)", block)
+        assert len(set(colors)) >= 9
+        for color in [*colors, ink]:
+            darker, lighter = sorted([paper, luminance(color)])
+            assert (lighter + 0.05) / (darker + 0.05) >= 3
