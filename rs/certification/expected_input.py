@@ -14,11 +14,18 @@ NONE: Normalisation = "none"
 """Name of the normalization that leaves pixels in [0, 1]."""
 
 KNOWN = {
-    "-1 to 1": ((0.5,), (0.5,)),
-    "ImageNet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "CIFAR-10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.201)),
+    1: {
+        "-1 to 1": ([0.5], [0.5]),
+        "MNIST": ([0.1307], [0.3081]),
+        "ImageNet": ([0.449], [0.226]),
+    },
+    3: {
+        "-1 to 1": ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5]),
+        "ImageNet": ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        "CIFAR-10": ([0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.201]),
+    },
 }
-"""Usual constants of normalizations: mean and std of all channels or of each."""
+"""Mean and std of usual normalizations, by the number of channels."""
 
 
 class Normalization(NamedTuple):
@@ -98,10 +105,9 @@ def _normalizations(mean: Tensor, std: Tensor) -> list[Normalization]:
         Normalization("mean-std", mean, std),
         Normalization("centre", mean, one),
     ]
-    for name, constants in KNOWN.items():
-        if len(constants[0]) in (1, len(mean)):
-            known_mean, known_std = torch.tensor(constants).to(mean)[..., None, None] * one
-            first_layers.append(Normalization(name, known_mean, known_std))
+    for name, constants in KNOWN.get(len(mean), {}).items():
+        known_mean, known_std = torch.tensor(constants).to(mean)[..., None, None]
+        first_layers.append(Normalization(name, known_mean, known_std))
     return first_layers
 
 

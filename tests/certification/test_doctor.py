@@ -83,8 +83,12 @@ def unnormalised(x):
     return x * CONSTANTS[1] + CONSTANTS[0]
 
 
+def classifier_of(model):
+    return Classifier("own:model", model, classes=tuple("abcde"), shape=SHAPE)
+
+
 def examined(model, sigma=SIGMA, images=None):
-    loaded = Classifier("own:model", model, None, tuple("abcde"), SHAPE, None, "model")
+    loaded = classifier_of(model)
     return problems(diagnose(loaded, labelled() if images is None else images, sigma, CPU))
 
 
@@ -168,7 +172,7 @@ def of_labels(images, labels):
 
 
 def texts(model, images):
-    loaded = Classifier("own:model", model, None, tuple("abcde"), SHAPE, None, "model")
+    loaded = classifier_of(model)
     return {finding.text: finding.level for finding in diagnose(loaded, images, SIGMA, CPU)}
 
 
@@ -237,7 +241,7 @@ def test_what_was_checked_is_listed_with_figures():
 
 def test_a_network_is_not_said_to_clip_if_no_noisy_pixel_leaves_the_range():
     gray = of_labels(labelled(), [0, 1] * 10)
-    loaded = Classifier("own:model", Nearest(), None, tuple("abcde"), SHAPE, None, "model")
+    loaded = classifier_of(Nearest())
     found = diagnose(loaded, gray, 0.01, CPU)
     assert {finding.level for finding in found} == {"ok"}
     assert any("under noise of 0.01" in finding.text for finding in found)
@@ -260,7 +264,7 @@ def test_without_labels_it_is_said_what_was_not_looked_at(model):
 
 
 def test_without_images_it_is_one_function_and_no_more_is_known():
-    loaded = Classifier("own:model", Nearest(), None, tuple("abcde"), SHAPE, None, "model")
+    loaded = classifier_of(Nearest())
     (finding,) = problems(diagnose(loaded, None, SIGMA, CPU))
     assert (finding.level, "give --data or --images" in finding.text) == ("warning", True)
     (finding,) = diagnose(replace(loaded, module=FAULTS["state"][0]), None, SIGMA, CPU)
@@ -384,7 +388,7 @@ def test_statistics_that_were_frozen_before_the_noise_are_no_finding():
 
 
 def test_the_noise_that_the_card_states_is_compared_with_that_of_the_certificate():
-    loaded = Classifier("own:model", Nearest(), None, tuple("abcde"), SHAPE, 0.5, "model", ("a",))
+    loaded = replace(classifier_of(Nearest()), sigma=0.5, folders=("a",))
     assert problems(diagnose(loaded, labelled(), None, CPU)) == []
     (finding,) = problems(diagnose(loaded, labelled(), SIGMA, CPU))
     assert finding.level == "warning"
