@@ -144,7 +144,8 @@ def predict_files(
             continue
         x = as_tensor(pixels).to(device)
         if index == failed:  # the first that can be read
-            report_expected_time(classifier, x, len(files) - index, settings)
+            draws = settings.n0 + settings.n
+            report_expected_time(classifier, x, len(files) - index, draws, settings.seed)
         test = settings.new_test(classifier.sigma)
         certificate = classifier.certify_until(
             x, settings.n0, test, seed=settings.seed, index=index

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line import (
+    attack,
     certify,
     demo,
     doctor,
@@ -32,6 +33,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "show": show.show_files,
         "compare": show.compare_files,
         "report": show.report_files,
+        "attack": attack.main,
         "doctor": doctor.main,
         "zoo": zoo.main,
     },

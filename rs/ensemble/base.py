@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from rs.ensemble.cascade import CascadeOutput, accumulate, evaluate_cascade, top_two_gap
 from rs.ensemble.outputs import Outputs, on_simplex, one_hot, weighted
 from rs.smoothing.inputs import logits_of
+from rs.smoothing.soft import LOG_CLAMP
 from rs.statistics.ensemble_weights import box_vertices
 from rs.study.ensembles import Combination
 
@@ -209,6 +210,19 @@ def scores_of(rule: Rule, outputs: Outputs) -> Tensor:
     return scores.masked_fill(outputs.broken.any(dim=0)[:, None], torch.nan)
 
 
+class AverageLogits(nn.Module):
+    """The logarithm of the members' average softmax: images (N, C, H, W) -> (N, K)."""
+
+    def __init__(self, members: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits of images, in float64."""
+        logits = [logits_of(member(x)) for member in self.members]
+        return SoftmaxAverage().scores(Outputs(logits)).clamp_min(LOG_CLAMP).log()
+
+
 class Ensemble(nn.Module):
     """Members and a rule as one classifier: images (N, C, H, W) -> scores (N, K).
 
@@ -228,6 +242,11 @@ class Ensemble(nn.Module):
         """Return the scores of images."""
         logits = [logits_of(member(x)) for member in self.members]
         return scores_of(self.rule, Outputs(logits))
+
+    @property
+    def surrogate(self) -> nn.Module:
+        """The members' average on a log scale, whatever the rule: what attacks differentiate."""
+        return AverageLogits(self.members)
 
     @property
     def lazy(self) -> bool:

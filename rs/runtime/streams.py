@@ -27,6 +27,7 @@ class Stream(IntEnum):
     VOTES = 10  # noise of the votes on training images, keyed by epoch and call
     LAYERS = 13  # torch's global generator, from which layers such as dropout draw, keyed by epoch
     ITEMS = 14  # random numbers of a user's data set, keyed by reading and item
+    ATTACK = 15  # noise of attacks on a certificate, keyed by image and block
 
 
 def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -114,9 +114,36 @@ def unit(g: Tensor, rng: torch.Generator) -> Tensor:
     return torch.where(length == 0, fallback, g / torch.where(length == 0, 1.0, length))
 
 
-def project(u: Tensor, epsilon: float) -> Tensor:
+def project(u: Tensor, epsilon: float | Tensor) -> Tensor:
     """Pull each perturbation into the l2 ball of radius epsilon: u * min(1, epsilon / ||u||)."""
     return u * (epsilon / norms(u).clamp_min(torch.finfo(u.dtype).tiny)).clamp_max(1.0)
+
+
+def ascend(
+    slope: Callable[[Tensor], Tensor],
+    x: Tensor,
+    u: Tensor,
+    steps: int,
+    epsilon: float | Tensor,
+    rng: torch.Generator,
+    *,
+    bounds: Bounds = PIXELS,
+) -> Tensor:
+    """Return the perturbation after projected gradient ascent from ``u``; see :func:`pgd`.
+
+    Args:
+        slope: Points (B, C, H, W) -> gradients.
+        x: Images, shape (B, C, H, W).
+        u: Perturbations at the start.
+        steps: Number of steps, each of length 2 epsilon / steps.
+        epsilon: Radius of the ball, in pixels of [0, 1]; one or one per image, (B, 1, 1, 1).
+        rng: Directions of images with a gradient of exactly 0.
+        bounds: The box of images; ``None`` for none.
+    """
+    for _ in range(steps):
+        u = u + 2 * epsilon / steps * unit(slope(x + u), rng)
+        u = project(clip(x + u, bounds) - x, epsilon)
+    return u
 
 
 def pgd(
@@ -155,12 +182,12 @@ def pgd(
     """
     rng = rng if rng is not None else torch.Generator(x.device).manual_seed(0)
     x = x.detach()
-    u = torch.zeros_like(x)
+
+    def slope(point: Tensor) -> Tensor:
+        return gradient(model, point, y, noise, beta)
+
     with evaluating(model):
-        for _ in range(steps):
-            u = u + 2 * epsilon / steps * unit(gradient(model, x + u, y, noise, beta), rng)
-            u = project(clip(x + u, bounds) - x, epsilon)
-    return x + u
+        return x + ascend(slope, x, torch.zeros_like(x), steps, epsilon, rng, bounds=bounds)
 
 
 def mixing_path(

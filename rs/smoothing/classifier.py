@@ -21,6 +21,7 @@ from rs.runtime.device import products
 from rs.runtime.streams import Stream
 from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating
+from rs.smoothing.gradients import LogProbabilities, gradient_of
 from rs.smoothing.inputs import (
     Base,
     ImageLike,
@@ -46,7 +47,7 @@ from rs.smoothing.vote_counting import (
 from rs.statistics.certificate import ABSTAIN, Certificate
 from rs.statistics.procedures.base import SequentialTest
 from rs.statistics.procedures.fixed import FixedTest
-from rs.statistics.radius import fewest_draws
+from rs.statistics.radius import fewest_draws, predicted_class
 
 
 class Cascading(Protocol):
@@ -294,8 +295,6 @@ class SmoothedClassifier:
             InputError: As :meth:`certify`, or if ``n`` is so small that every image abstains at
                 ``alpha``.
         """
-        from scipy.stats import binomtest  # takes a third of a second, which CERTIFY saves
-
         image = self._checked(x, alpha, seed, index, n=n)
         least = fewest_draws(alpha / 2)  # the test is two-sided
         if n < least:
@@ -304,11 +303,7 @@ class SmoothedClassifier:
                 f"{n} abstains"
             )
         counts = self.tally(image, n, seed, Stream.PREDICT, index).votes
-        classes = counts[: len(counts) - self.undecided]
-        runner_up, top = (int(count) for count in np.sort(classes)[-2:])
-        trials = n if self.undecided else top + runner_up
-        is_significant = 2 * top > trials and binomtest(top, trials, 0.5).pvalue <= alpha
-        return int(classes.argmax()) if is_significant else ABSTAIN
+        return predicted_class(counts, alpha, self.undecided)
 
     def votes(
         self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0
@@ -344,20 +339,62 @@ class SmoothedClassifier:
                     counter.add(logits[None], (len(batch), width))
         return Tally(counter.fetch()[0], evaluations if is_cascade else None)
 
-    def samples(self, x: Tensor, count: int, *, seed: int, index: int) -> tuple[Tensor, list[int]]:
-        """Return the first noisy copies whose votes certify an image, and the vote of each.
+    def samples(
+        self,
+        x: Tensor,
+        count: int,
+        *,
+        seed: int,
+        index: int,
+        stream: Stream = Stream.ESTIMATE,
+        start: int = 0,
+    ) -> tuple[Tensor, list[int]]:
+        """Return noisy copies of an image, by default the first that certify it, and their votes.
 
         Args:
             x: One image, shape (C, H, W).
             count: Number of copies.
             seed, index: As for :meth:`certify`.
+            stream: What the noise is for.
+            start: First sample, a multiple of ``rs.smoothing.noise.BLOCK``.
         Returns:
             The copies, shape (``count``, C, H, W), and the class of each; K is a vote for no class.
         """
         with self._evaluation_mode(x):
-            copies = torch.cat([*self._batches(x, count, seed, Stream.ESTIMATE, index)])
+            batches = self._batches(x, count, seed, stream, index, start=start)
+            copies = torch.cat([*batches])
             votes = evaluate(self.base, copies).argmax(dim=1)
         return copies, votes.tolist()
+
+    def as_module(self, samples: int, *, seed: int = 0) -> LogProbabilities:
+        """Return the soft smoothed classifier as a differentiable module, for attack libraries.
+
+        See :class:`rs.smoothing.gradients.LogProbabilities`; it runs in float32.
+
+        Args:
+            samples: Noisy copies of each image, at least 1.
+            seed: Of the noise, which is not the noise of certificates.
+        """
+        if not is_number(samples, Integral) or samples < 1:
+            raise InputError(f"samples must be a whole number of at least 1, got {samples!r}")
+        check_key(seed=seed)
+        return LogProbabilities(self.base, self.sigma, samples, seed)
+
+    def loss_and_gradient(
+        self, x: ImageLike, label: int, samples: int, *, seed: int = 0
+    ) -> tuple[float, Tensor]:
+        """Return -log z_hat(x)[label] of the soft smoothed classifier and its gradient (C, H, W).
+
+        Args:
+            x, label: An image, as for :meth:`certify`, and its class.
+            samples, seed: As for :meth:`as_module`.
+        Raises:
+            InputError: If an argument is not what it must be, or ``base`` has no gradient.
+        """
+        image = self._checked(x, 0.5, seed, 0, label)
+        module = self.as_module(samples, seed=seed)
+        losses, gradients = gradient_of(lambda points: -module(points)[:, label], image[None])
+        return float(losses), gradients[0]
 
     def base_class(self, x: Tensor) -> int:
         """Return the class that ``base`` gives to an image (C, H, W) without noise."""

@@ -7,11 +7,11 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,21 @@ from rs.runtime import processes, scratch
 from rs.runtime.progress import progress
 from rs.statistics.certificate import UNLABELLED, Certificate
 from rs.statistics.procedures.table import draws_at_most
-from rs.storage import certificate_rows, files
+from rs.storage import attack_rows, certificate_rows, files
 from rs.storage.certificate_rows import CASCADE_HEADER, HEADER, seconds_of, sidecar_of
 from rs.storage.provenance import Provenance
+
+
+class Table(NamedTuple):
+    """A kind of row file."""
+
+    verb: str  # what makes its rows
+    header: str
+    format_row: Callable[[Mapping[str, Any]], str]
+
+
+CERTIFICATES = Table("certify", HEADER, certificate_rows.format_row)
+ATTACKS = Table("attack", attack_rows.HEADER, attack_rows.format_row)
 
 SECONDS = "seconds.csv"
 SECONDS_HEADER = "idx,seconds\n"
@@ -35,6 +47,7 @@ def write_rows(
     seconds: Path,
     indices: NDArray[np.int64],
     cascades: Collection[Path] = (),
+    table: Table = CERTIFICATES,
 ) -> Iterator[RowWriter]:
     """Write row files of the same images, their sidecars and the seconds of each image.
 
@@ -58,6 +71,7 @@ def write_rows(
         indices: The images.
         cascades: The row files that have the column ``evaluations``
             (``rs.storage.certificate_rows.EVALUATIONS``).
+        table: What the rows are.
     Raises:
         InputError: If a file is not a ``*.tsv``, holds other rows (also if this is noticed only at
             the end), or is being written by another process; or if its sidecar or ``seconds`` is
@@ -75,7 +89,8 @@ def write_rows(
     _check_outputs(outs, seconds)
     try:
         with scratch.scratch_folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
-            with _open_parts(outs, folder, indices[rank::world_size], cascades) as writer:
+            own = indices[rank::world_size]
+            with _open_parts(outs, folder, own, cascades, table) as writer:
                 yield writer
             wait_for_all()
             if rank == 0:
@@ -99,6 +114,7 @@ class RowWriter:
     indices: NDArray[np.int64]  # the images of this process
     written: int = 0  # number of images whose rows are in the files
     description: str = ""  # of the work, for the progress bar
+    table: Table = CERTIFICATES
     was_complete: bool = False  # whether the files were published before
 
     @property
@@ -114,7 +130,7 @@ class RowWriter:
         assert self.seconds_file is not None  # there is something to write
         now = time.perf_counter()
         for out, file in self.row_files.items():
-            file.write(certificate_rows.format_row(rows[out]) + "\n")
+            file.write(self.table.format_row(rows[out]) + "\n")
             file.flush()
         self.seconds_file.write(f"{index},{now - self._start:.6f}\n")
         self.seconds_file.flush()
@@ -167,7 +183,8 @@ def _is_complete(out: Path, provenance: Provenance, images: int) -> bool:
         raise InputError(
             f"{out} must hold rows of this run, but {difference}; remove it or choose another --out"
         )
-    rows = len(certificate_rows.read_rows(out))
+    is_of_attacks = attack_rows.is_attack_rows(out)
+    rows = len(attack_rows.read(out) if is_of_attacks else certificate_rows.read_rows(out))
     if rows != images:
         raise InputError(f"{out} must hold {images} rows, but has {rows}; remove it and run again")
     return True
@@ -189,13 +206,14 @@ def _open_parts(
     folder: Path,
     indices: NDArray[np.int64],
     cascades: Collection[Path],
+    table: Table,
 ) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
     parts = {}
     headers = {folder / SECONDS: SECONDS_HEADER}
     for number, out in enumerate(outs):
         parts[out] = folder / f"{number}.tsv"
-        header = CASCADE_HEADER if out in cascades else HEADER
+        header = CASCADE_HEADER if out in cascades else table.header
         headers[parts[out]] = header + "\n"
     written = _resume(headers)
     if written:
@@ -205,7 +223,8 @@ def _open_parts(
         for out, path in parts.items():
             row_files[out] = stack.enter_context(path.open("a", encoding="utf-8"))
         seconds_file = stack.enter_context((folder / SECONDS).open("a", encoding="utf-8"))
-        writer = RowWriter(row_files, seconds_file, indices, written, _description(outs))
+        description = _description(outs, table.verb)
+        writer = RowWriter(row_files, seconds_file, indices, written, description, table)
         yield writer
         if writer.written != len(indices):
             raise ValueError(
@@ -215,10 +234,10 @@ def _open_parts(
             os.fsync(file.fileno())
 
 
-def _description(outs: Mapping[Path, Provenance]) -> str:
+def _description(outs: Mapping[Path, Provenance], verb: str) -> str:
     rank, world_size = processes.rank_and_world_size()
     first, *others = outs
-    text = f"certify {len(outs)} classifiers" if others else f"certify {first.stem}"
+    text = f"{verb} {len(outs)} classifiers" if others else f"{verb} {first.stem}"
     if world_size > 1:
         text = f"{text}, process {rank + 1} of {world_size}"
     return text

@@ -1,0 +1,90 @@
+"""Gradients of the smoothed classifier, for attacks on it: by backpropagation and from votes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from rs.errors import InputError
+from rs.runtime.streams import Stream
+from rs.smoothing.attack import evaluating
+from rs.smoothing.inputs import logits_of
+from rs.smoothing.noise import certification_noise
+from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
+
+
+class LogProbabilities(nn.Module):
+    """Images (N, C, H, W) -> log of the mean class probabilities under noise, (N, K).
+
+        log z_hat(x),   z_hat(x) = 1/M sum_j softmax(f(x + e_j))        (Salman et al. 2019)
+
+    It is differentiable, and one fixed function: every image and every call has the same noise,
+    which the key names. The noise is Gaussian, also for a classifier with noise on the grid.
+
+    Args:
+        network: Images -> logits, evaluated in eval mode.
+        sigma: Noise standard deviation, in pixels of [0, 1].
+        samples: M, the number of noisy copies of each image.
+        seed, key: Key of the noise.
+    """
+
+    def __init__(
+        self, network: nn.Module, sigma: float, samples: int, seed: int = 0, *key: int
+    ) -> None:
+        super().__init__()
+        self.network = getattr(network, "surrogate", network)  # of an ensemble
+        self.sigma = sigma
+        self.samples = samples
+        self.key = (seed, Stream.ATTACK, *key)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the log probabilities, clamped at 1e-20."""
+        draws = range(self.samples)
+        noise = certification_noise(draws, x.shape[1:], self.sigma, *self.key, device=x.device)
+        copies = (x[:, None] + noise).flatten(0, 1)
+        with evaluating(self.network):
+            logits = logits_of(self.network(copies))
+        probabilities = soft_probabilities(logits.unflatten(0, (len(x), self.samples)))
+        return probabilities.clamp_min(LOG_CLAMP).log()
+
+
+def gradient_of(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the values of a function of images, (N,), and the gradient of their sum.
+
+    Raises:
+        InputError: If no gradient reaches the images.
+    """
+    with torch.enable_grad():
+        point = x.detach().clone().requires_grad_()
+        values = function(point)
+        if not values.requires_grad:
+            raise InputError(
+                "base must be differentiable for a gradient, but its logits carry none; give the "
+                "nn.Module itself, without torch.no_grad, and the engine plain"
+            )
+        return values.detach(), torch.autograd.grad(values.sum(), point)[0]
+
+
+def margin(scores: Tensor, classes: Tensor) -> Tensor:
+    """Return the lead of the best other class over the given ones: (N, K), (N,) -> (N,)."""
+    label = classes[:, None]
+    others = scores.scatter(1, label, -torch.inf)
+    return others.amax(dim=1) - scores.gather(1, label)[:, 0]
+
+
+def vote_gradient(copies: Tensor, votes: Tensor, x: Tensor, rival: int, label: int) -> Tensor:
+    """Return the direction in which votes move from a class to a rival, from votes alone.
+
+    By Stein's identity the gradient of E[v(x + e)] is E[v(x + e) e] / sigma^2; v is 1 for the
+    rival, -1 for the class and 0 for others, less its mean. The factor 1 / sigma^2 is left out.
+
+    Args:
+        copies: Noisy copies, shape (M, C, H, W).
+        votes: Their classes, shape (M,).
+        x: The image, shape (C, H, W).
+        rival, label: The two classes.
+    """
+    signs = (votes == rival).to(x.dtype) - (votes == label).to(x.dtype)
+    return torch.einsum("m,mchw->chw", signs - signs.mean(), copies - x)

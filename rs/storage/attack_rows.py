@@ -1,0 +1,126 @@
+"""Attack rows: the smallest confirmed perturbation of each attacked image, with its votes.
+
+A row's hit is computed again from its votes when it is read, as a certificate is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rs.statistics.certificate import ABSTAIN, MAX_DRAWS, MIN_ALPHA, format_counts, parse_counts
+from rs.statistics.radius import predicted_class
+from rs.storage import tsv
+from rs.storage.row_checks import as_arrays
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ATTEMPTS = 3
+"""Points of an image that may be tested; each test has an equal share of alpha."""
+
+KINDS = ("gradient", "votes", "-")
+"""Steps that found a perturbation; ``-`` where none is confirmed."""
+
+
+def _distance(text: str) -> float:
+    return tsv.finite(text) if text else math.nan
+
+
+def _counts(text: str) -> str:
+    parse_counts(text)
+    return text
+
+
+_CELLS: dict[str, tsv.CellReader] = {
+    "idx": tsv.whole,
+    "predict": tsv.whole,
+    "radius": tsv.finite,
+    "found": _distance,
+    "attack": str,
+    "samples": tsv.whole,
+    "n": tsv.whole,
+    "alpha": tsv.finite,
+    "seed": tsv.whole,
+    "classes": tsv.whole,
+    "counts": _counts,
+}
+COLUMNS = tuple(_CELLS)
+HEADER = "\t".join(COLUMNS)
+"""First line of a file, without the newline."""
+
+
+def is_attack_rows(path: Path) -> bool:
+    """Return whether a file starts as attack rows."""
+    return tsv.read_columns(path) == COLUMNS
+
+
+def format_row(row: Mapping[str, Any]) -> str:
+    """Return one row as a line, without the newline."""
+    texts = []
+    for name, kind in _CELLS.items():
+        value = row[name]
+        if kind is tsv.whole:
+            texts.append(str(int(value)))
+        elif kind is _counts:
+            texts.append(format_counts(value))
+        elif kind is str:
+            texts.append(value)
+        else:
+            texts.append("" if math.isnan(value) else repr(float(value)))
+    return "\t".join(texts)
+
+
+def read(path: Path) -> pd.DataFrame:
+    """Read attack rows; ``found`` is NaN where no perturbation is confirmed.
+
+    Raises:
+        InputError: If the file is missing or damaged, or the votes of a row do not confirm it;
+            names the file and the line.
+    """
+    frame = tsv.read_tsv(path, _CELLS)
+    rows = as_arrays(frame)
+    is_found = ~np.isnan(rows["found"])
+    first = np.unique(rows["idx"], return_index=True)[1]
+    is_repeated = ~np.isin(np.arange(len(frame)), first)
+    for bad, rule in (
+        (is_repeated | (rows["idx"] < 0), "idx must be unique and at least 0"),
+        (rows["predict"] < 0, "predict must be the certified class"),
+        (rows["radius"] <= 0, "radius must be positive"),
+        (rows["found"] < 0, "found must not be negative"),
+        (~np.isin(rows["attack"], KINDS), f"attack must be one of {', '.join(KINDS)}"),
+        (
+            is_found == (rows["attack"] == "-"),
+            "attack must be named where found is, and only there",
+        ),
+        ((rows["samples"] < 0) | (rows["seed"] < 0), "samples and seed must not be negative"),
+        ((rows["n"] < 1) | (rows["n"] > MAX_DRAWS), f"n must lie between 1 and {MAX_DRAWS:,}"),
+        (
+            (rows["alpha"] < MIN_ALPHA) | (rows["alpha"] >= 1),
+            f"alpha must lie strictly between 0 and 1, at least {MIN_ALPHA}",
+        ),
+        ([not _is_confirmed(row) for row in frame.to_dict("records")], "counts must confirm found"),
+    ):
+        tsv.refuse_rows(path, bad, rule)
+    return frame
+
+
+def _is_confirmed(row: Mapping[Any, Any]) -> bool:
+    """Return whether the votes of a row, if it has any, are for a class that is not certified."""
+    votes = parse_counts(row["counts"])
+    if math.isnan(row["found"]):
+        return not votes
+    if sum(votes.values()) != row["n"]:
+        return False
+    classes = [number for number in votes if number < row["classes"]]
+    counts = [votes[number] for number in classes]
+    counts.append(0)  # there are at least two classes
+    for_none = votes.get(row["classes"], 0)
+    if for_none:
+        counts.append(for_none)
+    winner = predicted_class(np.array(counts), row["alpha"] / ATTEMPTS, for_none > 0)
+    return winner != ABSTAIN and classes[winner] != row["predict"]
