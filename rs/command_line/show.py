@@ -69,7 +69,8 @@ def show_files(
 ) -> None:
     """Show the average certified radius, accuracies and abstentions of row files.
 
-    The average certified radius (ACR) comes with its standard error over images.
+    The average certified radius (ACR) comes with its standard error over images. Of attack rows,
+    show the ratio of found to certified radius.
 
     Example:
         rs show rows.tsv
@@ -79,8 +80,12 @@ def show_files(
     """
     from rs.reporting.summaries import summarize_rows
     from rs.reporting.summary_texts import summaries_text, summary_text
+    from rs.storage.attack_rows import is_attack_rows
     from rs.storage.certificate_rows import is_field_log
 
+    if all(map(is_attack_rows, rows)):
+        _show_attacks(rows, as_json)
+        return
     values = logs.of_files(rows)
     summaries = [summarize_rows(path, parse_radii(radii), **values) for path in rows]
     if picture is not None:
@@ -100,6 +105,16 @@ def show_files(
         say(f"next: {report}rs compare A B", sys.stderr)
 
 
+def _show_attacks(attacks: Sequence[Path], as_json: bool) -> None:
+    """Show the gaps of files of attack rows."""
+    from rs.reporting.attacks import attacks_text, summarize_attacks
+
+    for path in attacks:
+        about = summarize_attacks(path)
+        print(json.dumps(about, allow_nan=False) if as_json else attacks_text(about))
+    say("next: rs compare A B, or rs report ROWS ATTACKS --out report.html", sys.stderr)
+
+
 def report_files(
     rows: Annotated[
         list[Path],
@@ -117,6 +132,7 @@ def report_files(
 
     It has tables, curves, paired differences, and images with their votes; with --data or --images
     also their pictures and the names of the classes. All row files must be of the same images.
+    Attack rows among them add the empirical curve above the certified one.
 
     Example:
         rs report rows.tsv --out report.html
@@ -157,6 +173,7 @@ def compare_files(
     The differences are of average certified radius (ACR), clean and certified accuracy. Both files
     must have the same n0, n and alpha, and without --radii the same sigma. Rows state them; for a
     six-column log, give options.
+    Of two files of attack rows, compare the ratios of found to certified radius.
 
     Example:
         rs compare a.tsv b.tsv
@@ -165,7 +182,14 @@ def compare_files(
     """
     from rs.reporting.summaries import compare_rows
     from rs.reporting.summary_texts import comparison_text
+    from rs.storage.attack_rows import is_attack_rows
 
+    if is_attack_rows(first) and is_attack_rows(second):
+        from rs.reporting.attacks import compare_attacks, gaps_text
+
+        gaps = compare_attacks(first, second)
+        print(json.dumps(gaps, allow_nan=False) if as_json else gaps_text(gaps))
+        return
     values = logs.of_files([first, second])
     n0 = DEFAULT_N0 if logs.n0 is None else logs.n0
     differences = compare_rows(first, second, parse_radii(radii), **values | {"n0": n0})

@@ -21,6 +21,7 @@ import pandas as pd
 from rs.errors import InputError
 from rs.recipes import base_dataset
 from rs.reporting import page_charts
+from rs.reporting.attacks import empirical
 from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
 from rs.reporting.page_data import MAX_IMAGES, Pictures, has_votes, image_table
@@ -50,6 +51,7 @@ from rs.reporting.tables.formatting import (
 )
 from rs.reporting.tables.method_tables import certified_table, differences_table, main_table
 from rs.statistics import metrics
+from rs.storage import attack_rows
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Page:
     pictures: Pictures | None
     radii: Sequence[float]  # of the table of certified accuracy
     remarks: Sequence[str] = ()
+    attacked: Groups = field(default_factory=dict)  # radii that attacks found, for the curves
     charts: dict[str, page_charts.Json] = field(default_factory=dict)  # by the name of their place
 
     def chart(self, name: str, spec: page_charts.Json | None) -> str:
@@ -155,7 +158,12 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     """
     groups: Groups = {}
     origins = {}
-    for path, result in zip(paths, read_several_alone(paths), strict=True):
+    attacks = [path for path in paths if attack_rows.is_attack_rows(path)]
+    certified = [path for path in paths if path not in attacks]
+    if not certified:
+        raise InputError("a report must have certificate rows, got attack rows; give both")
+    read = list(zip(certified, read_several_alone(certified), strict=True))
+    for path, result in read:
         _check_has_votes(path, result)
         groups.setdefault(result.sigma, {})[result.name] = Group((result,))
         origins[origin_key(result)] = {"file": str(path), "command": f"rs show {path}"}
@@ -169,6 +177,8 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     radii = radii_shown([result.rows for result in results])
     title = results[0].provenance.dataset or "images"
     page = Page(title, groups, "", origins, pictures, radii)
+    for result in empirical(read, attacks):
+        page.attacked.setdefault(result.sigma, {})[result.name] = Group((result,))
     sections = {**_headline(page), **_images(page), **_where_from(page, groups)}
     return _html(page, sections)
 
@@ -268,7 +278,8 @@ def _headline(page: Page) -> dict[str, str]:
         answer = "<p>No result has a sound certificate.</p>"
 
     def curves(number: int, sigma: float) -> str:
-        spec = page_charts.curves_chart(page.groups[sigma], page.reference_at(sigma))
+        curves = page.groups[sigma] | page.attacked.get(sigma, {})
+        spec = page_charts.curves_chart(curves, page.reference_at(sigma))
         table = html_table(certified_table(page.groups, sigma, page.radii))
         return page.chart(f"curves-{number}", spec) + folded("Certified accuracy in numbers", table)
 

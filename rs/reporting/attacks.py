@@ -1,0 +1,130 @@
+"""Gaps of certificates: how far above its certified radius each image has been attacked."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from rs.errors import InputError
+from rs.reporting.results import Result
+from rs.storage import attack_rows, files
+from rs.storage.certificate_rows import sidecar_of
+
+Numbers = dict[str, Any]
+"""Values by name, as in JSON."""
+
+LEVEL = 0.05
+"""Two-sided; a difference whose p-value is larger is a tie."""
+
+
+def read_gaps(path: Path) -> pd.DataFrame:
+    """Read attack rows, with the ratio of found to certified radius as ``gap``.
+
+    It is infinite where no perturbation is confirmed.
+    """
+    rows = attack_rows.read(path)
+    return rows.assign(gap=(rows["found"] / rows["radius"]).fillna(math.inf))
+
+
+def summarize_attacks(path: Path) -> Numbers:
+    """Return the gaps of a file of attack rows: median, 90 % quantile, and false certificates."""
+    rows = read_gaps(path)
+    about: Numbers = {"file": str(path), "images": len(rows)}
+    about["confirmed"] = int(rows["found"].notna().sum())
+    about["alpha"] = float(rows["alpha"].iloc[0])
+    for name, share in (("median", 0.5), ("90 %", 0.9)):
+        gap = float(np.quantile(rows["gap"], share, method="higher"))
+        about[name] = gap if math.isfinite(gap) else None
+    about["false_certificates"] = rows.loc[rows["gap"] < 1, "idx"].tolist()
+    return about
+
+
+def attacks_text(about: Numbers) -> str:
+    """Return the numbers of :func:`summarize_attacks` as lines."""
+    gaps = []
+    for name in ("median", "90 %"):
+        gap = about[name]
+        gaps.append(f"{name} not reached" if gap is None else f"{name} {gap:.2f}")
+    lines = [
+        about["file"],
+        f"  images              {about['images']:,} certified and attacked",
+        f"  confirmed           {about['confirmed']:,} perturbations, alpha = {about['alpha']:g}",
+        f"  found / certified   {', '.join(gaps)}",
+    ]
+    if about["false_certificates"]:
+        lines.append(f"  FALSE CERTIFICATES  {about['false_certificates']}")
+    return "\n".join(lines)
+
+
+def compare_attacks(first: Path, second: Path) -> Numbers:
+    """Return the paired difference of gaps, first minus second, over the images of both.
+
+    Raises:
+        InputError: If fewer than two images of both have a confirmed perturbation.
+    """
+    both = read_gaps(first).merge(read_gaps(second), on="idx", suffixes=("_a", "_b"))
+    both = both[np.isfinite(both["gap_a"]) & np.isfinite(both["gap_b"])]
+    if len(both) < 2:
+        raise InputError(
+            f"{first} and {second} must have two confirmed perturbations of the same images, got "
+            f"{len(both)}; attack the same images"
+        )
+    difference = both["gap_a"] - both["gap_b"]
+    error = float(difference.sem())
+    mean = float(difference.mean())
+    half_width = error * float(stats.t.isf(LEVEL / 2, len(both) - 1))
+    return {
+        "a": float(both["gap_a"].mean()),
+        "b": float(both["gap_b"].mean()),
+        "difference": mean,
+        "standard_error": error,
+        "tie": abs(mean) <= half_width,
+        "images": len(both),
+    }
+
+
+def gaps_text(found: Numbers) -> str:
+    """Return the numbers of :func:`compare_attacks` as a line."""
+    tie = ", tie" if found["tie"] else ""
+    return (
+        f"found / certified over {found['images']:,} images: A {found['a']:.3f}, B "
+        f"{found['b']:.3f}, A - B {found['difference']:+.3f} ± {found['standard_error']:.3f}{tie}"
+    )
+
+
+def empirical(results: Sequence[tuple[Path, Result]], attacks: Sequence[Path]) -> list[Result]:
+    """Return rows whose radii are the found ones: upper bounds on certified accuracy.
+
+    An image that is certified and was not attacked, or not successfully, keeps the largest found
+    radius.
+
+    Args:
+        results: Certificate rows and their paths.
+        attacks: Files of attack rows; each states which certificates it attacks.
+    Raises:
+        InputError: If one attacks none of the row files.
+    """
+    by_hash = {hashlib.sha256(path.read_bytes()).hexdigest(): result for path, result in results}
+    found = []
+    for path in attacks:
+        gaps = attack_rows.read(path).set_index("idx")["found"].dropna()
+        stated = files.json_values(sidecar_of(path)).get("certificates")
+        if stated not in by_hash:
+            raise InputError(
+                f"{path} must attack one of the row files; give the rows that it attacks too"
+            )
+        result = by_hash[stated]
+        rows = result.rows.copy()
+        largest = max(gaps.max(), rows["radius"].max())
+        upper = rows["idx"].map(gaps).fillna(largest)
+        rows["radius"] = np.where(rows["radius"] > 0, upper, 0.0)
+        found.append(replace(result, name=f"{result.name}, attacked", rows=rows))
+    return found
