@@ -20,11 +20,12 @@ from rs.ensemble import declare, spec
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.published_checkpoints import read_network
+from rs.reporting.attacks import attacks_text, summarize_attacks
 from rs.reporting.settings import check_study
 from rs.reporting.summaries import compare_rows, summarize_rows
 from rs.reporting.summary_texts import comparison_text, summary_text
 from rs.runtime import arithmetic
-from rs.storage import certificate_rows, tsv
+from rs.storage import attack_rows, certificate_rows, tsv
 from rs.study.ensembles import declared_ensembles
 from rs.study.grid import stage_parameters
 from tests.support import tiny_pool, tiny_study
@@ -72,6 +73,7 @@ READERS = {
     "data set": ("data/meta.json", lambda path: images.load_images(path.parent, "test")),
     "images": ("data/test.npz", lambda path: images.load_images(path.parent, "test")),
     "rows": ("rows.tsv", summarize_rows),
+    "attacks": ("attacks.tsv", lambda path: attacks_text(summarize_attacks(path))),
     "sidecar": ("changed.json", read_sidecar),
     "log": ("log.tsv", read_log),
     "table": ("table.csv", lambda path: tsv.read_csv(path, ["classifier", "seconds"], "run make")),
@@ -111,6 +113,10 @@ def place(tmp_path_factory):
         for name in ("rows", "changed"):
             Path(f"{name}.json").write_text(json.dumps(said))
         certificate_rows.write_field_log(rows, Path("log.tsv"))
+        votes = {"counts": [600, 400, 0], "n": 1_000, "alpha": 1e-3, "classes": 3}
+        found = {"idx": 0, "predict": 1, "radius": 0.3, "found": 0.4, "attack": "votes"}
+        line = attack_rows.format_row(votes | found | {"samples": 100, "seed": 0})
+        Path("attacks.tsv").write_text(f"{attack_rows.HEADER}\n{line}\n")
         Path("table.csv").write_text("classifier,seconds\nmacer-0,1.5\n")
         Path("weights.tsv").write_text("idx\tclass\tw0\tw1\n0\t1\t0.25\t0.75\n1\t0\t0.5\t0.5\n")
         for split in ("train", "test"):

@@ -1,0 +1,242 @@
+"""Attacks on certificates: the boundary where it is known, false certificates, rows that resume."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rs.certification import attack_certificates
+from rs.certification.attack_certificates import AttackSettings, Target, attack_image
+from rs.certification.load import load
+from rs.command_line.attack import main as attack
+from rs.command_line.certify import main as certify
+from rs.command_line.exchange import merge_rows as merge
+from rs.command_line.show import compare_files as compare
+from rs.command_line.show import report_files as report
+from rs.command_line.show import show_files as show
+from rs.ensemble.base import Ensemble, Polytope
+from rs.errors import InputError
+from rs.reporting.attacks import compare_attacks, summarize_attacks
+from rs.smoothing.attack import objective
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.gradients import LogProbabilities, vote_gradient
+from rs.smoothing.noise import certification_noise
+from rs.storage import attack_rows
+from tests.support.helpers import ended, update_json, write_params, write_photos
+
+SIGMA = 0.25
+SURE = 1e-9
+"""Failure probability of an upper bound here: a found radius below the boundary is a fault."""
+
+LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
+
+
+class HalfSpace(nn.Module):
+    """Class 1 where w x > t, |w| = 1, else class 0: the boundary is |w x - t| away."""
+
+    def __init__(self, distance=0.0):
+        super().__init__()
+        w = torch.arange(1.0, 17.0)
+        self.register_buffer("w", w / w.norm())
+        self.threshold = float(0.5 * self.w.sum()) - distance
+
+    def forward(self, x):
+        lead = x.flatten(1) @ self.w - self.threshold
+        return torch.stack([-lead, lead], dim=1)
+
+
+def target(distance, noise, **settings):
+    base = HalfSpace(distance)
+    smoothed = SmoothedClassifier(base, 2, SIGMA, noise=noise)
+    x = torch.full((1, 4, 4), 128 / 255)
+    distance += float((128 / 255 - 0.5) * base.w.sum())
+    how = AttackSettings(alpha=SURE, **settings)
+    return Target(smoothed, base, x, 1, 0, how, 2), distance
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "grid"])
+@pytest.mark.parametrize("claimed", [0.5, 1.0, 1.3])
+def test_the_known_boundary_is_found_and_never_less(noise, claimed):
+    """Votes are of another class beyond the boundary alone, whatever radius was certified."""
+    attacked, distance = target(0.4, noise)
+    found = attack_image(attacked, claimed * distance)
+    assert distance < found.distance < 1.1 * distance
+
+
+def test_votes_alone_find_the_normal_of_the_boundary():
+    base = HalfSpace(0.1)
+    smoothed = SmoothedClassifier(base, 2, SIGMA, noise="gaussian")
+    x = torch.full((1, 4, 4), 0.5)
+    copies, votes = smoothed.samples(x, 2_000, seed=0, index=0)
+    slope = vote_gradient(copies, torch.tensor(votes), x, 0, 1).flatten()
+    assert -slope @ base.w / slope.norm() > 0.97  # noise has 15 / 2,000 of the squared length
+
+
+def test_a_point_is_confirmed_with_its_share_of_alpha_only():
+    """At the boundary itself both classes are equal: a hit there has probability alpha."""
+    attacked, distance = target(0.4, "gaussian")
+    found = attacked.confirm(attacked.smoothed.base.w.view(1, 4, 4), -distance, "votes")
+    assert np.isnan(found.distance)
+    assert found.counts == ()
+
+
+# --- gradients
+
+
+def test_loss_and_gradient_are_those_of_smoothadv_on_the_keyed_noise():
+    base = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    smoothed = SmoothedClassifier(base, 3, SIGMA)
+    x = torch.rand(1, 4, 4, generator=torch.Generator().manual_seed(0))
+    loss, gradient = smoothed.loss_and_gradient(x, 2, 7, seed=5)
+    key = LogProbabilities(base, SIGMA, 7, 5).key
+    noise = certification_noise(range(7), x.shape, SIGMA, *key, device="cpu")
+    point = x.clone().requires_grad_()
+    expected = objective(base(point + noise)[None], torch.tensor([2]))
+    assert loss == pytest.approx(float(expected.detach()), rel=1e-6)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), point)[0])
+    assert torch.equal(smoothed.loss_and_gradient(x, 2, 7, seed=5)[1], gradient)
+    assert not torch.equal(smoothed.loss_and_gradient(x, 2, 7, seed=6)[1], gradient)
+    module = smoothed.as_module(7, seed=5)
+    assert module(x[None].expand(2, -1, -1, -1))[:, 2].tolist() == pytest.approx([-loss] * 2)
+
+
+def test_a_classifier_without_a_gradient_is_refused():
+    smoothed = SmoothedClassifier(lambda x: x.detach().flatten(1), 16, SIGMA)
+    with pytest.raises(InputError, match="differentiable"):
+        smoothed.loss_and_gradient(torch.zeros(1, 4, 4), 0, 3)
+
+
+# --- the command
+
+
+@pytest.fixture
+def certified(tmp_path, work, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    write_params(Path("params.yaml"))
+    pixels = np.full((6, 4, 4, 1), 128, np.uint8)
+    pixels[:, 0, 0] = np.array([200, 180, 220, 40, 60, 160])[:, None]
+    write_photos(Path("photos"), pixels, np.array([1, 1, 1, 0, 0, 1]))
+    words = [LINEAR, "--images", "photos", "--sigma", "0.25", "--device", "cpu", "--out"]
+    assert ended(capfd, certify, *words, "rows.tsv")[0] == 0
+    return ["rows.tsv", "--model", LINEAR, "--images", "photos", "--device", "cpu", "--out"]
+
+
+def test_the_command_finds_the_boundary_of_each_image(certified, capfd):
+    """Linear has its boundary at the first pixel .5: |p - .5| from an image with pixel p."""
+    code, _, err = ended(capfd, attack, *certified, "attacks.tsv")
+    assert (code, "FALSE" in err) == (0, False)
+    rows = attack_rows.read(Path("attacks.tsv"))
+    about = summarize_attacks(Path("attacks.tsv"))
+    assert about["false_certificates"] == []
+    assert (rows["found"] > rows["radius"]).all()
+    code, out, _ = ended(capfd, show, "attacks.tsv")
+    assert (code, f"median {about['median']:.2f}" in out) == (0, True)
+    code, out, _ = ended(capfd, compare, "attacks.tsv", "attacks.tsv")
+    assert (code, out.strip().endswith("tie")) == (0, True)
+    code, _, _ = ended(capfd, report, "rows.tsv", "attacks.tsv", "--out", "page.html")
+    assert (code, "rows, attacked" in Path("page.html").read_text()) == (0, True)
+
+
+def test_shares_and_an_interrupted_attack_give_the_same_rows(certified, capfd, monkeypatch):
+    assert ended(capfd, attack, *certified, "whole.tsv")[0] == 0
+    for share in (1, 2):
+        assert ended(capfd, attack, *certified, f"{share}.tsv", "--share", f"{share}/2")[0] == 0
+    assert ended(capfd, merge, "1.tsv", "2.tsv", "--out", "merged.tsv")[0] == 0
+    tried = attack_certificates.attack_image
+
+    def stop_at_the_third(one, radius):
+        if one.index == 2:
+            raise KeyboardInterrupt
+        return tried(one, radius)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(attack_certificates, "attack_image", stop_at_the_third)
+        assert ended(capfd, attack, *certified, "again.tsv")[0] == 130
+    code, _, err = ended(capfd, attack, *certified, "again.tsv")
+    assert (code, "continuing after 2" in err) == (0, True)
+    for name in ("merged", "again"):
+        for suffix in (".tsv", ".json"):
+            assert Path(name + suffix).read_bytes() == Path("whole" + suffix).read_bytes()
+
+
+def test_an_attack_inside_a_radius_is_in_capitals(certified, capfd, monkeypatch):
+    """A radius that reaches beyond the boundary is found to be false."""
+    read = attack_certificates._certified
+    monkeypatch.setattr(
+        attack_certificates, "_certified", lambda rows: read(rows).assign(radius=0.9)
+    )
+    code, _, err = ended(capfd, attack, *certified, "attacks.tsv")
+    assert (code, err.count("FALSE CERTIFICATE")) == (0, 6)
+    assert len(summarize_attacks(Path("attacks.tsv"))["false_certificates"]) == 6
+
+
+def test_rows_of_other_images_are_refused(certified, capfd):
+    write_photos(Path("others"), np.full((6, 4, 4, 1), 77, np.uint8), np.array([1, 1, 1, 0, 0, 1]))
+    certified[4] = "others"
+    code, _, err = ended(capfd, attack, *certified, "attacks.tsv")
+    assert (code, "another value of images" in err) == (2, True)
+
+
+def test_rows_of_another_model_are_refused(certified, capfd):
+    update_json(Path("rows.json"), classifier="0" * 64)
+    code, _, err = ended(capfd, attack, *certified, "attacks.tsv")
+    assert (code, "another value of classifier" in err) == (2, True)
+
+
+def row(**changes):
+    values = {
+        "idx": 0,
+        "predict": 1,
+        "radius": 0.3,
+        "found": 0.4,
+        "attack": "votes",
+        "samples": 100,
+        "n": 1_000,
+        "alpha": 1e-3,
+        "seed": 0,
+        "classes": 3,
+        "counts": [600, 400, 0],
+    }
+    return attack_rows.format_row(values | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"counts": [540, 460, 0]}, "confirm"),  # not significant: 2.5 standard deviations
+        ({"counts": [400, 600, 0]}, "confirm"),  # for the certified class
+        ({"counts": [600, 300, 0]}, "confirm"),  # not n votes
+        ({"counts": [540, 100, 0, 360]}, "confirm"),  # the rest are votes for no class
+        ({"found": float("nan")}, "attack"),
+        ({"found": float("nan"), "attack": "-"}, "confirm"),
+        ({"attack": "luck"}, "one of"),
+        ({"radius": 0.0}, "positive"),
+    ],
+)
+def test_votes_that_do_not_confirm_a_row_are_refused(tmp_path, changes, rule):
+    path = tmp_path / "attacks.tsv"
+    path.write_text(f"{attack_rows.HEADER}\n{row()}\n")
+    assert len(attack_rows.read(path)) == 1
+    path.write_text(f"{attack_rows.HEADER}\n{row(**changes)}\n")
+    with pytest.raises(InputError, match=rule):
+        attack_rows.read(path)
+
+
+def test_gaps_are_compared_in_pairs(tmp_path):
+    """Differences 0.4 / 0.3 - 0.5 / 0.3 = -1/3 of both images have no spread."""
+    for name, found in (("a", 0.4), ("b", 0.5)):
+        lines = [row(idx=index, found=found) for index in (0, 1)]
+        text = "\n".join([attack_rows.HEADER, *lines, ""])
+        (tmp_path / f"{name}.tsv").write_text(text)
+    found = compare_attacks(tmp_path / "a.tsv", tmp_path / "b.tsv")
+    assert found["difference"] == pytest.approx(-1 / 3)
+    assert not found["tie"]
+
+
+def test_the_gradient_of_an_ensemble_is_of_its_members():
+    members = [nn.Sequential(nn.Flatten(), nn.Linear(16, 3)) for _ in range(2)]
+    ensemble = Ensemble(members, Polytope([[0.2, 0.8], [0.8, 0.2]]))
+    _, gradient = load(ensemble).smooth(SIGMA).loss_and_gradient(torch.zeros(1, 4, 4), 0, 5)
+    assert gradient.abs().max() > 0
