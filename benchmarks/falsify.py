@@ -1,22 +1,16 @@
-"""Try to falsify certificates: strong l2 attacks on smoothed classifiers, inside their certified
-radius and beyond it.
+"""Try to falsify certificates of weights that are chosen image by image.
 
-``python -m benchmarks.falsify models/digits/*/*/0 weights/digits/*/*.json --data data/digits --out
-OUT.csv``
+``python -m benchmarks.falsify ensembles/digits/*/*.per-image.json --data data/digits --out A.csv``
 
-A certificate says that the class keeps a probability of at least 1/2 up to its radius R. Each
-attack looks for a point at .9 R or .99 R where it does not. It may leave [0, 1], knows the networks
-and sigma, and draws its noise anew in each step:
+A certificate says that the class keeps a probability of at least 1/2 up to its radius R. Weights
+that are computed again for each image make another classifier at each point. The attack looks for a
+point at .9 R or .99 R where the class loses: two ascents of the soft smoothed margin
+log z_hat_r - log z_hat_y, the second from a random start, with gradients through the solution of
+the weights. It may leave [0, 1], except with ``--boxed``. Certificates of sound scope are attacked
+by ``rs attack``, with the same steps.
 
-- two ascents of the soft smoothed margin log z_hat_r - log z_hat_y, one to the runner-up of the
-  moment, one from a random start to the second class with sharpened votes (Salman et al. 2019;
-  Athalye et al. 2018: expectation over transformation);
-- one without gradients, by Stein's identity on the scores of the certified classifier itself.
-
-The worst point is then judged by fresh votes: the class is below one half, or another has more,
-where an exact binomial test says so at 1e-6. Beyond the radius, at 2.5 R, the same attack should
-succeed: so it is strong. Weights that are chosen image by image are solved anew at the attacked
-point, and attacked through their solution; with ``--boxed`` among images in [0, 1] alone.
+The worst point is judged by fresh votes, with the weights of that point: the class is below one
+half, or another has more, where an exact binomial test says so at 1e-6.
 
 Rows are written group after group; the same command continues. Gradients are those of the machine
 that computes them, so another one finds other points: its counts can differ by a few, and say what
@@ -27,11 +21,11 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -43,7 +37,6 @@ from torch.func import functional_call
 
 from benchmarks.common import evenly
 from rs import params as parameters
-from rs.certification.load import load
 from rs.command_line.shell import DataFolder, Device, ParamsFile, run
 from rs.data.images import load_images
 from rs.ensemble import spec as ensemble_spec
@@ -55,14 +48,12 @@ from rs.ensemble.member_outputs import (
     perturbed_parameters,
     perturbed_probabilities,
 )
-from rs.ensemble.outputs import Outputs
 from rs.ensemble.spec import EnsembleSpec
 from rs.runtime.device import resolve_device
 from rs.runtime.streams import Stream
-from rs.smoothing import Noise
-from rs.smoothing.attack import evaluating, forward, project, unit
-from rs.smoothing.classifier import SmoothedClassifier, autocast
-from rs.smoothing.noise import GRAY_LEVELS
+from rs.smoothing.attack import ascend, forward, project
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.gradients import gradient_of, margin
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 from rs.statistics.certificate import Certificate
 from rs.statistics.ensemble_weights import inverse_square_margins, per_image_weights
@@ -89,20 +80,8 @@ JUDGED, CLEAR = 20_000, 500
 DOUBTFUL.
 """
 SEED = 1
-STEPS, DRAWS, SCORED, COPIES = 12, 16, 48, 4
-"""Of an attack: steps; draws in each with gradients, and without; perturbed copies that gradients
-of weights are of.
-"""
-Precision = Literal["float32", "bfloat16", "int8"]
-"""Of the attacked classifier; int8 is that of the engine ``quantized``. Gradients are those of
-float32.
-"""
-SETTINGS: tuple[tuple[Noise, Precision], ...] = (
-    ("gaussian", "float32"),
-    ("grid", "float32"),
-    ("gaussian", "bfloat16"),
-    ("gaussian", "int8"),
-)
+STEPS, DRAWS, COPIES = 12, 16, 4
+"""Of an attack: steps, draws in each, and perturbed copies that gradients of weights are of."""
 COLUMNS = (
     "model",
     "sigma",
@@ -120,52 +99,6 @@ COLUMNS += ("outvoted", "outvoted_anew", "flipped", "least_share", "images")
 
 # ------------------------------------------------------------------------------------------
 # what is attacked
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """A classifier that is one function of the noisy image."""
-
-    smoothed: SmoothedClassifier
-    surrogate: nn.Module = field(repr=False)  # images -> logits with gradients
-
-    @property
-    def sigma(self) -> float:
-        """Of the noise, in pixels of [0, 1]."""
-        return self.smoothed.sigma
-
-    def at(self, x: Tensor, index: int) -> SmoothedClassifier:
-        """The classifier that is certified, and meets the attacked point."""
-        return self.smoothed
-
-    def soft(
-        self, x: Tensor, y: Tensor, indices: Sequence[int], noise: Tensor, beta: float
-    ) -> Tensor:
-        """Soft smoothed prediction at points (B, C, H, W), with gradients; (B, K)."""
-        return soft_probabilities(forward(self.surrogate, x, noise), beta)
-
-
-class AverageLogits(nn.Module):
-    """The logarithm of the members' average softmax: what the gradients of an attack on any rule
-    are of.
-    """
-
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.members, self.rule = nn.ModuleList(members), SoftmaxAverage()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits of images."""
-        return (
-            self.rule.scores(Outputs([member(x) for member in self.members]))
-            .clamp_min(LOG_CLAMP)
-            .log()
-        )
-
-
-def surrogate_of(module: nn.Module) -> nn.Module:
-    """What gradients are of: a network itself, or the average of the members of an ensemble."""
-    return (AverageLogits([*module.members]) if isinstance(module, Ensemble) else module).eval()
 
 
 @dataclass(frozen=True)
@@ -285,9 +218,6 @@ class PerImage:
         return p.permute(2, 0, 1, 3, 4).flatten(2, 3)
 
 
-Attacked = Fixed | PerImage
-
-
 # ------------------------------------------------------------------------------------------
 # attacks
 
@@ -301,93 +231,21 @@ class Points(NamedTuple):
     indices: list[int]  # (B,)
 
 
-def attacks(attacked: Attacked, points: Points, rng: torch.Generator) -> Iterator[Tensor]:
-    """Yield perturbations (B, C, H, W) within ``epsilon``, attack by attack."""
+def attacks(attacked: PerImage, points: Points, rng: torch.Generator) -> Iterator[Tensor]:
+    """Yield perturbations (B, C, H, W) within ``epsilon``, one from each start."""
 
-    def prediction(x: Tensor, beta: float) -> Tensor:
-        noise = attacked.sigma * torch.randn(
-            (len(x), DRAWS, *x.shape[1:]), generator=rng, device=x.device
-        )
-        return attacked.soft(x, points.y, points.indices, noise, beta)
+    def log_probabilities(x: Tensor) -> Tensor:
+        size = (len(x), DRAWS, *x.shape[1:])
+        noise = attacked.sigma * torch.randn(size, generator=rng, device=x.device)
+        return attacked.soft(x, points.y, points.indices, noise, 1.0).clamp_min(LOG_CLAMP).log()
 
-    def ascend(start: Tensor, beta: float, rank: int | None) -> Tensor:
-        with torch.no_grad():
-            z = prediction(points.x, 1.0)
-            fixed = (
-                None
-                if rank is None
-                else others(z, points.y).topk(min(rank, z.shape[1] - 1)).indices[:, -1]
-            )
+    def slope(x: Tensor) -> Tensor:
+        return gradient_of(lambda x: margin(log_probabilities(x), points.y), x)[1]
 
-        def gradient(x: Tensor) -> Tensor:
-            x = x.detach().requires_grad_()
-            z = prediction(x, beta).clamp_min(LOG_CLAMP).log()
-            target = others(z, points.y).argmax(dim=1) if fixed is None else fixed
-            margin = z.gather(1, target[:, None]) - z.gather(1, points.y[:, None])
-            return torch.autograd.grad(margin.sum(), x)[0]
-
-        return climb(
-            gradient, points, start, rng, boxed=isinstance(attacked, PerImage) and attacked.boxed
-        )
-
-    yield ascend(torch.zeros_like(points.x), 1.0, None)
-    start = (
-        project(torch.randn(points.x.shape, generator=rng, device=points.x.device), 1.0)
-        * points.epsilon
-        / 2
-    )
-    yield ascend(start, 4.0, 2)
-    if isinstance(attacked, Fixed):
-        yield climb(
-            lambda x: stein(attacked.smoothed, x, points.y, rng),
-            points,
-            torch.zeros_like(points.x),
-            rng,
-        )
-
-
-def others(z: Tensor, y: Tensor) -> Tensor:
-    """Scores (B, K) without those of the class y."""
-    return z.scatter(1, y[:, None], -torch.inf)
-
-
-def climb(
-    gradient: Callable[[Tensor], Tensor],
-    points: Points,
-    u: Tensor,
-    rng: torch.Generator,
-    *,
-    boxed: bool = False,
-) -> Tensor:
-    """Ascend by unit steps of 2 epsilon / T within the ball; and, if ``boxed``, among images."""
-    for _ in range(STEPS):
-        u = u + 2 / STEPS * points.epsilon * unit(gradient(points.x + u), rng)
-        u = project((points.x + u).clamp(0, 1) - points.x if boxed else u, points.epsilon)
-    return u
-
-
-def stein(smoothed: SmoothedClassifier, x: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
-    """The gradient of the mean margin under noise without a gradient, E[m(x + e) e] / sigma^2, m =
-    max_others - s_y.
-    """
-    half = smoothed.sigma * torch.randn(
-        (len(x), SCORED // 2, *x.shape[1:]), generator=rng, device=x.device
-    )
-    noise = torch.cat([half, -half], dim=1)
-    with torch.no_grad(), evaluating(smoothed.base), autocast(x.device, smoothed.precision):
-        scores = forward(smoothed.base, x, noise).float()
-    labels = y[:, None, None].expand(-1, SCORED, 1)
-    margin = scores.scatter(2, labels, -torch.inf).amax(dim=2) - scores.gather(2, labels)[..., 0]
-    return torch.einsum("bm,bmchw->bchw", margin, noise).clone()
-
-
-def on_grid_within(u: Tensor, epsilon: float) -> Tensor:
-    """Return whole levels within epsilon that are as near as possible to a multiple of ``u``."""
-    for scale in np.linspace(1, 0, 201):
-        levels = (scale * u * GRAY_LEVELS).round() / GRAY_LEVELS
-        if levels.double().norm() <= epsilon:
-            return levels
-    raise AssertionError("0 is within every radius")
+    bounds = (0.0, 1.0) if attacked.boxed else None
+    noise = torch.randn(points.x.shape, generator=rng, device=points.x.device)
+    for start in (torch.zeros_like(points.x), project(noise, points.epsilon / 2)):
+        yield ascend(slope, points.x, start, STEPS, points.epsilon, rng, bounds=bounds)
 
 
 # ------------------------------------------------------------------------------------------
@@ -426,13 +284,6 @@ def judge(
     )
 
 
-def others_of(counts: np.ndarray, y: int, smoothed: SmoothedClassifier) -> np.ndarray:
-    """Votes without those for the class y and those for none."""
-    left = counts.copy()
-    left[[y, -1] if smoothed.undecided else y] = -1
-    return left
-
-
 class Certified(NamedTuple):
     """An image with its certificate."""
 
@@ -452,66 +303,49 @@ class Attempt:
     anew: bool  # per-image: outvoted too with weights from other draws
 
 
-def falsify(attacked: Attacked, images: Sequence[Certified], seed: int) -> list[Attempt]:
-    """Attack certified images at .99 R and at 2.5 R, and judge the worst points.
-
-    At .9 R it is the worst point at .99 R, pulled in. Weights that are solved for images are
-    attacked inside alone.
-    """
+def falsify(attacked: PerImage, images: Sequence[Certified], seed: int) -> list[Attempt]:
+    """Attack certified images at .99 R, judge the worst points, and pull them in to .9 R."""
     farthest = max(INSIDE)
-    distances = (farthest,) if isinstance(attacked, PerImage) else (farthest, BEYOND)
-    rows = [(image, distance) for image in images for distance in distances]
-    x = torch.stack([image.x for image, _ in rows])
-    epsilons = [image.certificate.radius * distance * (1 - 1e-6) for image, distance in rows]
-    points = Points(
-        x,
-        torch.tensor([image.certificate.predict for image, _ in rows], device=x.device),
-        torch.tensor(epsilons, device=x.device)[:, None, None, None],
-        [image.index for image, _ in rows],
-    )
+    x = torch.stack([image.x for image in images])
+    classes = torch.tensor([image.certificate.predict for image in images], device=x.device)
+    radii = torch.tensor([image.certificate.radius for image in images], device=x.device)
+    epsilon = (radii * farthest * (1 - 1e-6))[:, None, None, None]
+    points = Points(x, classes, epsilon, [image.index for image in images])
     rng = torch.Generator(x.device).manual_seed(seed)
     found = torch.stack(list(attacks(attacked, points, rng)), dim=1)  # (B, attacks, C, H, W)
     attempts = []
-    for (image, distance), us in zip(rows, found, strict=True):
-        attempts.append(worst(attacked, image, distance, us, seed))
-        for nearer in INSIDE if distance == farthest else ():
-            if nearer < distance:
-                pulled = attempts[-1].u[None] * (nearer / distance)
-                attempts.append(worst(attacked, image, nearer, pulled, seed))
+    for image, us in zip(images, found, strict=True):
+        attempts.append(worst(attacked, image, farthest, us, seed))
+        pulled = attempts[-1].u[None] * (min(INSIDE) / farthest)
+        attempts.append(worst(attacked, image, min(INSIDE), pulled, seed))
     return attempts
 
 
-def worst(attacked: Attacked, image: Certified, distance: float, us: Tensor, seed: int) -> Attempt:
+def worst(attacked: PerImage, image: Certified, distance: float, us: Tensor, seed: int) -> Attempt:
     """Judge the perturbation, of several (A, C, H, W), that leaves the class the fewest votes."""
-    index, x, (y, epsilon) = (
-        image.index,
-        image.x,
-        (image.certificate.predict, image.certificate.radius * distance),
-    )
-    if isinstance(attacked, PerImage) and attacked.boxed:
-        us = (x + us).clamp(0, 1) - x
-    points = x + us
-    if isinstance(attacked, Fixed) and attacked.smoothed.noise == "grid":
-        us = torch.stack([on_grid_within(u, epsilon) for u in us])
-        points = ((x + us) * GRAY_LEVELS).round().clamp(
-            0, GRAY_LEVELS
-        ) / GRAY_LEVELS  # 8-bit images; clamping brings them nearer
-        us = points - x
-    moved = (points.double() - x.double()).flatten(1).norm(dim=1).max()
-    assert distance > 1 or moved < image.certificate.radius
+    index = image.index
+    y = image.certificate.predict
+    points = image.x + us
+    if attacked.boxed:
+        points = points.clamp(0, 1)
+    moved = (points.double() - image.x.double()).flatten(1).norm(dim=1).max()
+    assert moved < image.certificate.radius
     found = [attacked.at(point, index) for point in points]
-    counts = [
-        at.votes(point, SCREENED, *_key(seed, index, 0))
-        for at, point in zip(found, points, strict=True)
-    ]
+    counts = []
+    for at, point in zip(found, points, strict=True):
+        counts.append(at.votes(point, SCREENED, *_key(seed, index, 0)))
     number = int(np.argmin([count[y] for count in counts]))
-    share, u, point = float(counts[number][y] / SCREENED), us[number], points[number]
+    point = points[number]
+    u = point - image.x
+    share = float(counts[number][y] / SCREENED)
     if share > DOUBTFUL:
         return Attempt(index, distance, u, Verdict(share, False, False, False), False)
-    draws, key = JUDGED if share > 1 - DOUBTFUL else CLEAR, _key(seed, index, 1)
-    rival = int(others_of(counts[number], y, found[number]).argmax())
+    draws = JUDGED if share > 1 - DOUBTFUL else CLEAR
+    key = _key(seed, index, 1)
+    counts[number][y] = -1
+    rival = int(counts[number].argmax())
     verdict = judge(found[number], point, y, rival, key, draws)
-    anew = isinstance(attacked, PerImage) and verdict.outvoted
+    anew = verdict.outvoted
     if anew:
         anew = judge(attacked.at(point, index, repeat=1), point, y, rival, key, draws).outvoted
     return Attempt(index, distance, u, verdict, anew)
@@ -526,50 +360,22 @@ def _key(seed: int, index: int, purpose: int) -> tuple[int, ...]:
 # groups
 
 
-@dataclass(frozen=True)
-class Group:
-    """Certificates of one classifier."""
-
-    model: str  # path
-    noise: Noise
-    precision: Precision
-    boxed: bool = False
-    data: Path | None = (
-        None  # the prepared data set, whose training images calibrate networks in int8
+def per_image(
+    model: str, test: Images, settings: WeightSettings, device: torch.device, boxed: bool = False
+) -> PerImage:
+    """Load the *.json of an ensemble whose weights are chosen by the image."""
+    spec = ensemble_spec.read(Path(model))
+    members, _ = ensemble_spec.load_members(
+        spec.members, spec.dataset, spec.sigma, Path(model), test.meta
     )
-
-    def attacked(
-        self, test: Images, settings: WeightSettings, device: torch.device
-    ) -> tuple[Attacked, str]:
-        """Load it; and its scope."""
-        spec = ensemble_spec.read(Path(self.model)) if self.model.endswith(".json") else None
-        if spec and spec.combination.scope == "per-image":
-            members, _ = ensemble_spec.load_members(
-                spec.members, spec.dataset, spec.sigma, Path(self.model), test.meta
-            )
-            names = [
-                zlib.crc32(f"{member.method}-{member.seed}".encode()) for member in spec.members
-            ]
-            members = [member.to(device) for member in members]
-            return PerImage(
-                members, names, test.labels, spec, settings, len(test.meta.classes), self.boxed
-            ), "per-image"
-        loaded = load(self.model, test.meta)
-        how: dict[str, Any] = {"precision": self.precision}
-        if self.precision == "int8":
-            how = {"engine": "quantized", "calibration": self.data}
-        smoothed = loaded.smooth(device=device, noise=self.noise, **how)
-        return Fixed(smoothed, surrogate_of(loaded.module)), loaded.scope
-
-    @property
-    def name(self) -> str:
-        """Of the classifier, in a table."""
-        path = Path(self.model)
-        return path.stem if path.suffix == ".json" else "-".join(path.parts[-2:])
+    names = [zlib.crc32(f"{member.method}-{member.seed}".encode()) for member in spec.members]
+    members = [member.to(device) for member in members]
+    classes = len(test.meta.classes)
+    return PerImage(members, names, test.labels, spec, settings, classes, boxed)
 
 
 def attempts_on(
-    attacked: Attacked, test: Images, images: int, device: torch.device
+    attacked: PerImage, test: Images, images: int, device: torch.device
 ) -> list[Attempt]:
     """Certify so many images, evenly spread, and attack those that are certified."""
     certified = []
@@ -655,7 +461,7 @@ def _image_line(classifier: str, sigma: float, boxed: bool, rows: pd.DataFrame) 
 
 
 def main(
-    models: Annotated[list[str], typer.Argument(help="Model folders, or *.json of ensembles.")],
+    models: Annotated[list[str], typer.Argument(help="*.json of ensembles of scope per-image.")],
     data: DataFolder,
     out: Annotated[
         Path,
@@ -673,9 +479,7 @@ def main(
         bool, typer.Option("--boxed", help="Weights by image: attack among images in [0, 1].")
     ] = False,
 ) -> None:
-    """Attack the certificates of every model with every noise and precision, count the false ones,
-    and print tables.
-    """
+    """Attack the certificates of every ensemble, count the false ones, and print tables."""
     settings = parameters.load_section(
         parameters.read_params(params), f"recipes.{recipe}.weights", WeightSettings
     )
@@ -684,34 +488,19 @@ def main(
     test = load_images(data, "test")
     done = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.exists() else []
     for model in models:
-        per_image = (
-            model.endswith(".json")
-            and ensemble_spec.read(Path(model)).combination.scope == "per-image"
-        )
-        for noise, precision in SETTINGS[:1] if per_image else SETTINGS:
-            names, key = (
-                ("model", "noise", "precision", "boxed"),
-                (model, noise, precision, str(boxed)),
+        key = {"model": model, "boxed": str(boxed)}
+        if any(all(str(row[name]) == key[name] for name in key) for row in done):
+            continue
+        attacked = per_image(model, test, settings, place, boxed)
+        attempts = attempts_on(attacked, test, images, place)
+        about = {"model": model, "sigma": attacked.sigma, "classifier": Path(model).stem}
+        about |= {"scope": "per-image", "noise": "gaussian", "precision": "float32", "boxed": boxed}
+        for distance in INSIDE:
+            done.append(
+                about | counted([one for one in attempts if one.distance == distance], distance)
             )
-            if any(tuple(str(row[name]) for name in names) == key for row in done):
-                continue
-            group = Group(model, noise, precision, boxed, data)
-            attacked, scope = group.attacked(test, settings, place)
-            attempts = attempts_on(attacked, test, images, place)
-            key = {
-                "model": model,
-                "sigma": attacked.sigma,
-                "classifier": group.name,
-                "scope": scope,
-            }
-            key |= {"noise": noise, "precision": precision, "boxed": boxed}
-            done += [
-                key | counted([one for one in attempts if one.distance == at], at)
-                for at in (*INSIDE, BEYOND)
-                if scope != "per-image" or at < 1
-            ]
-            files.write_csv(out, COLUMNS, done)
-            print(model, noise, precision, file=sys.stderr, flush=True)
+        files.write_csv(out, COLUMNS, done)
+        print(model, file=sys.stderr, flush=True)
     print("\n".join(summary(pd.DataFrame(done))))
 
 
