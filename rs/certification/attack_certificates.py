@@ -35,7 +35,7 @@ from rs.params import Count, NonNegativeCount, validate, validated
 from rs.runtime import arithmetic, code_fingerprint
 from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream, stream
-from rs.smoothing.attack import ascend, project
+from rs.smoothing.attack import ascend, clip, project
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.gradients import LogProbabilities, gradient_of, margin, vote_gradient
 from rs.smoothing.noise import BLOCK, GRAY_LEVELS
@@ -125,9 +125,13 @@ class Target:
         self.used += math.ceil(count / BLOCK) * BLOCK
         return start
 
+    def clipped(self, u: Tensor) -> Tensor:
+        """Return the image at a perturbation, within the bounds of inputs."""
+        return clip(self.x + u, self.smoothed.bounds)
+
     def point(self, u: Tensor) -> Tensor:
-        """Return the image at a perturbation: in [0, 1], and of 8 bits with noise on the grid."""
-        point = (self.x + u).clamp(0.0, 1.0)
+        """Return the image at a perturbation: in the bounds, and of 8 bits with grid noise."""
+        point = self.clipped(u)
         if self.smoothed.noise_of(self.x) == "grid":
             point = (point * GRAY_LEVELS).round() / GRAY_LEVELS
         return point
@@ -189,8 +193,9 @@ class Target:
         """
         mean = torch.zeros_like(u)
         for _ in range(steps):
-            lead, slope = step((self.x + u).clamp(0.0, 1.0))
-            u = (self.x + u).clamp(0.0, 1.0) - self.x
+            point = self.clipped(u)
+            lead, slope = step(point)
+            u = point - self.x
             mean = _unit(mean / 2 + _unit(slope))
             length = max(float(u.norm()) - self.smoothed.sigma * lead, 1e-3)
             u = length * _unit(_unit(u) + mean / 2)
@@ -254,7 +259,8 @@ def attack_image(target: Target, radius: float) -> Found:
             noise = torch.randn(images.shape, generator=rng, device=images.device)
             start = project(noise, radius / 2)
         epsilon = START * radius
-        u = ascend(target.soft_slope, images, start, CLIMB, epsilon, rng)[0]
+        bounds = target.smoothed.bounds
+        u = ascend(target.soft_slope, images, start, CLIMB, epsilon, rng, bounds=bounds)[0]
         for attack, steps, step in (
             ("gradient", WALK, target.soft_step),
             ("votes", REFINE, target.vote_step),

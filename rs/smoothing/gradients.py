@@ -87,4 +87,4 @@ def vote_gradient(copies: Tensor, votes: Tensor, x: Tensor, rival: int, label: i
         rival, label: The two classes.
     """
     signs = (votes == rival).to(x.dtype) - (votes == label).to(x.dtype)
-    return torch.einsum("m,mchw->chw", signs - signs.mean(), copies - x)
+    return torch.tensordot(signs - signs.mean(), copies - x, dims=1)
