@@ -39,3 +39,14 @@ def test_padding_of_a_text_has_no_part_in_its_certificate():
     words = embeddings[0] * mask[:, None]
     padded = words + 100 * (1 - mask[:, None])
     assert smoothed.certify(words).to_dict() == smoothed.certify(padded).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("torchattacks_pgd", "torchattacks"), ("autoattack_rand", "autoattack")]
+)
+def test_an_attack_library_takes_the_smoothed_classifier_and_breaks_no_certificate(name, package):
+    pytest.importorskip(package)
+    script = runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
+    assert script["certified"] > 0
+    assert script["broken"] == 0
+    assert (script["attacked"] - script["images"]).abs().max() > 0
