@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from benchmarks.warm_starts import START_EPOCHS
 from rs import params
 from rs.command_line.zoo import ROWS
 from rs.methods import METHODS
 from rs.models.zoo import zoo_names
+from rs.reporting.attacks import read_gaps
 from rs.reporting.tables.formatting import EMPTY, bold, signed
 from rs.statistics.comparison import Estimate, Sample, estimate, holm, sample
 from rs.statistics.metrics import certified_accuracy
@@ -488,3 +490,30 @@ def zoo(committed: Committed) -> Lines:
         shares = [f"{certified_accuracy(rows, radius):.3f}" for radius in (0.25, 0.5, 1.0, 1.5)]
         lines.append([name, str(len(rows)), acr, *shares])
     return lines
+
+
+def gaps(committed: Committed) -> Lines:
+    """Return how far above certified radii the networks of the zoo have been attacked."""
+    titles = ["network", "attacked", "n = 1,000: median", "95 %", "90 % quantile"]
+    lines = [[*titles, "n = 10,000: median", "95 %"]]
+    folder = committed.root / "reports/rows/attacks"
+    for path in sorted(folder.glob("*-attacks.tsv")):
+        rows = read_gaps(path)
+        cells = [path.stem.removesuffix("-attacks"), str(len(rows)), *median_cells(rows["gap"])]
+        cells.append(f"{np.quantile(rows['gap'], 0.9, method='higher'):.2f}")
+        more = path.with_name(f"{cells[0]}-n10000.tsv")
+        if more.exists():
+            certified = certificate_rows.read_rows(more).set_index("idx")["radius"]
+            radii = rows["idx"].map(certified)
+            larger = (rows["found"] / radii)[radii > 0].fillna(np.inf)
+            cells += median_cells(larger)
+        else:
+            cells += ["", ""]
+        lines.append(cells)
+    return lines
+
+
+def median_cells(gaps: pd.Series) -> list[str]:
+    """Return a median and its exact 95 % interval, of order statistics."""
+    interval = stats.quantile_test(gaps, p=0.5).confidence_interval()
+    return [f"{gaps.median():.2f}", f"{interval.low:.2f} to {interval.high:.2f}"]
