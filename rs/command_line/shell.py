@@ -120,9 +120,11 @@ DEBUG = "--debug"
 Debug = Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error, too.")]
 
 PANELS = {
+    "Training": "epochs seconds optimizer lr weight_decay eval_every weights "
+    "from_scratch trainable",
     "Samples": "n0 n alpha noise at_radius acr_error",
-    "Images": "data images classes resize crop convert subset share count",
-    "Speed": "device batch precision engine workers",
+    "Images": "data images validation classes resize crop convert subset share count",
+    "Speed": "device batch micro_batch precision engine workers",
     "Output": "out log times root radii picture as_json force restart",
 }
 """Groups of options in the help, by the names of parameters; all others come first."""
