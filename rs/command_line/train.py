@@ -1,6 +1,7 @@
 """Train one base classifier: one method, one noise level, one seed."""
 
 import os
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -240,13 +241,16 @@ def main(
     if is_first_process:
         say(f"model of the last epoch in {out}, log in {log}")
         if "DVC_ROOT" not in os.environ:  # a stage has another one that follows
-            _say_next(out, base.network, data)
+            _say_next(out, base.network, data, dataset)
 
 
-def _say_next(out: Path, network: str | None, data: Path | None) -> None:
+def _say_next(out: Path, network: str | None, data: Path | None, dataset: str | None) -> None:
     """Say which command certifies the model."""
     words = ["rs certify", str(out)]
     if network is not None:
         words += ["--network", network]
-    words += ["--images FOLDER"] if data is None else ["--data", str(data)]
-    say(f"next: {' '.join(words)} --out rows.tsv, of images that it was not trained on")
+    if data is None:
+        words += ["--images FOLDER"]
+    else:
+        words += ["--data", str(data), "--dataset", dataset or "RECIPE"]
+    say(f"next: {' '.join(words)} --out rows.tsv (of images not trained on)", sys.stderr)

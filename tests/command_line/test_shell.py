@@ -110,8 +110,10 @@ def test_a_training_that_is_interrupted_says_that_it_continues_and_does(
     code, _, (*_, last) = ended(capfd, train, *train_to("model-2"))
     assert (code, last) == (130, CONTINUES)
     monkeypatch.setattr(Trainer, "epoch", epoch)
-    code, (line,), _ = ended(capfd, train, *train_to("model-2"))
-    assert (code, line == "model of the last epoch in model-2, log in model-2.log") == (0, True)
+    code, (line,), err_lines = ended(capfd, train, *train_to("model-2"))
+    err = "\n".join(err_lines)
+    assert (code, line) == (0, "model of the last epoch in model-2, log in model-2.log")
+    assert "next: rs certify model-2 --data data --dataset tiny --out rows.tsv" in err
     assert contents(Path("model-2")) == contents(Path("whole"))
 
 
