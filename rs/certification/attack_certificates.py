@@ -326,11 +326,8 @@ def attack_certificates(
         rows=len(indices),
         code=code_fingerprint.code_hash(MODULE),
         share=share,
-        further={
-            "certificates": hashlib.sha256(rows.read_bytes()).hexdigest(),
-            "attack": asdict(settings),
-            "limit": limit,
-        },
+        certificates=hashlib.sha256(rows.read_bytes()).hexdigest(),
+        attack=asdict(settings) | {"limit": limit},
         **(computed | engine_identity([smoothed.base])),
     )
     if not out.exists():

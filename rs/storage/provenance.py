@@ -82,6 +82,9 @@ class Provenance:
     base_accuracy: float | None = None  # of the base classifier without noise, on all shares
     outputs: str | None = None  # what members' outputs were rounded to; older rows of pools say it
 
+    certificates: str | None = None  # of attack rows: SHA-256 of the certificate rows attacked
+    attack: dict[str, Any] | None = None  # settings of the attack
+
     further: dict[str, Any] = field(default_factory=dict)  # other keys
 
     @classmethod
