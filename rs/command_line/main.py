@@ -21,7 +21,8 @@ from rs.command_line import (
     train,
     zoo,
 )
-from rs.command_line.shell import CommandGroup, add_command, application, run
+from rs.command_line.help import CommandGroup
+from rs.command_line.shell import add_command, application, run
 from rs.errors import DISTRIBUTION
 
 app = application(cls=CommandGroup, no_args_is_help=True, add_completion=True)

@@ -14,15 +14,14 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from copy import copy
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO, get_args, get_origin
+from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+from rs.command_line.help import PANELS, Command, described, panel_of
 from rs.errors import InputError, InputWarning, install_command, raised
 from rs.runtime.progress import duration, say
 from rs.smoothing import Noise
@@ -119,19 +118,6 @@ DEBUG = "--debug"
 
 Debug = Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error, too.")]
 
-PANELS = {
-    "Training": "epochs seconds optimizer lr weight_decay eval_every weights "
-    "from_scratch trainable",
-    "Samples": "n0 n alpha noise at_radius acr_error",
-    "Images": "data images validation classes resize crop convert subset share count",
-    "Speed": "device batch micro_batch precision engine workers",
-    "Output": "out log times root radii picture as_json force restart",
-}
-"""Groups of options in the help, by the names of parameters; all others come first."""
-
-VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
-"""Words in the help for the values of an option, by their type."""
-
 USAGE_ERROR = typer.BadParameter.__bases__[0]
 """Error of Typer for words that it cannot parse."""
 
@@ -152,39 +138,6 @@ def application(**settings: Any) -> typer.Typer:
     """Return an empty application, with errors without local variables."""
     plain = {"pretty_exceptions_enable": False, "add_completion": False}
     return typer.Typer(context_settings=HELP, **plain | settings)
-
-
-class _Command(TyperCommand):
-    """A command whose help does not show Python types."""
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the parameters."""
-        return _without_types(super().get_params(ctx))
-
-    def get_usage(self, ctx: Any) -> str:
-        """Return the line of the usage, without braces around the names of arguments."""
-        return super().get_usage(ctx).replace("{", "").replace("}", "")
-
-
-class CommandGroup(TyperGroup):
-    """A program of several commands, whose help does not show Python types."""
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the parameters."""
-        return _without_types(super().get_params(ctx))
-
-
-def _without_types(parameters: Any) -> Any:
-    """Hide the types of arguments and flags, and ranges, in the help of parameters."""
-    for parameter in parameters:
-        parameter._get_number_range_help_str = _nothing
-        if isinstance(parameter, TyperArgument) or parameter.is_flag:
-            parameter.display_type_rich = _nothing
-    return parameters
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    """Return nothing to show."""
 
 
 def add_command(
@@ -209,7 +162,7 @@ def add_command(
     lines = textwrap.indent(textwrap.dedent(example), "  ")
     decorate = app.command(
         name,
-        cls=_Command,
+        cls=Command,
         context_settings=HELP,
         help=re.sub(r"(?<!\n)\n(?!\n)", " ", about),
         epilog=f"Example:\n{lines}" if example else None,
@@ -217,34 +170,6 @@ def add_command(
         rich_help_panel=panel,
     )
     decorate(_interruptible(command))
-
-
-def _panel_of(option: inspect.Parameter) -> str | None:
-    _, info = get_args(option.annotation)
-    panel: str | None = info.rich_help_panel
-    return panel
-
-
-def _described(option: inspect.Parameter) -> inspect.Parameter:
-    """Return an option with its group in the help, and a word for its values."""
-    kind, info = get_args(option.annotation)
-    info = copy(info)
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    if isinstance(info, typer.models.ArgumentInfo):
-        info.metavar = info.metavar or option.name.upper()
-        return option.replace(annotation=Annotated[kind, info], kind=keyword)
-    for panel, names in PANELS.items():
-        if option.name in names.split():
-            info.rich_help_panel = panel
-    value = kind
-    if type(None) in get_args(kind):
-        value = get_args(kind)[0]
-    if get_origin(value) is Literal:
-        info.help = f"{info.help} One of {', '.join(get_args(value))}."
-        info.metavar = "NAME"
-    elif info.metavar is None:
-        info.metavar = VALUES.get(value)
-    return option.replace(annotation=Annotated[kind, info], kind=keyword)
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
@@ -263,10 +188,10 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
             options.append(parameter)
     debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, annotation=Debug)
     options.append(debug.replace(default=False))
-    described = [_described(option) for option in options]
+    in_order = [described(option) for option in options]
     options = []
     for panel in (None, *PANELS):
-        options += [option for option in described if _panel_of(option) == panel]
+        options += [option for option in in_order if panel_of(option) == panel]
 
     @functools.wraps(command)
     def run_command(debug: bool, **values: Any) -> None:

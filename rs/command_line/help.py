@@ -1,0 +1,84 @@
+"""What the help of commands looks like: groups of options, and no Python types."""
+
+import inspect
+from copy import copy
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+
+PANELS = {
+    "Training": "epochs seconds optimizer lr weight_decay eval_every weights "
+    "from_scratch trainable",
+    "Samples": "n0 n alpha noise at_radius acr_error",
+    "Images": "data images validation classes resize crop convert subset share count",
+    "Speed": "device batch micro_batch precision engine workers",
+    "Output": "out log times root radii picture as_json force restart",
+}
+"""Groups of options in the help, by the names of parameters; all others come first."""
+
+VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
+"""Words in the help for the values of an option, by their type."""
+
+
+class Command(TyperCommand):
+    """A command whose help does not show Python types."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters."""
+        return _without_types(super().get_params(ctx))
+
+    def get_usage(self, ctx: Any) -> str:
+        """Return the line of the usage, without braces around the names of arguments."""
+        return super().get_usage(ctx).replace("{", "").replace("}", "")
+
+
+class CommandGroup(TyperGroup):
+    """A program of several commands, whose help does not show Python types."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters."""
+        return _without_types(super().get_params(ctx))
+
+
+def _without_types(parameters: Any) -> Any:
+    """Hide the types of arguments and flags, and ranges, in the help of parameters."""
+    for parameter in parameters:
+        parameter._get_number_range_help_str = _nothing
+        if isinstance(parameter, TyperArgument) or parameter.is_flag:
+            parameter.display_type_rich = _nothing
+    return parameters
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Return nothing to show."""
+
+
+def panel_of(option: inspect.Parameter) -> str | None:
+    """Return the group of an option in the help; ``None`` if it comes first."""
+    _, info = get_args(option.annotation)
+    panel: str | None = info.rich_help_panel
+    return panel
+
+
+def described(option: inspect.Parameter) -> inspect.Parameter:
+    """Return an option with its group in the help, and a word for its values."""
+    kind, info = get_args(option.annotation)
+    info = copy(info)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    if isinstance(info, typer.models.ArgumentInfo):
+        info.metavar = info.metavar or option.name.upper()
+        return option.replace(annotation=Annotated[kind, info], kind=keyword)
+    for panel, names in PANELS.items():
+        if option.name in names.split():
+            info.rich_help_panel = panel
+    value = kind
+    if type(None) in get_args(kind):
+        value = get_args(kind)[0]
+    if get_origin(value) is Literal:
+        info.help = f"{info.help} One of {', '.join(get_args(value))}."
+        info.metavar = "NAME"
+    elif info.metavar is None:
+        info.metavar = VALUES.get(value)
+    return option.replace(annotation=Annotated[kind, info], kind=keyword)
