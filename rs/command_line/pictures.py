@@ -217,15 +217,26 @@ class PictureOptions:
 
 
 def _takes(network: nn.Module, shape: Sequence[int]) -> bool:
-    """Return whether a network runs on an image of this shape."""
+    """Return whether a network runs on an image of this shape.
+
+    It is run only if its first convolution has other channels: it may convert colors before that.
+    """
     import torch
 
     from rs.smoothing.attack import evaluating
+    from rs.smoothing.inputs import user_code
 
+    for module in network.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            if module.in_channels == shape[0]:
+                return True
+            break
+    else:
+        return True
     try:
-        with torch.no_grad(), evaluating(network):
+        with user_code("the network must take the pictures"), torch.no_grad(), evaluating(network):
             network(torch.zeros(1, *shape))
-    except Exception:  # a network of other channels raises anything; what else fails, fails again
+    except InputError:
         return False
     return True
 

@@ -130,9 +130,12 @@ class Provenance:
         return replace(self, **stated)
 
     def difference(self, other: Provenance) -> str:
-        """Return the first key, in alphabetical order, whose value differs; empty if none does."""
+        """Return the first key, in alphabetical order, whose value differs; empty if none does.
+
+        The accuracy of the base classifier is not compared: it follows from the rest.
+        """
         there, here = self.to_json(), other.to_json()
-        for key in sorted(there.keys() | here.keys()):
+        for key in sorted((there.keys() | here.keys()) - {"base_accuracy"}):
             if there.get(key) != here.get(key):
                 return f"{key} is {there.get(key)} there and {here.get(key)} here"
         return ""
