@@ -316,7 +316,9 @@ def quantized_files(folder):
 
 
 def test_without_images_and_without_a_network_it_says_what_to_do():
-    base = Classifier("mine", smallnet().eval(), "tiny", CLASSES, SHAPE, SIGMA, folders=("mine",))
+    base = Classifier(
+        "mine", smallnet().eval(), "tiny", CLASSES, SHAPE, sigma=SIGMA, folders=("mine",)
+    )
     for folders in (("mine",), ()):
         with pytest.raises(InputError, match="rs quantize MODEL"):
             replace(base, folders=folders).smooth(engine="quantized")
