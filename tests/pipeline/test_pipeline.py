@@ -14,10 +14,8 @@ from ruamel.yaml import YAML
 
 from rs import params
 from rs.methods import METHODS
-from tests.support.pages import blocks
 from tests.support.small_project import (
     ROOT,
-    contents,
     make_cells,
     opened,
     run,
@@ -270,48 +268,3 @@ def test_in_a_clone_a_study_makes_what_is_committed_and_going_back_trains_nothin
     run(clone, "bash", "-euc", back)
     assert is_clean(clone)
     assert repro(clone) == set()
-
-
-# ------------------------------------------------------------------------------------------------
-# on another machine
-
-MADE = ("models", "results", "ensembles", "weights")
-
-
-def block(beginning: str) -> str:
-    """The commands in docs/scaling.md that begin so."""
-    (found,) = (
-        one.text for one in blocks(ROOT / "docs" / "scaling.md") if one.text.startswith(beginning)
-    )
-    return found
-
-
-@pytest.mark.trust_only
-def test_the_commands_of_a_dry_run_make_the_same_without_dvc(studied: Path, tmp_path: Path) -> None:
-    project, elsewhere = small_project(tmp_path / "copy"), tmp_path / "elsewhere"
-    run(project, "bash", "-c", block("dvc repro --dry"))
-    commands = (project / "cells.txt").read_text().splitlines()
-    assert [line.split()[2] for line in commands][:2] == ["stages.fingerprint", "stages.prepare"]
-    shutil.copytree(project, elsewhere, ignore=shutil.ignore_patterns(".dvc", ".git", "dvc.*"))
-    (elsewhere / "cells.txt").write_text("\n".join([*commands[:4], "false", *commands[4:]]) + "\n")
-    run(elsewhere, "bash", "-c", block("touch finished.txt"))
-    assert (elsewhere / "finished.txt").read_text().splitlines() == commands[:4]
-    trained = {
-        path: path.stat().st_mtime_ns for path in (elsewhere / "models").rglob("*.safetensors")
-    }
-    assert trained
-    (elsewhere / "cells.txt").write_text("\n".join(commands) + "\n")
-    run(elsewhere, "bash", "-c", block("touch finished.txt"))
-    assert (elsewhere / "finished.txt").read_text().splitlines() == commands
-    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in trained.items())
-
-    made = contents(studied, *MADE)
-    assert contents(elsewhere, *MADE) == made
-    assert {path.parts[0] for path in made} == {*MADE}
-    for folder in ("data", "logs", "fingerprints", "reports", *MADE):
-        shutil.copytree(elsewhere / folder, project / folder)
-    taken, rest = block("dvc commit --force").splitlines()
-    run(project, "bash", "-c", taken)
-    assert re.findall("Running stage '(.*)'", run(project, "bash", "-c", rest)) == [
-        "fingerprint_first"
-    ]
