@@ -103,8 +103,7 @@ def gaps_text(found: Numbers) -> str:
 def empirical(results: Sequence[tuple[Path, Result]], attacks: Sequence[Path]) -> list[Result]:
     """Return rows whose radii are the found ones: upper bounds on certified accuracy.
 
-    An image that is certified and was not attacked, or not successfully, keeps the largest found
-    radius.
+    The radius of an image that was not attacked, or not successfully, is not bounded: infinite.
 
     Args:
         results: Certificate rows and their paths.
@@ -123,8 +122,7 @@ def empirical(results: Sequence[tuple[Path, Result]], attacks: Sequence[Path]) -
             )
         result = by_hash[stated]
         rows = result.rows.copy()
-        largest = max(gaps.max(), rows["radius"].max())
-        upper = rows["idx"].map(gaps).fillna(largest)
+        upper = rows["idx"].map(gaps).fillna(math.inf)
         rows["radius"] = np.where(rows["radius"] > 0, upper, 0.0)
         found.append(replace(result, name=f"{result.name}, attacked", rows=rows))
     return found

@@ -160,7 +160,11 @@ def curves_chart(methods: Methods, reference: str) -> Json:
 
     A click on a name in the legend shows or hides its line. The pointer shows the nearest point.
     """
-    longest = max(float(rows["radius"].max()) for group in methods.values() for rows in group.rows)
+    longest = 0.0
+    for group in methods.values():
+        for rows in group.rows:  # an attack that finds nothing has an infinite radius
+            finite = rows["radius"][np.isfinite(rows["radius"])]
+            longest = max(longest, float(finite.max()))
     radii = np.linspace(0, 1.02 * longest or 1.0, STEPS + 1)
     curves = {name: _mean_accuracy(group, radii) for name, group in methods.items()}
     first = highlighted(methods, reference)
