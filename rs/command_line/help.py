@@ -57,6 +57,8 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 def panel_of(option: inspect.Parameter) -> str | None:
     """Return the group of an option in the help; ``None`` if it comes first."""
+    if get_origin(option.annotation) is not Annotated:
+        return None
     _, info = get_args(option.annotation)
     panel: str | None = info.rich_help_panel
     return panel
@@ -64,9 +66,11 @@ def panel_of(option: inspect.Parameter) -> str | None:
 
 def described(option: inspect.Parameter) -> inspect.Parameter:
     """Return an option with its group in the help, and a word for its values."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    if get_origin(option.annotation) is not Annotated:  # a bare type, such as ``path: Path``
+        return option.replace(kind=keyword)
     kind, info = get_args(option.annotation)
     info = copy(info)
-    keyword = inspect.Parameter.KEYWORD_ONLY
     if isinstance(info, typer.models.ArgumentInfo):
         info.metavar = info.metavar or option.name.upper()
         return option.replace(annotation=Annotated[kind, info], kind=keyword)

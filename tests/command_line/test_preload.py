@@ -74,8 +74,10 @@ def ended(server, what, out):
 
 
 def written(path):
-    """The number in a file, once it is there."""
+    """The number in a file, once it is there, within a minute."""
+    deadline = time.monotonic() + 60
     while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     return int(path.read_text())
 
