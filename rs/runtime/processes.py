@@ -8,13 +8,17 @@ the images of every step.
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rs.errors import InputError
+
+if TYPE_CHECKING:  # seconds to import
+    import torch
 
 TIMEOUT = timedelta(days=7)
 """How long processes may wait for each other; if one dies, torchrun ends the others at once."""
@@ -23,7 +27,7 @@ LAUNCHERS = ("torchrun", "srun", "mpirun")
 """Programs that ``launcher`` of the parameters may name first."""
 
 STARTER = "RS_STARTER"
-"""Variable of the environment with the number of the process that started a stage of DVC."""
+"""Variable of the environment with the process that started a stage of DVC, and its machine."""
 
 ANY_LAUNCHER = "RS_ANY_LAUNCHER"
 """Variable of the environment that allows any other: set it to 1."""
@@ -80,17 +84,19 @@ def rank_and_world_size() -> tuple[int, int]:
 def remember_starter() -> None:
     """Note which process started this stage of DVC, for the processes that torchrun starts too."""
     if "DVC_ROOT" in os.environ:
-        os.environ.setdefault(STARTER, str(os.getppid()))
+        os.environ.setdefault(STARTER, f"{os.getppid()} {platform.node()}")
 
 
 def check_starter() -> None:
     """End work whose DVC was killed, before another DVC starts it again.
 
+    Launchers such as srun may run the work on another machine, which cannot look the process up.
+
     Raises:
         InputError: If the process that started this stage of DVC has died.
     """
-    starter = os.environ.get(STARTER)
-    if starter is None:
+    starter, _, machine = os.environ.get(STARTER, "").partition(" ")
+    if not starter or machine != platform.node():
         return
     try:
         os.kill(int(starter), 0)  # which sends no signal
@@ -104,6 +110,22 @@ def check_starter() -> None:
 def is_first_process() -> bool:
     """Return whether this process is the only one, or the first of several."""
     return rank_and_world_size()[0] == 0
+
+
+def from_first_process(value: Any, device: torch.device) -> Any:
+    """Return the value that the first process has.
+
+    Args:
+        value: Any Python object; of the other processes it does not count.
+        device: Where the processes exchange tensors.
+    """
+    if rank_and_world_size()[1] == 1:
+        return value
+    import torch.distributed as dist
+
+    values = [value]
+    dist.broadcast_object_list(values, device=device)
+    return values[0]
 
 
 @contextmanager

@@ -2,6 +2,10 @@
 torchrun sets.
 """
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +26,46 @@ def test_without_torchrun_a_process_is_alone():
     assert processes.rank_and_world_size() == (0, 1)
     with processes.barrier() as meet:
         assert meet() is None
+
+
+@pytest.fixture
+def dead_process():
+    """The number of a process that has ended."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return ended.pid
+
+
+def test_work_ends_after_the_process_that_started_its_stage(monkeypatch, dead_process):
+    monkeypatch.setenv("DVC_ROOT", ".")
+    monkeypatch.setenv("RS_STARTER", "")  # which pytest restores
+    monkeypatch.delenv("RS_STARTER")
+    processes.remember_starter()
+    processes.check_starter()  # the parent of this process lives
+    monkeypatch.delenv("RS_STARTER")
+    monkeypatch.setattr("os.getppid", lambda: dead_process)
+    processes.remember_starter()
+    with pytest.raises(InputError, match=f"process {dead_process}, which started .*has died"):
+        processes.check_starter()
+
+
+def test_a_process_of_another_machine_is_not_looked_up_on_this_one(monkeypatch, dead_process):
+    """A launcher such as srun passes the environment on to other machines."""
+    monkeypatch.setenv("DVC_ROOT", ".")
+    monkeypatch.setenv("RS_STARTER", "")
+    monkeypatch.delenv("RS_STARTER")
+    monkeypatch.setattr("os.getppid", lambda: dead_process)
+    processes.remember_starter()
+    monkeypatch.setattr("platform.node", lambda: "another")
+    processes.check_starter()
+
+
+def test_without_dvc_no_process_must_live(monkeypatch):
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    monkeypatch.delenv("RS_STARTER", raising=False)
+    processes.remember_starter()
+    assert "RS_STARTER" not in os.environ
+    processes.check_starter()
 
 
 @pytest.mark.parametrize(
