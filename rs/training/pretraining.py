@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from rs.data.prepared import Images
@@ -74,10 +72,8 @@ def make_targets(
     model = start.initial(card, weights, of_targets).to(options.device)
     checkpoint = None if unfinished is None else unfinished / "target-network.pt"
     network, seconds = pretrained(model, targets.network, train, of_targets, checkpoint)
-    counted: list[Any] = [None]
+    counted = None
     if unfinished is not None:
-        counted = [image_targets(network, train, settings, options.device, unfinished)]
-    if processes.rank_and_world_size()[1] > 1:
-        dist.broadcast_object_list(counted, device=options.device)
-    ((shares, seconds_of_votes),) = counted
+        counted = image_targets(network, train, settings, options.device, unfinished)
+    shares, seconds_of_votes = processes.from_first_process(counted, options.device)
     return shares, seconds + seconds_of_votes

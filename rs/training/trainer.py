@@ -253,15 +253,7 @@ class Trainer:
                 options=self.options,
                 precision=self.precision,
             )
-        self.image_weights = self._from_first_process(weights)
-
-    def _from_first_process(self, value: Any) -> Any:
-        """Return the value that the first process has."""
-        if self.world_size == 1:
-            return value
-        values = [value]
-        dist.broadcast_object_list(values, device=self.device)
-        return values[0]
+        self.image_weights = processes.from_first_process(weights, self.device)
 
     def _plan(self, epoch: int) -> EpochPlan:
         return EpochPlan(
@@ -371,7 +363,7 @@ class Trainer:
         state: Any = None
         if self.rank == 0 and checkpoint is not None and checkpoint.exists():
             state = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        state = self._from_first_process(state)
+        state = processes.from_first_process(state, self.device)
         if state is None:
             return
         self.model.load_state_dict(state["model"])
