@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 PANELS = {
-    "Training": "epochs seconds optimizer lr weight_decay eval_every weights "
+    "Training": "epochs seconds optimizer learning_rate weight_decay eval_every weights "
     "from_scratch trainable",
     "Samples": "n0 n alpha noise at_radius acr_error",
     "Images": "data images validation classes resize crop convert subset share count",

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,7 +74,9 @@ class RecipeOptions:
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, adamw or muon; the last two need --lr.")
     ] = None
-    lr: Annotated[float | None, typer.Option(help="Largest learning rate.")] = None
+    learning_rate: Annotated[float | None, typer.Option("--lr", help="Largest learning rate.")] = (
+        None
+    )
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None
     eval_every: Annotated[
         int | None,
@@ -86,16 +88,7 @@ class RecipeOptions:
 
     def training(self) -> dict[str, Any]:
         """Return the settings that are given, by their names in recipes."""
-        settings = {
-            "epochs": self.epochs,
-            "batch": self.batch,
-            "micro_batch": self.micro_batch,
-            "optimizer": self.optimizer,
-            "learning_rate": self.lr,
-            "weight_decay": self.weight_decay,
-            "eval_every": self.eval_every,
-        }
-        return {name: value for name, value in settings.items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def main(
@@ -169,7 +162,8 @@ def main(
     pictures.check_sources(data, required=True)
     if validation is not None and pictures.images is None:
         raise InputError(
-            "--validation is for --images; a prepared data set has a validation split of its own"
+            "--validation is for --images; a prepared data set has a validation split of its own, "
+            "so leave it out"
         )
     if dataset is None and base.network is None:
         raise InputError(
@@ -184,6 +178,12 @@ def main(
         raise InputError(
             f"--log must be another folder than --out, got {log} for both; name another --log"
         )
+    is_own = base.network is not None
+    if base.from_scratch and not is_own:
+        raise InputError(
+            "--from-scratch is for --network; networks of this project start from random weights "
+            "anyway, so leave it out"
+        )
     recipe_name = dataset or "finetune"
     values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
     from rs.runtime import processes
@@ -193,15 +193,10 @@ def main(
     from rs.training.overrides import Overrides
     from rs.training.recipe import RunOptions, training_recipe
 
-    if base.from_scratch and base.network is None:
-        raise InputError(
-            "--from-scratch is for --network; networks of this project start from random weights "
-            "anyway"
-        )
     training = changes.training()
     if validation is not None:
         training.setdefault("eval_every", 1)
-    elif targets is not None and base.network is not None:
+    elif targets is not None and is_own:
         training["eval_every"] = 0  # every image has targets, so none is held out
     overrides = Overrides(
         network=base.network,
@@ -209,16 +204,17 @@ def main(
         training=training,
     )
     values = overrides.apply(values, recipe_name, method)
-    is_own = base.network is not None
     recipe = training_recipe(values, recipe_name, method, sigma, nearest=is_own)
     resolved_device = resolve_device(device)
     processes.remember_starter()
     shell.launch(values)
-    is_evaluated = recipe.training.eval_every > 0
     pair = None
     if pictures.images is not None:
-        build = None if base.network is None else partial(import_network, base.network)
-        pair = pictures.for_training(validation, build, is_evaluated=is_evaluated)
+        pair = pictures.for_training(
+            validation,
+            partial(import_network, base.network) if base.network is not None else None,
+            is_evaluated=recipe.training.eval_every > 0,
+        )
     if base.network is not None:
         register_network(base.network)  # which builds it: everything else is checked before
     is_first_process = processes.is_first_process()

@@ -15,8 +15,6 @@ class Overrides:
 
     network: str | None = None  # name of a registered network of the user's
     weights: str | None = None  # file or model folder that the training starts from
-    epochs: int | None = None
-    batch: int | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)  # of the method
     training: dict[str, Any] = field(default_factory=dict)  # of the section ``training``
 
@@ -33,16 +31,11 @@ class Overrides:
             model = {"network": self.network, "weights": None}
         if self.weights is not None:
             model["weights"] = self.weights
-        training = dict(self.training)
-        if self.epochs is not None:
-            training["epochs"] = self.epochs
-        if self.batch is not None:
-            training["batch"] = self.batch
-        _check_optimizer(training)
+        _check_optimizer(self.training)
         if model:
             values = replace_in_recipe(values, dataset, "model", model)
         values = replace_in_recipe(values, dataset, method, self.hyperparameters)
-        return replace_in_recipe(values, dataset, f"{method}.training", training)
+        return replace_in_recipe(values, dataset, f"{method}.training", self.training)
 
 
 def _check_optimizer(training: dict[str, Any]) -> None:

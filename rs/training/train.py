@@ -112,13 +112,15 @@ def train(
     bounds = params.check_bounds(bounds)
     params.check_sigma(sigma, bounds=bounds)
     section = hyperparameters.pop("training", {})
-    training = params.validate(dict[str, Any], section, f"{method}.training")
+    training = dict(params.validate(dict[str, Any], section, f"{method}.training"))
     if validation is not None:
-        training = {"eval_every": 1} | training
+        training.setdefault("eval_every", 1)
+    if epochs is not None:
+        training["epochs"] = epochs
+    if batch is not None:
+        training["batch"] = batch
     overrides = Overrides(
         network=_registered(network),
-        epochs=epochs,
-        batch=batch,
         hyperparameters=hyperparameters,
         training=training,
     )
