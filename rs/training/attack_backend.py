@@ -8,6 +8,7 @@ model, and folds their current values in each pass.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from rs.models import Engine
@@ -69,6 +70,11 @@ def begin_step(device: torch.device) -> None:
     """Declare the outputs of earlier steps unused: CUDA graphs overwrite them."""
     if device.type == "cuda":  # elsewhere there are no graphs, and this imports the compiler
         torch.compiler.cudagraph_mark_step_begin()
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Return whether a layer of the network is a batch norm."""
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 def freeze_norms(model: nn.Module) -> None:
@@ -131,12 +137,9 @@ class MicroBatches(nn.Module):
             return self.network(x)
         logits = []
         for part in x.tensor_split(math.ceil(len(x) / self.size)):
-            if torch.is_grad_enabled():
-                logits.append(
-                    checkpoint(self.network, part, use_reentrant=False, context_fn=self._contexts)
-                )
-            else:
-                logits.append(self.network(part))
+            logits.append(
+                checkpoint(self.network, part, use_reentrant=False, context_fn=self._contexts)
+            )
         return torch.cat(logits)
 
     def _contexts(self) -> tuple[Any, Any]:
@@ -147,24 +150,17 @@ class MicroBatches(nn.Module):
 
 @contextmanager
 def _repeated(modes: Sequence[tuple[nn.Module, bool]]) -> Iterator[None]:
-    """Give modules the modes of an earlier pass, and norms statistics that are forgotten after."""
-    current = [(module, module.training) for module, _ in modes]
-    statistics = []
+    """Give modules the modes of an earlier pass, and copies of their statistics to move."""
+    current = [(module, module.training, module._buffers) for module, _ in modes]
     for module, mode in modes:
         module.training = mode
-        if isinstance(module, _NormBase):
-            statistics.append((module, module._buffers))
-            module._buffers = {
-                name: None if buffer is None else buffer.clone()
-                for name, buffer in module._buffers.items()
-            }
+        module._buffers = copy.deepcopy(module._buffers)
     try:
         yield
     finally:
-        for module, mode in current:
+        for module, mode, buffers in current:
             module.training = mode
-        for norm, buffers in statistics:
-            norm._buffers = buffers
+            module._buffers = buffers
 
 
 class OneShape(nn.Module):
@@ -220,7 +216,7 @@ def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
         model: Left as it is.
         shape: (C, H, W) of an image.
     """
-    if not any(isinstance(module, _BatchNorm) for module in model.modules()):
+    if not has_batch_norm(model):
         return _constant_copy(model)
     try:
         check_folding(model, shape, _fold)

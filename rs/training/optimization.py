@@ -38,7 +38,7 @@ def optimizers_of(
         )
         return [sgd]
     optimizers: list[torch.optim.Optimizer] = []
-    others = list(parameters)
+    others = parameters
     if settings.optimizer == "muon":
         if not hasattr(torch.optim, "Muon"):
             raise InputError(
@@ -47,23 +47,20 @@ def optimizers_of(
             )
         matrices = [parameter for parameter in parameters if parameter.ndim == 2]
         others = [parameter for parameter in parameters if parameter.ndim != 2]
-        if matrices:
-            muon = torch.optim.Muon(
-                matrices,
-                lr=settings.learning_rate,
-                weight_decay=settings.weight_decay,
-                adjust_lr_fn="match_rms_adamw",
-            )
-            optimizers.append(muon)
-    if others:
-        decayed = [parameter for parameter in others if parameter.ndim > 1]
-        kept = [parameter for parameter in others if parameter.ndim <= 1]
-        groups = [
-            {"params": decayed, "weight_decay": settings.weight_decay},
-            {"params": kept, "weight_decay": 0.0},
-        ]
-        optimizers.append(torch.optim.AdamW(groups, lr=settings.learning_rate))
-    return optimizers
+        muon = torch.optim.Muon(
+            [{"params": matrices}],  # in a group, which may be empty
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            adjust_lr_fn="match_rms_adamw",
+        )
+        optimizers.append(muon)
+    decayed = [parameter for parameter in others if parameter.ndim > 1]
+    not_decayed = [parameter for parameter in others if parameter.ndim <= 1]
+    groups = [
+        {"params": decayed, "weight_decay": settings.weight_decay},
+        {"params": not_decayed, "weight_decay": 0.0},
+    ]
+    return [*optimizers, torch.optim.AdamW(groups, lr=settings.learning_rate)]
 
 
 def take_step(optimizers: Sequence[torch.optim.Optimizer], learning_rate: float) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from rs.runtime.progress import duration, say
 from rs.statistics.certificate import UNLABELLED
 from rs.storage import files
 from rs.training import start, warnings
+from rs.training.attack_backend import has_batch_norm
 from rs.training.image_votes import read_targets
 from rs.training.pretraining import make_targets, pretrained
 from rs.training.recipe import Recipe, RunOptions
@@ -101,8 +101,8 @@ def train_on(
     card = _card(recipe, train, options)
     _check_outputs(recipe, card, options, out, log)
     model = start.initial(card, recipe.weights, options)
-    identity = _identity(card, train, options, model)
     inputs = inputs_of(train, options, model)
+    identity = _identity(card, inputs, model)
     if (out / checkpoint.WEIGHTS).is_file() and not restart:
         is_unfinished = scratch.has_scratch_folder(identity)
         check_finished(out, log, card, inputs, is_unfinished)
@@ -110,12 +110,15 @@ def train_on(
             if is_first_process:
                 say(f"complete already: {out}")
             return
-    work: AbstractContextManager[Path | None] = nullcontext()
-    if is_first_process:
-        work = _scratch_folder(identity, out, log)
-        say(_what_runs(recipe, train, evaluation, options), sys.stderr)
-    backend = "nccl" if options.device.type == "cuda" else "gloo"
-    with work as unfinished, processes.process_group(backend):
+    unfinished = None
+    with ExitStack() as stack:
+        if is_first_process:
+            stack.enter_context(scratch.sole_writer(out))
+            stack.enter_context(scratch.sole_writer(log))
+            unfinished = stack.enter_context(scratch.scratch_folder(identity))
+            say(_what_runs(recipe, model, train, evaluation, options), sys.stderr)
+        backend = "nccl" if options.device.type == "cuda" else "gloo"
+        stack.enter_context(processes.process_group(backend))
         model = model.to(options.device)
         if is_own:
             start.check_trainable(model, recipe, train.meta, options)
@@ -154,14 +157,12 @@ def _check_outputs(
     if recipe.weights is not None:
         weights = start.weights_file(recipe.weights, options.seed)
         files.check_output(out, "another folder than that of --weights", True, inputs=[weights])
-    if log.resolve() == out.resolve():
-        raise InputError(
-            f"--log must be another folder than --out, got {log} for both; name another --log"
-        )
     check_logs(log, card)
 
 
-def _what_runs(recipe: Recipe, train: Images, evaluation: Images, options: RunOptions) -> str:
+def _what_runs(
+    recipe: Recipe, model: nn.Module, train: Images, evaluation: Images, options: RunOptions
+) -> str:
     """Return a line that says what a training does."""
     settings = recipe.training
     length = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
@@ -176,10 +177,9 @@ def _what_runs(recipe: Recipe, train: Images, evaluation: Images, options: RunOp
         f"learning rate {settings.learning_rate:g}, batch {settings.batch}; {acr}"
     )
     if settings.micro_batch is not None:
-        line += (
-            f"; {settings.micro_batch} noisy images at a time, which batch norm normalizes by, and "
-            "not by a whole step"
-        )
+        line += f"; {settings.micro_batch} noisy images at a time"
+        if has_batch_norm(model):
+            line += ", which batch norm normalizes by, and not by a whole step"
     return line
 
 
@@ -216,17 +216,6 @@ def _save(out: Path, model: nn.Module, card: ModelCard, epochs: int) -> None:
     checkpoint.save(out, model, card)
 
 
-@contextmanager
-def _scratch_folder(identity: dict[str, Any], out: Path, log: Path) -> Iterator[Path]:
-    """Yield the scratch folder of a training, while no other one writes into its outputs."""
-    with (
-        scratch.sole_writer(out),
-        scratch.sole_writer(log),
-        scratch.scratch_folder(identity) as unfinished,
-    ):
-        yield unfinished
-
-
 def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path) -> bool:
     """Return whether :func:`train_model` with these arguments has made the model in ``out``.
 
@@ -244,7 +233,8 @@ def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path)
     if first_difference(saved, settings_of(asdict(card))) is not None:
         return False
     model = start.initial(card, recipe.weights, options)
-    return not scratch.has_scratch_folder(_identity(card, train, options, model))
+    inputs = inputs_of(train, options, model)
+    return not scratch.has_scratch_folder(_identity(card, inputs, model))
 
 
 def _given_targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | None:
@@ -272,9 +262,7 @@ def _splits(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
     return train, images.load_images(folder, "test")
 
 
-def _identity(
-    card: ModelCard, train: Images, options: RunOptions, model: nn.Module
-) -> dict[str, Any]:
+def _identity(card: ModelCard, inputs: dict[str, Any], model: nn.Module) -> dict[str, Any]:
     """Return what names unfinished work.
 
     Another start, images, settings, code or number of processes do not continue it.
@@ -284,20 +272,7 @@ def _identity(
         "rs/methods/gaussian.py",  # of what may come before a training
         method=EVERY_METHOD[card.method],
     )
-    identity: dict[str, Any] = {
-        "train": asdict(card),
-        "images": train.fingerprint,
-        "code": code,
-    }
-    if options.seconds is not None:
-        identity["seconds"] = options.seconds
-    _, world_size = processes.rank_and_world_size()
-    if world_size > 1:
-        identity["processes"] = world_size
-    if card.architecture in architectures.USER_NETWORKS:
-        identity["start"] = model_fingerprint(model)
-        identity |= _sources_in_main(model)
-    return identity
+    return {"train": asdict(card), "code": code, **inputs, **_sources_in_main(model)}
 
 
 def _sources_in_main(model: nn.Module) -> dict[str, str]:

@@ -13,7 +13,7 @@ from rs.methods import METHODS
 from rs.methods.base import WeightsImages
 from rs.models.architectures import Logits, Normalize
 from rs.runtime import processes, scratch
-from rs.training import attack_backend, run, start
+from rs.training import attack_backend, record, run, start
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from rs.training.trainer import Trainer
@@ -274,9 +274,14 @@ def test_a_checkpoint_is_not_continued_by_another_number_of_processes(tmp_path, 
     train = load_images(folder, "train")
     card = run._card(recipe, train, options)
     model = start.initial(card, None, options)
-    assert scratch.has_scratch_folder(run._identity(card, train, options, model))
+
+    def is_unfinished():
+        inputs = record.inputs_of(train, options, model)
+        return scratch.has_scratch_folder(run._identity(card, inputs, model))
+
+    assert is_unfinished()
     monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, 2))
-    assert not scratch.has_scratch_folder(run._identity(card, train, options, model))
+    assert not is_unfinished()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from rs.command_line.certify import main as certify
 from rs.command_line.train import main as train
 from rs.errors import InputError
 from rs.models import architectures
+from rs.runtime import scratch
 from tests.support.helpers import (
     CLASSES,
     ROOT,
@@ -106,6 +107,25 @@ def test_options_replace_the_settings_of_the_recipe():
     assert card()["training"]["micro_batch"] == 5
 
 
+@pytest.mark.parametrize("folder", ["model", "log"])
+def test_a_second_training_into_a_folder_is_refused(folder, capfd):
+    with scratch.sole_writer(Path(folder)):
+        code, _, err = ended(capfd, train, *words("--epochs", 1))
+    assert code == 2
+    assert f"process {os.getpid()} is writing into {folder}" in err
+    assert "wait for it or stop it" in err
+    assert not Path("model").exists()
+
+
+@pytest.mark.parametrize(("network", "has_batch_norm"), [("network", True), ("transformer", False)])
+def test_networks_with_batch_norm_are_told_that_micro_batches_change_it(
+    network, has_batch_norm, capfd
+):
+    _, _, err = ended(capfd, train, *words("--epochs", 1, "--micro-batch", 5, network=network))
+    assert "5 noisy images at a time" in err
+    assert ("batch norm" in err) == has_batch_norm
+
+
 def test_another_optimizer_without_a_learning_rate_is_refused_before_the_network_is_built(capfd):
     code, _, err = ended(capfd, train, *words("--optimizer", "adamw"))
     assert code == 2
@@ -152,23 +172,25 @@ def test_the_pictures_of_validation_are_those_of_the_acr(capfd):
     _, _, err = ended(capfd, train, *words("--epochs", 1, "--validation", "others"))
     assert "1 epoch of 24 images" in err
     assert "quick ACR of 10 images every 1 epochs" in err
-    assert "ACR 0." in err.splitlines()[-1]
+    assert "accuracy under noise" in err
+    assert "ACR 0." in err
 
 
 def test_progress_says_loss_accuracy_and_time_and_what_comes_next(capfd):
-    _, out, err = ended(capfd, train, *words("--epochs", 2))
+    _, _, err = ended(capfd, train, *words("--epochs", 2))
     row = read_csv(Path("log/history.csv"))[-1]
     numbers = f"loss {float(row['loss']):.3f}, accuracy under noise {float(row['accuracy']):.1%}"
     assert f"s left; {numbers}" in err
     command = "rs certify model --network networks_of_mine:network --images FOLDER --out rows.tsv"
-    assert f"next: {command}" in out.splitlines()[-1]
+    assert f"next: {command}" in err.splitlines()[-1]
 
 
 def test_a_stage_of_dvc_says_nothing_of_a_next_command(capfd, monkeypatch):
     monkeypatch.setenv("DVC_ROOT", os.getcwd())
-    monkeypatch.setenv("RS_STARTER", str(os.getpid()))
-    _, out, _ = ended(capfd, train, *words("--epochs", 1))
-    assert "next:" not in out
+    monkeypatch.setenv("RS_STARTER", "")  # which pytest restores
+    monkeypatch.delenv("RS_STARTER")
+    _, out, err = ended(capfd, train, *words("--epochs", 1))
+    assert "next:" not in out + err
 
 
 @pytest.mark.parametrize("network", ["transformer", "untraceable"])
