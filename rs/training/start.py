@@ -72,8 +72,8 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         raise InputError(f"give --from-scratch or --weights, got both, with {weights}; omit one")
     if options.from_scratch and card.method in DENOISER_METHODS:
         raise InputError(
-            f"--from-scratch would train {card.method} for a classifier of random weights; leave "
-            "it out"
+            f"{card.method} must train for a classifier with weights of its own, got "
+            "--from-scratch, which draws them at random; leave it out"
         )
     model = card.build(derived_seed(options.seed, Stream.INITIAL))
     if weights is not None:

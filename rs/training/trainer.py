@@ -130,19 +130,19 @@ class Trainer:
         if batch % self.world_size:
             raise InputError(
                 f"training.batch must be divisible by the number of processes, got {batch} and "
-                f"{self.world_size}"
+                f"{self.world_size}; take a multiple"
             )
         if min(batch, len(self.images)) // self.world_size < steps:
             several = f" for {self.world_size} processes" if self.world_size > 1 else ""
             raise InputError(
                 f"training.batch and the train split must be at least the number of draws, {steps},"
                 f" because a step takes batch // draws images; got {batch} and {len(self.images)}"
-                f"{several}"
+                f"{several}; take more"
             )
         if self.world_size > 1 and self.options.seconds is not None:
             raise InputError(
-                "seconds must not be limited where several processes train together: their clocks "
-                "differ"
+                "seconds must not be limited where several processes train together, because their "
+                f"clocks differ, got {self.options.seconds:g}; limit epochs"
             )
 
     def run(self, checkpoint: Path | None = None) -> Progress:
