@@ -190,7 +190,7 @@ def main(
     from rs.runtime.device import resolve_device
     from rs.smoothing.user_networks import import_network, register_network
     from rs.training import run
-    from rs.training.overrides import Overrides
+    from rs.training.overrides import override
     from rs.training.recipe import RunOptions, training_recipe
 
     training = changes.training()
@@ -198,12 +198,14 @@ def main(
         training.setdefault("eval_every", 1)
     elif targets is not None and is_own:
         training["eval_every"] = 0  # every image has targets, so none is held out
-    overrides = Overrides(
+    values = override(
+        values,
+        recipe_name,
+        method,
+        training=training,
         network=base.network,
         weights=None if base.weights is None else str(base.weights),
-        training=training,
     )
-    values = overrides.apply(values, recipe_name, method)
     recipe = training_recipe(values, recipe_name, method, sigma, nearest=is_own)
     resolved_device = resolve_device(device)
     processes.remember_starter()

@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from rs.errors import InputError
 from rs.recipes import replace_in_recipe
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overrides:
-    """Settings of one training that replace those of its recipe; ``None`` keeps the recipe's."""
+def override(
+    values: dict[str, Any],
+    dataset: str,
+    method: str,
+    *,
+    training: dict[str, Any],
+    hyperparameters: dict[str, Any] | None = None,
+    network: str | None = None,
+    weights: str | None = None,
+) -> dict[str, Any]:
+    """Return parameters whose recipe ``recipes.DATASET`` has other settings.
 
-    network: str | None = None  # name of a registered network of the user's
-    weights: str | None = None  # file or model folder that the training starts from
-    hyperparameters: dict[str, Any] = field(default_factory=dict)  # of the method
-    training: dict[str, Any] = field(default_factory=dict)  # of the section ``training``
-
-    def apply(self, values: dict[str, Any], dataset: str, method: str) -> dict[str, Any]:
-        """Return parameters whose recipe ``recipes.DATASET`` has these settings.
-
-        Args:
-            values: The parameters, as :func:`rs.params.read_params` returns them.
-            dataset: Name of the recipe.
-            method: The training method.
-        """
-        model: dict[str, Any] = {}
-        if self.network is not None:
-            model = {"network": self.network, "weights": None}
-        if self.weights is not None:
-            model["weights"] = self.weights
-        _check_optimizer(self.training)
-        if model:
-            values = replace_in_recipe(values, dataset, "model", model)
-        values = replace_in_recipe(values, dataset, method, self.hyperparameters)
-        return replace_in_recipe(values, dataset, f"{method}.training", self.training)
-
-
-def _check_optimizer(training: dict[str, Any]) -> None:
-    """Check that another optimizer than the recipe's has a learning rate of its own."""
+    Args:
+        values: The parameters, as :func:`rs.params.read_params` returns them.
+        dataset: Name of the recipe.
+        method: The training method.
+        training: Of the section ``training``.
+        hyperparameters: Of the method.
+        network: Name of a registered network of the user's; ``None`` keeps that of the recipe.
+        weights: File or model folder that the training starts from; ``None`` keeps the recipe's.
+    Raises:
+        InputError: If another optimizer than the recipe's has no learning rate of its own.
+    """
     optimizer = training.get("optimizer", "sgd")
     if optimizer != "sgd" and "learning_rate" not in training:
         raise InputError(
             f"the optimizer {optimizer} must have a learning rate of its own, because that of the "
             "recipe is for sgd; give --lr, in Python training={'learning_rate': ...}, such as 0.001"
         )
+    if network is not None:
+        start = {"network": network, "weights": None}
+        values = replace_in_recipe(values, dataset, "model", start)
+    if weights is not None:
+        values = replace_in_recipe(values, dataset, "model", {"weights": weights})
+    values = replace_in_recipe(values, dataset, method, hyperparameters or {})
+    return replace_in_recipe(values, dataset, f"{method}.training", training)

@@ -29,7 +29,7 @@ from rs.runtime.device import resolve_device
 from rs.runtime.streams import seeded
 from rs.smoothing.inputs import check_unmasked, user_code
 from rs.smoothing.user_networks import class_name, register_network
-from rs.training.overrides import Overrides
+from rs.training.overrides import override
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_on
 from rs.training.torch_dataset import RereadImages, as_values, is_random, read_all
@@ -119,11 +119,7 @@ def train(
         training["epochs"] = epochs
     if batch is not None:
         training["batch"] = batch
-    overrides = Overrides(
-        network=_registered(network),
-        hyperparameters=hyperparameters,
-        training=training,
-    )
+    network_name = _registered(network)
     _check_hyperparameters(method, hyperparameters)
     options = RunOptions(
         sigma=sigma,
@@ -138,9 +134,16 @@ def train(
     dataset = None
     if labels is None and is_random(images, arrays[0], seed, bounds):
         dataset = images
-    values = overrides.apply(params.packaged(), RECIPE, method)
+    values = override(
+        params.packaged(),
+        RECIPE,
+        method,
+        training=training,
+        hyperparameters=hyperparameters,
+        network=network_name,
+    )
     if classes is None:
-        classes = _numbers(arrays, overrides.network)
+        classes = _numbers(arrays, network_name)
     to_train, to_validate = _splits(arrays, dataset, validation, classes, options)
     recipe = training_recipe(values, RECIPE, method, sigma, nearest=True)
     recipe = replace(recipe, method=within(recipe.method, bounds))
@@ -213,12 +216,12 @@ def _splits(
     return train, evaluation
 
 
-def _numbers(arrays: Arrays, network: str | None) -> list[str]:
+def _numbers(arrays: Arrays, network: str) -> list[str]:
     """Return the numbers of the classes: of a network that has more than the labels, its own."""
     images, labels = arrays
     shape = images.shape[1:]
     with user_code(f"{network} must take images of shape {shape}"), torch.no_grad(), seeded(0):
-        model = architectures.ARCHITECTURES[str(network)](shape, 0)
+        model = architectures.ARCHITECTURES[network](shape, 0)
         logits = model.cpu().eval()(torch.zeros(1, *shape))
     count = int(labels.max()) + 1
     if logits.ndim == 2:
