@@ -72,19 +72,22 @@ def begin_step(device: torch.device) -> None:
         torch.compiler.cudagraph_mark_step_begin()
 
 
-def has_batch_norm(model: nn.Module) -> bool:
-    """Return whether a layer of the network is a batch norm."""
-    return any(isinstance(module, _BatchNorm) for module in model.modules())
-
-
 def freeze_norms(model: nn.Module) -> None:
     """Put batch norms with frozen parameters into eval mode, which freezes their statistics too."""
     for module in model.modules():
-        if not isinstance(module, _BatchNorm):
-            continue
-        are_trained = [value.requires_grad for value in module.parameters(recurse=False)]
-        if are_trained and not any(are_trained):
+        if isinstance(module, _BatchNorm) and _is_frozen(module):
             module.eval()
+
+
+def has_trained_norm(model: nn.Module) -> bool:
+    """Return whether a batch norm of the network stays in train mode."""
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    return not all(map(_is_frozen, norms))
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    are_trained = [value.requires_grad for value in module.parameters(recurse=False)]
+    return bool(are_trained) and not any(are_trained)
 
 
 class TrainingNetwork(nn.Module):
@@ -216,7 +219,7 @@ def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
         model: Left as it is.
         shape: (C, H, W) of an image.
     """
-    if not has_batch_norm(model):
+    if not any(isinstance(module, _BatchNorm) for module in model.modules()):
         return _constant_copy(model)
     try:
         check_folding(model, shape, _fold)

@@ -66,11 +66,9 @@ def settings_of(card: dict[str, Any]) -> dict[str, Any]:
     The device, the arithmetic and the versions of libraries do not count, nor do comments in a
     user's code.
     """
-    settings = {"bounds": params.describe_bounds(params.PIXELS)}
+    settings = {"bounds": params.describe_bounds(card.get("bounds", params.PIXELS))}
     for name, value in card.items():
-        if name == "bounds":
-            value = params.describe_bounds(value)
-        if name in ("device", "arithmetic", "versions", "sources", "probe"):
+        if name in ("bounds", "device", "arithmetic", "versions", "sources", "probe"):
             continue
         if not isinstance(value, dict):
             settings[name] = value
@@ -107,10 +105,16 @@ def write_logs(
 ) -> None:
     """Write the logs of a training.
 
-    The first file says whose they are, in case a process is killed before it writes the others.
+    The first file says whose they are, in case a process is killed before it writes the others. It
+    also says what may differ between two runs with one card.
     """
-    seconds = progress.seconds + seconds_before
-    files.write_json(log / PROVENANCE, whose | _provenance(seconds, device))
+    provenance = {
+        "git_commit": _commit(),
+        "training_seconds": progress.seconds + seconds_before,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "processes": processes.rank_and_world_size()[1],
+    }
+    files.write_json(log / PROVENANCE, whose | provenance)
     files.write_csv(log / "history.csv", HISTORY, progress.history)
     timing = []
     if seconds_before:
@@ -128,18 +132,6 @@ def check_logs(log: Path, card: ModelCard) -> None:
     files.check_output(
         log, f"the log of {new}", old == new or files.is_empty(log), there=there, option="--log"
     )
-
-
-def _provenance(seconds: float, device: torch.device) -> dict[str, Any]:
-    """Return what may differ between two runs with one card."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    _, world_size = processes.rank_and_world_size()
-    return {
-        "git_commit": _commit(),
-        "training_seconds": seconds,
-        "device": name,
-        "processes": world_size,
-    }
 
 
 def _commit() -> str | None:

@@ -25,7 +25,7 @@ from rs.runtime.progress import duration, say
 from rs.statistics.certificate import UNLABELLED
 from rs.storage import files
 from rs.training import start, warnings
-from rs.training.attack_backend import has_batch_norm
+from rs.training.attack_backend import has_trained_norm
 from rs.training.image_votes import read_targets
 from rs.training.pretraining import make_targets, pretrained
 from rs.training.recipe import Recipe, RunOptions
@@ -178,7 +178,7 @@ def _what_runs(
     )
     if settings.micro_batch is not None:
         line += f"; {settings.micro_batch} noisy images at a time"
-        if has_batch_norm(model):
+        if has_trained_norm(model):
             line += ", which batch norm normalizes by, and not by a whole step"
     return line
 

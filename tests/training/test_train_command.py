@@ -117,11 +117,15 @@ def test_a_second_training_into_a_folder_is_refused(folder, capfd):
     assert not Path("model").exists()
 
 
-@pytest.mark.parametrize(("network", "has_batch_norm"), [("network", True), ("transformer", False)])
-def test_networks_with_batch_norm_are_told_that_micro_batches_change_it(
-    network, has_batch_norm, capfd
+@pytest.mark.parametrize(
+    ("network", "trainable", "has_batch_norm"),
+    [("network", "all", True), ("network", "head", False), ("transformer", "all", False)],
+)
+def test_micro_batches_are_said_to_change_batch_norm_where_it_is_trained(
+    network, trainable, has_batch_norm, capfd
 ):
-    _, _, err = ended(capfd, train, *words("--epochs", 1, "--micro-batch", 5, network=network))
+    more = ["--epochs", 1, "--micro-batch", 5, "--trainable", trainable]
+    _, _, err = ended(capfd, train, *words(*more, network=network))
     assert "5 noisy images at a time" in err
     assert ("batch norm" in err) == has_batch_norm
 
