@@ -72,8 +72,8 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         raise InputError(f"give --from-scratch or --weights, got both, with {weights}; omit one")
     if options.from_scratch and card.method in DENOISER_METHODS:
         raise InputError(
-            f"{card.method} must train for a classifier with weights of its own, got "
-            "--from-scratch, which draws them at random; leave it out"
+            f"--from-scratch must not be given with {card.method}, which would then train for a "
+            "classifier of random weights; leave it out"
         )
     model = card.build(derived_seed(options.seed, Stream.INITIAL))
     if weights is not None:
