@@ -74,9 +74,10 @@ class RecipeOptions:
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, adamw or muon; the last two need --lr.")
     ] = None
-    learning_rate: Annotated[float | None, typer.Option("--lr", help="Largest learning rate.")] = (
-        None
-    )
+    learning_rate: Annotated[
+        float | None,
+        typer.Option("--lr", help="Largest learning rate."),
+    ] = None
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None
     eval_every: Annotated[
         int | None,

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from rs.data.images import PackedImages, content_hashes
 from rs.data.prepared import Images
-from rs.errors import printable
 from rs.runtime import processes
+from rs.runtime.progress import say
 from rs.statistics.certificate import UNLABELLED
 
 MAX_IMBALANCE = 3
@@ -74,4 +74,4 @@ def warn_of_chance(accuracy: float, labels: NDArray[np.int64], is_gaussian: bool
 def _warn(text: str) -> None:
     """Write a warning to stderr, in the first process alone."""
     if processes.is_first_process():
-        print(printable(f"warning: {text}"), file=sys.stderr)
+        say(f"warning: {text}", sys.stderr)
