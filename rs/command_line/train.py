@@ -213,11 +213,9 @@ def main(
     shell.launch(values)
     pair = None
     if pictures.images is not None:
-        pair = pictures.for_training(
-            validation,
-            partial(import_network, base.network) if base.network is not None else None,
-            is_evaluated=recipe.training.eval_every > 0,
-        )
+        build = None if base.network is None else partial(import_network, base.network)
+        is_evaluated = recipe.training.eval_every > 0
+        pair = pictures.for_training(validation, build, is_evaluated=is_evaluated)
     if base.network is not None:
         register_network(base.network)  # which builds it: everything else is checked before
     is_first_process = processes.is_first_process()

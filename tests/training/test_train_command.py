@@ -18,7 +18,6 @@ from rs.command_line.certify import main as certify
 from rs.command_line.train import main as train
 from rs.errors import InputError
 from rs.models import architectures
-from rs.runtime import scratch
 from tests.support.helpers import (
     CLASSES,
     ROOT,
@@ -105,16 +104,6 @@ def test_options_replace_the_settings_of_the_recipe():
     expected = {"optimizer": "adamw", "learning_rate": 0.002, "weight_decay": 0.05, "batch": 16}
     assert expected.items() <= card()["training"].items()
     assert card()["training"]["micro_batch"] == 5
-
-
-@pytest.mark.parametrize("folder", ["model", "log"])
-def test_a_second_training_into_a_folder_is_refused(folder, capfd):
-    with scratch.sole_writer(Path(folder)):
-        code, _, err = ended(capfd, train, *words("--epochs", 1))
-    assert code == 2
-    assert f"process {os.getpid()} is writing into {folder}" in err
-    assert "wait for it or stop it" in err
-    assert not Path("model").exists()
 
 
 @pytest.mark.parametrize(
