@@ -26,10 +26,10 @@ from rs.runtime.device import limit_threads, precision_on
 from rs.runtime.processes import is_first_process
 from rs.runtime.progress import duration, say
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import SmoothedClassifier, default_batch
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import checking_determinism
 from rs.smoothing.inputs import warn_if_n_too_small
-from rs.smoothing.noise import BLOCK
+from rs.smoothing.noise import BLOCK, default_batch
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.statistics.certificate import UNLABELLED
 from rs.statistics.procedures.early import Stop

@@ -37,10 +37,9 @@ from rs.models.backend import (
 )
 from rs.runtime import Precision
 from rs.runtime.device import products
-from rs.smoothing.classifier import default_batch
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Function, logits_of
-from rs.smoothing.noise import BLOCK, noisy_pair
+from rs.smoothing.noise import BLOCK, default_batch, noisy_pair
 
 
 class Optimized(NamedTuple):

@@ -21,7 +21,7 @@ from rs.runtime.device import products
 from rs.runtime.streams import Stream
 from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating
-from rs.smoothing.gradients import LogProbabilities, gradient_of
+from rs.smoothing.gradients import LogProbabilities
 from rs.smoothing.inputs import (
     Base,
     ImageLike,
@@ -35,7 +35,7 @@ from rs.smoothing.inputs import (
     user_code,
     warn_if_n_too_small,
 )
-from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, is_on_grid, noisy_batches
+from rs.smoothing.noise import NOISE_OF_8_BIT, default_batch, is_on_grid, noisy_batches
 from rs.smoothing.vote_counting import (
     Tally,
     VoteCounter,
@@ -374,10 +374,9 @@ class SmoothedClassifier:
         Args:
             samples: Noisy copies of each image, at least 1.
             seed: Of the noise, which is not the noise of certificates.
+        Raises:
+            InputError: If an argument is not what it must be.
         """
-        if not is_number(samples, Integral) or samples < 1:
-            raise InputError(f"samples must be a whole number of at least 1, got {samples!r}")
-        check_key(seed=seed)
         return LogProbabilities(self.base, self.sigma, samples, seed)
 
     def loss_and_gradient(
@@ -392,9 +391,7 @@ class SmoothedClassifier:
             InputError: If an argument is not what it must be, or ``base`` has no gradient.
         """
         image = self._checked(x, 0.5, seed, 0, label)
-        module = self.as_module(samples, seed=seed)
-        losses, gradients = gradient_of(lambda points: -module(points)[:, label], image[None])
-        return float(losses), gradients[0]
+        return self.as_module(samples, seed=seed).loss_and_gradient(image, label)
 
     def base_class(self, x: Tensor) -> int:
         """Return the class that ``base`` gives to an image (C, H, W) without noise."""
@@ -512,20 +509,3 @@ def autocast(device: torch.device, precision: Precision) -> Iterator[None]:
         torch.autocast(device.type, dtype=torch.bfloat16, enabled=is_enabled),
     ):
         yield
-
-
-def default_batch(x: Tensor) -> int:
-    """Return how many noisy images to evaluate at once.
-
-    They are enough to keep a GPU busy, or few enough for a CPU's caches. ``python -m
-    benchmarks.forwards --batches 100,300`` shows which batch is the fastest on a CPU. They are
-    fewer than a block of noise if an image is so large that the network would need too much memory:
-    it holds tens of numbers per number of the image.
-    """
-    numbers, most, numbers_of_part = (2**19, 500, 2**22)
-    if x.device.type == "cuda":
-        numbers, most, numbers_of_part = (2**23, 4000, 2**26)
-    blocks = numbers // x.numel() // BLOCK
-    if blocks:
-        return min(most, blocks * BLOCK)
-    return max(1, min(BLOCK, numbers_of_part // x.numel()))

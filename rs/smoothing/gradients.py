@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
-from rs.smoothing.inputs import logits_of
+from rs.smoothing.inputs import check_key, is_number, logits_of
 from rs.smoothing.noise import certification_noise
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 
@@ -28,12 +29,17 @@ class LogProbabilities(nn.Module):
         sigma: Noise standard deviation, in pixels of [0, 1].
         samples: M, the number of noisy copies of each image.
         seed, key: Key of the noise.
+    Raises:
+        InputError: If ``samples`` or ``seed`` is not what it must be.
     """
 
     def __init__(
         self, network: nn.Module, sigma: float, samples: int, seed: int = 0, *key: int
     ) -> None:
         super().__init__()
+        if not is_number(samples, Integral) or samples < 1:
+            raise InputError(f"samples must be a whole number of at least 1, got {samples!r}")
+        check_key(seed=seed)
         self.network = getattr(network, "surrogate", network)  # of an ensemble
         self.sigma = sigma
         self.samples = samples
@@ -48,6 +54,11 @@ class LogProbabilities(nn.Module):
             logits = logits_of(self.network(copies))
         probabilities = soft_probabilities(logits.unflatten(0, (len(x), self.samples)))
         return probabilities.clamp_min(LOG_CLAMP).log()
+
+    def loss_and_gradient(self, x: Tensor, label: int) -> tuple[float, Tensor]:
+        """Return -log z_hat(x)[label] of an image (C, H, W), and its gradient."""
+        losses, gradients = gradient_of(lambda points: -self(points)[:, label], x[None])
+        return float(losses), gradients[0]
 
 
 def gradient_of(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:

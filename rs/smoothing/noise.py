@@ -285,3 +285,20 @@ def noisy_batches(
         for noise_of_batch in drawn.split(min(batch, size)):
             copies = image + noise_of_batch
             yield copies if is_gaussian else copies / GRAY_LEVELS
+
+
+def default_batch(x: Tensor) -> int:
+    """Return how many noisy images to evaluate at once.
+
+    They are enough to keep a GPU busy, or few enough for a CPU's caches. ``python -m
+    benchmarks.forwards --batches 100,300`` shows which batch is the fastest on a CPU. They are
+    fewer than a block of noise if an image is so large that the network would need too much memory:
+    it holds tens of numbers per number of the image.
+    """
+    numbers, most, numbers_of_part = (2**19, 500, 2**22)
+    if x.device.type == "cuda":
+        numbers, most, numbers_of_part = (2**23, 4000, 2**26)
+    blocks = numbers // x.numel() // BLOCK
+    if blocks:
+        return min(most, blocks * BLOCK)
+    return max(1, min(BLOCK, numbers_of_part // x.numel()))

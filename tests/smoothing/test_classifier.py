@@ -10,8 +10,8 @@ from torch import nn
 
 from rs.errors import InputError, InputWarning
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import SmoothedClassifier, default_batch
-from rs.smoothing.noise import gaussian_block
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.noise import default_batch, gaussian_block
 from rs.smoothing.vote_counting import Tally
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
