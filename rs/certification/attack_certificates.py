@@ -39,7 +39,7 @@ from rs.smoothing.attack import ascend, clip, project
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.gradients import LogProbabilities, gradient_of, margin, vote_gradient
 from rs.smoothing.noise import BLOCK, GRAY_LEVELS
-from rs.smoothing.settings import CertificationSettings, DrawCount, SmoothingOptions
+from rs.smoothing.settings import CertificationSettings, DrawCount, Draws, SmoothingOptions
 from rs.statistics.certificate import ABSTAIN, MIN_ALPHA, UNLABELLED
 from rs.statistics.radius import fewest_draws, predicted_class
 from rs.storage import certificate_rows
@@ -332,9 +332,8 @@ def attack_certificates(
     )
     if not out.exists():
         first_image = images.pixels(int(indices[0])).to(device)
-        report_expected_time(
-            smoothed, first_image, len(indices), settings.evaluations, settings.seed
-        )
+        draws = Draws(n0=0, n=settings.evaluations, seed=settings.seed)
+        report_expected_time(smoothed, first_image, len(indices), draws)
     network = base.module.eval()
     classes = len(images.meta.classes)
     width = classes + smoothed.undecided

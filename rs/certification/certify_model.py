@@ -30,7 +30,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import checking_determinism
 from rs.smoothing.inputs import warn_if_n_too_small
 from rs.smoothing.noise import BLOCK, default_batch
-from rs.smoothing.settings import CertificationSettings, SmoothingOptions
+from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
 from rs.statistics.certificate import UNLABELLED
 from rs.statistics.procedures.early import Stop
 from rs.storage import certificate_rows
@@ -122,9 +122,7 @@ def certify_model(
         indices = share_of(indices, share)
     if not out.exists():
         first_image = images.pixels(int(indices[0])).to(device)
-        report_expected_time(
-            classifier, first_image, len(indices), settings.n0 + settings.n, settings.seed
-        )
+        report_expected_time(classifier, first_image, len(indices), settings)
     modules = [MODULE]
     if base.scope != "model":
         modules.append(code_fingerprint.RULES.as_posix())
@@ -184,7 +182,10 @@ def warn_of_few_classes(images: Images, indices: NDArray[np.int64]) -> None:
 
 
 def report_expected_time(
-    classifier: SmoothedClassifier, x: Tensor, images: int, draws_per_image: int, seed: int
+    classifier: SmoothedClassifier,
+    x: Tensor,
+    images: int,
+    settings: CertificationSettings | Draws,
 ) -> None:
     """Print on stderr how long all samples of the images take, if that exceeds a minute.
 
@@ -194,18 +195,18 @@ def report_expected_time(
         classifier: The smoothed classifier.
         x: One of the images, on its device.
         images: Number of images.
-        draws_per_image: Number of samples of each.
-        seed: Of the noise.
+        settings: How many samples each takes.
     """
     batch = max(classifier.batch or default_batch(x), BLOCK)  # a block of noise is drawn at once
+    draws_per_image = settings.n0 + settings.n
     is_short = images * draws_per_image <= MAX_UNTIMED_BATCHES * batch
     if is_short or not is_first_process():
         return
     # a larger batch is not faster
-    timed = min(batch, max(default_batch(x), BLOCK), draws_per_image)
-    classifier.votes(x, timed, seed, Stream.ESTIMATE, 0)
+    timed = min(batch, max(default_batch(x), BLOCK), max(settings.n0, settings.n))
+    classifier.votes(x, timed, settings.seed, Stream.ESTIMATE, 0)
     start = time.perf_counter()
-    classifier.votes(x, timed, seed, Stream.ESTIMATE, 0)
+    classifier.votes(x, timed, settings.seed, Stream.ESTIMATE, 0)
     rate = timed / (time.perf_counter() - start)
     seconds = images * draws_per_image / rate
     if seconds > LONG:

@@ -144,8 +144,7 @@ def predict_files(
             continue
         x = as_tensor(pixels).to(device)
         if index == failed:  # the first that can be read
-            draws = settings.n0 + settings.n
-            report_expected_time(classifier, x, len(files) - index, draws, settings.seed)
+            report_expected_time(classifier, x, len(files) - index, settings)
         test = settings.new_test(classifier.sigma)
         certificate = classifier.certify_until(
             x, settings.n0, test, seed=settings.seed, index=index
