@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -23,7 +22,7 @@ from pydantic import Field
 from scipy.special import ndtri
 from torch import Tensor, nn
 
-from rs.certification.certify_model import report_expected_time, smooth
+from rs.certification.certify_model import report_expected_time
 from rs.certification.inference import engine_identity
 from rs.certification.load import Classifier
 from rs.data.prepared import Images
@@ -31,7 +30,7 @@ from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.backend import device_of
 from rs.models.fingerprint import model_fingerprint
-from rs.params import Count, NonNegativeCount, validate, validated
+from rs.params import Count, NonNegativeCount, validated
 from rs.runtime import arithmetic, code_fingerprint
 from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream, stream
@@ -39,7 +38,7 @@ from rs.smoothing.attack import ascend, clip, project
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.gradients import LogProbabilities, gradient_of, margin, vote_gradient
 from rs.smoothing.noise import BLOCK, GRAY_LEVELS
-from rs.smoothing.settings import CertificationSettings, DrawCount, Draws, SmoothingOptions
+from rs.smoothing.settings import DrawCount, Draws, SmoothingOptions
 from rs.statistics.certificate import ABSTAIN, MIN_ALPHA, UNLABELLED
 from rs.statistics.radius import fewest_draws, predicted_class
 from rs.storage import certificate_rows
@@ -82,6 +81,7 @@ class AttackSettings:
     n: DrawCount = 20_000  # fresh samples that confirm a perturbation
     alpha: Annotated[float, Field(ge=MIN_ALPHA, lt=1)] = 1e-4  # that the upper bound is false
     seed: NonNegativeCount = 0
+    limit: Count | None = None  # attack the first images only
 
     def __post_init__(self) -> None:
         if self.n < fewest_draws(self.alpha / ATTEMPTS / 2):
@@ -171,10 +171,9 @@ class Target:
     def vote_step(self, point: Tensor) -> tuple[float, Tensor]:
         """Return the lead and the direction to the boundary by votes alone."""
         near = self.point(point - self.x)
-        how: dict[str, Any] = {"seed": self.settings.seed, "index": self.index}
-        copies, votes = self.smoothed.samples(
-            near, VOTES, stream=Stream.ATTACK, start=self.fresh(VOTES), **how
-        )
+        start = self.fresh(VOTES)
+        key: dict[str, Any] = {"seed": self.settings.seed, "index": self.index}
+        copies, votes = self.smoothed.samples(near, VOTES, **key, stream=Stream.ATTACK, start=start)
         classes = torch.tensor(votes, device=near.device)
         rival, lead = self.lead(np.bincount(votes, minlength=self.width))
         return lead, vote_gradient(copies, classes, near, rival, self.label)
@@ -284,7 +283,6 @@ def attack_certificates(
     *,
     out: Path,
     share: str | None = None,
-    limit: int | None = None,
 ) -> None:
     """Attack the certified images of a row file that are classified correctly.
 
@@ -296,22 +294,20 @@ def attack_certificates(
         options: Device, batch and calibration images; sigma is that of the rows.
         out: The file of attack rows, ``*.tsv``.
         share: As for :func:`rs.study.subset.share_of`; ``None`` for all images.
-        limit: Attack the first images only.
     Raises:
         InputError: If the rows are of another classifier or of other images, or certify none.
     """
     limit_threads(images.meta.shape)
-    certified = _certified(rows).iloc[:limit]
+    certified = _certified(rows).iloc[: settings.limit]
     stated = Provenance.read(rows, "give rows of rs certify")
     _check_same(rows, stated, base, images)
     device = options.device or device_of(base.module)
-    options = replace(options, sigma=stated.sigma)
-    smoothed = smooth(base, _settings_of(rows, stated), options)
+    smoothed = _smoothed(base, stated, options)
     indices = certified["idx"].to_numpy()
     if share is not None:
         indices = share_of(indices, share)
     certified = certified.set_index("idx")
-    computed = {"precision": smoothed.precision, "versions": checkpoint.library_versions()}
+    computed = {"precision": smoothed.precision} | engine_identity([smoothed.base])
     provenance = replace(
         stated,
         model=base.name,
@@ -327,8 +323,9 @@ def attack_certificates(
         code=code_fingerprint.code_hash(MODULE),
         share=share,
         certificates=hashlib.sha256(rows.read_bytes()).hexdigest(),
-        attack=asdict(settings) | {"limit": limit},
-        **(computed | engine_identity([smoothed.base])),
+        attack=asdict(settings),
+        versions=checkpoint.library_versions(),
+        **computed,
     )
     if not out.exists():
         first_image = images.pixels(int(indices[0])).to(device)
@@ -362,15 +359,15 @@ def _certified(rows: Path) -> pd.DataFrame:
     return certified
 
 
-def _settings_of(rows: Path, stated: Provenance) -> CertificationSettings:
-    """Return the settings that the certificates were made with."""
-    values = stated.to_json() | {"subset": "all", "shortcut": False, "stop": None}
-    if values.get("engine") == "quantized":  # which runs in int8
-        values["precision"] = "auto"
-    names = {entry.name for entry in fields(CertificationSettings)}
-    own = {name: value for name, value in values.items() if name in names}
-    source = str(certificate_rows.sidecar_of(rows))
-    return validate(CertificationSettings, own, "", source=source)
+def _smoothed(
+    base: Classifier, stated: Provenance, options: SmoothingOptions
+) -> SmoothedClassifier:
+    """Return the smoothed classifier that a sidecar is of."""
+    how: dict[str, Any] = {"engine": stated.engine, "noise": stated.noise or "gaussian"}
+    is_quantized = stated.engine == "quantized"  # it states the precision of its networks, int8
+    how["precision"] = "auto" if is_quantized else stated.precision
+    how |= {"batch": options.batch, "calibration": options.calibration}
+    return base.smooth(stated.sigma, device=options.device, **how)
 
 
 def _check_same(rows: Path, stated: Provenance, base: Classifier, images: Images) -> None:
@@ -407,4 +404,4 @@ def report_false_certificate(index: int, radius: float, distance: float) -> None
         f"FALSE CERTIFICATE: IMAGE {index} HAS ANOTHER CLASS AT {distance:.4f}, INSIDE ITS "
         f"CERTIFIED RADIUS {radius:.4f}"
     )
-    typer.secho(text, bold=True, file=sys.stderr)
+    typer.secho(text, bold=True, err=True)

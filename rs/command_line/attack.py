@@ -33,12 +33,7 @@ def main(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Attack only the first certified images.")
     ] = None,
-    share: Annotated[
-        str | None,
-        typer.Option(
-            metavar="I/N", help="Every N-th image from the I-th on; rs merge puts shares together."
-        ),
-    ] = None,
+    share: shell.Share = None,
     network: shell.Network = None,
     device: shell.Device = "auto",
     batch: shell.Batch = None,
@@ -63,9 +58,11 @@ def main(
     from rs.runtime.processes import is_first_process
     from rs.smoothing.settings import SmoothingOptions
 
-    settings = AttackSettings(samples=samples, restarts=restarts, n=n, alpha=alpha, seed=seed)
+    settings = AttackSettings(
+        samples=samples, restarts=restarts, n=n, alpha=alpha, seed=seed, limit=limit
+    )
     base, images = pictures.load(load(model, network=network), data)
     options = SmoothingOptions(device=resolve_device(device), batch=batch, calibration=data)
-    attack_certificates(rows, base, images, settings, options, out=out, share=share, limit=limit)
+    attack_certificates(rows, base, images, settings, options, out=out, share=share)
     if is_first_process():
         say(f"attacks in {out}; next: rs show {out}, or rs report {rows} {out} --out report.html")

@@ -103,12 +103,7 @@ def main(
     subset: Annotated[
         str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")
     ] = None,
-    share: Annotated[
-        str | None,
-        typer.Option(
-            metavar="I/N", help="Every N-th image from the I-th on; rs merge puts shares together."
-        ),
-    ] = None,
+    share: shell.Share = None,
     params: shell.ParamsFile = DEFAULT_PARAMS,
     network: shell.Network = None,
     device: shell.Device = "auto",

@@ -46,6 +46,12 @@ Network = Annotated[
         help="Function that builds your own network, package.module:function; several with commas."
     ),
 ]
+Share = Annotated[
+    str | None,
+    typer.Option(
+        metavar="I/N", help="Every N-th image from the I-th on; rs merge puts shares together."
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON with all digits, one object per line.")
