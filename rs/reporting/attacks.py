@@ -7,22 +7,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from rs.errors import InputError
 from rs.reporting.results import Result
+from rs.reporting.summaries import Numbers, difference
 from rs.storage import attack_rows, files
 from rs.storage.certificate_rows import sidecar_of
-
-Numbers = dict[str, Any]
-"""Values by name, as in JSON."""
-
-LEVEL = 0.05
-"""Two-sided; a difference whose p-value is larger is a tie."""
 
 
 def read_gaps(path: Path) -> pd.DataFrame:
@@ -77,18 +70,10 @@ def compare_attacks(first: Path, second: Path) -> Numbers:
             f"{first} and {second} must have two confirmed perturbations of the same images, got "
             f"{len(both)}; attack the same images"
         )
-    difference = both["gap_a"] - both["gap_b"]
-    error = float(difference.sem())
-    mean = float(difference.mean())
-    half_width = error * float(stats.t.isf(LEVEL / 2, len(both) - 1))
-    return {
-        "a": float(both["gap_a"].mean()),
-        "b": float(both["gap_b"].mean()),
-        "difference": mean,
-        "standard_error": error,
-        "tie": abs(mean) <= half_width,
-        "images": len(both),
-    }
+    frames = []
+    for gaps in (both["gap_a"], both["gap_b"]):
+        frames.append(pd.DataFrame({"idx": both["idx"], "radius": gaps, "correct": 1}))
+    return difference(frames)
 
 
 def gaps_text(found: Numbers) -> str:
@@ -96,7 +81,7 @@ def gaps_text(found: Numbers) -> str:
     tie = ", tie" if found["tie"] else ""
     return (
         f"found / certified over {found['images']:,} images: A {found['a']:.3f}, B "
-        f"{found['b']:.3f}, A - B {found['difference']:+.3f} ± {found['standard_error']:.3f}{tie}"
+        f"{found['b']:.3f}, A - B {found['difference']:+.3f} ± {found['error_images']:.3f}{tie}"
     )
 
 

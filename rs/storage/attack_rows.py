@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rs.statistics.certificate import ABSTAIN, MAX_DRAWS, MIN_ALPHA, format_counts, parse_counts
+from rs.statistics.certificate import ABSTAIN, MAX_DRAWS, MIN_ALPHA, parse_counts
 from rs.statistics.radius import predicted_class
 from rs.storage import tsv
+from rs.storage.certificate_rows import counts, line_of
 from rs.storage.row_checks import as_arrays
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ def _distance(text: str) -> float:
     return tsv.finite(text) if text else math.nan
 
 
-def _counts(text: str) -> str:
-    parse_counts(text)
-    return text
-
-
 _CELLS: dict[str, tsv.CellReader] = {
     "idx": tsv.whole,
     "predict": tsv.whole,
@@ -47,7 +43,7 @@ _CELLS: dict[str, tsv.CellReader] = {
     "alpha": tsv.finite,
     "seed": tsv.whole,
     "classes": tsv.whole,
-    "counts": _counts,
+    "counts": counts,
 }
 COLUMNS = tuple(_CELLS)
 HEADER = "\t".join(COLUMNS)
@@ -61,18 +57,8 @@ def is_attack_rows(path: Path) -> bool:
 
 def format_row(row: Mapping[str, Any]) -> str:
     """Return one row as a line, without the newline."""
-    texts = []
-    for name, kind in _CELLS.items():
-        value = row[name]
-        if kind is tsv.whole:
-            texts.append(str(int(value)))
-        elif kind is _counts:
-            texts.append(format_counts(value))
-        elif kind is str:
-            texts.append(value)
-        else:
-            texts.append("" if math.isnan(value) else repr(float(value)))
-    return "\t".join(texts)
+    found = "" if math.isnan(row["found"]) else repr(float(row["found"]))
+    return line_of({**row, "found": found}, _CELLS)
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -117,10 +103,9 @@ def _is_confirmed(row: Mapping[Any, Any]) -> bool:
     if sum(votes.values()) != row["n"]:
         return False
     classes = [number for number in votes if number < row["classes"]]
-    counts = [votes[number] for number in classes]
-    counts.append(0)  # there are at least two classes
     for_none = votes.get(row["classes"], 0)
+    numbers = [*(votes[number] for number in classes), 0]  # there are at least two classes
     if for_none:
-        counts.append(for_none)
-    winner = predicted_class(np.array(counts), row["alpha"] / ATTEMPTS, for_none > 0)
+        numbers.append(for_none)
+    winner = predicted_class(np.array(numbers), row["alpha"] / ATTEMPTS, for_none > 0)
     return winner != ABSTAIN and classes[winner] != row["predict"]

@@ -31,7 +31,8 @@ if TYPE_CHECKING:  # half a second to import, and appending rows does not need i
     import pandas as pd
 
 
-def _counts(text: str) -> str:
+def counts(text: str) -> str:
+    """Read votes as :func:`format_counts` writes them; they remain text."""
     parse_counts(text)
     return text
 
@@ -55,8 +56,8 @@ _KINDS: dict[str, tsv.CellReader] = {
     "n": tsv.whole,
     "alpha": tsv.finite,
     "sigma": tsv.finite,
-    "counts0": _counts,
-    "counts": _counts,
+    "counts0": counts,
+    "counts": counts,
     "mode": str,
     "scope": str,
 }
@@ -92,11 +93,15 @@ def format_row(row: Mapping[str, Any]) -> str:
         ValueError: If a number is not finite.
     """
     kinds = _KINDS if row.get(EVALUATIONS) is None else _CASCADE_KINDS
-    return "\t".join(_text(name, row[name]) for name in kinds)
+    return line_of(row, kinds)
 
 
-def _text(name: str, value: Any) -> str:
-    kind = _CASCADE_KINDS[name]
+def line_of(row: Mapping[str, Any], kinds: Mapping[str, tsv.CellReader]) -> str:
+    """Return the values of a row as a line, in the order of the columns ``kinds``."""
+    return "\t".join(_text(kind, row[name]) for name, kind in kinds.items())
+
+
+def _text(kind: tsv.CellReader, value: Any) -> str:
     if kind is tsv.whole:
         return str(int(value))
     if kind is tsv.finite:
@@ -247,6 +252,6 @@ def write_field_log(rows: pd.DataFrame, path: Path) -> None:
     columns = FIELD_COLUMNS[:-1]
     lines = ["\t".join(FIELD_COLUMNS)]
     for values in zip(*(rows[name] for name in columns), strict=True):
-        fields = [_text(name, value) for name, value in zip(columns, values, strict=True)]
-        lines.append("\t".join([*fields, "0:00:00"]))
+        row = dict(zip(columns, values, strict=True))
+        lines.append(line_of(row | {"time": "0:00:00"}, _FIELD_KINDS))
     files.write_text(path, "\n".join(lines) + "\n")
