@@ -303,10 +303,9 @@ def attack_certificates(
     _check_same(rows, stated, base, images)
     device = options.device or device_of(base.module)
     smoothed = _smoothed(base, stated, options)
-    indices = certified["idx"].to_numpy()
+    indices = certified.index.to_numpy()
     if share is not None:
         indices = share_of(indices, share)
-    certified = certified.set_index("idx")
     computed = {"precision": smoothed.precision} | engine_identity([smoothed.base])
     provenance = replace(
         stated,
@@ -331,7 +330,6 @@ def attack_certificates(
         first_image = images.pixels(int(indices[0])).to(device)
         draws = Draws(n0=0, n=settings.evaluations, seed=settings.seed)
         report_expected_time(smoothed, first_image, len(indices), draws)
-    network = base.module.eval()
     classes = len(images.meta.classes)
     width = classes + smoothed.undecided
     seconds = certificate_rows.seconds_of(out)
@@ -340,7 +338,7 @@ def attack_certificates(
             image = images.pixels(index).to(device)
             label = int(certified.loc[index, "predict"])
             radius = float(certified.loc[index, "radius"])
-            target = Target(smoothed, network, image, label, index, settings, width)
+            target = Target(smoothed, base.module, image, label, index, settings, width)
             found = attack_image(target, radius)
             writer.write(index, {out: _row(target, radius, found, classes)})
             if found.distance < radius:
@@ -348,10 +346,10 @@ def attack_certificates(
 
 
 def _certified(rows: Path) -> pd.DataFrame:
-    """Return the rows of certified images whose class is right, or not known."""
+    """Return the rows of certified images whose class is right, or not known, by image."""
     frame = certificate_rows.read_rows(rows)
     is_counted = (frame["correct"] == 1) | (frame["label"] == UNLABELLED)
-    certified = frame[is_counted & (frame["radius"] > 0)]
+    certified = frame[is_counted & (frame["radius"] > 0)].set_index("idx")
     if certified.empty:
         raise InputError(
             f"{rows} must certify an image correctly to be attacked, but certifies none"
@@ -372,27 +370,22 @@ def _smoothed(
 
 def _check_same(rows: Path, stated: Provenance, base: Classifier, images: Images) -> None:
     """Refuse a classifier or images that the rows are not of."""
-    compared = {"classifier": model_fingerprint(base.module), "images": images.fingerprint}
-    for name, value in compared.items():
-        if getattr(stated, name) != value:
-            raise InputError(
-                f"{rows} must be certificates of this model and these images, but its sidecar "
-                f"states another value of {name}; give the model and the data of rs certify"
-            )
+    here = replace(stated, classifier=model_fingerprint(base.module), images=images.fingerprint)
+    if difference := stated.difference(here):
+        raise InputError(
+            f"{rows} must be certificates of this model and these images, but {difference}; give "
+            "the model and the data of rs certify"
+        )
 
 
 def _row(target: Target, radius: float, found: Found, classes: int) -> dict[str, Any]:
-    settings = target.settings
-    return {
+    return asdict(target.settings) | {
         "idx": target.index,
         "predict": target.label,
         "radius": radius,
         "found": found.distance,
         "attack": found.attack,
         "samples": target.used,
-        "n": settings.n,
-        "alpha": settings.alpha,
-        "seed": settings.seed,
         "classes": classes,
         "counts": found.counts,
     }

@@ -16,7 +16,7 @@ from rs.statistics.certificate import ABSTAIN, MAX_DRAWS, MIN_ALPHA, parse_count
 from rs.statistics.radius import predicted_class
 from rs.storage import tsv
 from rs.storage.certificate_rows import counts, line_of
-from rs.storage.row_checks import as_arrays
+from rs.storage.row_checks import as_arrays, check_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,11 +71,8 @@ def read(path: Path) -> pd.DataFrame:
     frame = tsv.read_tsv(path, _CELLS)
     rows = as_arrays(frame)
     is_found = ~np.isnan(rows["found"])
-    first = np.unique(rows["idx"], return_index=True)[1]
-    is_repeated = ~np.isin(np.arange(len(frame)), first)
+    check_columns(path, {**rows, "label": rows["predict"], "correct": np.ones(len(frame))})
     for bad, rule in (
-        (is_repeated | (rows["idx"] < 0), "idx must be unique and at least 0"),
-        (rows["predict"] < 0, "predict must be the certified class"),
         (rows["radius"] <= 0, "radius must be positive"),
         (rows["found"] < 0, "found must not be negative"),
         (~np.isin(rows["attack"], KINDS), f"attack must be one of {', '.join(KINDS)}"),
