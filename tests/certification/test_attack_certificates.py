@@ -1,14 +1,17 @@
 """Attacks on certificates: the boundary where it is known, false certificates, rows that resume."""
 
+import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 from rs.certification import attack_certificates
-from rs.certification.attack_certificates import AttackSettings, Target, attack_image
+from rs.certification.attack_certificates import MARGIN, AttackSettings, Target, attack_image
 from rs.certification.load import load
 from rs.command_line.attack import main as attack
 from rs.command_line.certify import main as certify
@@ -24,6 +27,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.gradients import LogProbabilities, vote_gradient
 from rs.smoothing.noise import certification_noise
 from rs.storage import attack_rows
+from rs.storage.attack_rows import ATTEMPTS
 from tests.support.helpers import ended, update_json, write_params, write_photos
 
 SIGMA = 0.25
@@ -59,27 +63,42 @@ def target(distance, noise, **settings):
 @pytest.mark.parametrize("noise", ["gaussian", "grid"])
 @pytest.mark.parametrize("claimed", [0.5, 1.0, 1.3])
 def test_the_known_boundary_is_found_and_never_less(noise, claimed):
-    """Votes are of another class beyond the boundary alone, whatever radius was certified."""
+    """Votes are of another class beyond the boundary alone, whatever radius was certified.
+
+    It is found before the third of the points that are tested beyond it.
+    """
     attacked, distance = target(0.4, noise)
     found = attack_image(attacked, claimed * distance)
-    assert distance < found.distance < 1.1 * distance
+    deviation = SIGMA * math.sqrt(math.pi / 2 / attacked.settings.n)
+    assert distance < found.distance < distance + 1.6 * MARGIN * deviation
 
 
 def test_votes_alone_find_the_normal_of_the_boundary():
+    """The mean of the signs times the noise has 2 phi(z) along the normal, at z = distance / sigma.
+
+    The other 15 axes have at most the noise of 2,000 samples each, of a chi-squared sum.
+    """
     base = HalfSpace(0.1)
     smoothed = SmoothedClassifier(base, 2, SIGMA, noise="gaussian")
     x = torch.full((1, 4, 4), 0.5)
     copies, votes = smoothed.samples(x, 2_000, seed=0, index=0)
     slope = vote_gradient(copies, torch.tensor(votes), x, 0, 1).flatten()
-    assert -slope @ base.w / slope.norm() > 0.97  # noise has 15 / 2,000 of the squared length
+    along = 2 * stats.norm.pdf(0.1 / SIGMA) - stats.norm.isf(SURE) / math.sqrt(2_000)
+    across = math.sqrt(stats.chi2.isf(SURE, 15) / 2_000)
+    assert -slope @ base.w / slope.norm() > along / math.hypot(along, across)
 
 
-def test_a_point_is_confirmed_with_its_share_of_alpha_only():
-    """At the boundary itself both classes are equal: a hit there has probability alpha."""
-    attacked, distance = target(0.4, "gaussian")
-    found = attacked.confirm(attacked.smoothed.base.w.view(1, 4, 4), -distance, "votes")
-    assert np.isnan(found.distance)
-    assert found.counts == ()
+@pytest.mark.parametrize(("share", "is_confirmed"), [(1, False), (ATTEMPTS, True)])
+def test_a_point_is_confirmed_at_its_share_of_alpha_only(monkeypatch, share, is_confirmed):
+    """The fewest votes that PREDICT takes at alpha are too few at a third of it."""
+    attacked, _ = target(0.4, "gaussian")
+    n = attacked.settings.n
+    votes = int(stats.binom.isf(SURE / share / 2, n, 0.5)) + 1
+    counts = np.array([votes, n - votes])
+    monkeypatch.setattr(attacked.smoothed, "votes", lambda *_, **__: counts)
+    found = attacked.confirm(attacked.smoothed.base.w.view(1, 4, 4), 0.4, "votes")
+    assert np.isnan(found.distance) == (not is_confirmed)
+    assert found.counts == (tuple(counts) if is_confirmed else ())
 
 
 # --- gradients
@@ -94,12 +113,13 @@ def test_loss_and_gradient_are_those_of_smoothadv_on_the_keyed_noise():
     noise = certification_noise(range(7), x.shape, SIGMA, *key, device="cpu")
     point = x.clone().requires_grad_()
     expected = objective(base(point + noise)[None], torch.tensor([2]))
-    assert loss == pytest.approx(float(expected.detach()), rel=1e-6)
+    torch.testing.assert_close(torch.tensor([loss]), expected.detach())
     torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), point)[0])
     assert torch.equal(smoothed.loss_and_gradient(x, 2, 7, seed=5)[1], gradient)
     assert not torch.equal(smoothed.loss_and_gradient(x, 2, 7, seed=6)[1], gradient)
     module = smoothed.as_module(7, seed=5)
-    assert module(x[None].expand(2, -1, -1, -1))[:, 2].tolist() == pytest.approx([-loss] * 2)
+    values = module(x[None].expand(2, -1, -1, -1))[:, 2]
+    torch.testing.assert_close(-values.detach(), torch.tensor([loss, loss]))
 
 
 def test_a_classifier_without_a_gradient_is_refused():
@@ -130,7 +150,8 @@ def test_the_command_finds_the_boundary_of_each_image(certified, capfd):
     rows = attack_rows.read(Path("attacks.tsv"))
     about = summarize_attacks(Path("attacks.tsv"))
     assert about["false_certificates"] == []
-    assert (rows["found"] > rows["radius"]).all()
+    pixels = np.array([40, 60, 200, 180, 220, 160]) / 255  # in the order of the classes
+    assert (rows["found"] >= abs(pixels[rows["idx"]] - 0.5)).all()
     code, out, _ = ended(capfd, show, "attacks.tsv")
     assert (code, f"median {about['median']:.2f}" in out) == (0, True)
     code, out, _ = ended(capfd, compare, "attacks.tsv", "attacks.tsv")
@@ -177,6 +198,17 @@ def test_rows_of_other_images_are_refused(certified, capfd):
     certified[4] = "others"
     code, _, err = ended(capfd, attack, *certified, "attacks.tsv")
     assert (code, "but images is" in err) == (2, True)
+
+
+def test_rows_that_do_not_state_their_noise_are_attacked_with_gaussian_noise(certified, capfd):
+    """Older rows are of Gaussian noise, and newer ones of that on the grid."""
+    assert json.loads(Path("rows.json").read_text())["noise"] == "grid"
+    assert ended(capfd, attack, *certified, "grid.tsv")[0] == 0
+    for name, noise in (("stated", "gaussian"), ("silent", None)):
+        update_json(Path("rows.json"), noise=noise)
+        assert ended(capfd, attack, *certified, f"{name}.tsv")[0] == 0
+    assert Path("stated.tsv").read_bytes() == Path("silent.tsv").read_bytes()
+    assert Path("stated.tsv").read_bytes() != Path("grid.tsv").read_bytes()
 
 
 def test_rows_of_another_model_are_refused(certified, capfd):

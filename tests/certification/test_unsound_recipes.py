@@ -42,7 +42,7 @@ def test_filtering_votes_by_confidence_and_renormalizing_is_false():
             bound = lower_bound(votes, count, ALPHA)
             share = stats.binom.pmf(votes, count, kept_for / kept)
             renormalized += weight * share[bound > 0.5].sum()
-    assert renormalized > 0.999
+    assert renormalized > 1 - ALPHA
     assert failure_rate(kept_for, lambda votes: lower_bound(votes, N, ALPHA)) <= ALPHA
 
 
@@ -62,7 +62,7 @@ def test_a_classifier_that_rejects_copies_abstains_where_filtering_certifies():
     certificate = SmoothedClassifier(Confident(), 2, 0.25).certify(x, 100, N, ALPHA)
     against, in_favor = (int(count) for count in certificate.counts[:2])
     filtered = lower_bound(in_favor, in_favor + against, ALPHA)
-    assert radius(filtered, 0.25) > 0.05
+    assert radius(filtered, 0.25) > 0
     assert certificate.radius == 0
 
 
@@ -93,7 +93,7 @@ def test_weights_chosen_per_image_are_false_inside_the_frozen_radius():
     attacked = x.clone()
     attacked[0, 0, 0] -= 0.2
     deployed = SmoothedClassifier(Members(weights_of(attacked)), 2, 0.25, noise="gaussian")
-    assert (certificate.predict, certificate.radius > 0.6) == (1, True)
+    assert (certificate.predict, certificate.radius > 0.2) == (1, True)
     assert deployed.predict(attacked, 10_000, 1e-6) == 0
     assert frozen.predict(attacked, 10_000, 1e-6) == 1
 
