@@ -37,10 +37,11 @@ from rs.runtime.streams import Stream, stream
 from rs.smoothing.attack import ascend, clip, project
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.gradients import LogProbabilities, gradient_of, margin, vote_gradient
+from rs.smoothing.inputs import check_can_predict
 from rs.smoothing.noise import BLOCK, GRAY_LEVELS
 from rs.smoothing.settings import DrawCount, Draws, SmoothingOptions
 from rs.statistics.certificate import ABSTAIN, MIN_ALPHA, UNLABELLED
-from rs.statistics.radius import fewest_draws, predicted_class
+from rs.statistics.radius import predicted_class
 from rs.storage import certificate_rows
 from rs.storage.attack_rows import ATTEMPTS
 from rs.storage.provenance import Provenance
@@ -84,11 +85,7 @@ class AttackSettings:
     limit: Count | None = None  # attack the first images only
 
     def __post_init__(self) -> None:
-        if self.n < fewest_draws(self.alpha / ATTEMPTS / 2):
-            raise InputError(
-                f"n must be at least {fewest_draws(self.alpha / ATTEMPTS / 2)} to confirm at alpha "
-                f"= {self.alpha}, got {self.n}"
-            )
+        check_can_predict(self.n, self.alpha, ATTEMPTS)
 
     @property
     def evaluations(self) -> int:
@@ -251,6 +248,7 @@ def attack_image(target: Target, radius: float) -> Found:
     settings = target.settings
     rng = stream(settings.seed, Stream.ATTACK, target.index, device=target.x.device)
     images = target.x[None]
+    bounds = target.smoothed.bounds
     best = math.inf, torch.zeros_like(target.x), "-"
     for restart in range(settings.restarts):
         start = torch.zeros_like(images)
@@ -258,7 +256,6 @@ def attack_image(target: Target, radius: float) -> Found:
             noise = torch.randn(images.shape, generator=rng, device=images.device)
             start = project(noise, radius / 2)
         epsilon = START * radius
-        bounds = target.smoothed.bounds
         u = ascend(target.soft_slope, images, start, CLIMB, epsilon, rng, bounds=bounds)[0]
         for attack, steps, step in (
             ("gradient", WALK, target.soft_step),

@@ -210,19 +210,6 @@ def scores_of(rule: Rule, outputs: Outputs) -> Tensor:
     return scores.masked_fill(outputs.broken.any(dim=0)[:, None], torch.nan)
 
 
-class AverageLogits(nn.Module):
-    """The logarithm of the members' average softmax: images (N, C, H, W) -> (N, K)."""
-
-    def __init__(self, members: Iterable[nn.Module]) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits of images, in float64."""
-        logits = [logits_of(member(x)) for member in self.members]
-        return SoftmaxAverage().scores(Outputs(logits)).clamp_min(LOG_CLAMP).log()
-
-
 class Ensemble(nn.Module):
     """Members and a rule as one classifier: images (N, C, H, W) -> scores (N, K).
 
@@ -246,7 +233,7 @@ class Ensemble(nn.Module):
     @property
     def surrogate(self) -> nn.Module:
         """The members' average on a log scale, whatever the rule: what attacks differentiate."""
-        return AverageLogits(self.members)
+        return LogEnsemble([*self.members], SoftmaxAverage())
 
     @property
     def lazy(self) -> bool:
@@ -265,3 +252,11 @@ class Ensemble(nn.Module):
     def extra_repr(self) -> str:
         """Return the rule and its weights, which are part of what the classifier is."""
         return repr(self.rule)
+
+
+class LogEnsemble(Ensemble):
+    """The logarithms of the scores of an ensemble, as logits."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits of images, in float64."""
+        return super().forward(x).clamp_min(LOG_CLAMP).log()

@@ -27,6 +27,7 @@ from rs.smoothing.inputs import (
     ImageLike,
     as_image,
     as_module,
+    check_can_predict,
     check_draws,
     check_key,
     evaluate,
@@ -47,7 +48,7 @@ from rs.smoothing.vote_counting import (
 from rs.statistics.certificate import ABSTAIN, Certificate
 from rs.statistics.procedures.base import SequentialTest
 from rs.statistics.procedures.fixed import FixedTest
-from rs.statistics.radius import fewest_draws, predicted_class
+from rs.statistics.radius import predicted_class
 
 
 class Cascading(Protocol):
@@ -296,12 +297,7 @@ class SmoothedClassifier:
                 ``alpha``.
         """
         image = self._checked(x, alpha, seed, index, n=n)
-        least = fewest_draws(alpha / 2)  # the test is two-sided
-        if n < least:
-            raise InputError(
-                f"n must be at least {least} at alpha = {alpha}, got {n}; even a unanimous vote of "
-                f"{n} abstains"
-            )
+        check_can_predict(n, alpha)
         counts = self.tally(image, n, seed, Stream.PREDICT, index).votes
         return predicted_class(counts, alpha, self.undecided)
 

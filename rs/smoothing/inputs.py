@@ -223,6 +223,20 @@ def check_draws(x: Tensor, alpha: float, bounds: Bounds = PIXELS, **draws: int) 
             )
 
 
+def check_can_predict(n: int, alpha: float, tests: int = 1) -> None:
+    """Refuse so few samples that PREDICT abstains even at a unanimous vote.
+
+    Raises:
+        InputError: If ``n`` samples are too few for one of several tests that share ``alpha``.
+    """
+    least = fewest_draws(alpha / tests / 2)  # each is two-sided
+    if n < least:
+        raise InputError(
+            f"n must be at least {least} at alpha = {alpha}, got {n}; even a unanimous vote of "
+            f"{n} abstains"
+        )
+
+
 def warn_if_n_too_small(n: int, alpha: float) -> None:
     """Warn if ``n`` samples can never certify; the warning points at the caller's caller."""
     least = fewest_draws(alpha)
