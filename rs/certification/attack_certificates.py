@@ -358,11 +358,11 @@ def _smoothed(
     base: Classifier, stated: Provenance, options: SmoothingOptions
 ) -> SmoothedClassifier:
     """Return the smoothed classifier that a sidecar is of."""
-    how: dict[str, Any] = {"engine": stated.engine, "noise": stated.noise or "gaussian"}
+    arguments: dict[str, Any] = {"engine": stated.engine, "noise": stated.noise or "gaussian"}
     is_quantized = stated.engine == "quantized"  # it states the precision of its networks, int8
-    how["precision"] = "auto" if is_quantized else stated.precision
-    how |= {"batch": options.batch, "calibration": options.calibration}
-    return base.smooth(stated.sigma, device=options.device, **how)
+    arguments["precision"] = "auto" if is_quantized else stated.precision
+    arguments |= {"batch": options.batch, "calibration": options.calibration}
+    return base.smooth(stated.sigma, device=options.device, **arguments)
 
 
 def _check_same(rows: Path, stated: Provenance, base: Classifier, images: Images) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from rs.errors import InputError
 from rs.reporting.results import Result
-from rs.reporting.summaries import Numbers, difference
+from rs.reporting.summaries import Numbers, paired_difference
 from rs.storage import attack_rows, files
 from rs.storage.certificate_rows import sidecar_of
 
@@ -73,7 +73,7 @@ def compare_attacks(first: Path, second: Path) -> Numbers:
     frames = []
     for gaps in (both["gap_a"], both["gap_b"]):
         frames.append(pd.DataFrame({"idx": both["idx"], "radius": gaps, "correct": 1}))
-    return difference(frames)
+    return paired_difference(frames)
 
 
 def gaps_text(found: Numbers) -> str:

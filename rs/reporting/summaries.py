@@ -125,16 +125,16 @@ def compare_rows(
     numbers |= {"images": int(shared.size), **_budget_of(frames)}
     numbers |= {"acr": None, "clean_accuracy": None, "certified_accuracy": {}}
     if radii_asked(mode) is None and is_of_one_sigma:
-        numbers["acr"] = difference(frames)
+        numbers["acr"] = paired_difference(frames)
     if _has_clean_accuracy(mode) and is_of_one_sigma:
-        numbers["clean_accuracy"] = difference(frames, 0.0)
+        numbers["clean_accuracy"] = paired_difference(frames, 0.0)
     for radius in radii_shown(frames, radii):
-        numbers["certified_accuracy"][radius_text(radius)] = difference(frames, radius)
+        numbers["certified_accuracy"][radius_text(radius)] = paired_difference(frames, radius)
     numbers["notes"] = notes.provenance_notes([a, b])
     return numbers
 
 
-def difference(frames: Sequence[pd.DataFrame], radius: float | None = None) -> Numbers:
+def paired_difference(frames: Sequence[pd.DataFrame], radius: float | None = None) -> Numbers:
     """Return the means of two row files and their difference, of ACR or accuracy at a radius."""
     a = sample([frames[0]], [()], radius)
     b = sample([frames[1]], [()], radius)
