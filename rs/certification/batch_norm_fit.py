@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from rs.certification.expected_input import AS_IT_IS, Alternative
 from rs.certification.trial import BATCH, Trial, is_larger
 
-OTHER_LEVELS = (0.25, 0.354, 0.5, 0.707, 1.414, 2.0, 2.83, 4.0)
+OTHER_LEVELS = (0.0, 0.25, 0.354, 0.5, 0.707, 1.414, 2.0, 2.83, 4.0)
 """Other noise levels that a batch norm may fit, relative to that of the certificate."""
 
 MISFIT = 0.04
@@ -41,42 +42,38 @@ def misfit_of(trial: Trial) -> Misfit | None:
     Its statistics are those of the images of the training, under the noise of the training.
     """
     layer = first_batch_norm(trial.module)
-    if layer is None or not trial.is_sigma_known:
+    if layer is None or not trial.sigma:
         return None
-    present = _fit(trial, layer, AS_IT_IS, trial.sigma)
+    present = fit_of(trial.module, layer, trial.noisy(trial.sigma))
     if present is None or present.distance < LEVEL_MISFIT:
         return None
     candidates = [(alternative, trial.sigma) for alternative in trial.alternatives]
-    candidates += [(AS_IT_IS, factor * trial.sigma) for factor in (0.0, *OTHER_LEVELS)]
+    candidates += [(AS_IT_IS, factor * trial.sigma) for factor in OTHER_LEVELS]
     nearest = present
-    alternative, sigma = AS_IT_IS, trial.sigma
-    for candidate in candidates:
-        fit = _fit(trial, layer, *candidate)
+    misfit = None
+    for alternative, sigma in candidates:
+        fit = fit_of(trial.module, layer, alternative.of(trial.noisy(sigma)))
         if fit is not None and fit.distance < nearest.distance:
             nearest = fit
-            alternative, sigma = candidate
-    if sigma == 0:  # the frozen statistics of a network that was made before the noise
+            text = f"distance {fit.distance:.3f} then, {present.distance:.3f} now"
+            misfit = Misfit(alternative, sigma, text)
+    # Statistics that fit no noise are those of a network that was made before it, and frozen.
+    if misfit is None or misfit.sigma == 0:
         return None
-    is_near = 0.5 < sigma / trial.sigma < 2
+    is_near = 0.5 < misfit.sigma / trial.sigma < 2
     if is_near and present.distance < MISFIT:
         return None
     is_clear = nearest.distance <= CLEAR_FIT * present.distance
     if not is_clear or not is_larger(present.of_groups, nearest.of_groups, len(candidates)):
         return None
-    text = f"distance {nearest.distance:.3f} then, {present.distance:.3f} now"
-    return Misfit(alternative, sigma, text)
-
-
-def _fit(trial: Trial, layer: nn.Module, alternative: Alternative, sigma: float) -> Fit | None:
-    x = alternative.of(trial.noisy(sigma))
-    return fit_of(trial.module, layer, x.split(BATCH))
+    return misfit
 
 
 class Fit(NamedTuple):
     """How far the statistics of inputs are from those that a batch norm has of its training."""
 
     distance: float  # of all images together
-    of_groups: Tensor  # of each group of GROUP images
+    of_groups: Tensor  # of each group of GROUP images, (groups, 1)
 
 
 def first_batch_norm(module: nn.Module) -> Any | None:
@@ -95,7 +92,7 @@ class _ReachedError(Exception):
     """The batch norm is reached: the rest of the network is not needed."""
 
 
-def fit_of(module: nn.Module, layer: Any, parts: Iterable[Tensor]) -> Fit | None:
+def fit_of(module: nn.Module, layer: Any, x: Tensor) -> Fit | None:
     """Compare the input of a batch norm with that of its training.
 
     The distance is the Kullback-Leibler divergence of normal distributions with these means and
@@ -104,31 +101,25 @@ def fit_of(module: nn.Module, layer: Any, parts: Iterable[Tensor]) -> Fit | None
     Args:
         module: The classifier.
         layer: Its batch norm.
-        parts: Batches of images.
+        x: Images.
     Returns:
         The fit; ``None`` if the classifier does not reach the layer.
     """
     moments: list[Tensor] = []
 
     def keep(_: nn.Module, inputs: Sequence[Tensor]) -> None:
-        values = inputs[0].double()
-        values = values.reshape(*values.shape[:2], -1)
+        values = inputs[0].double().unsqueeze(-1).flatten(2)
         moments.append(torch.stack([values.mean(2), values.square().mean(2)], 1))
         raise _ReachedError
 
-    handle = layer.register_forward_pre_hook(keep)
-    try:
-        for part in parts:
-            try:
+    with layer.register_forward_pre_hook(keep):
+        for part in x.split(BATCH):
+            with suppress(_ReachedError):
                 module(part)
-            except _ReachedError:
-                continue
-            return None
-    finally:
-        handle.remove()
+                return None
     images = torch.cat(moments)
     groups = torch.stack([group.mean(0) for group in images.split(GROUP)])
-    return Fit(float(_distance(images.mean(0), layer)), _distance(groups, layer))
+    return Fit(float(_distance(images.mean(0), layer)), _distance(groups, layer)[:, None])
 
 
 def _distance(moments: Tensor, layer: Any) -> Tensor:

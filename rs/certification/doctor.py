@@ -63,7 +63,7 @@ def diagnose(
     is reported if it is right about more samples of clearly more images (exact sign test of paired
     images, with :data:`FALSE_ALARM` divided by the number of alternatives), or if it clearly fits
     the statistics of the first batch norm better
-    (:func:`rs.certification.batch_norm_fit.fit_of`), which tells the noise of the training too.
+    (:func:`rs.certification.batch_norm_fit.misfit_of`), which tells the noise of the training too.
     The order of the classes is chosen on half of the images and tested on the other half. Faults
     that follow from one that was found are not searched.
 
@@ -97,10 +97,8 @@ def diagnose(
     if images is None:
         text = f"no images were given, so {UNCHECKED}; give --data or --images"
         return [*findings, Diagnosis("warning", text)]
-    if sigma is None:
-        sigma = classifier.sigma
     with torch.no_grad(), evaluating(module):
-        trial = Trial(module, images, sigma, device, count)
+        trial = Trial(module, images, sigma or classifier.sigma, device, count)
         for finding in _findings(trial, classifier):
             findings.append(finding)
             if finding.level == "fault":
@@ -121,29 +119,24 @@ def _findings(trial: Trial, classifier: Classifier) -> Iterator[Diagnosis]:
         return
     predicted = clean_logits.argmax(1)
     misfit = misfit_of(trial)
+    right = trial.right(trial.sigma)
     if trial.is_labeled:
         yield _of_order(trial, predicted, classes)
-        predictions = trial.predictions(trial.sigma, trial.samples)
-        yield _of_input(trial, predicted, trial.right(predictions), misfit, 1 / classes)
+        yield _of_input(trial, right, misfit, 1 / classes)
         yield _of_accuracy(trial, predicted, 1 / classes)
     else:
-        yield Diagnosis(
-            "warning",
-            f"the images have no labels, so {UNCHECKED}; put them into one subfolder per class",
-        )
-    if not trial.is_sigma_known:
-        yield Diagnosis(
-            "warning",
-            "the noise of the certificate is not known, so nothing was tried under noise; give "
-            "--sigma",
-        )
+        text = f"the images have no labels, so {UNCHECKED}; put them into one subfolder per class"
+        yield Diagnosis("warning", text)
+    if not trial.sigma:
+        text = "the noise of the certificate is not known, so nothing was tried under noise"
+        yield Diagnosis("warning", f"{text}; give --sigma")
         return
     network = "" if classifier.folders else f" --network {classifier.name}"
     remedy = f"train it: rs train advmacer{network} --sigma {trial.sigma:g} ..."
-    yield from _of_statistics(trial, misfit, classifier.sigma, remedy)
+    yield from _of_training(trial, right, misfit, classifier.sigma, remedy)
     yield from _of_clipping(trial)
     if trial.is_labeled:
-        yield _of_noise(trial, predicted, predictions, remedy)
+        yield _of_noise(trial, right, remedy)
 
 
 def _of_order(trial: Trial, predicted: Tensor, classes: int) -> Diagnosis:
@@ -158,9 +151,8 @@ def _of_order(trial: Trial, predicted: Tensor, classes: int) -> Diagnosis:
             confusion[label, column] += 1
     _, columns = linear_sum_assignment(confusion.numpy(), maximize=True)
     order = torch.as_tensor(columns).to(predicted.device)
-    tested_labels = trial.labels[1::2]
-    right = predicted[1::2] == tested_labels
-    right_in_order = predicted[1::2] == order[tested_labels]
+    right = (predicted == trial.labels)[1::2, None]
+    right_in_order = (predicted == order[trial.labels])[1::2, None]
     figures = (
         f"accuracy {percent(right_in_order)} in the best order, {percent(right)} in this one, "
         f"on {len(right)} images"
@@ -184,23 +176,21 @@ def _finalists(trial: Trial) -> list[Alternative]:
     """Return the alternatives with which most of a few images are classified as their labels."""
     step = max(1, len(trial.x) // SCREENING_IMAGES)
     noisy = trial.noisy(trial.sigma)[::step]
-    right = []
-    for alternative in trial.alternatives:
+
+    def count_right(alternative: Alternative) -> int:
         predictions = trial.logits(alternative.of(noisy)).argmax(1)
-        right.append(int((predictions == trial.labels[::step]).sum()))
-    order = sorted(range(len(right)), key=lambda index: -right[index])  # of equals the first
-    return [trial.alternatives[index] for index in order[:FINALISTS]]
+        return int((predictions == trial.labels[::step]).sum())
+
+    return sorted(trial.alternatives, key=count_right, reverse=True)[:FINALISTS]
 
 
-def _of_input(
-    trial: Trial, predicted: Tensor, right: Tensor, misfit: Misfit | None, chance: float
-) -> Diagnosis:
+def _of_input(trial: Trial, right: Tensor, misfit: Misfit | None, chance: float) -> Diagnosis:
     """Compare inputs that the classifier may expect, with the same noise samples.
 
     Without noise the accuracy must not become smaller. It must become larger where the input has a
     smaller scale, as this also helps a classifier that knows no noise.
     """
-    right_without_noise = int((predicted == trial.labels).sum())
+    right_without_noise = int(trial.right(0.0).sum())
     fitting = AS_IT_IS if misfit is None else misfit.alternative
     count = len(trial.alternatives)
     finalists = [other for other in _finalists(trial) if other is not fitting]
@@ -210,44 +200,37 @@ def _of_input(
     best_right = right
     figures = []
     for alternative in finalists:
-        predictions = trial.predictions(trial.sigma, trial.samples, alternative)
-        right_then = trial.right(predictions)
-        figures.append(f"{alternative.name} {percent(right_then, trial.samples)}")
-        is_better = is_larger(right_then, right, count)
-        is_above_chance = _is_above_chance(2 * right_then > trial.samples, chance)
-        if not is_better or not is_above_chance:
+        right_then = trial.right(trial.sigma, alternative=alternative)
+        figures.append(f"{alternative.name} {percent(right_then)}")
+        is_above_chance = _is_above_chance(right_then.float().mean(1) > 0.5, chance)
+        if not is_above_chance or not is_larger(right_then, right, count):
             continue
-        predicted_then = trial.logits(alternative.of(trial.x)).argmax(1)
-        gain = int((predicted_then == trial.labels).sum()) - right_without_noise
-        if gain < 0 or (gain == 0 and alternative.is_smaller):
-            continue
+        gain = int(trial.right(0.0, alternative=alternative).sum()) - right_without_noise
         # Similar constants give similar accuracies; a batch norm tells them apart.
-        if alternative is fitting or int(right_then.sum()) > int(best_right.sum()):
+        is_best = alternative is fitting or right_then.sum() > best_right.sum()
+        if is_best and gain >= alternative.is_smaller:
             best = alternative
             best_right = right_then
     if best is None:
         return Diagnosis(
             "ok",
             f"accuracy {trial.condition} is not clearly higher with any of {count} other inputs: "
-            f"{', '.join(figures)}, {percent(right, trial.samples)} as it is; a finding needs "
-            f"{fewest_images(count)} images or more that differ",
+            f"{', '.join(figures)}, {percent(right)} as it is",
         )
-    return Diagnosis(
-        "fault",
-        f"{best.remedy} (accuracy {trial.condition} {percent(best_right, trial.samples)} then, "
-        f"{percent(right, trial.samples)} now)",
-    )
+    text = f"accuracy {trial.condition} {percent(best_right)} then, {percent(right)} now"
+    return Diagnosis("fault", f"{best.remedy} ({text})")
 
 
 def _of_accuracy(trial: Trial, predicted: Tensor, chance: float) -> Diagnosis:
     right = predicted == trial.labels
     counts = f"{int(right.sum())} of {len(right)} images"
+    fewest = 2 * fewest_images(1)
     few = ""
-    if len(right) < 2 * fewest_images(1):
+    if len(right) < fewest:
         few = (
-            f"; so few images prove little: the order of classes needs {2 * fewest_images(1)} "
-            f"images or more, other inputs {fewest_images(len(trial.alternatives))}, and a small "
-            "difference hundreds"
+            f"; so few images prove little: the order of classes needs {fewest} images or more, "
+            f"other inputs {fewest_images(len(trial.alternatives))}, and a small difference "
+            "hundreds"
         )
     if not _is_above_chance(right, chance):
         return Diagnosis(
@@ -262,16 +245,18 @@ def _of_accuracy(trial: Trial, predicted: Tensor, chance: float) -> Diagnosis:
             f"it gives all {len(right)} images one class, number {int(predicted[0])}, but they "
             "are of several classes; train it, or load its weights",
         )
-    accuracy = f"{float(right.float().mean()):.0%}"
-    return Diagnosis(
-        "ok", f"accuracy {accuracy} ({counts}), better than chance ({100 * chance:.2g}%){few}"
-    )
+    text = f"accuracy {percent(right)} ({counts}), better than chance ({100 * chance:.2g}%){few}"
+    return Diagnosis("ok", text)
 
 
-def _of_statistics(
-    trial: Trial, misfit: Misfit | None, trained_sigma: float | None, remedy: str
+def _of_training(
+    trial: Trial,
+    right: Tensor,
+    misfit: Misfit | None,
+    trained_sigma: float | None,
+    remedy: str,
 ) -> Iterator[Diagnosis]:
-    """Compare the noise of the certificate with the noise of the training."""
+    """Compare the noise and the images of the certificate with those of the training."""
     if trained_sigma is not None and trained_sigma != trial.sigma:
         yield Diagnosis(
             "warning",
@@ -281,69 +266,62 @@ def _of_statistics(
     if misfit is None:
         return
     alternative = misfit.alternative
+    fit = f"the statistics of its first batch norm fit better ({misfit.text})"
     if alternative is AS_IT_IS:
         yield Diagnosis(
             "warning",
             f"it seems to be trained with noise of about {misfit.sigma:.2g}, not {trial.sigma:g}: "
-            f"the statistics of its first batch norm fit better ({misfit.text}); correct --sigma "
-            f"(and that of rs import), or {remedy}",
+            f"{fit}; correct --sigma (and that of rs import), or {remedy}",
         )
         return
     if trial.is_labeled:
-        right = trial.right(trial.predictions(trial.sigma, trial.samples))
-        right_then = trial.right(trial.predictions(trial.sigma, trial.samples, alternative))
+        right_then = trial.right(trial.sigma, alternative=alternative)
         if is_larger(right, right_then):
             return
-    yield Diagnosis(
-        "warning",
-        f"{alternative.remedy}: the statistics of its first batch norm fit better ({misfit.text}), "
-        "unless these images are brighter, darker or of other contrast than those of its training",
+    text = (
+        "unless these images are brighter, darker or of other contrast than those of its training"
     )
+    yield Diagnosis("warning", f"{alternative.remedy}: {fit}, {text}")
 
 
 def _of_clipping(trial: Trial) -> Iterator[Diagnosis]:
     noisy = trial.noisy(trial.sigma)
     share = float((noisy != noisy.clamp(0, 1)).float().mean())
-    if share < CLIPPED_SHARE:
-        return
-    for sigma in (trial.sigma, max(trial.sigma, CLIPPING_SIGMA)):
-        noisy = trial.noisy(sigma)
-        logits = trial.logits(noisy)
-        # Clipping need not change votes, of which there are few kinds.
-        is_graded = len(logits.unique(dim=0)) > logits.shape[1]
-        if not is_graded or not torch.equal(logits, trial.logits(noisy.clamp(0, 1))):
-            return
-    yield Diagnosis(
-        "warning",
-        "it clips its images to [0, 1], which cuts off the noise of "
-        f"{share:.0%} of the pixels; smoothing needs no clipping: remove clamp or clip",
-    )
+    noisy = trial.noisy(max(trial.sigma, CLIPPING_SIGMA))
+    logits = trial.logits(noisy)
+    # Clipping need not change votes, of which there are few kinds.
+    is_graded = len(logits.unique(dim=0)) > logits.shape[1]
+    is_clipping = is_graded and torch.equal(logits, trial.logits(noisy.clamp(0, 1)))
+    if is_clipping and share >= CLIPPED_SHARE:
+        yield Diagnosis(
+            "warning",
+            f"it clips its images to [0, 1], which cuts off the noise of {share:.0%} of the "
+            "pixels; smoothing needs no clipping: remove clamp or clip",
+        )
 
 
-def _of_noise(trial: Trial, predicted: Tensor, predictions: Tensor, remedy: str) -> Diagnosis:
+def _of_noise(trial: Trial, right: Tensor, remedy: str) -> Diagnosis:
     """Compare the accuracy under the noise of the certificate with that under other noise."""
-    right = trial.right(predictions)
-    right_without = trial.samples * (predicted == trial.labels)
-    right_of_few = trial.right(predictions[:, :LEVEL_SAMPLES])
-    right_under_half = trial.right(trial.predictions(trial.sigma / 2, LEVEL_SAMPLES))
-    right_under_twice = trial.right(trial.predictions(2 * trial.sigma, LEVEL_SAMPLES))
+    sigma = trial.sigma
+    right_without = trial.right(0.0)
+    right_under_half = trial.right(sigma / 2, LEVEL_SAMPLES)
+    right_under_twice = trial.right(2 * sigma, LEVEL_SAMPLES)
     figures = (
-        f"accuracy {trial.condition}: {percent(right, trial.samples)} (without noise "
-        f"{percent(right_without, trial.samples)}, under {trial.sigma / 2:g} "
-        f"{percent(right_under_half, LEVEL_SAMPLES)}, under {2 * trial.sigma:g} "
-        f"{percent(right_under_twice, LEVEL_SAMPLES)})"
+        f"accuracy {trial.condition}: {percent(right)} (without noise {percent(right_without)}, "
+        f"under {sigma / 2:g} {percent(right_under_half)}, under {2 * sigma:g} "
+        f"{percent(right_under_twice)})"
     )
-    if is_larger(right_under_twice, right_of_few):
+    if is_larger(right_under_twice, right[:, :LEVEL_SAMPLES]):
         return Diagnosis(
             "warning",
-            f"it seems to be trained with more noise than {trial.sigma:g}; {figures}; give a "
-            f"larger --sigma, or {remedy}",
+            f"it seems to be trained with more noise than {sigma:g}; {figures}; give a larger "
+            f"--sigma, or {remedy}",
         )
-    is_halved = int(right.sum()) < 0.5 * int(right_without.sum())
+    is_halved = right.double().mean() < right_without.double().mean() / 2
     if is_halved and is_larger(right_without, right):
         return Diagnosis(
             "warning",
-            f"it seems not to be trained with noise of {trial.sigma:g}, so most certificates will "
+            f"it seems not to be trained with noise of {sigma:g}, so most certificates will "
             f"abstain; {figures}; {remedy}",
         )
     return Diagnosis("ok", figures)

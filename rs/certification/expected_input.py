@@ -1,4 +1,4 @@
-"""What input a classifier may have been made for, and which of it fits its batch norm."""
+"""Inputs that a classifier may have been made for, and how to correct a wrong one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ NONE: Normalisation = "none"
 
 KNOWN = {
     1: {
-        "-1 to 1": ([0.5], [0.5]),
         "MNIST": ([0.1307], [0.3081]),
         "ImageNet": ([0.449], [0.226]),
     },
     3: {
-        "-1 to 1": ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5]),
         "ImageNet": ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
         "CIFAR-10": ([0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.201]),
     },
@@ -62,6 +60,15 @@ class Alternative(NamedTuple):
 
 AS_IT_IS = Alternative("as it is", "")
 
+BGR = Alternative(
+    "BGR",
+    "it seems to expect channels in the other order, as BGR for RGB; put x.flip(1) before its "
+    "first layer",
+    is_bgr=True,
+)
+
+LEVELS = Alternative("255", "it seems to expect pixels of 0 to 255; multiply by 255 inside", 255.0)
+
 
 def alternatives(mean: Tensor, std: Tensor) -> list[Alternative]:
     """Return what a classifier may expect instead of its input.
@@ -75,26 +82,17 @@ def alternatives(mean: Tensor, std: Tensor) -> list[Alternative]:
         mean: Mean of the data set, shape (C, 1, 1).
         std: Its standard deviation, as ``mean``.
     """
-    first_layers = _normalizations(mean, std)
-    others = [
-        Alternative("255", "it seems to expect pixels of 0 to 255; multiply by 255 inside", 255.0)
-    ]
-    if len(mean) == 3:
-        remedy = (
-            "it seems to expect channels in the other order, as BGR for RGB; put x.flip(1) before "
-            "its first layer"
-        )
-        others.insert(0, Alternative("BGR", remedy, is_bgr=True))
+    others = [BGR, LEVELS] if len(mean) == 3 else [LEVELS]
     probes = torch.tensor([0.0, 1.0]).to(mean).expand(len(mean), 1, 2)
     outputs = [probes]
-    for has, expects in permutations(first_layers, 2):
+    for has, expects in permutations(_normalizations(mean, std), 2):
         scale = has.std / expects.std
         shift = has.mean - expects.mean * scale
         output = scale * probes + shift
         if not any(torch.allclose(output, other, atol=1e-3) for other in outputs):
             outputs.append(output)
             name = f"{expects.name} instead of {has.name}"
-            others.append(Alternative(name, _remedy(has, expects), scale, shift))
+            others.append(Alternative(name, _remedy(name, has, expects), scale, shift))
     return others
 
 
@@ -104,6 +102,7 @@ def _normalizations(mean: Tensor, std: Tensor) -> list[Normalization]:
         Normalization(NONE, 0 * one, one),
         Normalization("mean-std", mean, std),
         Normalization("centre", mean, one),
+        Normalization("-1 to 1", one / 2, one / 2),
     ]
     for name, constants in KNOWN.get(len(mean), {}).items():
         known_mean, known_std = torch.tensor(constants).to(mean)[..., None, None]
@@ -111,7 +110,7 @@ def _normalizations(mean: Tensor, std: Tensor) -> list[Normalization]:
     return first_layers
 
 
-def _remedy(has: Normalization, expects: Normalization) -> str:
+def _remedy(name: str, has: Normalization, expects: Normalization) -> str:
     """Say what seems to be wrong, and the code or the option that corrects it."""
     change = f"replace {has.code} by {expects.code}"
     if has.name == NONE:
@@ -120,7 +119,7 @@ def _remedy(has: Normalization, expects: Normalization) -> str:
         change = f"it may be applied twice: take {has.code} out of its first layers"
     if expects.name in get_args(Normalisation):
         change += f" (of rs import: --normalisation {expects.name})"
-    return f"it seems to expect the normalization {expects.name} instead of {has.name}; {change}"
+    return f"it seems to expect the normalization {name}; {change}"
 
 
 def _numbers(values: Tensor) -> str:

@@ -42,9 +42,7 @@ class Trial:
         indices = torch.linspace(0, len(images) - 1, count).round().long().tolist()
         self.module = module
         self.sigma = sigma or 0.0
-        self.is_sigma_known = sigma is not None
-        self.samples = 1 if sigma is None else SAMPLES
-        self.condition = "without noise" if sigma is None else f"under noise of {sigma:g}"
+        self.condition = f"under noise of {sigma:g}" if sigma else "without noise"
         self.is_labeled = not (images.labels == UNLABELLED).any()
         self.x = torch.stack([images.pixels(index) for index in indices]).to(device)
         self.labels = torch.as_tensor(images.labels)[indices].to(device)
@@ -60,19 +58,18 @@ class Trial:
         with user_code("the classifier must take the images"):
             return torch.cat([logits_of(self.module(part)).float() for part in x.split(BATCH)])
 
-    def predictions(
-        self, sigma: float, samples: int, alternative: Alternative = AS_IT_IS
+    def right(
+        self, sigma: float, samples: int = SAMPLES, alternative: Alternative = AS_IT_IS
     ) -> Tensor:
-        """Return the predicted class (N, samples) of each image with each noise sample."""
-        columns = []
-        for sample in range(samples):
-            logits = self.logits(alternative.of(self.noisy(sigma, sample)))
-            columns.append(logits.argmax(1))
-        return torch.stack(columns, 1)
+        """Return which noise samples of each image are classified as its label, (N, samples).
 
-    def right(self, predictions: Tensor) -> Tensor:
-        """Return how many samples (N,) of each image are classified as its label."""
-        return (predictions == self.labels[:, None]).sum(1)
+        Without noise, one sample is enough.
+        """
+        columns = []
+        for sample in range(samples if sigma else 1):
+            logits = self.logits(alternative.of(self.noisy(sigma, sample)))
+            columns.append(logits.argmax(1) == self.labels)
+        return torch.stack(columns, 1)
 
 
 def _mean_and_std(x: Tensor, images: Images) -> tuple[Tensor, Tensor]:
@@ -85,10 +82,11 @@ def _mean_and_std(x: Tensor, images: Images) -> tuple[Tensor, Tensor]:
 
 
 def is_larger(first: Tensor, second: Tensor, alternatives: int = 1) -> bool:
-    """Return whether the first is larger for clearly more images, by an exact sign test."""
-    wins = int((first > second).sum())
-    losses = int((second > first).sum())
-    return bool(binom.sf(wins - 1, wins + losses, 0.5) <= FALSE_ALARM / alternatives)
+    """Return whether the first (N, samples) is larger for clearly more images, by a sign test."""
+    difference = first.double().mean(1) - second.double().mean(1)
+    wins = int((difference > 0).sum())
+    differing = int((difference != 0).sum())
+    return bool(binom.sf(wins - 1, differing, 0.5) <= FALSE_ALARM / alternatives)
 
 
 def fewest_images(alternatives: int) -> int:
@@ -96,6 +94,6 @@ def fewest_images(alternatives: int) -> int:
     return math.ceil(math.log2(alternatives / FALSE_ALARM))
 
 
-def percent(right: Tensor, samples: int = 1) -> str:
-    """Return the share of right ones of the samples of each image."""
-    return f"{float(right.float().mean()) / samples:.0%}"
+def percent(right: Tensor) -> str:
+    """Return the share of right samples."""
+    return f"{float(right.float().mean()):.0%}"

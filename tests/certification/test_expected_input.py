@@ -61,7 +61,7 @@ def test_the_distance_is_the_divergence_of_normal_distributions(flat):
     norm.running_var *= 2
     norm.eps = 0.0
     network = nn.Sequential(nn.Flatten() if flat else nn.Identity(), norm)
-    fit = fit_of(network, norm, X.split(4))
+    fit = fit_of(network, norm, X)
     axes = (0,) if flat else (0, 2, 3)
     x = X.reshape(shape).double()
     seen = Normal(x.mean(axes), x.var(axes, unbiased=False).sqrt())
@@ -78,4 +78,4 @@ def test_a_network_without_statistics_of_a_training_has_nothing_to_compare():
     network = nn.Identity()
     network.unused = unused
     assert first_batch_norm(network) is unused
-    assert fit_of(network, unused, [X]) is None
+    assert fit_of(network, unused, X) is None
