@@ -13,7 +13,7 @@ from torch import Tensor
 from rs.certification.batch_norm_fit import Misfit, misfit_of
 from rs.certification.expected_input import AS_IT_IS, Alternative
 from rs.certification.load import Classifier
-from rs.certification.trial import FALSE_ALARM, Trial, fewest_images, is_larger, percent
+from rs.certification.trial import LEVEL, Trial, fewest_images, is_larger, percent
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.smoothing.attack import evaluating
@@ -61,11 +61,16 @@ def diagnose(
     Inputs that it may have been made for instead, such as other channels or another normalization,
     are compared under the noise of the certificate, with the same noise samples of each image. One
     is reported if it is right about more samples of clearly more images (exact sign test of paired
-    images, with :data:`FALSE_ALARM` divided by the number of alternatives), or if it clearly fits
-    the statistics of the first batch norm better
+    images), or if it clearly fits the statistics of the first batch norm better
     (:func:`rs.certification.batch_norm_fit.misfit_of`), which tells the noise of the training too.
     The order of the classes is chosen on half of the images and tested on the other half. Faults
     that follow from one that was found are not searched.
+
+    A good classifier is one that no other input, order of classes or noise suits better, and that
+    is right about at least half of the images of each class that guessing would miss. The
+    probability that chance alone makes a finding for it is at most
+    :data:`rs.certification.trial.FALSE_ALARM`, which is divided over all checks, and in each check
+    over its alternatives. Images too few to tell its accuracy from chance are always a warning.
 
     An image is evaluated about 60 times in all.
 
@@ -239,7 +244,8 @@ def _of_accuracy(trial: Trial, predicted: Tensor, chance: float) -> Diagnosis:
             f"class gives {100 * chance:.2g}%; train it, load its weights, name the classes in its "
             f"order, or give more images{few}",
         )
-    if len(predicted.unique()) == 1 < len(trial.labels.unique()):
+    right_of_others = right[trial.labels != predicted[0]]
+    if len(predicted.unique()) == 1 and _is_poor(right_of_others, chance):
         return Diagnosis(
             "fault",
             f"it gives all {len(right)} images one class, number {int(predicted[0])}, but they "
@@ -329,9 +335,9 @@ def _of_noise(trial: Trial, right: Tensor, remedy: str) -> Diagnosis:
 
 def _is_above_chance(right: Tensor, chance: float) -> bool:
     """Return whether more images are right than by guessing, by an exact binomial test."""
-    return bool(binom.sf(int(right.sum()) - 1, len(right), chance) <= FALSE_ALARM)
+    return bool(binom.sf(int(right.sum()) - 1, len(right), chance) <= LEVEL)
 
 
 def _is_poor(right: Tensor, chance: float) -> bool:
     """Return whether a classifier halfway from chance to perfect would have more right images."""
-    return bool(binom.cdf(int(right.sum()), len(right), (1 + chance) / 2) <= FALSE_ALARM)
+    return bool(binom.cdf(int(right.sum()), len(right), (1 + chance) / 2) <= LEVEL)

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from math import comb
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,7 @@ from torchvision.transforms import Normalize
 
 from rs.certification.doctor import diagnose
 from rs.certification.load import Classifier
-from rs.certification.trial import FALSE_ALARM
+from rs.certification.trial import CHECKS, FALSE_ALARM, LEVEL, is_larger
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta
 from rs.ensemble.base import Ensemble, Polytope, SoftmaxAverage
@@ -186,7 +187,7 @@ def test_chance_is_that_of_the_models_classes_whatever_the_folder_holds():
 @pytest.mark.parametrize(("right", "is_better"), [(6, False), (7, True)])
 def test_few_images_are_compared_with_chance_exactly(right, is_better):
     """With five classes, 0.2^6 is larger than the level and 0.2^7 is smaller."""
-    assert (0.2**right <= FALSE_ALARM) == is_better
+    assert (0.2**right <= LEVEL) == is_better
     found = texts(Nearest(), of_labels(labelled(), [2] * right))
     assert all(level != "fault" for level in found.values())
     (text,) = (text for text in found if "than chance" in text)
@@ -194,6 +195,17 @@ def test_few_images_are_compared_with_chance_exactly(right, is_better):
     assert found[text] == ("ok" if is_better else "warning")
     assert f"{right} of {right} images" in text
     assert "the order of classes needs 30 images or more, other inputs 20" in text
+
+
+@pytest.mark.parametrize("alternatives", [1, 32])
+def test_checks_of_what_is_no_better_find_something_with_the_stated_probability(alternatives):
+    """All outcomes of images that differ by chance are enumerated, for each check's sign test."""
+    for differing in range(1, 60):
+        alarms = 0
+        for wins in range(differing + 1):
+            first = (torch.arange(differing) < wins)[:, None]
+            alarms += comb(differing, wins) * is_larger(first, ~first, alternatives)
+        assert CHECKS * alternatives * alarms / 2**differing <= FALSE_ALARM
 
 
 def faults(model, images):
@@ -212,7 +224,7 @@ def test_no_finding_rests_on_fewer_images_than_a_sign_test_needs(
 ):
     """Of the best of 32 inputs, all 20 images must differ; of an order of classes, half of 30."""
     tested = fewest if alternatives > 1 else fewest // 2
-    assert 0.5**tested <= FALSE_ALARM / alternatives < 0.5 ** (tested - 1)
+    assert 0.5**tested <= LEVEL / alternatives < 0.5 ** (tested - 1)
     for count in (fewest - 1, fewest):
         images = of_labels(labelled(), [2 + (i // 2) % 3 for i in range(count)])
         found = faults(model, images)
@@ -226,6 +238,13 @@ def test_one_class_for_all_images_is_a_fault_even_if_most_are_of_it():
     (finding,) = examined(constant, images=images)
     assert finding.level == "fault"
     assert "all 80 images" in finding.text
+
+
+def test_one_class_for_all_images_is_no_fault_if_one_mistake_explains_it():
+    """Of 80 images one is of another class: a good classifier may be wrong about it."""
+    images = of_labels(labelled(), [2] * 79 + [3])
+    images.images[79] = images.images[0]
+    assert examined(Nearest(), images=images) == []
 
 
 def test_what_was_checked_is_listed_with_figures():
