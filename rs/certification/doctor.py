@@ -116,11 +116,8 @@ def _findings(trial: Trial, classifier: Classifier) -> Iterator[Diagnosis]:
     classes = len(classifier.classes)
     logits = classes + getattr(trial.module, "undecided", False)
     if clean_logits.shape[1] != logits:
-        yield Diagnosis(
-            "fault",
-            f"the classifier must have {logits} logits, one per class; it has "
-            f"{clean_logits.shape[1]}",
-        )
+        text = f"the classifier must have {logits} logits, one per class"
+        yield Diagnosis("fault", f"{text}; it has {clean_logits.shape[1]}")
         return
     predicted = clean_logits.argmax(1)
     misfit = misfit_of(trial)
@@ -170,11 +167,9 @@ def _of_order(trial: Trial, predicted: Tensor, classes: int) -> Diagnosis:
             moved.append(f"class {column} of the network is class {label} of the images")
     if len(moved) > MAX_CLASSES_SHOWN:
         moved[MAX_CLASSES_SHOWN:] = [f"and {len(moved) - MAX_CLASSES_SHOWN} more"]
-    return Diagnosis(
-        "fault",
-        f"its classes seem to be in another order: {'; '.join(moved)} ({figures}); name them in "
-        f"its order (--images: --classes FILE), or return logits[:, {columns.tolist()}]",
-    )
+    text = f"its classes seem to be in another order: {'; '.join(moved)} ({figures})"
+    change = "name them in its order (--images: --classes FILE)"
+    return Diagnosis("fault", f"{text}; {change}, or return logits[:, {columns.tolist()}]")
 
 
 def _finalists(trial: Trial) -> list[Alternative]:
@@ -213,15 +208,13 @@ def _of_input(trial: Trial, right: Tensor, misfit: Misfit | None, chance: float)
         gain = int(trial.right(0.0, alternative=alternative).sum()) - right_without_noise
         # Similar constants give similar accuracies; a batch norm tells them apart.
         is_best = alternative is fitting or right_then.sum() > best_right.sum()
-        if is_best and gain >= alternative.is_smaller:
+        fewest_gained = 1 if alternative.is_smaller else 0
+        if is_best and gain >= fewest_gained:
             best = alternative
             best_right = right_then
     if best is None:
-        return Diagnosis(
-            "ok",
-            f"accuracy {trial.condition} is not clearly higher with any of {count} other inputs: "
-            f"{', '.join(figures)}, {percent(right)} as it is",
-        )
+        text = f"is not clearly higher with any of {count} other inputs: {', '.join(figures)}"
+        return Diagnosis("ok", f"accuracy {trial.condition} {text}, {percent(right)} as it is")
     text = f"accuracy {trial.condition} {percent(best_right)} then, {percent(right)} now"
     return Diagnosis("fault", f"{best.remedy} ({text})")
 
@@ -246,11 +239,8 @@ def _of_accuracy(trial: Trial, predicted: Tensor, chance: float) -> Diagnosis:
         )
     right_of_others = right[trial.labels != predicted[0]]
     if len(predicted.unique()) == 1 and _is_poor(right_of_others, chance):
-        return Diagnosis(
-            "fault",
-            f"it gives all {len(right)} images one class, number {int(predicted[0])}, but they "
-            "are of several classes; train it, or load its weights",
-        )
+        text = f"it gives all {len(right)} images one class, number {int(predicted[0])}, but they"
+        return Diagnosis("fault", f"{text} are of several classes; train it, or load its weights")
     text = f"accuracy {percent(right)} ({counts}), better than chance ({100 * chance:.2g}%){few}"
     return Diagnosis("ok", text)
 
@@ -264,30 +254,23 @@ def _of_training(
 ) -> Iterator[Diagnosis]:
     """Compare the noise and the images of the certificate with those of the training."""
     if trained_sigma is not None and trained_sigma != trial.sigma:
-        yield Diagnosis(
-            "warning",
-            f"its card states training with noise of {trained_sigma:g}, not {trial.sigma:g}; give "
-            f"--sigma {trained_sigma:g}, or {remedy}",
-        )
+        text = f"its card states training with noise of {trained_sigma:g}, not {trial.sigma:g}"
+        yield Diagnosis("warning", f"{text}; give --sigma {trained_sigma:g}, or {remedy}")
     if misfit is None:
         return
     alternative = misfit.alternative
     fit = f"the statistics of its first batch norm fit better ({misfit.text})"
     if alternative is AS_IT_IS:
-        yield Diagnosis(
-            "warning",
-            f"it seems to be trained with noise of about {misfit.sigma:.2g}, not {trial.sigma:g}: "
-            f"{fit}; correct --sigma (and that of rs import), or {remedy}",
-        )
+        noise = f"it seems to be trained with noise of about {misfit.sigma:.2g}"
+        change = f"correct --sigma (and that of rs import), or {remedy}"
+        yield Diagnosis("warning", f"{noise}, not {trial.sigma:g}: {fit}; {change}")
         return
     if trial.is_labeled:
         right_then = trial.right(trial.sigma, alternative=alternative)
         if is_larger(right, right_then):
             return
-    text = (
-        "unless these images are brighter, darker or of other contrast than those of its training"
-    )
-    yield Diagnosis("warning", f"{alternative.remedy}: {fit}, {text}")
+    doubt = "these images are brighter, darker or of other contrast than those of its training"
+    yield Diagnosis("warning", f"{alternative.remedy}: {fit}, unless {doubt}")
 
 
 def _of_clipping(trial: Trial) -> Iterator[Diagnosis]:
@@ -318,18 +301,12 @@ def _of_noise(trial: Trial, right: Tensor, remedy: str) -> Diagnosis:
         f"{percent(right_under_twice)})"
     )
     if is_larger(right_under_twice, right[:, :LEVEL_SAMPLES]):
-        return Diagnosis(
-            "warning",
-            f"it seems to be trained with more noise than {sigma:g}; {figures}; give a larger "
-            f"--sigma, or {remedy}",
-        )
+        text = f"it seems to be trained with more noise than {sigma:g}; {figures}"
+        return Diagnosis("warning", f"{text}; give a larger --sigma, or {remedy}")
     is_halved = right.double().mean() < right_without.double().mean() / 2
     if is_halved and is_larger(right_without, right):
-        return Diagnosis(
-            "warning",
-            f"it seems not to be trained with noise of {sigma:g}, so most certificates will "
-            f"abstain; {figures}; {remedy}",
-        )
+        text = f"it seems not to be trained with noise of {sigma:g}, so most certificates will"
+        return Diagnosis("warning", f"{text} abstain; {figures}; {remedy}")
     return Diagnosis("ok", figures)
 
 

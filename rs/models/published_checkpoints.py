@@ -38,8 +38,7 @@ MAX_SHOWN = 5
 class Weights:
     """The weights of a network in a checkpoint, and the names of what else it holds."""
 
-    prefix: str  # of their names in the file, such as "module."
-    key: str = ""  # dotted, with the prefix; --key takes it
+    key: str  # dotted, with the prefix of their names, such as "module"; --key takes it
     network: dict[str, Tensor] = field(default_factory=dict)  # by the names of the network
     normalizer: dict[str, Tensor] = field(default_factory=dict)  # by the names in the file
     left: list[str] = field(default_factory=list)
@@ -48,7 +47,7 @@ class Weights:
     def __str__(self) -> str:
         """Describe what was taken and what was left.
 
-        >>> print(Weights("module.", "state_dict_ema.module", left=["epoch"]))
+        >>> print(Weights("state_dict_ema.module", left=["epoch"]))
         took state_dict_ema.module (averaged weights); left epoch
         """
         text = f"took {self.key or 'all tensors'}"
@@ -156,31 +155,24 @@ def read_network(path: Path, names: Collection[str], key: str | None = None) -> 
             f"{f', in {key}' if key else ''}; got {_shown(content)}; check --architecture and --key"
         )
     best, own_key, name, prefix, state = max(candidates, key=lambda candidate: candidate[0])
-    weights = _split(state, prefix, names)
-    weights.key = own_key
+    weights = Weights(own_key)
+    for tensor_name, tensor in state.items():
+        own_name = tensor_name.removeprefix(prefix)
+        is_constant = own_name not in names and _is_normalizer(tensor_name, tensor)
+        if tensor_name.startswith(prefix) and not is_constant:
+            weights.network[own_name] = tensor
+            continue
+        weights.left.append(tensor_name)
+        if is_constant:
+            weights.normalizer[tensor_name] = tensor
     for entry in content:
         is_around = f"{name}.".startswith(f"{entry}.")
-        is_inside = not name and entry in state
+        is_inside = not name and str(entry) in state
         if not (is_around or is_inside):
             weights.left.append(str(entry))
     for rank, other, *_ in candidates:
         if rank[0] == best[0] and other != own_key:
             weights.alternatives.append(other)
-    return weights
-
-
-def _split(state: dict[str, Tensor], prefix: str, names: Collection[str]) -> Weights:
-    """Split a state into the network, a normalizer and the rest."""
-    weights = Weights(prefix)
-    for name, tensor in state.items():
-        own_name = name.removeprefix(prefix)
-        if own_name not in names and _is_normalizer(name, tensor):
-            weights.normalizer[name] = tensor
-            weights.left.append(name)
-        elif name.startswith(prefix):
-            weights.network[own_name] = tensor
-        else:
-            weights.left.append(name)
     return weights
 
 
@@ -221,7 +213,7 @@ def _states(
     """Yield the named tensors of each dict in a checkpoint, with the dict's dotted key."""
     if not isinstance(content, dict) or depth < 0:
         return
-    yield name, {key: value for key, value in content.items() if _is_named_tensor((key, value))}
+    yield name, {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     for key, value in content.items():
         yield from _states(value, f"{name}.{key}".lstrip("."), depth - 1)
 
@@ -263,10 +255,6 @@ def _rounded(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.4g}" for value in values)
 
 
-def _is_named_tensor(item: tuple[Any, Any]) -> bool:
-    return isinstance(item[0], str) and isinstance(item[1], Tensor)
-
-
 def _reason(error: Exception) -> str:
     """Say in a few words why torch cannot read a file, without its advice to run the code in it."""
     if isinstance(error, ValueError):
@@ -300,8 +288,7 @@ def _check_stored(path: Path) -> None:
 
 def _complete(network: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the state of the model, with the batch-norm counters that old files lack."""
-    counters = [key for key in expected if key.endswith("num_batches_tracked")]
-    state = {key: expected[key] for key in counters}
+    state = {key: expected[key] for key in expected if key.endswith("num_batches_tracked")}
     for key, value in network.items():
         state[f"network.{key}"] = value
     return state

@@ -137,7 +137,7 @@ def test_any_prefix_is_found(words):
         path = Path(name, "c.pth")
         torch.save({"state_dict": written, "epoch": 1}, path)
         weights = read_network(path, set(state))
-    assert weights.prefix == prefix
+    assert weights.key == f"state_dict.{prefix}".strip(".")
     assert weights.network.keys() == state.keys()
     assert weights.left == ["epoch"]
 
