@@ -30,6 +30,9 @@ NORMALIZER = re.compile(r"(^|\.)_?(?:(means?|mu)|stds?|sds?|sigmas?)$")
 NORMALIZER_TOLERANCE = 0.005
 """Constants that are equal to two decimals agree."""
 
+COUNTER = "num_batches_tracked"
+"""End of the name of a batch norm's counter, which no evaluation needs."""
+
 MAX_SHOWN = 5
 """Names of entries that a line shows."""
 
@@ -118,10 +121,13 @@ def import_checkpoint(
     )
     checkpoint.check_model_folder(out, card, force)
     model = card.build()
-    expected = model.state_dict()
-    names = {name.removeprefix("network.") for name in expected}
-    weights = read_network(path, names, key)
-    checkpoint.fill(model, _complete(weights.network, expected), str(path), architecture)
+    network = model.get_submodule("network")
+    expected = network.state_dict()
+    weights = read_network(path, expected, key)
+    for name in expected:
+        if name.endswith(COUNTER):  # old files lack them
+            weights.network.setdefault(name, expected[name])
+    checkpoint.fill(network, weights.network, str(path), architecture)
     _check_normalizer(weights.normalizer, card, path)
     checkpoint.save(out, model, card)
     return weights
@@ -141,7 +147,7 @@ def read_network(path: Path, names: Collection[str], key: str | None = None) -> 
         InputError: If the file is not a checkpoint, or none of its tensors has such a name.
     """
     content = _load(path)
-    parameters = {name for name in names if not name.endswith("num_batches_tracked")}
+    parameters = {name for name in names if not name.endswith(COUNTER)}
     candidates = []
     for name, state in _states(content):
         for prefix, count in _prefixes(state, parameters).items():
@@ -284,11 +290,3 @@ def _check_stored(path: Path) -> None:
                     f"{entry.filename} in it is compressed, which torch.save does not do; save "
                     "the weights with torch.save(model.state_dict(), FILE)"
                 )
-
-
-def _complete(network: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state of the model, with the batch-norm counters that old files lack."""
-    state = {key: expected[key] for key in expected if key.endswith("num_batches_tracked")}
-    for key, value in network.items():
-        state[f"network.{key}"] = value
-    return state
