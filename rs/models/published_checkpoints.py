@@ -164,13 +164,13 @@ def read_network(path: Path, names: Collection[str], key: str | None = None) -> 
     weights = Weights(own_key)
     for tensor_name, tensor in state.items():
         own_name = tensor_name.removeprefix(prefix)
-        is_constant = own_name not in names and _is_normalizer(tensor_name, tensor)
-        if tensor_name.startswith(prefix) and not is_constant:
-            weights.network[own_name] = tensor
-            continue
-        weights.left.append(tensor_name)
-        if is_constant:
+        if own_name not in names and _is_normalizer(tensor_name, tensor):
             weights.normalizer[tensor_name] = tensor
+        elif tensor_name.startswith(prefix):
+            weights.network[own_name] = tensor
+        else:
+            weights.left.append(tensor_name)
+    weights.left += weights.normalizer
     for entry in content:
         is_around = f"{name}.".startswith(f"{entry}.")
         is_inside = not name and str(entry) in state
