@@ -80,6 +80,15 @@ class Brittle(Nearest):
         return torch.where(nearest > 0.15**2, logits.roll(1, dims=1), logits)
 
 
+class Undecided(Nearest):
+    """Votes for no class if the picture is gray."""
+
+    undecided = True
+
+    def near(self, x):
+        return F.pad(super().near(x), (0, 1), value=10.0)
+
+
 def unnormalised(x):
     return x * CONSTANTS[1] + CONSTANTS[0]
 
@@ -232,6 +241,14 @@ def test_no_finding_rests_on_fewer_images_than_a_sign_test_needs(
         assert all(expected in text for text in found)
 
 
+@pytest.mark.parametrize(("count", "is_found"), [(14, False), (15, True)])
+def test_the_accuracy_without_noise_is_compared_by_a_sign_test(count, is_found):
+    assert 0.5**15 <= LEVEL < 0.5**14
+    images = of_labels(labelled(), [2 + number % 3 for number in range(count)])
+    found = texts(Brittle(), images)
+    assert any("not to be trained with noise" in text for text in found) == is_found
+
+
 def test_one_class_for_all_images_is_a_fault_even_if_most_are_of_it():
     constant = Nearest(after=lambda logits: logits * 0 + torch.eye(5)[2])
     images = of_labels(labelled(), [2] * 60 + [3] * 20)
@@ -311,6 +328,11 @@ def test_the_code_that_is_given_for_another_order_of_classes_restores_it(order):
         pair = f"class {column} of the network is class {label} of the images"
         assert (pair in finding.text) == (column != label)
     assert examined(Nearest(after=lambda logits: logits[:, order][:, columns])) == []
+
+
+def test_votes_for_no_class_do_not_count_in_the_order_of_classes():
+    found = texts(Undecided(), labelled())
+    assert any("no other order of classes is clearly better" in text for text in found)
 
 
 def test_an_untrained_classifier_is_not_said_to_have_another_order_of_classes():
@@ -400,6 +422,23 @@ def test_a_batch_norm_tells_its_input_without_labels():
     unlabeled = replace(images, labels=np.full_like(images.labels, UNLABELLED))
     found = examined(Whitened(SIGMA, HALF), images=unlabeled)
     assert any("CIFAR-10 instead of -1 to 1" in finding.text for finding in found)
+
+
+class Ignored(Whitened):
+    """A classifier that computes a batch norm and does not use it."""
+
+    def forward(self, x):
+        self.norm(self.first(x))
+        return self.nearest(x)
+
+
+def test_a_batch_norm_is_not_believed_if_its_input_makes_the_accuracy_smaller():
+    assert examined(Ignored(SIGMA, HALF)) == []
+
+
+def test_a_batch_norm_says_nothing_of_noise_that_is_almost_that_of_the_training():
+    """Noise of 0.25 fits clearly better, but the distance is small and 0.177 is near."""
+    assert examined(Whitened(0.25), 0.25 / 1.414) == []
 
 
 def test_statistics_that_were_frozen_before_the_noise_are_no_finding():
