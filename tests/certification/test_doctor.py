@@ -424,6 +424,14 @@ def test_a_batch_norm_tells_its_input_without_labels():
     assert any("CIFAR-10 instead of -1 to 1" in finding.text for finding in found)
 
 
+@pytest.mark.parametrize(("groups", "is_found"), [(20, False), (21, True)])
+def test_a_batch_norm_is_compared_by_a_sign_test_of_groups(groups, is_found):
+    """The best of 32 inputs and 9 noise levels must fit all groups of five images better."""
+    assert 0.5**21 <= LEVEL / 41 < 0.5**20
+    found = examined(Whitened(0.25), 0.5, labelled(5 * groups))
+    assert any("noise of about 0.25" in finding.text for finding in found) == is_found
+
+
 class Ignored(Whitened):
     """A classifier that computes a batch norm and does not use it."""
 
