@@ -303,7 +303,11 @@ def attack_certificates(
     indices = certified.index.to_numpy()
     if share is not None:
         indices = share_of(indices, share)
-    computed = {"precision": smoothed.precision} | engine_identity([smoothed.base])
+    computed: dict[str, Any] = {
+        "precision": smoothed.precision,
+        "versions": checkpoint.library_versions(),
+    }
+    computed |= engine_identity([smoothed.base])  # networks in int8 have versions of their own
     provenance = replace(
         stated,
         model=base.name,
@@ -320,7 +324,6 @@ def attack_certificates(
         share=share,
         certificates=hashlib.sha256(rows.read_bytes()).hexdigest(),
         attack=asdict(settings),
-        versions=checkpoint.library_versions(),
         **computed,
     )
     if not out.exists():
