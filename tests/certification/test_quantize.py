@@ -448,6 +448,18 @@ def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_p
     assert sides["plain"]["precision"] == "float32"
 
 
+def test_certificates_in_int8_are_attacked_in_int8(tiny, tmp_path, work):
+    rows, attacks = tmp_path / "rows.tsv", tmp_path / "attacks.tsv"
+    options = SmoothingOptions(device=CPU)
+    certify_folder(str(tiny / "model"), tiny / "data", SETTINGS, options, out=rows)
+    words = ["attack", rows, "--model", tiny / "model", "--data", tiny / "data", "--device", "cpu"]
+    words += ["--samples", 5, "--restarts", 1, "--n", 200, "--alpha", 0.01, "--limit", 1]
+    finished(*words, "--out", attacks)
+    stated = [json.loads(path.with_suffix(".json").read_text()) for path in (rows, attacks)]
+    for key in ("engine", "precision", "quantized", "calibration", "instructions", "versions"):
+        assert stated[0][key] == stated[1][key]
+
+
 def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say_which(
     tiny_project, monkeypatch, capfd
 ):
