@@ -41,6 +41,10 @@ autodoc_member_order = "bysource"
 PLAIN = {"COLUMNS": "80", "NO_COLOR": "1"}
 """Variables with which a command prints its help."""
 
+LINK_TO_REPORT = re.compile(
+    r"\[(!\[[^\]]*\]\([^)]*\)|[^\[\]]+)\]\(\.\./reports/([\w-]+)/index\.html\)"
+)
+
 FROM_ROOT = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changes": "CHANGELOG.md"}
 """Pages of the site that are files of the root folder, where people look for them on the disk."""
 
@@ -55,6 +59,12 @@ def copy_notebooks(app: Sphinx, config: Config) -> None:
     )
 
 
+def copy_reports(app: Sphinx, error: Exception | None) -> None:
+    """Copy the interactive reports into the site."""
+    for report in (ROOT / "reports").glob("*/index.html"):
+        shutil.copy(report, app.outdir / f"report-{report.parent.name}.html")
+
+
 def read_page(app: Sphinx, page: str, source: list[str]) -> None:
     """Put a file of the root folder before what ``docs`` has of its page, and make links between
     both kinds work.
@@ -67,6 +77,7 @@ def read_page(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\]\(\.\./(examples/\w+\.ipynb)", r"](\1", source[0])
     for name, file in FROM_ROOT.items():
         source[0] = source[0].replace(f"](../{file}", f"]({name}.md")
+    source[0] = LINK_TO_REPORT.sub(r'<a href="report-\2.html">\1</a>', source[0])
     if not is_notebook:  # other files of the root folder are files to look at, not pages
         source[0] = re.sub(r"\]\((\.\./[^)#]+\.md)(#[^)]*)?\)", r"](path:\1)", source[0])
 
@@ -96,5 +107,6 @@ def setup(app: Sphinx) -> None:
     """Connect the above."""
     app.add_html_math_renderer("mathml", (write_formula, None), (write_equation, None))
     app.connect("config-inited", copy_notebooks)
+    app.connect("build-finished", copy_reports)
     app.connect("source-read", read_page)
     app.connect("source-read", add_commands)
