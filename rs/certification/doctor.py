@@ -63,8 +63,8 @@ def diagnose(
     is reported if it is right about more samples of clearly more images (exact sign test of paired
     images), or if it clearly fits the statistics of the first batch norm better
     (:func:`rs.certification.batch_norm_fit.misfit_of`), which tells the noise of the training too.
-    The order of the classes is chosen on half of the images and tested on the other half. Faults
-    that follow from one that was found are not searched.
+    The order of the classes is chosen on half of the images and tested on the other half. The
+    search ends at the first fault, because others may follow from it.
 
     A good classifier is one that no other input, order of classes or noise suits better, and that
     is right about at least half of the images of each class that guessing would miss. The
@@ -121,10 +121,12 @@ def _findings(trial: Trial, classifier: Classifier) -> Iterator[Diagnosis]:
         return
     predicted = clean_logits.argmax(1)
     misfit = misfit_of(trial)
-    right = trial.right(trial.sigma)
+    right_without = (predicted == trial.labels)[:, None]
+    right = right_without
     if trial.is_labeled:
+        right = trial.right(trial.sigma)
         yield _of_order(trial, predicted, classes)
-        yield _of_input(trial, right, misfit, 1 / classes)
+        yield _of_input(trial, right, right_without, misfit, 1 / classes)
         yield _of_accuracy(trial, predicted, 1 / classes)
     else:
         text = f"the images have no labels, so {UNCHECKED}; put them into one subfolder per class"
@@ -138,7 +140,7 @@ def _findings(trial: Trial, classifier: Classifier) -> Iterator[Diagnosis]:
     yield from _of_training(trial, right, misfit, classifier.sigma, remedy)
     yield from _of_clipping(trial)
     if trial.is_labeled:
-        yield _of_noise(trial, right, remedy)
+        yield _of_noise(trial, right, right_without, remedy)
 
 
 def _of_order(trial: Trial, predicted: Tensor, classes: int) -> Diagnosis:
@@ -184,13 +186,14 @@ def _finalists(trial: Trial) -> list[Alternative]:
     return sorted(trial.alternatives, key=count_right, reverse=True)[:FINALISTS]
 
 
-def _of_input(trial: Trial, right: Tensor, misfit: Misfit | None, chance: float) -> Diagnosis:
+def _of_input(
+    trial: Trial, right: Tensor, right_without: Tensor, misfit: Misfit | None, chance: float
+) -> Diagnosis:
     """Compare inputs that the classifier may expect, with the same noise samples.
 
     Without noise the accuracy must not become smaller. It must become larger where the input has a
     smaller scale, as this also helps a classifier that knows no noise.
     """
-    right_without_noise = int(trial.right(0.0).sum())
     fitting = AS_IT_IS if misfit is None else misfit.alternative
     count = len(trial.alternatives)
     finalists = [other for other in _finalists(trial) if other is not fitting]
@@ -205,7 +208,8 @@ def _of_input(trial: Trial, right: Tensor, misfit: Misfit | None, chance: float)
         is_above_chance = _is_above_chance(right_then.float().mean(1) > 0.5, chance)
         if not is_above_chance or not is_larger(right_then, right, count):
             continue
-        gain = int(trial.right(0.0, alternative=alternative).sum()) - right_without_noise
+        gain = int(trial.right(0.0, alternative=alternative).sum())
+        gain -= int(right_without.sum())
         # Similar constants give similar accuracies; a batch norm tells them apart.
         is_best = alternative is fitting or right_then.sum() > best_right.sum()
         fewest_gained = 1 if alternative.is_smaller else 0
@@ -261,7 +265,7 @@ def _of_training(
     alternative = misfit.alternative
     fit = f"the statistics of its first batch norm fit better ({misfit.text})"
     if alternative is AS_IT_IS:
-        noise = f"it seems to be trained with noise of about {misfit.sigma:.2g}"
+        noise = f"it seems to have been trained with noise of about {misfit.sigma:.2g}"
         change = f"correct --sigma (and that of rs import), or {remedy}"
         yield Diagnosis("warning", f"{noise}, not {trial.sigma:g}: {fit}; {change}")
         return
@@ -289,10 +293,9 @@ def _of_clipping(trial: Trial) -> Iterator[Diagnosis]:
         )
 
 
-def _of_noise(trial: Trial, right: Tensor, remedy: str) -> Diagnosis:
+def _of_noise(trial: Trial, right: Tensor, right_without: Tensor, remedy: str) -> Diagnosis:
     """Compare the accuracy under the noise of the certificate with that under other noise."""
     sigma = trial.sigma
-    right_without = trial.right(0.0)
     right_under_half = trial.right(sigma / 2, LEVEL_SAMPLES)
     right_under_twice = trial.right(2 * sigma, LEVEL_SAMPLES)
     figures = (
@@ -301,12 +304,12 @@ def _of_noise(trial: Trial, right: Tensor, remedy: str) -> Diagnosis:
         f"{percent(right_under_twice)})"
     )
     if is_larger(right_under_twice, right[:, :LEVEL_SAMPLES]):
-        text = f"it seems to be trained with more noise than {sigma:g}; {figures}"
+        text = f"it seems to have been trained with more noise than {sigma:g}; {figures}"
         return Diagnosis("warning", f"{text}; give a larger --sigma, or {remedy}")
     is_halved = right.double().mean() < right_without.double().mean() / 2
     if is_halved and is_larger(right_without, right):
-        text = f"it seems not to be trained with noise of {sigma:g}, so most certificates will"
-        return Diagnosis("warning", f"{text} abstain; {figures}; {remedy}")
+        text = f"it seems not to have been trained with noise of {sigma:g}, so most"
+        return Diagnosis("warning", f"{text} certificates will abstain; {figures}; {remedy}")
     return Diagnosis("ok", figures)
 
 

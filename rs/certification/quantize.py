@@ -59,8 +59,8 @@ CALIBRATION_IMAGES = 300
 """Noisy training images that calibrate a network (benchmarks/results/int8.md compares numbers)."""
 
 MAX_CONSTANTS = 1000
-"""Largest number of values of a constant that a network may read in Python, as the standard
-deviations of a normalization."""
+"""Most values in a constant that a network may read in Python, such as the standard deviations of a
+normalization."""
 
 SEED = 0
 """Seed of the noise of calibration images."""

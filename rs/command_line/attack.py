@@ -39,7 +39,7 @@ def main(
     batch: shell.Batch = None,
     pictures: PictureOptions,
 ) -> None:
-    """Search the smallest perturbation that changes each certified, correct prediction.
+    """Search for the smallest perturbation that changes each certified, correct prediction.
 
     The search uses gradients under noise and then votes alone. Fresh samples confirm what it
     finds, so it is an upper bound on the robust radius with probability 1 - alpha. A perturbation

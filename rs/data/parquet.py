@@ -64,8 +64,8 @@ def read_parquet(
     if (splits["test"][1] < 0).any():
         raise InputError(
             f"{root}: the labels of the test split must be known, but some are negative; add "
-            "test_split: NAME, that of a split with labels, often validation, to the data set in "
-            "params.yaml"
+            "test_split: NAME to the data set in params.yaml, where NAME is a split with labels, "
+            "often validation"
         )
     listed = ", ".join(f"{name} (sha256 {value})" for name, value in sums(root, test_split).items())
     source = f"parquet files {listed}"

@@ -59,7 +59,7 @@ def step_numbers(result: Step, norm: Tensor) -> Tensor:
 
 
 def named_means(values: Sequence[float]) -> dict[str, Any]:
-    """Return means of :data:`STEP_NUMBERS` by name; ``None`` for those that a method has not."""
+    """Return means of :data:`STEP_NUMBERS` by name; ``None`` for those that a method lacks."""
     means: dict[str, Any] = {}
     for name, value in zip(STEP_NUMBERS, values, strict=True):
         is_missing = name in ("hinge_share", "accuracy") and math.isnan(value)

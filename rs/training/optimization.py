@@ -1,4 +1,4 @@
-"""The optimizers, the gradients that it needs, and the average of the weights over its steps."""
+"""The optimizers, the gradients that they need, and the average of the weights over their steps."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ FAULTS = {
         "classes seem to be in another order: .* name them in its order",
     ),
     "clips": (Nearest(lambda x: x.clamp(0, 1)), "clips its images"),
-    "noise": (Brittle(), "not to be trained with noise of 0.25"),
+    "noise": (Brittle(), "not to have been trained with noise of 0.25"),
 }
 
 
@@ -246,7 +246,7 @@ def test_the_accuracy_without_noise_is_compared_by_a_sign_test(count, is_found):
     assert 0.5**15 <= LEVEL < 0.5**14
     images = of_labels(labelled(), [2 + number % 3 for number in range(count)])
     found = texts(Brittle(), images)
-    assert any("not to be trained with noise" in text for text in found) == is_found
+    assert any("not to have been trained with noise" in text for text in found) == is_found
 
 
 def test_one_class_for_all_images_is_a_fault_even_if_most_are_of_it():

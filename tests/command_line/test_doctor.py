@@ -48,7 +48,7 @@ def test_what_was_trained_without_noise_is_told_how_to_mend_it(data):
     (warning,) = (
         line for line in result.stdout.splitlines() if line.startswith("warning: it seems")
     )
-    assert "not to be trained with noise of 0.5" in warning
+    assert "not to have been trained with noise of 0.5" in warning
     assert warning.endswith(
         "train it: rs train advmacer --network own_models:clean --sigma 0.5 ..."
     )

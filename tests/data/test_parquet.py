@@ -170,7 +170,7 @@ def test_where_labels_of_the_test_split_are_unknown_another_can_be_named(hub, tm
     test.rename(hub / "validation-00000-of-00001.parquet")
     write_parquet(test, [image_bytes(image) for image in pixels(2)], [-1, -1], names=["x", "y"])
     values = {"source": "parquet", "root": str(hub)}
-    refused(tmp_path, "test_split: NAME, .* often validation", **values)
+    refused(tmp_path, "test_split: NAME .* often validation", **values)
     _, found = prepare(tmp_path, **values, test_split="validation")
     assert found.labels.tolist() == [1, 0]
     assert "test-00000-of-00001.parquet" not in found.meta.raw

@@ -11,6 +11,7 @@ from rs.methods.base import NeedsTargets
 from rs.methods.loss import loss
 from rs.smoothing.noise import training_noise
 from tests.support.helpers import generator, soft_targets
+from tests.support.networks import Scaled
 
 IMAGES, NUMBERS, K, SIGMA = 6, 24, 3, 0.25
 X = torch.rand(IMAGES, NUMBERS, generator=generator(1))
@@ -29,15 +30,6 @@ def mlp(classes=K):
         torch.manual_seed(0)
         layers = [nn.Flatten(), nn.Linear(NUMBERS, 16), nn.Tanh(), nn.Linear(16, classes)]
     return nn.Sequential(*layers)
-
-
-class Scaled(nn.Module):
-    def __init__(self, network):
-        super().__init__()
-        self.network = network
-
-    def forward(self, x):
-        return self.network(2 * x)
 
 
 def value(method, network, x, y=Y, *, sigma=SIGMA, **settings):

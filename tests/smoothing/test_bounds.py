@@ -14,6 +14,7 @@ from rs.smoothing.attack import mixing_path, pgd, projected_path_attack
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import ABSTAIN
 from tests.support.helpers import generator
+from tests.support.networks import Scaled
 
 NUMBERS, SIGMA = 24, 0.5
 SHAPES = [(24,), (4, 6), (1, 24), (2, 3, 4), (1, 2, 3, 4), (3, 2, 2, 1, 2)]
@@ -157,17 +158,6 @@ def test_one_probability_in_place_of_a_logit_gives_a_warning():
 
 # ------------------------------------------------------------------------------------------
 # attacks
-
-
-class Scaled(nn.Module):
-    """A network of inputs in [0, 2] as one of inputs in [0, 1]."""
-
-    def __init__(self, network):
-        super().__init__()
-        self.network = network
-
-    def forward(self, x):
-        return self.network(2 * x)
 
 
 def mlp(inputs=NUMBERS, classes=3):

@@ -13,6 +13,17 @@ ROUNDING = 20 * 576 * 2**-53
 """Of float64 in resnet20, the deepest here: 20 layers, each a sum of up to 64 * 3 * 3 terms."""
 
 
+class Scaled(nn.Module):
+    """A network of inputs in [0, 2] as one of inputs in [0, 1]."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return self.network(2 * x)
+
+
 def lived_in(model, shape):
     """A model whose batch norms have seen images, and which has scales and shifts of its own."""
     rng = torch.Generator().manual_seed(0)
