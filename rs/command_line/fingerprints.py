@@ -18,7 +18,7 @@ from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
 from rs.runtime.processes import launcher_words
 from rs.storage import files
-from rs.study.grid import cells, check_names, stage_parameters
+from rs.study.grid import cells, check_section_names, stage_parameters
 
 
 def cell_fingerprints(
@@ -42,7 +42,7 @@ def cell_fingerprints(
             names it.
     """
     check_study(values, dataset)
-    check_names(values, dataset, EVERY_METHOD)
+    check_section_names(values, dataset, EVERY_METHOD)
     launcher_words(values)
     arithmetic.recipe_arithmetic(values, dataset)
     contents: dict[str, Any] = {"versions": code_fingerprint.series()}

@@ -103,7 +103,7 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     return grid
 
 
-def check_names(values: dict[str, Any], dataset: str, methods: Collection[str]) -> None:
+def check_section_names(values: dict[str, Any], dataset: str, methods: Collection[str]) -> None:
     """Check that every section is a known one: a misspelled section would have no effect.
 
     Args:

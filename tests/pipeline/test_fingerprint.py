@@ -16,7 +16,7 @@ from rs.command_line.fingerprints import cell_fingerprints
 from rs.errors import InputError
 from rs.methods import EVERY_METHOD
 from rs.runtime.code_fingerprint import stage_fingerprints
-from rs.study.grid import CERTIFY_IN_WEIGHTS, check_names, stage_parameters
+from rs.study.grid import CERTIFY_IN_WEIGHTS, check_section_names, stage_parameters
 from stages import ensemble, fingerprint, weights
 from tests.support.folders import contents
 from tests.support.helpers import (
@@ -96,7 +96,7 @@ def test_a_value_of_a_base_reaches_the_cells_that_inherit_it_alone():
     assert different == {"train/macer-0.25", "tables"}
     values["recipes"]["tiny"]["mcaer"] = {"lam": 1.0}
     with pytest.raises(InputError, match=r"sections of recipes\.tiny must be among .*; got mcaer"):
-        check_names(values, "mine", EVERY_METHOD)
+        check_section_names(values, "mine", EVERY_METHOD)
 
 
 def test_only_a_method_in_the_grid_must_have_a_value_for_each_noise_level():
