@@ -1,17 +1,23 @@
 """Train and certify CIFAR-10 on one GPU in minutes.
 
-``python -m benchmarks.gpu_run --data FOLDER --out FOLDER`` runs the checks of
-``benchmarks.gpu_check``, measures the forward passes per second of two networks, and then trains
-and certifies a network for each level: on the first 500 test images, or as many as its time allows.
-Each part is a command in a process of its own, so one that fails does not stop the others.
-``--rehearse`` runs a small version, on a CPU too.
+``python -m benchmarks.gpu_run levels --data FOLDER --out FOLDER`` trains AdvMacer at three noise
+levels, and certifies the first 500 test images at n = 100,000. ``methods`` in place of ``levels``
+trains five methods for equal seconds, three seeds each, and certifies them and their ensembles.
+
+Both begin with ``benchmarks.gpu_check``. The parts of a round are commands that run side by side,
+each in a process of its own, so one that fails does not stop the others. ``--rehearse`` runs a
+small version, on a CPU too.
 """
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,18 +28,20 @@ from benchmarks.common import machine
 from rs import params
 from rs.command_line.shell import run
 
+DATASET = "cifar10-gpu"
+
 ADVMACER = {"draws": 2, "attack_draws": 1, "steps": 2, "lam": 1.0, "gamma": 6.0, "beta": 4.0}
 
-LEVELS: list[tuple[str, float, dict[str, Any], float]] = [
-    ("gaussian", 0.25, {}, 0.1),
-    ("advmacer", 0.5, ADVMACER | {"epsilon": 1.5}, 0.25),
-    ("advmacer", 0.25, ADVMACER | {"epsilon": 0.6}, 0.33),
-    ("advmacer", 1.0, ADVMACER | {"epsilon": 1.5}, 0.5),
-    ("consistency", 0.25, {}, 1.0),
+LEVELS: list[tuple[float, dict[str, Any], float]] = [
+    (0.5, ADVMACER | {"epsilon": 1.5}, 1 / 3),
+    (0.25, ADVMACER | {"epsilon": 0.6}, 1 / 2),
+    (1.0, ADVMACER | {"epsilon": 1.5}, 1.0),
 ]
-"""Trainings in their order: method, noise level, its own parameters, share of the time left."""
+"""Trainings of AdvMacer: noise level, its own parameters, share of the time left for training."""
 
-REHEARSED = LEVELS[:2]
+METHODS = ["gaussian", "smoothadv", "macer", "consistency", "advmacer"]
+SIGMA = "0.5"
+SEEDS = [0, 1, 2]
 
 DATA: dict[str, Any] = {
     "source": "parquet",
@@ -43,13 +51,6 @@ DATA: dict[str, Any] = {
 }
 TRAINING: dict[str, Any] = {
     "batch": 1024,
-    "learning_rate": 0.2,
-    "schedule": "linear",
-    "ramp": 0.2,
-    "clip_norm": 1.0,
-    "ema_decay": 0.995,
-    "nesterov": True,
-    "weight_decay": 0.0005,
     "precision": "bfloat16",
     "engine": "compiled",
     "eval_every": 1000,
@@ -57,27 +58,112 @@ TRAINING: dict[str, Any] = {
     "eval_n0": 50,
     "eval_n": 500,
 }
+LONGER: dict[str, Any] = {
+    "learning_rate": 0.2,
+    "schedule": "linear",
+    "ramp": 0.2,
+    "clip_norm": 1.0,
+    "ema_decay": 0.995,
+    "nesterov": True,
+    "weight_decay": 0.0005,
+}
+"""Settings of the trainings of ``levels``; ``methods`` has those of the recipe ``cifar10-cpu``."""
+
 CERTIFY: dict[str, Any] = {
-    "n": 100_000,
     "noise": "gaussian",
     "precision": "bfloat16",
     "engine": "compiled",
     "shortcut": True,
 }
-SMALL = {"precision": "float32", "engine": "plain"}
-"""What differs in a rehearsal, where a training takes two seconds and five images are certified."""
 
-START = 30
-"""Seconds that a process needs to read the images and to compile."""
+START = 15
+"""Seconds that a process needs to read the images and the compiled network."""
+
+ENSEMBLES = 120
+"""Seconds to certify 15 networks and their ensembles on 2,000 images at n = 1,000."""
+
+LEVEL = 60
+"""Seconds to certify 500 images at n = 100,000."""
 
 SECONDS_PER_EPOCH = 1.1
-"""Approximate time of an epoch of AdvMacer on an H200."""
+"""Approximate time of an epoch of the AdvMacer of ``levels`` on an H200."""
 
-SECONDS_PER_IMAGE = 0.1
-"""Upper bound of the time of a certificate of ``fastnet`` at n = 100,000 on an H200."""
+
+class Plan(StrEnum):
+    """What to train."""
+
+    levels = "levels"
+    methods = "methods"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of either plan."""
+
+    data: Path
+    out: Path
+    device: str
+    end: float  # of time.monotonic()
+    rehearse: bool
+
+    def left(self) -> float:
+        """Return the seconds until the end."""
+        return self.end - time.monotonic()
+
+    def write_params(self, name: str, values: dict[str, Any], recipe: dict[str, Any]) -> str:
+        """Write the project's parameters with this recipe and these values; return the path."""
+        written = params.read_params(Path("params.yaml")) | values
+        written["datasets"] = {DATASET: DATA | {"root": str(self.data)}}
+        written["recipes"][DATASET] = recipe
+        path = self.out / f"{name}.yaml"
+        yaml = YAML()
+        yaml.representer.ignore_aliases = lambda _: True
+        with path.open("w") as file:
+            yaml.dump(written, file)
+        return f"--params {path}"
+
+    def recipe(self, training: dict[str, Any], certify: dict[str, Any]) -> dict[str, Any]:
+        """Return a recipe of ``fastnet``, or of a small network in a rehearsal."""
+        network = "fastnet"
+        training = TRAINING | training
+        certify = CERTIFY | certify
+        if self.rehearse:
+            network = "resnet8"
+            training |= {"batch": 32, "precision": "float32", "engine": "plain", "eval_images": 5}
+            certify |= {"n": 200, "precision": "float32", "engine": "plain"}
+            certify["subset"] = {"first": 5}
+        return {"model": {"architecture": network}, "training": training, "certify": certify}
+
+    def train(self, options: str, method: str, sigma: str, seed: int, seconds: float) -> str:
+        """Return the command of a training."""
+        cell = f"{DATASET}/{sigma}/{method}/{seed}"
+        return (
+            f"stages.train {method} {options} {self.images} --sigma {sigma} --seed {seed} "
+            f"--seconds {2 if self.rehearse else max(1, round(seconds))} "
+            f"--out {self.out}/models/{cell} --log {self.out}/logs/{cell}"
+        )
+
+    def certify(self, options: str, method: str, sigma: str) -> str:
+        """Return the command that certifies the network of seed 0."""
+        place = f"{DATASET}/{sigma}"
+        return (
+            f"stages.certify {self.out}/models/{place}/{method}/0 {options} {self.images} "
+            f"--out {self.out}/results/{place}/{method}-0.tsv "
+        )
+
+    @property
+    def images(self) -> str:
+        """Options of stages that read images."""
+        return f"--dataset {DATASET} --data {self.out}/data --device {self.device}"
+
+    def side_by_side(self, parts: list[str]) -> None:
+        """Run commands at the same time, until all have ended."""
+        with ThreadPoolExecutor(len(parts)) as threads:
+            list(threads.map(lambda part: run_part(part, self.end), parts))
 
 
 def main(
+    plan: Annotated[Plan, typer.Argument(help="What to train.")],
     data: Annotated[Path, typer.Option(help="Folder of CIFAR-10 as parquet files.")],
     out: Annotated[Path, typer.Option(help="Folder for weights, histories and rows.")],
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cuda",
@@ -86,41 +172,87 @@ def main(
         bool, typer.Option("--rehearse", help="Run a small version of the parts.")
     ] = False,
 ) -> None:
-    """Run the parts one after the other, and print how each of them ended."""
-    end = time.monotonic() + 60 * minutes
+    """Run the parts, and print how each of them ended."""
     out.mkdir(parents=True, exist_ok=True)
-    on_device = ["--device", device]
-    if not rehearse:
-        run_part(["benchmarks.gpu_check", *on_device], end)
-    for architecture in ["resnet8"] if rehearse else ["fastnet", "resnet110"]:
-        run_part(["benchmarks.throughput", architecture, *on_device], end)
-    options = ["--params", write_params(out, data, {})]
-    prepared = str(out / "data")
-    run_part(["stages.prepare", "cifar10", "--out", prepared, *options], end)
-    options += ["--dataset", "cifar10", "--data", prepared, *on_device]
-    for method, sigma, own, share in REHEARSED if rehearse else LEVELS:
-        seconds = share * (end - time.monotonic())
-        training = max(1.0, 0.65 * seconds - START)
-        images = int((0.35 * seconds - START) / SECONDS_PER_IMAGE)
-        images = min(max(images, 2), 500)
-        if rehearse:
-            training = 2.0
-            images = 5
-        write_params(out, data, recipe_of(method, own, training, images, rehearse))
-        model = str(out / f"{method}-{sigma}")
-        length = ["--sigma", str(sigma), "--seconds", str(training), "--log", f"{model}.log"]
-        run_part(["stages.train", method, "--out", model, *length, *options], end)
-        run_part(["stages.certify", model, "--out", f"{model}.tsv", *options], end)
-    rows = sorted(map(str, out.glob("*.tsv")))
+    one = Run(data, out, device, time.monotonic() + 60 * minutes, rehearse)
+    options = one.write_params("data", {}, {})
+    one.side_by_side([f"stages.prepare {DATASET} --out {out}/data {options}"])
+    if plan is Plan.levels:
+        train_levels(one)
+    else:
+        train_methods(one)
+    rows = sorted(map(str, (out / "results").rglob("*.tsv")))
     if rows:
         show = ["rs.command_line.main", "show", *rows]
         subprocess.run([sys.executable, "-m", *show], check=True)
     print(machine(device))
 
 
-def run_part(words: list[str], end: float) -> str:
+def train_levels(one: Run) -> None:
+    """Train AdvMacer level after level; certify each while the next one trains."""
+    if not one.rehearse:
+        one.side_by_side([f"benchmarks.gpu_check --device {one.device}"])
+    certificates: list[str] = []
+    for sigma, own, share in LEVELS[:2] if one.rehearse else LEVELS:
+        seconds = share * (one.left() - LEVEL) - START
+        # The attack reaches its full radius after 60% of the training.
+        method = own | {"warmup": max(1, round(0.6 * seconds / SECONDS_PER_EPOCH))}
+        recipe = one.recipe(LONGER, {"n": 100_000, "subset": {"first": 500}})
+        options = one.write_params(f"levels-{sigma}", {}, recipe | {"advmacer": method})
+        training = one.train(options, "advmacer", str(sigma), 0, seconds)
+        one.side_by_side([training, *certificates])
+        certificates = [one.certify(options, "advmacer", str(sigma))]
+    one.side_by_side(certificates)
+
+
+def train_methods(one: Run) -> None:
+    """Train each method with all seeds at the same time; then certify them and ensembles."""
+    combined = {"combinations": ["average", "optimal"]}
+    ensembles = {f"{method} x3": {"members": {method: 3}} | combined for method in METHODS}
+    for other in ("smoothadv", "consistency"):
+        members = {"advmacer": 1, other: 2}
+        ensembles[f"advmacer x1 + {other} x2"] = {"members": members} | combined
+    recipe = one.recipe({}, {"n": 1000, "subset": {"first": 2000}}) | {
+        "base": "cifar10-cpu",
+        "macer": {"training": {"batch": 256}},  # of images, with four noisy copies each
+    }
+    grid = {
+        "dataset": DATASET,
+        "sigmas": [float(SIGMA)],
+        "methods": METHODS,
+        "seeds": SEEDS[:1],
+        "members": METHODS,
+        "member_seeds": SEEDS[1:],
+        "ensembles": ensembles,
+    }
+    options = one.write_params("methods", grid, recipe)
+    if not one.rehearse:
+        warm = [one.train(options, method, SIGMA, 99, 1) for method in METHODS]  # to compile
+        one.side_by_side([f"benchmarks.gpu_check --device {one.device}", *warm])
+    for number, method in enumerate(METHODS):
+        seconds = (one.left() - ENSEMBLES) / (len(METHODS) - number) - START
+        one.side_by_side([one.train(options, method, SIGMA, seed, seconds) for seed in SEEDS])
+    place = f"{DATASET}/{SIGMA}"
+    on_device = f"--data {one.out}/data --device {one.device}"
+    ensembles_of = f"{DATASET} {options} --ensembles {one.out}/ensembles/{place}"
+    weights = f"{one.out}/weights/{place}"
+    chain = [
+        f"stages.ensemble {DATASET} {options} --sigma {SIGMA} --models {one.out}/models/{place} "
+        f"--out {one.out}/ensembles/{place}",
+        f"stages.weights {ensembles_of} {on_device} --out {weights} "
+        f"--seconds {one.out}/logs/{place}/weights.csv",
+        f"stages.certify_ensembles {ensembles_of} {on_device} --weights {weights} "
+        f"--out {one.out}/results/{place}/pool --times {one.out}/logs/{place}",
+    ]
+    one.side_by_side([chain[0], *(one.certify(options, method, SIGMA) for method in METHODS)])
+    for part in chain[1:]:
+        one.side_by_side([part])
+
+
+def run_part(command: str, end: float) -> str:
     """Run a module in a process of its own until ``end``; print and return its last line."""
     began = time.monotonic()
+    words = shlex.split(command)
     try:
         done = subprocess.run(
             [sys.executable, "-m", *words],
@@ -138,36 +270,6 @@ def run_part(words: list[str], end: float) -> str:
             result = f"failed: {result}"
     print(f"{time.monotonic() - began:6.1f} s  {' '.join(words[:2])}: {result}", flush=True)
     return result
-
-
-def recipe_of(
-    method: str, own: dict[str, Any], seconds: float, images: int, rehearse: bool
-) -> dict[str, Any]:
-    """Return a recipe whose attack reaches its full radius after 60% of the training time."""
-    if method == "advmacer":
-        own = own | {"warmup": max(1, round(0.6 * seconds / SECONDS_PER_EPOCH))}
-    changes = SMALL if rehearse else {}
-    training = TRAINING | changes
-    certify = CERTIFY | changes | {"subset": {"first": images}}
-    if rehearse:
-        training |= {"batch": 32, "eval_images": 5, "eval_n": 100}
-        certify["n"] = 1000
-    return {
-        "model": {"architecture": "resnet8" if rehearse else "fastnet"},
-        method: own | {"training": training},
-        "certify": certify,
-    }
-
-
-def write_params(out: Path, data: Path, recipe: dict[str, Any]) -> str:
-    """Write the parameters of this project with this data set and recipe; return the path."""
-    values = params.read_params(Path("params.yaml"))
-    values["datasets"] = {"cifar10": DATA | {"root": str(data)}}
-    values["recipes"] = {"cifar10": recipe}
-    path = out / "params.yaml"
-    with path.open("w") as file:
-        YAML().dump(values, file)
-    return str(path)
 
 
 if __name__ == "__main__":
