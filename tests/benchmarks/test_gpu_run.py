@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from PIL import Image
 from pyarrow import parquet
 
@@ -25,23 +26,45 @@ def write_images(path, count):
     parquet.write_table(pa.table({"img": rows, "label": labels}), path)
 
 
-def test_a_rehearsal_trains_and_certifies(tmp_path):
-    write_images(tmp_path / "train.parquet", 400)
-    write_images(tmp_path / "test.parquet", 50)
-    out = tmp_path / "out"
-    words = ["--data", tmp_path, "--out", out, "--device", "cpu", "--rehearse"]
-    done = python("-m", "benchmarks.gpu_run", *words)
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """A folder of noise in the place of CIFAR-10."""
+    folder = tmp_path_factory.mktemp("images")
+    write_images(folder / "train.parquet", 400)
+    write_images(folder / "test.parquet", 50)
+    return folder
+
+
+def rehearse(plan, images, out):
+    """Rehearse a plan on the CPU; return the folder of its rows."""
+    words = ["--data", images, "--out", out, "--device", "cpu", "--rehearse"]
+    done = python("-m", "benchmarks.gpu_run", plan, *words)
     assert done.returncode == 0, done.stderr
     assert "failed" not in done.stdout
-    for method, sigma, _, _ in gpu_run.REHEARSED:
-        rows = read_rows(out / f"{method}-{sigma}.tsv")
+    return out / "results" / gpu_run.DATASET
+
+
+def test_a_rehearsal_trains_and_certifies_levels(images, tmp_path):
+    results = rehearse("levels", images, tmp_path / "out")
+    for sigma in (0.5, 0.25):
+        path = results / str(sigma) / "advmacer-0.tsv"
+        rows = read_rows(path)
         assert list(rows["idx"]) == [0, 1, 2, 3, 4]
         assert set(rows["sigma"]) == {sigma}
-        assert (out / f"{method}-{sigma}.json").exists()
+        assert path.with_suffix(".json").exists()
+
+
+def test_a_rehearsal_certifies_methods_and_their_ensembles(images, tmp_path):
+    results = rehearse("methods", images, tmp_path / "out") / gpu_run.SIGMA
+    certified = {str(path.relative_to(results)) for path in results.rglob("*.tsv")}
+    alone = {"gaussian-0.tsv", "advmacer-0.tsv"}
+    pool = {"pool/advmacer-2.tsv", "pool/advmacer-0+gaussian-1-2.optimal.tsv"}
+    assert alone | pool <= certified
+    assert all(len(read_rows(results / path)) == 5 for path in certified)
 
 
 def test_a_part_that_fails_or_runs_past_the_time_says_so():
     end = time.monotonic() + 60
-    assert gpu_run.run_part(["stages.train", "--no-such-option"], end).startswith("failed: ")
-    late = gpu_run.run_part(["benchmarks.throughput", "resnet110", "--device", "cpu"], 0)
+    assert gpu_run.run_part("stages.train --no-such-option", end).startswith("failed: ")
+    late = gpu_run.run_part("benchmarks.throughput resnet110 --device cpu", 0)
     assert late == "failed: it ran past the time of all parts"
