@@ -76,8 +76,8 @@ CERTIFY: dict[str, Any] = {
     "shortcut": True,
 }
 
-START = 15
-"""Seconds that a process needs to read the images and the compiled network."""
+START = 25
+"""Seconds that a process needs to read the images and to evaluate the network at the end."""
 
 ENSEMBLES = 150
 """Seconds to certify 15 networks on 2,000 images at n = 1,000, alone and in ensembles."""
@@ -231,8 +231,8 @@ def train_methods(one: Run) -> None:
     if not one.rehearse:
         warm = [one.train(options, method, SIGMA, 99, 1) for method in methods]  # to compile
         one.side_by_side([f"benchmarks.gpu_check --device {one.device}", *warm])
-    for number, method in enumerate(methods):
-        seconds = (one.left() - ENSEMBLES) / (len(methods) - number) - START
+    seconds = (one.left() - ENSEMBLES) / len(methods) - START
+    for method in methods:
         one.side_by_side([one.train(options, method, SIGMA, seed, seconds) for seed in SEEDS])
     place = f"{DATASET}/{SIGMA}"
     on_device = f"--data {one.out}/data --device {one.device}"

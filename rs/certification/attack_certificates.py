@@ -303,10 +303,7 @@ def attack_certificates(
     indices = certified.index.to_numpy()
     if share is not None:
         indices = share_of(indices, share)
-    computed: dict[str, Any] = {
-        "precision": smoothed.precision,
-        "versions": checkpoint.library_versions(),
-    }
+    computed: dict[str, Any] = {"versions": checkpoint.library_versions()}
     computed |= engine_identity([smoothed.base])  # networks in int8 have versions of their own
     provenance = replace(
         stated,

@@ -211,6 +211,15 @@ def test_rows_that_do_not_state_their_noise_are_attacked_with_gaussian_noise(cer
     assert Path("stated.tsv").read_bytes() != Path("grid.tsv").read_bytes()
 
 
+def test_attacks_state_the_precision_that_the_rows_certify(certified, capfd):
+    """A folded network has weights in bfloat16, and runs without autocast."""
+    images = certified[3:-1]
+    as_run = ["--sigma", "0.25", "--precision", "bfloat16", "--engine", "folded"]
+    assert ended(capfd, certify, LINEAR, *images, *as_run, "--out", "rounded.tsv")[0] == 0
+    assert ended(capfd, attack, "rounded.tsv", *certified[1:], "attacks.tsv", "--limit", 1)[0] == 0
+    assert json.loads(Path("attacks.json").read_text())["precision"] == "bfloat16"
+
+
 def test_rows_of_another_model_are_refused(certified, capfd):
     update_json(Path("rows.json"), classifier="0" * 64)
     code, _, err = ended(capfd, attack, *certified, "attacks.tsv")
