@@ -521,22 +521,25 @@ def zoo(committed: Committed) -> Lines:
 
 
 def gaps(committed: Committed) -> Lines:
-    """Return how far above certified radii the networks of the zoo have been attacked."""
+    """Return how far above certified radii networks have been attacked."""
     titles = ["network", "attacked", "n = 1,000: median", "95 %", "90 % quantile"]
-    lines = [[*titles, "n = 10,000: median", "95 %"]]
+    lines = [[*titles, "n = 10,000: median", "95 %", "n = 100,000: median", "95 %"]]
     folder = committed.root / "reports/rows/attacks"
+    scale = committed.root / "benchmarks/results/paper-scale"
     for path in sorted(folder.glob("*-attacks.tsv")):
         rows = read_gaps(path)
-        cells = [path.stem.removesuffix("-attacks"), str(len(rows)), *median_cells(rows["gap"])]
-        cells.append(f"{np.quantile(rows['gap'], 0.9, method='higher'):.2f}")
-        more = path.with_name(f"{cells[0]}-n10000.tsv")
-        if more.exists():
-            certified = certificate_rows.read_rows(more).set_index("idx")["radius"]
-            radii = rows["idx"].map(certified)
-            larger = (rows["found"] / radii)[radii > 0].fillna(np.inf)
-            cells += median_cells(larger)
-        else:
-            cells += ["", ""]
+        name = path.stem.removesuffix("-attacks")
+        quantile = np.quantile(rows["gap"], 0.9, method="higher")
+        cells = [name, str(len(rows)), *median_cells(rows["gap"]), f"{quantile:.2f}"]
+        level = name.removeprefix("cifar10-")
+        for more in (folder / f"{name}-n10000.tsv", scale / f"{level}.tsv"):
+            if more.exists():
+                radii = pd.read_csv(more, sep="\t", index_col="idx")["radius"]
+                certified = rows["idx"].map(radii)
+                larger = (rows["found"] / certified)[certified > 0].fillna(np.inf)
+                cells += median_cells(larger)
+            else:
+                cells += ["", ""]
         lines.append(cells)
     return lines
 
