@@ -42,7 +42,7 @@ def test_padding_of_a_text_has_no_part_in_its_certificate():
 
 
 @pytest.mark.parametrize(
-    ("name", "package"), [("torchattacks_pgd", "torchattacks"), ("autoattack_rand", "autoattack")]
+    ("name", "package"), [("torchattacks_pgd", "torchattacks"), ("autoattack_rand", "pyautoattack")]
 )
 def test_an_attack_library_takes_the_smoothed_classifier_and_breaks_no_certificate(name, package):
     pytest.importorskip(package)
