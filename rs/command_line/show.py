@@ -78,14 +78,24 @@ def show_files(
         rs show a.tsv b.tsv --picture curves.png
         rs show theirs.log --sigma 0.5 --n 100000 --alpha 0.001
     """
+    from rs.storage.attack_rows import is_attack_rows
+
+    attacks = [path for path in rows if is_attack_rows(path)]
+    certificates = [path for path in rows if path not in attacks]
+    if certificates:
+        _show_certificates(certificates, radii, logs, picture, as_json)
+    if attacks:
+        _show_attacks(attacks, as_json)
+
+
+def _show_certificates(
+    rows: Sequence[Path], radii: str | None, logs: LogOptions, picture: Path | None, as_json: bool
+) -> None:
+    """Show the radii and accuracies of files of certificate rows."""
     from rs.reporting.summaries import summarize_rows
     from rs.reporting.summary_texts import summaries_text, summary_text
-    from rs.storage.attack_rows import is_attack_rows
     from rs.storage.certificate_rows import is_field_log
 
-    if all(map(is_attack_rows, rows)):
-        _show_attacks(rows, as_json)
-        return
     values = logs.of_files(rows)
     summaries = [summarize_rows(path, parse_radii(radii), **values) for path in rows]
     if picture is not None:
