@@ -1,8 +1,9 @@
 """What identifies a model: a fingerprint of what it holds, and the source of a user's modules.
 
-A fingerprint sees types, parameters, buffers and attributes of modules, and the names of functions
-and hooks. It does not see code, which :func:`sources` holds; closures; the content of objects other
-than dataclasses; files that code reads, unless it declares them (:func:`uses`).
+A fingerprint sees types, parameters, buffers and attributes of modules, the weights that their
+forward passes take from variables outside, and the names of functions and hooks. It does not see
+code, which :func:`sources` holds; the content of objects other than dataclasses; files that code
+reads, unless it declares them (:func:`uses`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -160,7 +162,19 @@ def _module(value: nn.Module, where: str, outer: Ancestors) -> str:
         parts.append(_named(dict(sorted(part.items())), where, outer))
     parts.append(_named(value._modules, where, outer))
     parts.append(_listed(hooks, f"{where}.hooks".lstrip("."), outer))
+    outside = {name: item for name, item in _outside(value).items() if _holds_weights(item)}
+    if outside:
+        parts.append(_named(outside, where, outer))
     return "; ".join(parts)
+
+
+def _holds_weights(value: Any) -> bool:
+    """Return whether a value is a network or numbers, or a collection with one."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(_holds_weights(item) for item in value)
+    return isinstance(value, (Tensor, np.ndarray, nn.Module))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -240,9 +254,7 @@ def check_identity(model: nn.Module, modules: Iterable[str]) -> None:
     if any(module in _DECLARED for module in sources(modules)):
         return
     for path, layer in model.named_modules():
-        values = vars(layer) | _variables(inspect.getattr_static(type(layer), "forward"))
-        values |= _variables(values.get("function"))  # of a plain function
-        for name, value in values.items():
+        for name, value in (vars(layer) | _outside(layer)).items():
             if name not in BOOKKEEPING and _may_hide_weights(value):
                 where = f"{path}.{name}".lstrip(".")
                 raise InputError(
@@ -253,12 +265,36 @@ def check_identity(model: nn.Module, modules: Iterable[str]) -> None:
                 )
 
 
-def _variables(function: Any) -> dict[str, Any]:
-    """Return the variables outside a function of a user's module that it names, by name."""
-    if not inspect.isfunction(function) or _is_of_libraries(function.__module__):
-        return {}
-    found = inspect.getclosurevars(function)
-    return {**found.globals, **found.nonlocals}
+def _outside(layer: nn.Module) -> dict[str, Any]:
+    """Return the variables outside a user's layer that its forward pass names, by name.
+
+    The functions of users that it names belong to it.
+    """
+    kind = type(layer)
+    waiting = [inspect.getattr_static(kind, "forward"), vars(layer).get("function")]
+    seen = set()
+    values: dict[str, Any] = {}
+    while waiting:
+        function = waiting.pop()
+        is_known = not inspect.isfunction(function) or _is_of_libraries(function.__module__)
+        if is_known or function in seen:
+            continue
+        seen.add(function)
+        enclosed = inspect.getclosurevars(function).nonlocals
+        for name in sorted(_names(function.__code__)):
+            value = enclosed.get(name, function.__globals__.get(name))
+            values[f"{function.__qualname__}.{name}"] = value
+            waiting += [value, inspect.getattr_static(kind, name, None)]
+    return values
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the names that code does not define, and those of the functions within it."""
+    names = {*code.co_names, *code.co_freevars}
+    for constant in code.co_consts:
+        if inspect.iscode(constant):
+            names |= _names(constant)
+    return names
 
 
 def _is_of_libraries(module: str | None) -> bool:

@@ -1,6 +1,7 @@
 """What the code of a user's module may do to a command that runs it."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -360,6 +361,60 @@ def test_rows_of_a_file_that_a_model_declares_are_not_taken_for_those_of_another
     assert (code, "sources is" in err.splitlines()[-1]) == (2, True)
     np.save("net.npy", np.float32(0.5))
     assert "complete already" in ended(capfd, *words)[2]
+
+
+OUTSIDE = """
+import numpy as np
+import torch
+from torch import nn
+
+class Limit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.limit = nn.Parameter(torch.from_numpy(np.load("net.npy")))
+
+    def forward(self, x):
+        light = x.mean((1, 2, 3)) - self.limit
+        return torch.stack([-light, light], 1)
+
+NET = Limit()
+NETS = [NET]
+
+def helper(x):
+    return NET(x)
+
+def network(forward):
+    kind = type("Outer", (nn.Module,), {"forward": forward, "part": lambda self, x: NET(x)})
+    return kind()
+
+def enclosed():
+    own = Limit()
+    return network(lambda self, x: own(x))
+
+def named():
+    return network(lambda self, x: NET(x))
+
+def listed():
+    return network(lambda self, x: sum(NETS[i](x) for i in range(1)))
+
+def helped():
+    return network(lambda self, x: helper(x))
+
+def split():
+    return network(lambda self, x: self.part(x))
+"""
+
+
+@pytest.mark.parametrize("function", ["enclosed", "named", "listed", "helped", "split"])
+def test_weights_outside_a_network_are_part_of_what_it_is(capfd, foreign, function):
+    name = foreign(OUTSIDE)
+    words = [certify, f"{name}:{function}", "--out", "rows.tsv"]
+    assert ended(capfd, *words)[0] == 0
+    assert "complete already" in ended(capfd, *words)[2]
+    np.save("net.npy", np.float32(0.5001))
+    del sys.modules[name]  # as in another process
+    code, _, err = ended(capfd, *words)
+    assert (code, "classifier is" in err.splitlines()[-1]) == (2, True)
 
 
 def test_a_file_that_a_model_declares_must_exist(capfd, foreign):
