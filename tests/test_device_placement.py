@@ -27,11 +27,8 @@ from rs.errors import InputError
 from rs.methods import METHODS
 from rs.params import read_params
 from rs.runtime.device import resolve_device
-from rs.smoothing import attack
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.noise import training_noise
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
-from rs.smoothing.soft import soft_probabilities
 from rs.statistics.sequential import Decider
 from rs.storage.files import read_json
 from rs.training.recipe import RunOptions, training_recipe
@@ -39,7 +36,7 @@ from rs.training.run import train_model
 from tests.support import helpers
 from tests.support.helpers import CERTIFY, CLASSES, SHAPE, smallnet, tiny_images, trainer
 from tests.support.simulated_gpu import GPU, DeviceMismatchError, simulated_gpu
-from tests.support.small_pool import ALPHA, DRAWS, ENTRIES, N0, SIGMA, image, members, noisy_pool
+from tests.support.small_pool import ALPHA, ENTRIES, N0, SIGMA, image, members
 from tests.support.tiny_pool import CERTIFICATION, SETTINGS, make_pool, solve
 
 SLOWER = "warning: this network "
@@ -91,13 +88,6 @@ def of_rule(device, folder, entry):
 
 
 PATHS |= {f"ensemble, {name}": partial(of_rule, entry=entry) for name, entry in ENTRIES.items()}
-
-
-@path("pool, gaussian")
-@path("pool, grid", noise="grid")
-def pool(device, folder, **settings):
-    models = [model.to(device) for model in members()]
-    noisy_pool(models, image().to(device), draws=replace(DRAWS, n=130), **settings).certify(ENTRIES)
 
 
 @path("pool, from files to files")
@@ -233,17 +223,6 @@ def folder_images(device, folder):
     nn.functional.cross_entropy(nn.Linear(108, 2).to(device)(x.flatten(1)), y)
 
 
-@path("attacks")
-def attacks(device, folder):
-    model, rng = smallnet().to(device), torch.Generator(device).manual_seed(0)
-    x = torch.stack([image(), image(1)]).to(device)
-    y, noise = torch.tensor([0, 1], device=device), training_noise(x, 2, SIGMA, rng)
-    attack.pgd(model, x, y, noise, 1, 0.2)
-    attack.mixing_path(model, x, y, noise, 1, 0.2)
-    attack.projected_path_attack(model, x, y, noise, 1, 0.2)
-    soft_probabilities(attack.forward(model, x, noise))
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, work):
     """Hash the code, which sidecars name and which does not change here, but once."""
@@ -289,14 +268,6 @@ def products_now():
 
 
 IEEE, TF32 = ("ieee",) * 3, ("tf32",) * 3
-
-
-def test_a_gpu_computes_float32_as_float32():
-    """Elsewhere torch rounds the inputs of convolutions to ten bits."""
-    with simulated_gpu():
-        for name in ("auto", "cuda", "cuda:0"):
-            assert resolve_device(name) == GPU
-        assert products_now() == IEEE
 
 
 NOTED = set()

@@ -429,15 +429,6 @@ def test_values_per_noise_level_are_replaced_at_any_depth():
     }  # the integer 1 is 1.0
 
 
-def test_a_noise_level_without_a_value_is_named_with_the_levels_there_are():
-    values = {"macer": {"lam": {0.25: 12.0, 0.5: 4.0}}}
-    said = message(recipes.for_sigma, values, 0.3, "recipes.digits")
-    assert (
-        said
-        == "params.yaml: recipes.digits.macer.lam must have a value for sigma 0.3; it has 0.25, 0.5"
-    )
-
-
 def test_a_file_that_is_not_text_is_refused(tmp_path):
     (tmp_path / "params.yaml").write_bytes(b"\xff\xfe\x00")
     assert "must be text in UTF-8" in message(params.read_params, tmp_path / "params.yaml")

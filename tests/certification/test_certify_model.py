@@ -1,20 +1,18 @@
 """Certifying images one by one into resumable row files: ``rs.certification.certify_model``."""
 
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from rs.certification.certify_model import certify_images
-from rs.errors import InputError, InputWarning
+from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from rs.storage.provenance import Provenance
-from tests.support.helpers import CERTIFY, SHAPE, Constant, refuses, smallnet, tiny_images
+from tests.support.helpers import CERTIFY, SHAPE, refuses, smallnet, tiny_images
 
 SETTINGS = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4})
 IDENTITY = {
@@ -49,19 +47,10 @@ def certify_tiny(out, base=None, identity=IDENTITY, indices=INDICES, settings=SE
 
 
 class Dies(nn.Module):
-    """smallnet, until image number ``images`` is half certified (two calls an image); then ``die``
-    happens.
-
-    Batches of fewer images than n0 are no draws: they look whether it is one function.
-    """
-
-    def __init__(self, images, die):
-        super().__init__()
-        self.base, self.calls, self.die = smallnet(), 2 * images + 1, die
+    """A classifier that nobody may ask."""
 
     def forward(self, x):
-        self.calls -= len(x) >= SETTINGS.n0
-        return self.base(x) if self.calls > 0 else self.die()
+        fail()
 
 
 def fail():
@@ -82,49 +71,8 @@ def test_the_rows_are_those_of_a_slow_loop(unbroken):
         made = classifier.certify(
             torch.from_numpy(images.images[i]) / 255, 10, 60, 0.01, seed=4, index=i
         )
-        label = i % 2
-        record = {
-            "idx": i,
-            "label": label,
-            "correct": int(made.predict == label),
-            "mode": "certify",
-            "scope": "model",
-        }
-        record |= {"predict": made.predict, "radius": made.radius, "p_lower": made.p_lower}
-        record |= {
-            "n0": 10,
-            "n": 60,
-            "alpha": 0.01,
-            "sigma": 0.5,
-            "counts0": made.counts0,
-            "counts": made.counts,
-        }
-        lines.append(certificate_rows.format_row(record))
+        lines.append(certificate_rows.format_row(made.row(i, i % 2)))
     assert unbroken.decode() == "\n".join(lines) + "\n"
-
-
-def test_the_shortcut_is_what_the_settings_say(tmp_path):
-    settings = CertificationSettings(**{**vars(SETTINGS), "shortcut": True})
-    certify_tiny(tmp_path / "rows.tsv", Constant(1), settings=settings)
-    modes = certificate_rows.read_rows(tmp_path / "rows.tsv")["mode"]
-    assert modes.tolist() == ["certify" if i % 2 == 1 else "shortcut" for i in INDICES]
-
-
-@pytest.mark.parametrize("images", [0, 1, SIZE - 1])
-def test_an_interrupted_run_continues_to_the_bytes_of_an_unbroken_one(
-    tmp_path, unbroken, images, capsys
-):
-    out = tmp_path / "rows.tsv"
-    with pytest.raises(RuntimeError, match="died"):
-        certify_tiny(out, Dies(images, fail))
-    assert [path for path in tmp_path.iterdir() if path.name.startswith("rows")] == []
-    capsys.readouterr()
-    certify_tiny(out, Dies(SIZE - images, fail))  # has no more calls than the rest needs
-    assert out.read_bytes() == unbroken
-    assert len(seconds_of(out).read_text().splitlines()) == 1 + SIZE
-    assert (f"continuing after {images} of {SIZE} images" in capsys.readouterr().err) == (
-        images > 0
-    )
 
 
 def stamps(folder):
@@ -161,14 +109,14 @@ def test_rows_of_anything_else_are_refused_and_left_alone(
         spoil(out)
     before = stamps(out.parent)
     with refuses(message):
-        certify_tiny(out, Dies(0, fail), identity)
+        certify_tiny(out, Dies(), identity)
     assert stamps(out.parent) == before
 
 
 @pytest.mark.parametrize("name", ["gaussian-0.25", "rows.json"])
 def test_the_row_file_must_be_a_tsv_lest_two_share_a_sidecar(tmp_path, name):
     with pytest.raises(InputError, match=r"must be named \*\.tsv"):
-        certify_tiny(tmp_path / name, Dies(0, fail))
+        certify_tiny(tmp_path / name, Dies())
     assert not (tmp_path / name).exists()
 
 
@@ -200,13 +148,3 @@ def test_a_loop_that_leaves_out_an_image_or_raises_after_the_last_publishes_noth
     assert list(tmp_path.glob("rows*")) == []
     assert write_until(tmp_path / "rows.tsv", SIZE - images) == (INDICES[images:].tolist(), False)
     assert write_until(tmp_path / "rows.tsv", 0) == ([], True)
-
-
-@pytest.mark.parametrize(("n", "is_too_small"), [(9, True), (10, False)])
-def test_a_number_of_draws_that_is_too_small_is_warned_of(tmp_path, n, is_too_small):
-    """(1/2)^n <= 0.001 first at n = 10."""
-    settings = CertificationSettings(**{**vars(SETTINGS), "n": n, "alpha": 0.001})
-    message = "n = 9 draws can never certify at alpha = 0.001: .*at least 10"
-    with pytest.warns(InputWarning, match=message) if is_too_small else nullcontext():
-        certify_tiny(tmp_path / "rows.tsv", settings=settings)
-    assert certificate_rows.read_rows(tmp_path / "rows.tsv")["n"].tolist() == [n] * SIZE

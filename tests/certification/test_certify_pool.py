@@ -113,15 +113,6 @@ def project(tmp_path, made, monkeypatch, work):
 # the rows
 
 
-def test_there_are_rows_and_a_sidecar_for_every_classifier_and_nothing_else():
-    names = sorted(path.name for path in Path("unbroken").iterdir())
-    assert names == sorted(f"{name}{end}" for name in SCOPES for end in (".json", ".tsv"))
-    assert all(
-        len(certificate_rows.read_rows(path)) == IMAGES for path in Path("unbroken").glob("*.tsv")
-    )
-    assert len(set(table("unbroken").values())) > len(SCOPES) / 2  # the classifiers differ
-
-
 def test_every_member_is_watched(monkeypatch):
     seen = []
     monkeypatch.setattr(
@@ -280,14 +271,6 @@ def test_a_classifier_is_timed_with_its_own_members_alone_and_no_rows_change(mon
     assert len(read(Path(FILES[f"{ALL}.two"])).voting_members) < 3
     assert sorted(timed) == sorted([*voting, *[1] * len(MEMBERS)])
     assert table("rows") == table("unbroken")
-
-
-def test_rows_of_a_cascade_and_they_alone_have_the_evaluations_that_they_take():
-    rows = {name: certificate_rows.read_rows(Path("unbroken", f"{name}.tsv")) for name in SCOPES}
-    assert [name for name in rows if "evaluations" in rows[name]] == [CASCADE]
-    per_draw = rows[CASCADE]["evaluations"] / 70
-    assert per_draw.between(1, 3).all()
-    assert per_draw.nunique() > 1
 
 
 # -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from rs.smoothing.inputs import as_module
 from rs.smoothing.noise import BLOCK, noisy_pair
 from rs.training.attack_backend import frozen
 from tests.support.helpers import SHAPE, smallnet
-from tests.support.networks import Branches, Measures, Twice, WithLogits, hooked, images, lived_in
+from tests.support.networks import Branches, Measures, WithLogits, hooked, images, lived_in
 
 CPU = torch.device("cpu")
 
@@ -101,15 +101,6 @@ def test_a_network_that_cannot_be_folded_keeps_its_batch_norms_and_its_function(
     )
 
 
-def test_a_convolution_that_is_called_twice_keeps_its_batch_norm(capsys):
-    model = lived_in(Twice(), SHAPE).eval()
-    folded = fold(model, torch.float32, SHAPE)
-    assert capsys.readouterr().err == ""
-    torch.testing.assert_close(
-        folded(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6
-    )
-
-
 def test_a_network_whose_logits_are_all_zero_is_folded(capsys):
     model = lived_in(smallnet(), SHAPE).eval()
     for parameter in model.network.fc.parameters():
@@ -156,16 +147,6 @@ def test_members_of_an_ensemble_are_optimized_one_by_one_and_its_rule_stays():
     assert (made.engine, made.precision, made.module.rule) == ("folded", "float32", ensemble.rule)
     assert not [module for module in made.module.modules() if isinstance(module, nn.BatchNorm2d)]
     torch.testing.assert_close(made.module(x), ensemble(x), rtol=1e-5, atol=1e-6)
-
-
-def test_a_plain_engine_changes_nothing():
-    model = smallnet()
-    assert optimize_for_inference(model, "plain", "bfloat16", SHAPE, CPU, 300) == (
-        model,
-        "bfloat16",
-        300,
-        "plain",
-    )
 
 
 @pytest.mark.parametrize("engine", ["folded", "compiled", "quantized"])

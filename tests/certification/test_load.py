@@ -18,7 +18,6 @@ from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.ensemble_specs import MADE, made, network, spec, written
 from tests.support.helpers import CLASSES, SHAPE, write_tiny
-from tests.support.simulated_gpu import GPU, simulated_gpu
 
 pytestmark = pytest.mark.usefixtures("models_here")
 
@@ -173,14 +172,6 @@ def test_a_mistake_inside_the_users_function_is_kept_as_the_cause(meta, own):
 # smoothed
 
 
-def test_it_is_smoothed_where_and_as_it_is_asked_to_be():
-    loaded = load(FOLDER)
-    with simulated_gpu():
-        smoothed = loaded.smooth(None, device=GPU, precision="bfloat16", batch=7)
-        assert {parameter.device.type for parameter in smoothed.base.parameters()} == {"cuda"}
-    assert (smoothed.num_classes, smoothed.precision, smoothed.batch) == (2, "bfloat16", 7)
-
-
 def test_a_model_without_weights_is_refused_by_its_name_too(own):
     with Path(f"{own}.py").open("a") as file:
         file.write("\ndef empty():\n    return nn.Linear(16, 2, device='meta')\n")
@@ -249,18 +240,6 @@ def test_the_sources_of_a_users_model_are_the_files_of_its_function_and_of_what_
     files = [Path(f"{name}.py").read_bytes() for name in (own, f"{own}_parts")]
     assert load(f"{own}:make", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
     assert load(f"{own}:plain", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
-
-
-@pytest.mark.parametrize("given", [str, Path])
-def test_a_path_is_smoothed_in_one_line_with_the_noise_of_its_training(given):
-    """The classes are known, and the certificate is that of the network."""
-    x, smoothed = (
-        torch.rand(SHAPE, generator=torch.Generator().manual_seed(0)),
-        rs.load(given(FOLDER)).smooth(),
-    )
-    assert (smoothed.sigma, smoothed.num_classes) == (0.25, len(CLASSES))
-    expected = SmoothedClassifier(network(FOLDER), 2, 0.25).certify(x, 100, 1000, 0.001)
-    assert smoothed.certify(x).to_dict() == expected.to_dict()
 
 
 def test_classes_are_the_same_in_either_unicode_form():

@@ -2,9 +2,7 @@
 it.
 """
 
-import io
 import json
-import os
 import re
 
 import numpy as np
@@ -13,7 +11,6 @@ import torch
 from PIL import Image
 
 from rs.command_line.predict import main as predict
-from rs.command_line.shell import run
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, ended, refusal, smallnet
 from tests.support.untrained import save_model
@@ -203,20 +200,6 @@ def test_an_image_unlike_the_models_is_passed_over_and_named(
     assert all(word in line for word in words_of_it)
 
 
-@pytest.mark.parametrize("content", [None, "half"], ids=["missing", "half"])
-def test_a_file_that_cannot_be_read_is_passed_over_and_named(capfd, tmp_path, tiny, content):
-    good, bad = first_pixel(tmp_path / "good.png", 255), tmp_path / "bad.png"
-    if content is not None:
-        whole = (tmp_path / "good.png").read_bytes()
-        bad.write_bytes(whole[: len(whole) // 2])
-    files = [good] + [bad] * 60  # more than fit in a message
-    code, out, (*lines, last) = command(capfd, *words(files, LINEAR, data=tiny, sigma=1))
-    assert (code, len(out)) == (2, 1)
-    assert len(lines) == 60
-    assert all(line.startswith(f"skipped: {bad} must be ") for line in lines)
-    assert last.startswith("error: 60 of 61 images failed; ")
-
-
 def test_a_converted_image_gets_the_radius_of_what_it_was_converted_to(capfd, tmp_path, tiny):
     pixels = np.random.default_rng(0).integers(0, 256, (9, 12, 4), dtype=np.uint8)
     photo = picture(tmp_path / "photo.png", pixels)
@@ -293,24 +276,6 @@ def test_a_model_that_sees_its_batch_is_refused(capfd, tiny, tiny_files):
     )
 
 
-def test_a_model_of_the_users_own_takes_the_shape_of_the_files_and_the_names_of_a_list(
-    capfd, tmp_path
-):
-    files = [first_pixel(tmp_path / f"{value}.png", value) for value in (0, 255)]
-    (tmp_path / "names.txt").write_text("left\nright\n")
-    numbered = asked(capfd, *words(files, LINEAR, sigma=0.1))
-    named = asked(capfd, *words(files, LINEAR, sigma=0.1, classes=tmp_path / "names.txt"))
-    assert [line.split(": ")[1].split(",")[0] for line in numbered] == ["class 0", "class 1"]
-    assert named == [
-        line.replace("class 0", "class 0 (left)").replace("class 1", "class 1 (right)")
-        for line in numbered
-    ]
-    objects = [
-        json.loads(line) for line in asked(capfd, *words(files, LINEAR, sigma=0.1), "--json")
-    ]
-    assert [(one["predict"], one["class"]) for one in objects] == [(0, "0"), (1, "1")]
-
-
 @pytest.fixture
 def folder(tmp_path):
     """Pictures in one subfolder a class, and one file that is none."""
@@ -360,21 +325,6 @@ def test_an_image_on_the_boundary_gets_no_class(capfd, tmp_path, tiny):
     assert (made["predict"], made["class"], made["radius"]) == (-1, None, 0.0)
     assert made["p_lower"] < 0.5
     assert sum(made["counts"]) == made["n"] == 1000
-
-
-def test_a_name_that_is_no_text_is_printed_in_escapes(tmp_path, monkeypatch):
-    name = first_pixel(tmp_path / "a.png", 255)
-    odd = tmp_path / os.fsdecode(b"\xff.png")
-    (tmp_path / "a.png").rename(odd)
-    strict = io.TextIOWrapper(io.BytesIO(), "utf-8", errors="strict")
-    monkeypatch.setattr("sys.stdout", strict)
-    with pytest.raises(SystemExit) as end:
-        run(predict, arguments=words([str(odd)], LINEAR, sigma=0.1))
-    said = strict.buffer.getvalue().decode()
-    assert (end.value.code, said.startswith(name.replace("a.png", "\\udcff.png: class 1"))) == (
-        0,
-        True,
-    )
 
 
 def test_a_crop_must_fit_into_the_image(capfd, model, tiny_files):

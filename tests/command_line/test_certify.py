@@ -314,30 +314,6 @@ def test_the_sidecar_names_the_content_of_the_folder(capfd, flat):
     )
 
 
-def test_rows_of_pictures_are_compared_with_those_of_the_same_pictures_prepared(capfd, labelled):
-    order = np.argsort(LABELS, kind="stable")
-    splits = {"train": arrays(4, 0), "test": (IMAGES[order], LABELS[order])}
-    prepared.save_images(Path("data"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
-    write_params(Path("params.yaml"))
-    assert certified(capfd, "labelled", "a.tsv", *NAMED)[0] == 0
-    words = (
-        LINEAR,
-        "--dataset",
-        "tiny",
-        "--data",
-        "data",
-        "--sigma",
-        "0.5",
-        "--out",
-        "b.tsv",
-        "--device",
-        "cpu",
-    )
-    assert ended(capfd, certify, *words, "--n0", "100", "--n", "1000", "--alpha", "0.001")[0] == 0
-    code, out, err = ended(capfd, compare, "a.tsv", "b.tsv")
-    assert (code, "6 images" in out) == (0, True), err
-
-
 def test_a_link_that_leads_nowhere_is_not_left_out(capfd, flat):
     Path("photos/9.png").symlink_to("nowhere.png")
     code, _, err = certified(capfd, "photos", "rows.tsv", *NAMED)
@@ -355,18 +331,6 @@ def test_a_picture_that_a_conversion_makes_too_large_is_refused(capfd):
         "must have at most 67,108,864 pixels after --resize 256, got 15360000 x 256; crop the file"
         in line
     )
-
-
-def test_a_conversion_makes_images_of_one_shape(capfd):
-    rng = np.random.default_rng(0)
-    for number, shape in enumerate([(9, 12, 3), (7, 5, 3), (6, 6)]):
-        save("photos", number, rng.integers(0, 256, shape, dtype=np.uint8))
-    code, _, err = certified(capfd, "photos", "rows.tsv", *NAMED)
-    (line,) = err.splitlines()
-    assert (code, "must be 8-bit RGB of 9x12" in line) == (2, True)
-    how = ("--resize", "5", "--crop", "4", "--convert", *NAMED)
-    assert certified(capfd, "photos", "rows.tsv", *how)[0] == 0
-    assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 3
 
 
 def network_of(channels):

@@ -81,16 +81,6 @@ def test_a_folder_of_pictures_takes_the_place_of_a_data_set(photos):
     assert "return logits[:, [1, 0]]" in result.stdout
 
 
-def test_what_is_left_out_of_a_folder_is_said_once(photos):
-    for name in (".ipynb_checkpoints/0.png", "left/a.jfif"):
-        (photos / name).parent.mkdir(exist_ok=True)
-        (photos / name).write_bytes(b"")
-    result = doctor("own_models:good", "--images", photos, "--sigma", 0.1)
-    assert result.exit_code == 0
-    lines = [line for line in result.stderr.splitlines() if "left out" in line]
-    assert lines == [f"left out of {photos}: 1 .jfif, 1 hidden"]
-
-
 @pytest.mark.parametrize(
     ("names", "is_warned"),
     [(("2", "10"), True), (("1", "2"), False), (("2", "10 a"), False), (("02", "10"), False)],

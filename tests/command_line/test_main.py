@@ -11,10 +11,8 @@ from typer.main import get_command
 
 from rs.command_line.main import COMMANDS, app
 from rs.errors import DISTRIBUTION
-from rs.models import Architecture, InferenceEngine, Normalisation
+from rs.models import Architecture
 from rs.models.architectures import ARCHITECTURES
-from rs.runtime import Precision
-from rs.smoothing import Noise
 from tests.support.helpers import ROOT, ended, python
 from tests.support.pages import check_typer
 
@@ -30,33 +28,6 @@ def said(capfd, monkeypatch):
         return ended(capfd, app, *words)
 
     return run_words
-
-
-def test_help_says_each_command_in_one_whole_sentence(said):
-    code, out, err = said("--help")
-    assert (code, err) == (0, "")
-    listed = re.findall(r"^│ ([a-z]+)  ", out, re.MULTILINE)
-    assert listed == [*COMMANDS]
-    assert "..." not in out.partition("[ARGS]...")[2]
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_fits_a_terminal_and_shows_no_python_types(name, said):
-    code, out, err = said(name, "--help")
-    assert (code, err) == (0, "")
-    assert max(map(len, out.splitlines())) <= 80
-    assert not re.search(r"<\w+>|list\[|None|[{}]MODEL|[0-9]<=", out)
-    assert "--debug" in out
-
-
-def test_options_of_the_help_are_in_groups(said):
-    out = said("certify", "--help")[1]
-    titles = re.findall(r"^╭─ (\w+) ─", out, re.MULTILINE)
-    assert titles == ["Arguments", "Options", "Samples", "Images", "Speed", "Output"]
-    samples = out[out.index("Samples") : out.index("╭─ Images")]
-    assert re.findall(r"^│ --(\w+)", samples, re.MULTILINE) == [
-        *("n0", "n", "alpha", "noise", "at", "acr")
-    ]
 
 
 def test_no_words_are_answered_by_the_help_and_exit_code_2(said):
@@ -108,21 +79,6 @@ def test_the_examples_of_the_help_are_commands_of_this_kind(name, tmp_path, monk
         program, first, *words = shlex.split(line)
         assert (program, first) == ("rs", name)
         check_typer(command, words)
-
-
-@pytest.mark.parametrize(
-    ("command", "known"),
-    [
-        ("predict", get_args(InferenceEngine)),
-        ("predict", get_args(Precision)),
-        ("predict", get_args(Noise)),
-        ("import", get_args(Normalisation)),
-        ("import", get_args(Architecture)),
-    ],
-)
-def test_an_option_lists_what_it_takes(command, known, said):
-    words = re.sub(r"[\s│]+", " ", said(command, "--help")[1])
-    assert ", ".join(known) in words
 
 
 def test_every_architecture_that_the_help_names_is_built():

@@ -306,16 +306,6 @@ def test_the_head_alone_can_be_trained():
     assert changed == {"fc.weight", "fc.bias"}  # and no statistics of batch norm
 
 
-def test_a_network_may_return_its_logits_as_an_attribute():
-    assert "network.network.fc.weight" in weights_in(trained("--epochs", 1, network="Named"))
-    forget()
-    assert (
-        rs.load("model", network="own_networks:Named")
-        .smooth()
-        .certify(np.zeros((3, 24, 24), np.uint8), n=20)
-    )
-
-
 def test_a_network_may_take_views_of_its_maps():
     assert "network.fc.weight" in weights_in(trained("--epochs", 1, network="Views"))
 
@@ -390,25 +380,6 @@ def test_a_second_training_into_a_folder_in_use_names_the_process_of_the_first(c
     assert all(f"process {os.getpid()} " in line for line in lines)
     assert not Path("other").exists()
     trained("--epochs", 2, "--restart")
-
-
-@pytest.mark.parametrize("method", ["denoiser-mse", "denoiser-stability"])
-def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(method):
-    start = importlib.import_module("own_networks").pretrained().state_dict()
-    text = Path(rs.__file__).with_name("params.yaml").read_text()
-    Path("small.yaml").write_text(
-        text.replace("depth: 17", "depth: 3").replace("width: 64", "width: 8")
-    )
-    recipe = ["--params", "small.yaml", "--dataset", "finetune"]
-    folder = trained("--epochs", 1, *recipe, method=method)
-    state = weights_in(folder)
-    assert all(
-        torch.equal(value, state[f"network.network.{name}"]) for name, value in start.items()
-    )
-    assert any(name.startswith("network.denoise.") for name in state)
-    forget()
-    command(certify, folder, "--network", "own_networks:pretrained", *CERTIFY)
-    assert Path("rows.tsv").read_text().count("\n") == 4
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,6 @@ from rs.command_line.train import main as train
 from rs.errors import InputError
 from rs.runtime.progress import say
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.training.trainer import Trainer
-from tests.support.folders import contents
 from tests.support.helpers import exit_code
 
 CERTIFY = SmoothedClassifier.certify_until
@@ -82,39 +80,6 @@ def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(
     code, _, err = ended(capfd, certify, *certify_to("rows.tsv"))
     assert (code, err[0]) == (0, "continuing after 3 of 10 images")
     assert Path("rows.tsv").read_bytes() == Path("whole.tsv").read_bytes()
-
-
-def test_a_training_that_is_interrupted_says_that_it_continues_and_does(
-    tiny_project, monkeypatch, capfd
-):
-    def train_to(name):
-        options = {
-            "dataset": "tiny",
-            "sigma": "0.25",
-            "seed": "0",
-            "data": "data",
-            "out": name,
-            "log": f"{name}.log",
-        }
-        return "gaussian", *(word for key, value in options.items() for word in (f"--{key}", value))
-
-    ended(capfd, train, *train_to("whole"))
-    epoch, epochs = Trainer.epoch, iter(range(1))
-
-    def until_then(self, *arguments, **options):
-        if next(epochs, None) is None:
-            raise KeyboardInterrupt
-        return epoch(self, *arguments, **options)
-
-    monkeypatch.setattr(Trainer, "epoch", until_then)
-    code, _, (*_, last) = ended(capfd, train, *train_to("model-2"))
-    assert (code, last) == (130, CONTINUES)
-    monkeypatch.setattr(Trainer, "epoch", epoch)
-    code, (line,), err_lines = ended(capfd, train, *train_to("model-2"))
-    err = "\n".join(err_lines)
-    assert (code, line) == (0, "model of the last epoch in model-2, log in model-2.log")
-    assert "next: rs certify model-2 --data data --dataset tiny --out rows.tsv" in err
-    assert contents(Path("model-2")) == contents(Path("whole"))
 
 
 def test_a_training_has_no_log_in_the_folder_of_its_model(tiny_project, capfd):

@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 from rs.command_line.main import app
 from rs.reporting.summaries import compare_rows, summarize_rows
 from rs.reporting.summary_texts import comparison_text, summary_text
-from rs.statistics.certificate import UNLABELLED
 from rs.storage import certificate_rows
 from tests.support.tiny_study import ALPHA, N0, N, cell_rows, write_rows
 
@@ -57,23 +56,6 @@ def test_a_table_of_files_shows_what_differs_and_fits_a_terminal(files, tmp_path
         _, out, _ = said(*words, "--radii", radii)
         assert max(map(len, out.splitlines()[1:])) <= 80
         assert "at" in out
-
-
-def test_commands_that_read_rows_name_the_next_one_on_stderr_except_with_json(files, tmp_path):
-    assert (
-        said("show", files[0])[2] == "next: rs report ROWS --out report.html, or rs compare A B\n"
-    )
-    assert said("show", files[0], "--json")[2] == ""
-    rows = certificate_rows.read_rows(files[0])
-    write_rows(rows.assign(mode=f"acr-error:0.1:{N}"), tmp_path / "early.tsv")
-    certificate_rows.write_field_log(rows, tmp_path / "theirs.log")
-    for name in ("early.tsv", "theirs.log"):  # of which rs report makes no page
-        assert said("show", tmp_path / name)[2] == "next: rs compare A B\n"
-    write_rows(rows.assign(label=UNLABELLED, correct=0), tmp_path / "unlabelled.tsv")
-    assert said("show", tmp_path / "unlabelled.tsv")[2] == ""
-    assert said("report", *files, "--out", tmp_path / "page.html")[2].startswith(
-        "next: rs compare A B"
-    )
 
 
 def test_every_file_is_an_object_on_a_line_of_its_own(files):

@@ -9,7 +9,6 @@ from PIL import Image
 
 from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
-from rs.command_line.predict import main as predict
 from rs.command_line.quantize import main as quantize
 from rs.command_line.targets import main as targets
 from rs.command_line.zoo import HEADER, RADII, ROWS, zoo_table
@@ -89,17 +88,6 @@ def photos(tmp_path, monkeypatch):
 CONVERSION = ("--convert", "--resize", 32, "--crop", 32)
 
 
-def test_a_photo_is_predicted_by_the_name_as_by_the_folder(capfd, photos):
-    photo = next(photos.rglob("*.png"))
-    words = (photo, *CONVERSION, "--n", 100, "--seed", 3, "--device", "cpu", "--json")
-    code, out, _ = ended(capfd, predict, *words, "--model", MODEL)
-    assert code == 0
-    prediction = json.loads(out)
-    assert sum(prediction["counts"]) == 100
-    assert prediction["class"] in (None, *CLASSES)
-    assert ended(capfd, predict, *words, "--model", FOLDER / NAME)[1] == out
-
-
 @pytest.mark.usefixtures("work")
 def test_certificates_name_the_network_and_not_where_it_is_installed(photos):
     words = ("--images", photos, *CONVERSION, "--n", 100, "--device", "cpu", "--out", "rows.tsv")
@@ -134,20 +122,3 @@ def test_no_command_writes_into_the_package(capfd, data):
     for model in (MODEL, FOLDER / NAME):
         assert "copy the folder" in refusal(capfd, quantize, model, "--data", "data")
     assert sorted(FOLDER.rglob("*")) == before
-
-
-@pytest.mark.parametrize("command", [certify, doctor, targets])
-def test_an_unknown_name_is_refused_by_every_command(capfd, tmp_path, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
-    save_images(
-        Path("data"), "two", {"train": (np.zeros((2, 1, 4, 4), np.uint8), np.arange(2))}, ("a", "b")
-    )
-    write_params(Path("params.yaml"), targets={"draws": 2, "seed": 0})
-    words = {
-        certify: ("--data", "data", "--dataset", "tiny", "--out", "rows.tsv"),
-        doctor: (),
-        targets: ("--data", "data", "--dataset", "tiny", "--out", "targets.safetensors"),
-    }[command]
-    line = refusal(capfd, command, f"zoo:{NAME}x", *words)
-    assert all(name in line for name in zoo_names())
-    assert f"did you mean '{NAME}'?" in line

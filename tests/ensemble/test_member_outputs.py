@@ -26,28 +26,6 @@ def images():
     return data.load_images(Path("data"), "test")
 
 
-@pytest.mark.parametrize(
-    ("perturbed", "repeat"),
-    [
-        (True, 0),
-        (False, 0),
-        (True, 2),
-    ],
-)
-def test_outputs_are_those_of_a_slow_loop(images, perturbed, repeat):
-    """Noisy images are evaluated one by one in both, so the bytes are equal."""
-    outputs = load() if perturbed else load().unperturbed(load().settings.noises)
-    found = outputs.probabilities(images, [7, 2], repeat)
-    for row, index in zip(found, (7, 2), strict=True):
-        members = zip(tiny_pool.POOL, tiny_pool.pool_members(), strict=True)
-        expected = [
-            tiny_pool.slow_probabilities(*member, images, index, perturbed, repeat)
-            for member in members
-        ]
-        np.testing.assert_array_equal(row, expected)
-    assert found.shape == (2, 3, 16 if perturbed else 8, 3)
-
-
 def test_outputs_of_a_member_do_not_depend_on_its_company(images):
     """``alone`` holds the third member and another; neither stands where it stood."""
     pair = {"members": {"macer": [2, 1]}, "combinations": ["average"]}

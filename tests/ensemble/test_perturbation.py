@@ -6,12 +6,10 @@ from torch import nn
 
 from rs.ensemble.member_outputs import (
     WeightSettings,
-    noisy_copies,
     perturbed_parameters,
     perturbed_probabilities,
 )
 from rs.runtime.streams import Stream
-from rs.smoothing.noise import BLOCK
 from tests.support.helpers import smallnet, tiny_images
 
 SIGMA = 0.5
@@ -67,17 +65,6 @@ def test_every_parameter_is_perturbed_whether_or_not_it_is_trained_and_no_buffer
     assert not any(
         torch.equal(made[name], parameter) for name, parameter in model.named_parameters()
     )
-
-
-@pytest.mark.parametrize("noises", [1, BLOCK, BLOCK + 1])
-@pytest.mark.parametrize("repeat", [0, 1, 2])
-def test_noisy_copies_of_a_repeat_are_the_next_ones_of_as_many(noises, repeat):
-    (x,) = images(0)
-    every, found = (
-        noisy_copies(x, 3 * noises, SIGMA, 0, 0),
-        noisy_copies(x, noises, SIGMA, 0, 0, repeat),
-    )
-    assert torch.equal(found, every[repeat * noises : (repeat + 1) * noises])
 
 
 def test_no_two_random_streams_are_one(monkeypatch):

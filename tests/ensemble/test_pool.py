@@ -37,16 +37,6 @@ def alone(entry, models, index=0, label=None, **settings):
     return classifier.certify(image(index), N0, N, ALPHA, seed=1, index=index, label=label)
 
 
-@pytest.mark.parametrize("settings", [{}, {"batch": 100}, {"precision": "bfloat16"}], ids=str)
-def test_a_pool_certifies_each_classifier_as_it_would_be_alone_byte_for_byte(settings):
-    models = members()
-    for index in (0, 7):
-        made = pool(models, index=index, **settings)
-        assert list(made) == list(ENTRIES)
-        for name, entry in ENTRIES.items():
-            assert as_bytes(made[name]) == as_bytes(alone(entry, models, index, **settings)), name
-
-
 class Wider(nn.Module):
     """A member whose output has float64 logits as an attribute."""
 
@@ -124,17 +114,6 @@ def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alon
     some = dict(list(MANY.items())[:: 3 if batch is None else 5]) | ENTRIES
     for name, entry in some.items():
         assert as_bytes(made[name]) == as_bytes(alone(entry, models(), batch=batch)), name
-
-
-@pytest.mark.parametrize("label", [0, 1])
-def test_the_shortcut_is_taken_by_the_entries_that_would_take_it_alone(label):
-    models, taken = [*members(), Constant(0), Constant(1)], set()
-    entries = {**ENTRIES, "zero": PoolEntry((3,)), "one": PoolEntry((4,))}
-    made = pool(models, entries, label=label)
-    for name, entry in entries.items():
-        assert as_bytes(made[name]) == as_bytes(alone(entry, models, label=label)), name
-        taken.add(made[name].mode)
-    assert taken == {"certify", "shortcut"}
 
 
 def test_a_member_is_evaluated_once_on_each_draw_however_many_rules_use_it():

@@ -9,7 +9,7 @@ from torch import nn
 from rs import params
 from rs.errors import InputError
 from rs.methods import METHODS, method_class
-from rs.methods.base import NeedsTargets, accuracy, warmed_up
+from rs.methods.base import NeedsTargets, accuracy
 from tests.support.helpers import generator, method_parameters, soft_targets
 
 K, SHAPE, SIGMA = 3, (1, 4, 4), 0.25
@@ -142,12 +142,6 @@ def test_methods_that_copy_an_image_cut_a_batch_into_as_many_steps_and_macer_doe
     chunked = ("smoothadv", "consistency", "smoothmix", "advmacer", "cat-rs", "hard-drop")
     assert steps == dict.fromkeys(chunked, draws) | whole
     assert method("advmacer", draws=draws, chunked=False).steps_per_batch == 1
-
-
-def test_warm_up_is_linear_in_the_epochs_finished_plus_one_and_then_stays():
-    ramp = [warmed_up(2.0, epoch, 10) for epoch in range(12)]
-    assert ramp == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.0, 2.0])
-    assert [warmed_up(2.0, 0, epochs) for epochs in (0, 1)] == [2.0, 2.0]
 
 
 def test_accuracy_counts_every_noisy_copy():

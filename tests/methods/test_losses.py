@@ -142,9 +142,11 @@ def slow_consistency(f, frozen, x, y, rng, epoch, draws, lam, eta, steps, epsilo
     return over_draws(f, x_hat, noise, y) + over_images(term)
 
 
-def slow_smoothmix(f, frozen, x, y, rng, epoch, draws, steps, step_size, eta, one_step, warmup):
+def slow_smoothmix(
+    f, frozen, x, y, rng, epoch, draws, steps, step_size, eta, one_step, mix_limit, warmup
+):
     noise, ready = normal(rng, draws), ramp(1.0, epoch, warmup)
-    share = torch.rand(B, generator=rng, dtype=torch.float64) / 2  # U(0, 1/2)
+    share = torch.rand(B, generator=rng, dtype=torch.float64) * mix_limit  # one for all draws
     path, near = attack.mixing_path(frozen, x, y, noise, steps, step_size), x
     if one_step:
         u = path[1] - x
@@ -231,7 +233,8 @@ def slow_sphere_attack(frozen, image, start, label, steps, step_size, draws):
 HINGE = {"draws": 4, "lam": 3.0, "gamma": 8.0, "beta": 16.0, "defer": 0}
 SMOOTHADV = {"draws": 3, "steps": 2, "epsilon": 0.4, "warmup": 10}
 CONSISTENCY = {"draws": 3, "lam": 10.0, "eta": 0.5, "steps": 0, "epsilon": 0.4, "warmup": 10}
-SMOOTHMIX = {"draws": 3, "steps": 4, "step_size": 0.2, "eta": 5.0, "one_step": False, "warmup": 10}
+SMOOTHMIX = {"draws": 3, "steps": 4, "step_size": 0.2, "eta": 5.0, "warmup": 10}
+SMOOTHMIX |= {"one_step": False, "mix_limit": 0.5}
 ADVMACER = HINGE | {
     "attack_draws": 8,
     "steps": 2,
@@ -275,6 +278,7 @@ CASES = {
     "consistency at an adversarial point": (slow_consistency, CONSISTENCY | {"steps": 3}, 20),
     "consistency in its warm-up": (slow_consistency, CONSISTENCY | {"steps": 3}, 3),
     "smoothmix": (slow_smoothmix, SMOOTHMIX, 20),
+    "smoothmix up to the other side": (slow_smoothmix, SMOOTHMIX | {"mix_limit": 1.0}, 20),
     "smoothmix with one step": (slow_smoothmix, SMOOTHMIX | {"one_step": True}, 20),
     "smoothmix with one step in its warm-up": (slow_smoothmix, SMOOTHMIX | {"one_step": True}, 3),
     "advmacer": (slow_advmacer, ADVMACER, 20),
@@ -301,7 +305,6 @@ CASES = {
     "hard-drop before the end of its deferral": (slow_hard_drop, HARD_DROP, 1),
 }
 EXTRA = {
-    "smoothmix": {"mix_limit": 0.5},
     "advmacer": {"chunked": True},
     "cat-rs": {"targets": {"sigma": 0.25, "epochs": 1, "draws": 5, "seed": 0}},
 }  # not in the slow forms

@@ -49,18 +49,6 @@ def test_the_share_in_the_hinge_is_of_right_images_whose_margin_is_gamma_at_most
 
 
 @pytest.mark.parametrize("epoch", [0, 5])
-@pytest.mark.parametrize("still", [{"steps": 0}, {"epsilon": 0.0}])
-def test_advmacer_that_does_not_move_the_image_is_macer_to_the_bit(epoch, still):
-    macer, gradients = loss_and_gradients("macer", MACER, epoch)
-    advmacer, others = loss_and_gradients("advmacer", ADVMACER | still, epoch)
-    assert epoch == 0 or macer.robustness > 0
-    assert torch.equal(advmacer.loss, macer.loss)
-    assert torch.equal(advmacer.robustness, macer.robustness)
-    assert torch.equal(advmacer.hinge_share, macer.hinge_share)
-    assert all(torch.equal(a, b) for a, b in zip(others, gradients, strict=True))
-
-
-@pytest.mark.parametrize("epoch", [0, 5])
 def test_advmacer_without_its_hinge_is_smoothadv_to_the_bit_if_it_takes_the_mean_of_logs(epoch):
     smoothadv, gradients = loss_and_gradients("smoothadv", SMOOTHADV, epoch)
     advmacer, others = loss_and_gradients(

@@ -13,12 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.command_line.exchange import import_model as main
 from rs.data.prepared import read_meta, save_images
 from rs.errors import InputError, InputWarning
 from rs.models import architectures, checkpoint
 from rs.models.published_checkpoints import import_checkpoint, read_network
-from tests.support.helpers import exit_code
 
 LAYOUTS = {
     "cohen": ("1.", "state_dict"),
@@ -265,22 +263,6 @@ def test_what_torch_did_not_write_is_refused_in_one_line(content, tmp_path):
     (tmp_path / "c.pth").write_bytes(content)
     with pytest.raises(InputError, match=r"torch.save did not write it, or it is damaged"):
         read_network(tmp_path / "c.pth", {"weight"})
-
-
-def test_the_command_imports_and_refuses_an_unknown_normalisation(folder, tmp_path, capsys) -> None:
-    path = save(tmp_path / "c.pth", network(), "1.", "state_dict")
-    words = [str(path), "--architecture", "resnet20", "--sigma", "0.25", "--data", str(folder)]
-    assert (
-        exit_code(main, *words, "--normalisation", "mean-std", "--out", str(tmp_path / "model"))
-        == 0
-    )
-    assert capsys.readouterr().out.endswith(
-        f", sigma = 0.25, normalisation mean-std; model in {tmp_path / 'model'}\n"
-    )
-    assert (
-        exit_code(main, *words, "--normalisation", "zscore", "--out", str(tmp_path / "other")) == 2
-    )
-    assert "'zscore' is not one of 'mean-std', 'centre', 'none'" in capsys.readouterr().err
 
 
 def test_a_compressed_checkpoint_is_refused_before_it_is_read(tmp_path):

@@ -16,7 +16,6 @@ from tests.support.helpers import refuses
 from tests.support.untrained import save_model
 
 NAMES = zoo_names()
-MEBIBYTE = 2**20
 
 
 def test_every_folder_of_the_zoo_is_a_network():

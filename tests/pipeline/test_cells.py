@@ -18,7 +18,6 @@ from rs.training.history import HISTORY, TIMING
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from tests.support.cells import certify_tiny, train_tiny
-from tests.support.folders import contents
 from tests.support.helpers import TRAINING, read_csv, tiny_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
@@ -34,18 +33,6 @@ def trained(tmp_path_factory):
         patch.setenv("RS_WORK", str(root / "work"))
         train_tiny(write_tiny(root / "tiny"), root / "out")
     return root
-
-
-def test_a_training_leaves_a_model_and_its_log_and_no_unfinished_work(trained):
-    names = [
-        "log/history.csv",
-        "log/provenance.json",
-        "log/timing.csv",
-        "model/model.json",
-        "model/model.safetensors",
-    ]
-    assert sorted(contents(trained / "out")) == names
-    assert list((trained / "work").iterdir()) == []
 
 
 def test_the_card_says_how_the_model_came_to_be(trained):

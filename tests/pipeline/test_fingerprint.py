@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from rs import params
 from rs.certification.certify_model import certification_settings
 from rs.command_line.fingerprints import cell_fingerprints
 from rs.errors import InputError
@@ -30,7 +29,6 @@ from tests.support.helpers import (
     write_tiny,
 )
 
-PROJECT = params.read_params(ROOT / "params.yaml")
 GRID = {"sigmas": [0.25], "methods": ["macer"], "seeds": [0, 1]}
 
 
@@ -49,20 +47,6 @@ def code_of_today(code, monkeypatch):
 def tiny(**sections):
     """Parameters with the grid and all sections of a recipe."""
     return tiny_params(**SECTIONS | sections) | GRID
-
-
-@pytest.mark.parametrize("dataset", PROJECT["recipes"])
-def test_a_certification_depends_on_its_settings(dataset):
-    stages, settings = stage_parameters(PROJECT, dataset), certification_settings(PROJECT, dataset)
-    for stage in ("certify", "certify_ensembles"):
-        section = stages[stage]["certify"]
-        assert {name: getattr(settings, name) for name in section} == section
-    own = [
-        sections.get("arithmetic")
-        for name, sections in stages.items()
-        if name not in ("ensemble", "tables")
-    ]
-    assert set(own) <= {"native", "portable"}
 
 
 def test_a_value_reaches_the_trainings_of_its_method_and_noise_level_and_the_report_alone():

@@ -18,7 +18,6 @@ from tests.support.small_project import (
     ROOT,
     make_cells,
     opened,
-    run,
     small_project,
     write_params,
 )
@@ -66,18 +65,6 @@ def test_every_path_of_a_command_is_a_dependency_or_an_output_or_of_wall_times(n
     }
 
 
-@pytest.mark.parametrize("name", STAGES)
-def test_a_stage_depends_on_no_committed_file_whose_bytes_a_checkout_may_change(name: str) -> None:
-    """Its dependencies are outputs of other stages, fingerprints among them, or folders of some."""
-    made = ["fingerprints/"]
-    for stage in STAGES.values():
-        made += [out for out in stage["outs"] if isinstance(out, str)]
-    for dependency in STAGES[name].get("deps", []):
-        folders = (path for path in made if f"{dependency}/".startswith(path))
-        inside = (path for path in made if path.startswith(dependency))
-        assert any(folders) or any(inside), dependency
-
-
 def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(
     tmp_path: Path,
 ) -> None:
@@ -118,15 +105,6 @@ def test_every_recipe_is_complete_and_in_range(dataset: str) -> None:
 
 # ------------------------------------------------------------------------------------------------
 # dvc repro, small
-
-
-def repro(root: Path, *words: str) -> set[str]:
-    """Run ``dvc repro``, or other words of DVC; the cells that ran beside ``fingerprint_first``,
-    which always does.
-    """
-    ran = re.findall(r"Running stage '([^']+)'", run(root, "dvc", *(words or ["repro"])))
-    assert "fingerprint_first" in ran
-    return {*ran} - {"fingerprint_first"}
 
 
 POOL = [f"{stage}@digits-0.5" for stage in ("ensemble", "weights", "certify_ensembles")]
@@ -234,37 +212,3 @@ def test_the_status_after_an_edit_says_what_will_rerun(studied: Path, tmp_path: 
     rules = root / "rs" / "ensemble" / "rules.py"
     rules.write_text(rules.read_text() + "\n\nUNUSED = 1\n")
     assert to_rerun(root) == {POOL[-1]}
-
-
-def is_clean(root: Path) -> bool:
-    """Whether neither git nor DVC, ``fingerprint_first`` aside, sees a change."""
-    run(
-        root, "dvc", "status", "--quiet", *(name for name in STAGES if name != "fingerprint_first")
-    )  # else it fails
-    return run(root, "git", "status", "--short") == ""
-
-
-@pytest.mark.trust_only
-def test_in_a_clone_a_study_makes_what_is_committed_and_going_back_trains_nothing(
-    studied: Path, tmp_path: Path
-) -> None:
-    committed, clone = (
-        shutil.copytree(studied, tmp_path / "copy", symlinks=True),
-        tmp_path / "clone",
-    )
-    run(committed, "git", "add", "--all")
-    who = ["-c", "user.name=Someone", "-c", "user.email=someone@example.org"]
-    run(committed, "git", *who, "commit", "--quiet", "--message", "Run the study")
-    run(committed, "git", "clone", "--quiet", ".", str(clone))
-    assert "train@digits-macer-0.5-0" in repro(clone)
-    assert is_clean(clone)
-    times = {path.name for path in (clone / "logs/digits/0.5").rglob("*.csv")}
-    assert times >= {"timing.csv", "alone.csv", "weights.csv"}
-    (back,) = re.findall(
-        r"^git checkout .*", (ROOT / "docs" / "vary.md").read_text(), re.MULTILINE
-    )[:1]
-    change = "+recipes.digits.gaussian.training.learning_rate=0.07"
-    assert "train@digits-gaussian-0.5-0" in repro(clone, "exp", "run", "-S", change)
-    run(clone, "bash", "-euc", back)
-    assert is_clean(clone)
-    assert repro(clone) == set()

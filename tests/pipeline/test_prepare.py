@@ -1,9 +1,7 @@
-import numpy as np
 import pytest
 
-from rs.data import images
 from stages.prepare import main
-from tests.support.helpers import exit_code, refusal
+from tests.support.helpers import refusal
 
 PARAMS = """
 datasets:
@@ -17,16 +15,6 @@ datasets:
 def params(tmp_path):
     (tmp_path / "params.yaml").write_text(PARAMS)
     return tmp_path / "params.yaml"
-
-
-def test_digits_are_prepared_from_the_command_line(params, tmp_path, capsys):
-    assert exit_code(main, "digits", "--out", tmp_path / "data" / "digits", "--params", params) == 0
-    folder = tmp_path / "data" / "digits"
-    assert capsys.readouterr().out.endswith(f"data set in {folder}\n")
-    assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "test.npz", "train.npz"]
-    train, test = images.load_images(folder, "train"), images.load_images(folder, "test")
-    assert len(train) + len(test) == 1797
-    assert np.isclose(train.meta.mean[0], (train.images / 255).mean(), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

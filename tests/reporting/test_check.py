@@ -270,14 +270,6 @@ def test_a_training_under_two_seeds_of_the_study_is_refused(content):
     assert "must not have the fingerprint of another seed" in refused(packed(forged))
 
 
-@pytest.mark.parametrize("text", [b"[]", b"null", b'{"model": 3', b"\xff"])
-def test_a_sidecar_that_is_no_object_is_named(study, tmp_path, text):
-    root = shutil.copytree(study, tmp_path / "copy")
-    (root / ROWS).with_suffix(".json").write_bytes(text)
-    with pytest.raises(InputError, match=re.escape(f"{ROWS[:-4]}.json")):
-        make_bundle(root, root / "params.yaml", "tiny")
-
-
 # Means: tables state those of the rows.
 
 
@@ -312,16 +304,9 @@ def test_a_missing_second_or_other_line_of_a_table_is_refused(content, name):
     renamed = ["0.125" if cell in ("0.25", "0.5") else cell for cell in first]
     for forged in (others, [*lines, first], [*lines, renamed]):
         assert path in refused(packed(with_table(content, path, [columns, *forged])))
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_a_missing_or_second_column_of_a_table_is_refused(content, name):
-    path, columns, lines = table_of(content, name)
-    at = next(at for at, column in enumerate(columns) if column in MEANS)
-    less = [line[:at] + line[at + 1 :] for line in [columns, *lines]]
-    more = [[*columns, columns[at]], *[[*line, "9.9"] for line in lines]]
-    for forged in (less, more):
-        assert path in refused(packed(with_table(content, path, forged)))
+    mean = next(column for column in columns if column in MEANS)
+    twice = [[*columns, mean], *[[*line, "9.9"] for line in lines]]
+    assert path in refused(packed(with_table(content, path, twice)))
 
 
 # Files: those that the study implies, and no others.
@@ -347,14 +332,6 @@ def test_the_library_compares_the_study_with_the_parameters(content):
     assert refused(forged) == ""  # the standard library reads no YAML
     with pytest.raises(InputError, match=r"study\.json must say what params\.yaml says"):
         verify(forged, "forged.tar.xz")
-
-
-@pytest.mark.parametrize("text", [b"", b"[1]", b"7"])
-def test_parameters_that_are_no_mapping_are_refused(content, text):
-    with pytest.raises(
-        InputError, match=r"params\.yaml: must hold a mapping of sections; do not trust this bundle"
-    ):
-        verify(packed(content | {"params.yaml": text}), "forged.tar.xz")
 
 
 # -------------------------------------------------------------------------------------------------

@@ -66,15 +66,6 @@ def test_curves_have_a_row_of_single_models_and_one_of_what_ensembles_add(curves
     assert len(figures.draw_certified_accuracy(curves, None, gains.iloc[:0]).axes) == 2
 
 
-def test_gains_have_bars_of_the_larger_error_each_line_at_its_own_radii(curves, gains):
-    axis = figures.draw_certified_accuracy(curves, LIMIT, gains).axes[2]
-    first, *others = bars_of(axis, 1)
-    assert first == pytest.approx([-0.002, 0.002])
-    assert [top - bottom for bottom, top in others] == pytest.approx([0.002] * 10)
-    radii = sorted(at for at, _ in bars_of(axis, 0))
-    assert radii == pytest.approx(curves["radius"][:11].tolist())
-
-
 def test_the_largest_possible_radius_is_marked_and_explained(curves):
     """Clopper and Pearson's bound of 1,000 votes of 1,000 is 0.001^(1/1000)."""
     figure = figures.draw_certified_accuracy(curves, LIMIT)

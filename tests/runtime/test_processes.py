@@ -6,16 +6,13 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rs.certification.certify_model import certification_settings
 from rs.errors import InputError
 from rs.runtime import processes
 from rs.smoothing.settings import SmoothingOptions
-from rs.storage import certificate_rows, row_writer
+from rs.storage import certificate_rows
 from tests.support.cells import certify_folder, train_tiny
 from tests.support.helpers import python, tiny_params, write_params, write_tiny
 
@@ -98,15 +95,6 @@ def test_several_processes_must_know_where_the_first_one_is(monkeypatch):
         match=r"MASTER_ADDR and MASTER_PORT must be set together with WORLD_SIZE=2.*; unset",
     ):
         processes.process_group("gloo").__enter__()
-
-
-@given(st.integers(1, 7), st.integers(0, 30))
-def test_parts_are_put_together_in_the_order_of_the_images(tmp_path_factory, world, images):
-    folder = tmp_path_factory.mktemp("parts")
-    parts = [folder / f"{rank}.tsv" for rank in range(world)]
-    for rank, part in enumerate(parts):
-        part.write_text("head\n" + "".join(f"{i}\n" for i in np.arange(images)[rank::world]))
-    assert row_writer._merge(parts, images) == "head\n" + "".join(f"{i}\n" for i in range(images))
 
 
 @pytest.fixture(scope="module")

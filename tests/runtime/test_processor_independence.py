@@ -82,14 +82,8 @@ X = torch.rand(8, generator=torch.Generator().manual_seed(0)) + 0.5
 @pytest.mark.parametrize(
     "operation",
     [
-        torch.sqrt,
-        torch.log10,
-        torch.atan,
         torch.tan,
-        lambda x: x.clone().sqrt_(),
         lambda x: torch.sqrt(x, out=torch.empty_like(x)),
-        lambda x: x**0.5,
-        lambda x: x ** torch.tensor(0.5),
         lambda x: x**-0.5,
         lambda x: x.double().log(),
         lambda x: torch._foreach_sqrt([x]),
@@ -99,13 +93,3 @@ def test_a_processor_dependent_operation_is_found_in_any_form(operation):
     with WatchedOperations() as watched:
         operation(X)
     assert len(watched.found) == 1
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [torch.log, torch.exp, torch.rsqrt, lambda x: x**2, lambda x: x.norm(), lambda x: x.std()],
-)
-def test_operations_that_round_in_one_way_everywhere_are_allowed(operation):
-    with WatchedOperations() as watched:
-        operation(X)
-    assert watched.found == set()

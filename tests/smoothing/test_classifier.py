@@ -116,32 +116,6 @@ def test_the_size_of_a_batch_does_not_change_the_votes(batch):
     )
 
 
-def test_a_rejected_image_is_a_vote_for_no_class_with_a_further_score():
-    """Every image is of class 1, and rejected where its first pixel is above 1/2: half of the
-    images.
-    """
-
-    def is_rejected(x):
-        return x[:, 0, 0, 0] > 0.5
-
-    def with_equal_logits(x):
-        return torch.stack([torch.zeros(len(x)), (~is_rejected(x)).float()], dim=1)
-
-    def with_a_further_score(x):
-        return torch.stack([torch.zeros(len(x)), torch.ones(len(x)), 2.0 * is_rejected(x)], dim=1)
-
-    equal = SmoothedClassifier(with_equal_logits, 2, SIGMA, noise="gaussian").certify(
-        X, 100, 1000, 0.01
-    )
-    further = SmoothedClassifier(with_a_further_score, 2, SIGMA, noise="gaussian", undecided=True)
-    made = further.certify(X, 100, 1000, 0.01)
-    rejected = int(equal.counts[0])
-    assert 0 < rejected < 1000
-    assert made.counts.tolist() == [0, 1000 - rejected, rejected]
-    assert made.n == 1000
-    assert made.p_lower in (0.0, lower_bound(1000 - rejected, 1000, 0.01))
-
-
 @pytest.mark.parametrize(
     ("batch", "expected"), [(250, [1, 200, 200, 150]), (80, [1, *5 * [80, 20], 50])]
 )
@@ -184,12 +158,6 @@ def test_pictures_of_common_data_sets_are_evaluated_in_blocks(shape):
     assert default_batch(torch.empty(shape)) in range(100, 501, 100)
 
 
-@pytest.mark.parametrize("side", [2**8, 2**10, 2**13])
-def test_a_batch_of_one_picture_may_have_any_size(side):
-    batch = default_batch(torch.empty(3, side, side, device="meta"))
-    assert batch == 1 or batch * 3 * side**2 <= 2**22
-
-
 def test_the_modes_of_all_parts_of_the_model_are_restored_and_its_statistics_left_alone():
     base = smallnet().train()
     frozen = next(m for m in base.modules() if isinstance(m, nn.BatchNorm2d)).eval()
@@ -202,25 +170,6 @@ def test_the_modes_of_all_parts_of_the_model_are_restored_and_its_statistics_lef
     assert not frozen.training
     assert all(torch.equal(before[k], v) for k, v in base.state_dict().items())
     assert certificate.counts.tolist() == evaluated.counts.tolist()
-
-
-class ByGradient(Linear):
-    """The same function, of the gradient of x^2 / 2, which is x."""
-
-    def forward(self, x):
-        with torch.enable_grad():
-            x = x.clone().requires_grad_()
-            (same,) = torch.autograd.grad((x**2 / 2).sum(), x, create_graph=True)
-            return super().forward(same)
-
-
-def test_a_network_may_take_gradients_inside_its_forward_pass():
-    x = image(0.5)
-    usual, other = (
-        SmoothedClassifier(base, 2, SIGMA).certify(x) for base in (Linear(), ByGradient())
-    )
-    assert other == usual
-    assert usual.counts.min() > 0
 
 
 @pytest.mark.parametrize(("n", "needed"), [(100, 67), (1000, 553)])

@@ -69,23 +69,6 @@ def test_of_several_radii_the_largest_that_holds_is_certified():
     assert (barely.predict, barely.radius, barely.p_lower) == (1, 0.0, 0.5)  # certified at radius 0
 
 
-def test_a_radius_is_that_of_its_run_and_never_more_than_the_truth():
-    stop = Stop(**STOP | {"at_radius": None, "acr_error": 0.1})
-    for index in range(10):
-        made, run = until(0.8, stop, index), ExpectedRadius(SIGMA, 0.1, ALPHA, BUDGET, beta=0.001)
-        while draws := run.next_draws():
-            votes = CLASSIFIER.votes(image(0.8), draws, 3, Stream.ESTIMATE, index, start=run.draws)
-            run.update(int(votes[1]), draws)
-        assert (made.n, made.radius, made.p_lower, made.mode) == (
-            run.draws,
-            run.radius,
-            run.p_lower,
-            run.mode,
-        )
-        assert (made.predict, 100 <= made.n < BUDGET) == (1, True)
-        assert 0 <= made.radius <= 0.3
-
-
 RUNS = {
     "at radii": lambda sigma: Decider([0.1], sigma, ALPHA, BUDGET),
     "for an average": lambda sigma: ExpectedRadius(sigma, 0.1, ALPHA, BUDGET),

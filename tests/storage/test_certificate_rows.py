@@ -8,10 +8,10 @@ from scipy.special import ndtr
 from rs.command_line.exchange import export_rows as export
 from rs.errors import InputError
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
-from rs.statistics.certificate import ABSTAIN, Certificate, votes_for, votes_of
+from rs.statistics.certificate import ABSTAIN, Certificate
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.sequential import Decider, ExpectedRadius
-from rs.storage import certificate_rows, row_checks
+from rs.storage import certificate_rows
 from tests.support.helpers import exit_code, write_row_file
 
 SIGMA, N, ALPHA = 0.5, 1000, 0.001
@@ -370,21 +370,6 @@ def test_votes_for_no_class_are_of_the_scope_set_alone(tmp_path):
         certificate_rows.read_rows(tmp_path / "global.tsv")
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=8), st.data()
-)
-def test_the_class_with_the_most_votes_is_the_lowest_of_equals(counts, data):
-    texts = [certificate_rows.format_counts(votes) for votes in counts]
-    expected = [int(np.argmax(votes)) if any(votes) else ABSTAIN for votes in counts]
-    votes = votes_of(texts)
-    assert row_checks._most_votes(votes, len(texts)).tolist() == expected
-    chosen = [data.draw(st.integers(0, 4)) for _ in counts]
-    found = votes_for(votes, np.array(chosen))
-    assert found.tolist() == [
-        dict(enumerate(votes)).get(k, 0) for votes, k in zip(counts, chosen, strict=True)
-    ]
-
-
 FIELD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 
 
@@ -440,15 +425,3 @@ def test_an_export_warns_of_what_six_columns_cannot_say(tmp_path, capsys, change
     assert exit_code(export, str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")) == 0
     said = capsys.readouterr().err
     assert (warning in said) if warning else said == ""
-
-
-def test_votes_of_many_texts_are_those_of_each():
-    texts = ["1:3,3:97", "-", "0:5", "2:1,0:7"]
-    row, classes, votes = (part.tolist() for part in certificate_rows.votes_of(texts))
-    for number, text in enumerate(texts):
-        own = {k: v for r, k, v in zip(row, classes, votes, strict=True) if r == number}
-        assert own == certificate_rows.parse_counts(text)
-    assert [part.tolist() for part in certificate_rows.votes_of(["-", "-"])] == [[], [], []]
-    for text in ("1:2:3,4", "5", "1:2,", "", "1:x", "-1:2", "1:+2", "1: 2"):
-        with pytest.raises(ValueError, match=r"class:votes"):
-            certificate_rows.votes_of(["1:1", text])

@@ -16,7 +16,6 @@ from rs.training.attack_backend import training_network
 from tests.support.helpers import (
     METHOD_PARAMETERS,
     SHAPE,
-    smallnet,
     soft_targets,
     tiny_images,
     trainer,
@@ -159,28 +158,3 @@ def test_no_byte_changes_by_folding_without_attacks_or_by_a_compiler_that_change
     for same in ("compiled",) if attacks else ("compiled", "plain"):
         assert weights(made["folded"].model) == weights(made[same].model)
         assert made["folded"].progress.history == made[same].progress.history
-
-
-@pytest.mark.trust_only
-def test_a_compiled_training_is_near_the_plain_one_and_is_compiled_once(capsys):
-    """As near as a plain training whose first weights are rounded otherwise, in each of its
-    updates.
-    """
-    torch._dynamo.reset()
-    before, more = torch._dynamo.utils.counters["frames"]["ok"], {"parameters": {"steps": 2}}
-    plain, expected = history(**more)
-    spread = np.zeros_like(expected)
-    for seed in range(4):
-        nudged, rng = smallnet(), torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in nudged.parameters():
-                parameter *= (
-                    1
-                    + (torch.rand(parameter.shape, generator=rng) - 0.5)
-                    * torch.finfo(torch.float32).eps
-                )
-        spread = np.maximum(spread, abs(history(nudged, **more)[1] - expected))
-    found = history(engine="compiled", **more)[1]
-    assert (abs(found - expected) <= plain.progress.updates * spread).all()
-    assert "warning" not in capsys.readouterr().err
-    assert torch._dynamo.utils.counters["frames"]["ok"] - before == 2

@@ -133,18 +133,6 @@ def test_a_folder_of_pictures_is_checked_before_the_network_is_built(capfd):
     assert not Path("built").exists()
 
 
-def test_a_recipe_of_four_lines_is_enough():
-    Path("mine.yaml").write_text(
-        "recipes:\n"
-        "  mine:\n"
-        "    base: finetune\n"
-        "    training: {epochs: 1, optimizer: adamw, learning_rate: 0.001, schedule: cosine}\n"
-    )
-    assert exit_code(train, *words("--params", "mine.yaml", "--dataset", "mine")) == 0
-    assert card()["training"]["schedule"] == "cosine"
-    assert card()["training"]["clip_norm"] == 1.0  # of finetune
-
-
 def acrs():
     return [row["acr"] for row in read_csv(Path("log/history.csv"))]
 
@@ -153,6 +141,8 @@ def test_no_image_is_held_out_unless_the_acr_is_wanted(capfd):
     _, _, err = ended(capfd, train, *words("--epochs", 2))
     assert "2 epochs of 24 images" in err
     assert "no quick ACR" in err
+    command = "rs certify model --network networks_of_mine:network --images FOLDER --out rows.tsv"
+    assert f"next: {command}" in err.splitlines()[-1]
     assert acrs() == ["", ""]
     _, _, err = ended(capfd, train, *words("--epochs", 2, "--eval-every", 2, "--restart"))
     assert "2 epochs of 22 images" in err
@@ -167,15 +157,6 @@ def test_the_pictures_of_validation_are_those_of_the_acr(capfd):
     assert "quick ACR of 10 images every 1 epochs" in err
     assert "accuracy under noise" in err
     assert "ACR 0." in err
-
-
-def test_progress_says_loss_accuracy_and_time_and_what_comes_next(capfd):
-    _, _, err = ended(capfd, train, *words("--epochs", 2))
-    row = read_csv(Path("log/history.csv"))[-1]
-    numbers = f"loss {float(row['loss']):.3f}, accuracy under noise {float(row['accuracy']):.1%}"
-    assert f"s left; {numbers}" in err
-    command = "rs certify model --network networks_of_mine:network --images FOLDER --out rows.tsv"
-    assert f"next: {command}" in err.splitlines()[-1]
 
 
 def test_a_stage_of_dvc_says_nothing_of_a_next_command(capfd, monkeypatch):
