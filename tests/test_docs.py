@@ -34,7 +34,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_modules_and_files_that_a_page_names_exist(page: Path) -> None:
+def test_the_modules_and_files_that_a_page_names_exist(page):
     text = page.read_text(encoding="utf-8")
     for name in DOTTED_NAME.findall(text):
         if not MADE_UP.search(name):
@@ -49,7 +49,7 @@ def test_the_modules_and_files_that_a_page_names_exist(page: Path) -> None:
 # commands
 
 
-def words_on_pages() -> list:
+def words_on_pages():
     """Every command of a page that a program of this project, DVC or make would parse."""
     return [
         pytest.param(words, id=f"{page.name}-{shlex.join(words)}")
@@ -61,9 +61,7 @@ def words_on_pages() -> list:
 
 
 @pytest.mark.parametrize("words", words_on_pages())
-def test_a_command_has_the_options_that_it_is_given(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_has_the_options_that_it_is_given(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     match words:
         case ["rs", *rest]:
@@ -85,7 +83,7 @@ def test_a_command_has_the_options_that_it_is_given(
             pytest.fail(f"unknown: {words}")
 
 
-def check_dvc(words: list[str]) -> None:
+def check_dvc(words):
     """Parse words as DVC would; stages and parameters that are named must be there."""
     read = get_main_parser().parse_args(words)
     values = params.read_params(ROOT / "params.yaml")
@@ -100,7 +98,7 @@ def check_dvc(words: list[str]) -> None:
             section = section[key]
 
 
-def check_make(words: list[str]) -> None:
+def check_make(words):
     """Targets and variables must be those of the Makefile."""
     text = (ROOT / "Makefile").read_text()
     for word in words:
@@ -113,12 +111,12 @@ def check_make(words: list[str]) -> None:
 # Python
 
 
-def python_of(page: str) -> str:
+def python_of(page):
     """The blocks of Python of a page, one after the other, but for those that are a file."""
     return "\n".join(block.text for block in blocks(ROOT / page, "python") if not block.file)
 
 
-def test_the_example_of_the_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_the_readme_prints_what_it_says(capsys):
     """The radius follows from 922 of 1,000 votes; no vote is within 0.001 of a tie of logits."""
     code = python_of("README.md")
     exec(code, {})
@@ -129,9 +127,7 @@ def test_the_example_of_the_readme_prints_what_it_says(capsys: pytest.CaptureFix
     assert f"l2 radius {int(radius * 1e4) / 1e4}" in printed
 
 
-def test_the_example_of_the_page_on_tables_prints_what_it_says(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_example_of_the_page_on_tables_prints_what_it_says(capsys):
     exec(python_of("docs/tables.md"), {})
     printed = "".join(block.text for block in blocks(ROOT / "docs/tables.md", "text"))
     assert capsys.readouterr().out == printed
@@ -140,14 +136,14 @@ def test_the_example_of_the_page_on_tables_prints_what_it_says(
 class WithLogits(nn.Module):
     """A stand-in for a model of Hugging Face, whose output is not a tensor."""
 
-    def forward(self, pixel_values: torch.Tensor) -> SimpleNamespace:
+    def forward(self, pixel_values):
         """Return logits of two classes in an object."""
         brightness = pixel_values.mean(dim=(1, 2, 3))
         return SimpleNamespace(logits=torch.stack([-brightness, brightness], dim=1))
 
 
 @pytest.fixture
-def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def my_package(tmp_path, monkeypatch):
     """``my_package.models`` as the page has it, with libraries whose weights are small."""
     (block,) = [block for block in blocks(ROOT / "docs/certify.md", "python") if block.file]
     path = tmp_path / block.file
@@ -183,7 +179,7 @@ def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "classes"),
     [("file", 10), ("ensemble", 10), ("torchvision", 1000), ("timm", 3), ("hugging_face", 2)],
 )
-def test_models_of_other_libraries_are_certified_as_the_page_says(name: str, classes: int) -> None:
+def test_models_of_other_libraries_are_certified_as_the_page_says(name, classes):
     smoothed = rs.load(f"my_package.models:{name}_model").smooth(0.25)
     certificate = smoothed.certify(torch.full((3, 32, 32), 0.9), n0=10, n=20)
     assert len(certificate.counts) == classes
@@ -193,7 +189,7 @@ def test_models_of_other_libraries_are_certified_as_the_page_says(name: str, cla
 
 
 @pytest.mark.usefixtures("models_here")
-def test_the_example_of_the_page_on_certification_runs() -> None:
+def test_the_example_of_the_page_on_certification_runs():
     """With an image and a model of the reader's own, and the models of a study."""
     shutil.copytree("models/macer/0", "models/digits/0.25/advmacer/0")
     code = python_of("docs/certify.md").replace(

@@ -44,7 +44,7 @@ MAY_IMPORT = {
 MAY_IMPORT["command_line"] = set(MAY_IMPORT)
 
 
-def imports(source: str) -> set[str]:
+def imports(source):
     """Modules of the project that a module names in its imports, at any depth."""
     found = set()
     for node in ast.walk(ast.parse(source)):
@@ -55,7 +55,7 @@ def imports(source: str) -> set[str]:
     return {name for name in found if name.split(".")[0] in ("rs", "stages", "benchmarks", "tests")}
 
 
-def test_every_package_imports_what_the_table_allows_and_no_more() -> None:
+def test_every_package_imports_what_the_table_allows_and_no_more():
     forbidden = []
     for path in (ROOT / "rs").rglob("*.py"):
         package = path.relative_to(ROOT / "rs").with_suffix("").parts[0]
@@ -71,7 +71,7 @@ def test_every_package_imports_what_the_table_allows_and_no_more() -> None:
     assert forbidden == []
 
 
-def test_no_module_imports_itself_through_others() -> None:
+def test_no_module_imports_itself_through_others():
     modules = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): path
         for path in (ROOT / "rs").rglob("*.py")
@@ -105,9 +105,7 @@ PURE = (
     ],
     ids=["package", "check of a study", "pure modules"],
 )
-def test_an_import_does_not_load_what_it_does_not_need(
-    modules: list[str], absent: set[str]
-) -> None:
+def test_an_import_does_not_load_what_it_does_not_need(modules, absent):
     code = f"""
 import sys, {", ".join(modules)}
 dir(rs)

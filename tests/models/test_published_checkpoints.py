@@ -33,7 +33,7 @@ LAYOUTS = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A data set of 32x32 colour images."""
     images = (
         torch.randint(0, 256, (20, 3, 32, 32), generator=torch.Generator().manual_seed(0))
@@ -50,14 +50,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def network(seed: int = 0) -> torch.nn.Module:
+def network(seed=0):
     """A ResNet-20 whose running statistics are not the initial ones."""
     model = architectures.build("resnet20", (3, 32, 32), 10, [0.0] * 3, [1.0] * 3, seed)
     model(torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(seed)))
     return model.eval().network
 
 
-def save(path: Path, net: torch.nn.Module, prefix: str, key: str, old: bool = False) -> Path:
+def save(path, net, prefix, key, old=False):
     """Write a checkpoint; ``old`` files have no batch-norm counters."""
     state = {prefix + name: value for name, value in net.state_dict().items()}
     if old:
@@ -74,9 +74,7 @@ def save(path: Path, net: torch.nn.Module, prefix: str, key: str, old: bool = Fa
 
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_imported_network_gives_the_outputs_of_the_original(
-    layout: str, old: bool, folder: Path, tmp_path: Path
-) -> None:
+def test_an_imported_network_gives_the_outputs_of_the_original(layout, old, folder, tmp_path):
     net = network()
     path = save(tmp_path / "checkpoint.pth.tar", net, *LAYOUTS[layout], old=old)
     meta = read_meta(folder)
@@ -93,9 +91,7 @@ def test_an_imported_network_gives_the_outputs_of_the_original(
 
 
 @pytest.mark.parametrize("normalisation", ["centre", "none"])
-def test_the_normalisation_is_the_one_that_was_named(
-    normalisation: str, folder: Path, tmp_path: Path
-) -> None:
+def test_the_normalisation_is_the_one_that_was_named(normalisation, folder, tmp_path):
     net, meta = network(), read_meta(folder)
     path = save(tmp_path / "440.pth", net, "", "net")
     import_checkpoint(path, meta, "resnet20", normalisation, 0.5, tmp_path / "model")
@@ -115,7 +111,7 @@ def test_weights_in_a_safetensors_file_are_taken(prefix, folder, tmp_path):
     assert_holds(tmp_path / "model", net)
 
 
-def assert_holds(model: Path, net: torch.nn.Module) -> None:
+def assert_holds(model, net):
     """Assert that a model folder holds the network's weights."""
     state = checkpoint.load_model(model)[0].network.state_dict()
     for name, value in net.state_dict().items():
@@ -212,9 +208,7 @@ def test_numbers_of_numpy_in_a_checkpoint_do_no_harm(number, tmp_path):
     assert read_network(tmp_path / "c.pth", {"bias"}).left == ["best"]
 
 
-def test_another_architecture_is_refused_and_nothing_is_written(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_another_architecture_is_refused_and_nothing_is_written(folder, tmp_path):
     path = save(tmp_path / "c.pth", network(), "1.", "state_dict")
     with pytest.raises(InputError, match="must hold the weights of resnet110"):
         import_checkpoint(path, read_meta(folder), "resnet110", "none", 0.5, tmp_path / "model")
@@ -249,7 +243,7 @@ REFUSED = [
 )
 def test_what_is_no_checkpoint_is_refused_and_never_executed(
     content, message, folder, tmp_path, capsys
-) -> None:
+):
     torch.save(content, tmp_path / "c.pth")
     with pytest.raises(InputError, match=message):
         import_checkpoint(

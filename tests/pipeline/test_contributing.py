@@ -26,7 +26,7 @@ SECTION = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 SECTIONS = dict(SECTION.findall((ROOT / "CONTRIBUTING.md").read_text()))
 
 
-def edited(text: str, diff: str) -> str:
+def edited(text, diff):
     """The text of a file after an edit, whose lines without a sign must be in it, once."""
     lines = diff.splitlines()
     old, new = (
@@ -37,7 +37,7 @@ def edited(text: str, diff: str) -> str:
     return text[: places[0]] + new + text[places[0] + len(old) :]
 
 
-def follow(root: Path, section: str, dataset: str = "digits") -> str:
+def follow(root, section, dataset="digits"):
     """Write and edit files as a section says, make the study small, and run the commands; what they
     print.
     """
@@ -65,7 +65,7 @@ def follow(root: Path, section: str, dataset: str = "digits") -> str:
 
 
 @pytest.mark.trust_only
-def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> None:
+def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path):
     printed = follow(tmp_path / "copy", "Add a training method")
     assert re.search(r"\d+ passed", printed)
     assert re.findall("Running stage '(.*)'", printed) == [
@@ -80,9 +80,7 @@ def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> Non
     assert settings["smoothed"]["lam"] == 0.1
 
 
-def test_the_loss_of_the_training_method_is_what_its_test_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_loss_of_the_training_method_is_what_its_test_says(monkeypatch):
     blocks = BLOCK.findall(SECTIONS["Add a training method"])
     texts = {name: text for kind, name, text in blocks if kind == "python"}
     module = ModuleType("rs.methods.smoothed")
@@ -97,7 +95,7 @@ def test_the_loss_of_the_training_method_is_what_its_test_says(
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_every_edit_fits_its_file_and_every_file_is_new(section: str) -> None:
+def test_every_edit_fits_its_file_and_every_file_is_new(section):
     texts: dict[str, str] = {}
     for kind, name, text in BLOCK.findall(SECTIONS[section]):
         if kind == "python":
@@ -112,12 +110,12 @@ def test_every_edit_fits_its_file_and_every_file_is_new(section: str) -> None:
 
 
 @pytest.mark.trust_only
-def test_a_rule_is_a_class_and_a_line(tmp_path: Path) -> None:
+def test_a_rule_is_a_class_and_a_line(tmp_path):
     assert re.search(r"\d+ passed", follow(tmp_path / "copy", "Add an ensemble, or a rule"))
 
 
 @pytest.mark.trust_only
-def test_a_data_set_is_two_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_is_two_sections(tmp_path, monkeypatch):
     for split, name in itertools.product(("train", "test"), ("daisy", "rose")):
         (folder := tmp_path / "flowers" / split / name).mkdir(parents=True)
         for number, image in enumerate(pixels(6, (8, 8, 3))):

@@ -39,7 +39,7 @@ LISTS = {
 # DVC
 
 
-def with_lists(text: str) -> str:
+def with_lists(text):
     """The parameters with a small grid, and all else as it was written: comments too."""
     for name, values in LISTS.items():
         lines = "".join(f"\n  - {value}" for value in values) or " []"
@@ -51,7 +51,7 @@ def with_lists(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A repository with a small grid that was run and committed, its stages stand-ins."""
     root = stand_in_project(tmp_path_factory.mktemp("pages") / "project")
     path = root / "params.yaml"
@@ -64,19 +64,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def shell(root: Path, *texts: str) -> list[str]:
+def shell(root, *texts):
     """Run blocks of commands one after the other, each in a shell that ends at the first failure;
     what they print.
     """
     return [run(root, "bash", "-euc", text) for text in texts]
 
 
-def shown(page: str) -> list[str]:
+def shown(page):
     """The blocks of commands of a page that are run."""
     return [block.text for block in blocks(ROOT / "docs" / page) if not block.reason]
 
 
-def state(root: Path) -> dict[str, bytes]:
+def state(root):
     """The contents of parameters, lock, report and outputs; logs are without wall times."""
     places = ("params.yaml", "dvc.lock", "reports", "models", "results", "logs", "fingerprints")
     files = [
@@ -94,9 +94,7 @@ def state(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.trust_only
-def test_an_experiment_is_varied_compared_and_left_as_the_page_says(
-    made: Path, tmp_path: Path
-) -> None:
+def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made, tmp_path):
     shutil.copytree(made, root := tmp_path / "copy", symlinks=True)
     before = state(root)
     change, back, again, compare, rows, grid = shown("vary.md")
@@ -132,9 +130,7 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(
 
 
 @pytest.mark.trust_only
-def test_what_was_pushed_to_a_folder_is_pulled_elsewhere_and_nothing_runs_again(
-    made: Path, tmp_path: Path
-) -> None:
+def test_what_was_pushed_to_a_folder_is_pulled_elsewhere_and_nothing_runs_again(made, tmp_path):
     shutil.copytree(made, here := tmp_path / "here", symlinks=True)
     push, pull = shown("remote.md")
     shell(here, push)
@@ -148,7 +144,7 @@ def test_what_was_pushed_to_a_folder_is_pulled_elsewhere_and_nothing_runs_again(
 
 
 @pytest.mark.trust_only
-def test_a_queue_takes_what_the_page_puts_into_it(made: Path, tmp_path: Path) -> None:
+def test_a_queue_takes_what_the_page_puts_into_it(made, tmp_path):
     shutil.copytree(made, root := tmp_path / "copy", symlinks=True)
     (queue,) = shown("scaling.md")
     shell(root, queue.split("dvc queue start")[0])
@@ -182,7 +178,7 @@ build = NearestMean
 """
 
 
-def rs_commands(page: str) -> None:
+def rs_commands(page):
     """Run the commands ``rs`` of a page in this process, and those of Python."""
     for words in (words for text in shown(page) for words in commands(text)):
         if words[:2] == ["python", "-c"]:
@@ -191,7 +187,7 @@ def rs_commands(page: str) -> None:
             rs_command(words[1:])
 
 
-def rs_command(words: list[str]) -> None:
+def rs_command(words):
     """Run a command; it must succeed."""
     with pytest.raises(SystemExit) as ended:
         run_command(app, written_out(words))
@@ -199,7 +195,7 @@ def rs_command(words: list[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def digits(tmp_path_factory):
     """The prepared digits."""
     folder = tmp_path_factory.mktemp("digits") / "digits"
     rs_command(["prepare", "digits", "--out", str(folder), "--params", str(ROOT / "params.yaml")])
@@ -207,7 +203,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch, digits: Path) -> Path:
+def workplace(tmp_path, work, monkeypatch, digits):
     """A folder with digits, an untrained network for them, a model of the user's, an image, and the
     parameters.
     """
@@ -244,7 +240,7 @@ def workplace(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch, digit
     return tmp_path
 
 
-def test_the_commands_of_the_start_run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_the_start_run(workplace, capsys):
     every = [words for block in blocks(ROOT / "docs/start.md") for words in commands(block.text)]
     certify = next(words for words in every if "certify" in words)
     assert certify[-2:] == ["--out", "rows.tsv"]
@@ -258,9 +254,7 @@ def test_the_commands_of_the_start_run(workplace: Path, capsys: pytest.CaptureFi
     assert re.search(r"^digit.png: ", told, re.MULTILINE)
 
 
-def test_the_commands_of_the_page_on_certification_run(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_of_the_page_on_certification_run(workplace, monkeypatch):
     Image.fromarray(np.full((8, 8), 128, np.uint8)).save("photo.png")
     for name in ("photo.jpg", "scan.png"):
         Image.fromarray(np.full((20, 30, 3), 128, np.uint8)).save(name)
@@ -284,9 +278,7 @@ def test_the_commands_of_the_page_on_certification_run(
     assert not Path("dry.tsv").exists()
 
 
-def test_the_commands_of_the_page_on_what_others_published_run(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_the_page_on_what_others_published_run(workplace, capsys):
     """With a checkpoint and logs as the field publishes them: radii of three digits, on rungs of n
     = 100,000.
     """
@@ -313,7 +305,7 @@ def test_the_commands_of_the_page_on_what_others_published_run(
 # notebooks and site
 
 
-def test_notebooks_are_committed_without_outputs_and_link_to_files() -> None:
+def test_notebooks_are_committed_without_outputs_and_link_to_files():
     for path in (ROOT / "examples").glob("*.ipynb"):
         book = nbformat.read(path, as_version=4)
         assert not any(cell.get("outputs") for cell in book.cells)  # the site executes it
@@ -321,9 +313,7 @@ def test_notebooks_are_committed_without_outputs_and_link_to_files() -> None:
         assert all((path.parent / link).is_file() for link in re.findall(r"\]\(([^)#]+)", text))
 
 
-def test_the_pages_and_executed_notebooks_make_a_site_without_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_pages_and_executed_notebooks_make_a_site_without_a_warning(tmp_path, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Sphinx logs about pages are no warnings of Python
         code = build_main(

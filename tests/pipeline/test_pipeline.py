@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ STAGES: dict[str, Any] = YAML(typ="safe", pure=True).load((ROOT / "dvc.yaml").re
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
+def test_a_stage_depends_on_the_code_it_runs(name):
     """Through the fingerprint of its command's module, which covers every import."""
     stage = STAGES[name]
     module = re.search(r"python -m stages\.(\w+)", stage["cmd"]).group(1)
@@ -53,7 +52,7 @@ def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_every_path_of_a_command_is_a_dependency_or_an_output_or_of_wall_times(name: str) -> None:
+def test_every_path_of_a_command_is_a_dependency_or_an_output_or_of_wall_times(name):
     stage = STAGES[name]
     outs = [out if isinstance(out, str) else next(iter(out)) for out in stage["outs"]]
     options = "data|out|log|logs|results|times|models|ensembles|weights|seconds"
@@ -65,9 +64,7 @@ def test_every_path_of_a_command_is_a_dependency_or_an_output_or_of_wall_times(n
     }
 
 
-def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(
-    tmp_path: Path,
-) -> None:
+def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(tmp_path):
     from stages.fingerprint import main
 
     main("digits", tmp_path / "data", tmp_path / "fingerprints", ROOT / "params.yaml", ROOT)
@@ -89,7 +86,7 @@ def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(
 
 
 @pytest.mark.parametrize("dataset", PARAMS["recipes"])
-def test_every_recipe_is_complete_and_in_range(dataset: str) -> None:
+def test_every_recipe_is_complete_and_in_range(dataset):
     from rs.certification.certify_model import certification_settings
     from rs.data.sources import settings
     from rs.training.recipe import training_recipe
@@ -144,7 +141,7 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
 """Changes of the parameters, and the cells that depend on them besides the tables."""
 
 
-def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def merged(values, changes):
     """Nested mappings, merged."""
     both = {
         key: merged(values[key], changes[key])
@@ -155,7 +152,7 @@ def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def studied(tmp_path_factory):
     """The small project after the commands of all cells, which DVC has noted; tests that change it
     take a copy.
     """
@@ -173,7 +170,7 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def to_rerun(root: Path) -> set[str]:
+def to_rerun(root):
     """Return the cells that DVC says will run, after the stage that writes what they depend on."""
     make_cells(root, "fingerprint_first")
     with opened(root) as repo:
@@ -181,7 +178,7 @@ def to_rerun(root: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_the_status_after_an_edit_says_what_will_rerun(studied: Path, tmp_path: Path) -> None:
+def test_the_status_after_an_edit_says_what_will_rerun(studied, tmp_path):
     """Of cells that depend on a changed file; DVC runs those after them where their inputs come out
     otherwise.
     """

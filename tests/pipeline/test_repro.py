@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -24,12 +23,12 @@ COMPUTED = {"train", "weights", "certify_ensembles"}
 LAST = "Everything is up to date. Open reports/digits/index.html in a browser."
 
 
-def printed(root: Path) -> list[str]:
+def printed(root):
     """Run the program; the lines that it prints."""
     return run(root, *REPRO).splitlines()
 
 
-def cells_of(lines: list[str]) -> list[str]:
+def cells_of(lines):
     """Check that the cells are numbered one after the other; return what is said of each, but for
     the time left.
     """
@@ -42,8 +41,8 @@ def cells_of(lines: list[str]) -> list[str]:
 
 @pytest.mark.slow
 def test_a_failed_cell_is_shown_the_others_are_kept_and_the_same_command_completes_the_study(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     root = small_project(tmp_path / "project")
     method = root / "rs" / "methods" / "macer.py"
     text = method.read_text()
@@ -86,7 +85,7 @@ def test_a_failed_cell_is_shown_the_others_are_kept_and_the_same_command_complet
 
 
 @pytest.mark.trust_only
-def test_a_study_comes_back_from_the_cache_after_a_change_is_undone(tmp_path: Path) -> None:
+def test_a_study_comes_back_from_the_cache_after_a_change_is_undone(tmp_path):
     root = small_project(tmp_path / "project")
     printed(root)
     made, lock = contents(root, *MADE), (root / "dvc.lock").read_bytes()
@@ -108,7 +107,7 @@ def test_a_study_comes_back_from_the_cache_after_a_change_is_undone(tmp_path: Pa
     assert (root / "dvc.lock").read_bytes() == lock
 
 
-def test_a_wrong_parameter_is_refused_before_dvc_starts(tmp_path: Path) -> None:
+def test_a_wrong_parameter_is_refused_before_dvc_starts(tmp_path):
     root = small_project(tmp_path / "project")
     values = params.read_params(root / "params.yaml")
     write_params(root, values | {"member_seeds": [0]})
@@ -120,7 +119,7 @@ def test_a_wrong_parameter_is_refused_before_dvc_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.trust_only
-def test_cells_with_a_launcher_run_in_the_processes_that_it_starts(tmp_path: Path) -> None:
+def test_cells_with_a_launcher_run_in_the_processes_that_it_starts(tmp_path):
     root = small_project(tmp_path / "project")
     values = params.read_params(root / "params.yaml")
     values |= {"launcher": "torchrun --standalone --nproc-per-node 2"}

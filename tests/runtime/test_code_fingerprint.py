@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 STAGES = sorted(path.stem for path in (ROOT / "stages").glob("*.py") if path.stem != "__init__")
 
 
-def test_an_edit_of_what_ensembles_or_certificates_are_made_by_trains_nothing() -> None:
+def test_an_edit_of_what_ensembles_or_certificates_are_made_by_trains_nothing():
     used = {path.as_posix() for path in code_fingerprint.closure(ROOT, Path("stages/train.py"))}
     assert not [
         path for path in used if path.split("/")[1] in ("ensemble", "certification", "reporting")
@@ -24,14 +24,14 @@ def test_an_edit_of_what_ensembles_or_certificates_are_made_by_trains_nothing() 
     assert "rs/smoothing/classifier.py" in used
 
 
-def test_an_edit_of_a_training_method_certifies_nothing() -> None:
+def test_an_edit_of_a_training_method_certifies_nothing():
     used = code_fingerprint.closure(ROOT, Path("stages/certify.py"))
     assert Path("rs/ensemble/spec.py") in used
     assert not [path for path in used if path.parent == Path("rs/methods")]
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_the_closure_is_what_the_standard_library_finds(stage: str) -> None:
+def test_the_closure_is_what_the_standard_library_finds(stage):
     """ModuleFinder reads byte code, functions included; it must find the same modules of this
     project.
     """
@@ -48,7 +48,7 @@ def test_the_closure_is_what_the_standard_library_finds(stage: str) -> None:
     assert Path("rs", "command_line", "shell.py") in files
 
 
-def project(root: Path, **modules: str) -> Path:
+def project(root, **modules):
     """Write modules; ``rs__methods__macer`` is ``rs/methods/macer.py``, and ``____init__`` an
     ``__init__.py``.
     """
@@ -59,7 +59,7 @@ def project(root: Path, **modules: str) -> Path:
     return root
 
 
-def test_relative_imports_and_public_names_count(tmp_path: Path) -> None:
+def test_relative_imports_and_public_names_count(tmp_path):
     """As ``from rs import load`` in a stage of one's own."""
     root = project(
         tmp_path, stages__a="from rs import load", stages__b="import rs.c", rs____init__="",
@@ -70,7 +70,7 @@ def test_relative_imports_and_public_names_count(tmp_path: Path) -> None:
     assert list(stages[1]) == ["rs/__init__.py", "rs/c.py", "rs/e.py", "stages/b.py"]
 
 
-def test_a_stage_does_not_depend_on_single_methods_but_on_what_they_share(tmp_path: Path) -> None:
+def test_a_stage_does_not_depend_on_single_methods_but_on_what_they_share(tmp_path):
     root = project(
         tmp_path,
         stages__train="from rs.methods import METHODS\nfrom rs.methods.base import Step",
@@ -109,11 +109,11 @@ LIMIT = 3
 """
 
 
-def test_comments_docstrings_and_blank_lines_do_not_count() -> None:
+def test_comments_docstrings_and_blank_lines_do_not_count():
     assert code_fingerprint.digest(COMMENTED) == code_fingerprint.digest(BARE)
 
 
-def test_the_ends_of_lines_change_no_fingerprint(tmp_path: Path) -> None:
+def test_the_ends_of_lines_change_no_fingerprint(tmp_path):
     """A checkout on Windows may have others."""
     root = project(tmp_path, stages__a="import rs.b", rs__b=COMMENTED + 'X = """a\nb"""\n')
     texts = ["rs/reporting/published.csv", "rs/reporting/web/page.js", "docs/falsification/a.csv"]
@@ -122,7 +122,7 @@ def test_the_ends_of_lines_change_no_fingerprint(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"a,b\n1,2\n")
 
-    def fingerprints() -> list[dict[str, str]]:
+    def fingerprints():
         modules = code_fingerprint.module_hashes(root, Path("stages", "a.py"))
         return [modules, code_fingerprint.text_hashes(root)]
 
@@ -147,15 +147,11 @@ def test_the_ends_of_lines_change_no_fingerprint(tmp_path: Path) -> None:
         ('x = f"""{y}\n\nb"""', 'x = f"""{y}\nb"""'),
     ],
 )
-def test_code_beside_a_docstring_counts_and_so_does_every_other_string(
-    one: str, other: str
-) -> None:
+def test_code_beside_a_docstring_counts_and_so_does_every_other_string(one, other):
     assert code_fingerprint.digest(one) != code_fingerprint.digest(other)
 
 
-def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(
-    tmp_path: Path,
-) -> None:
+def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(tmp_path):
     root = project(
         tmp_path,
         stages__train="import rs.methods",
@@ -179,9 +175,7 @@ def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(
     assert remapped["code/methods/mine"] != prints["code/methods/mine"]
 
 
-def test_a_rule_of_ensembles_counts_for_no_stage_and_has_a_fingerprint_of_its_own(
-    tmp_path: Path,
-) -> None:
+def test_a_rule_of_ensembles_counts_for_no_stage_and_has_a_fingerprint_of_its_own(tmp_path):
     root = project(
         tmp_path,
         stages__certify="import rs.ensemble.rules",
@@ -206,9 +200,7 @@ def test_a_rule_of_ensembles_counts_for_no_stage_and_has_a_fingerprint_of_its_ow
     ],
     ids=str,
 )
-def test_an_upgrade_shows_and_a_release_of_the_same_series_does_not(
-    releases: dict[str, str], changed: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upgrade_shows_and_a_release_of_the_same_series_does_not(releases, changed, monkeypatch):
     installed = {"python": "3.11.7", "numpy": "2.3.1", "torch": "2.14.0+cpu"}
     monkeypatch.setattr("importlib.metadata.version", lambda name: installed[name])
     monkeypatch.setattr("platform.python_version", lambda: installed["python"])
@@ -220,9 +212,7 @@ def test_an_upgrade_shows_and_a_release_of_the_same_series_does_not(
     } == changed
 
 
-def test_the_version_of_a_stage_changes_with_the_code_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_version_of_a_stage_changes_with_the_code_it_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(
         code_fingerprint, "ROOT", project(tmp_path, stages__a="import rs.b", rs__b="x = 1")
     )

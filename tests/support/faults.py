@@ -29,18 +29,18 @@ MAY_DIFFER = ("timing", "provenance", "seconds", ".lock")
 """Parts of the names of files with wall times, and of locks, which a killed process leaves open."""
 
 
-def kill_at(number: int) -> None:
+def kill_at(number):
     """Let this process be killed just before its change of the disk with this number."""
     numbers = count()
 
-    def strike(event: str, arguments: tuple) -> None:
+    def strike(event, arguments):
         if event in CHANGES and next(numbers) == number:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(strike)
 
 
-def limit_files(number: int) -> None:
+def limit_files(number):
     """Let files have at most so many bytes, as on a full disk: a line may be cut anywhere."""
     size = int(1.4**number)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -50,10 +50,10 @@ FAULTS = {kill_at: -signal.SIGKILL, limit_files: 2}
 """Each fault, and the exit code of the process that it strikes."""
 
 
-def run_in(folder: Path, command, words: list[str], prepare=lambda: None) -> int:
+def run_in(folder, command, words, prepare=lambda: None):
     """Run a command in a folder by a process of its own; return the exit code."""
 
-    def work() -> None:
+    def work():
         os.chdir(folder)
         prepare()
         run(command, words)
@@ -64,13 +64,13 @@ def run_in(folder: Path, command, words: list[str], prepare=lambda: None) -> int
     return process.exitcode
 
 
-def made(folder: Path) -> dict[str, bytes]:
+def made(folder):
     """Return the files of a folder without those that may differ from run to run."""
     found = contents(folder)
     return {name: found[name] for name in found if not any(word in name for word in MAY_DIFFER)}
 
 
-def main(module: str, *words: str) -> None:
+def main(module, *words):
     """Strike a command with each fault at every point, until one has nothing left to strike."""
     command = import_module(module).main
     with tempfile.TemporaryDirectory() as temporary:

@@ -3,11 +3,9 @@
 import importlib
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import typer
 from typer.main import get_command
 
 from rs.command_line import main as rs_command
@@ -30,13 +28,13 @@ class Block(NamedTuple):
     text: str
 
 
-def blocks(page: Path, language: str = "sh") -> list[Block]:
+def blocks(page, language="sh"):
     """The blocks of a language on a page."""
     found = [Block(*parts) for parts in BLOCK.findall(page.read_text(encoding="utf-8"))]
     return [block for block in found if block.language == language]
 
 
-def commands(text: str) -> Iterator[list[str]]:
+def commands(text):
     """The simple commands of shell text, each as its words, without assignments and redirections.
 
     >>> list(commands("A=1 dvc pull && rs show a.tsv \\\\\\n  b.tsv  # both\\nx | y"))
@@ -53,7 +51,7 @@ def commands(text: str) -> Iterator[list[str]]:
                 command.append(word)
 
 
-def _lines(text: str) -> Iterator[list[str]]:
+def _lines(text):
     """The words of each line, or of several that a backslash or a quote joins."""
     waiting = ""
     for line in text.replace("\\\n", " ").splitlines():
@@ -78,7 +76,7 @@ STANDS_FOR = {
 """Words of pages, and the options of commands before or the variables that they stand for."""
 
 
-def written_out(words: list[str]) -> list[str]:
+def written_out(words):
     """The words of a command with what they stand for."""
     return [
         word
@@ -87,7 +85,7 @@ def written_out(words: list[str]) -> list[str]:
     ]
 
 
-def check_typer(command: typer.core.TyperCommand, words: list[str]) -> None:
+def check_typer(command, words):
     """Parse words as a command does, in an empty folder, making the files that must exist."""
     for _ in words:
         try:
@@ -103,7 +101,7 @@ def check_typer(command: typer.core.TyperCommand, words: list[str]) -> None:
     command.make_context(command.name, written_out(words))
 
 
-def command_of(program: str, words: list[str]) -> tuple[typer.core.TyperCommand, list[str]]:
+def command_of(program, words):
     """Return the Typer command of ``rs WORDS`` or ``python -m PROGRAM WORDS``, and its words."""
     if program == "rs":
         group = get_command(rs_command.app)

@@ -6,11 +6,9 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from dvc.repo import Repo
 from ruamel.yaml import YAML
@@ -32,7 +30,7 @@ MADE = (
 )
 
 
-def small_project(root: Path, **training: Any) -> Path:
+def small_project(root, **training):
     """Make a repository with a study of two methods, one epoch and ten images."""
     copy_project(root)
     values = params.read_params(root / "params.yaml")
@@ -48,7 +46,7 @@ def small_project(root: Path, **training: Any) -> Path:
     return root
 
 
-def copy_project(root: Path, *folders: str) -> None:
+def copy_project(root, *folders):
     """Make a repository in ``root`` of what the pipeline needs, and other ``folders``."""
     root.mkdir()
     for folder in ("rs", "stages", "benchmarks", *folders):
@@ -63,7 +61,7 @@ def copy_project(root: Path, *folders: str) -> None:
     run(root, "dvc", "init", "-q")
 
 
-def shrink(values: dict[str, Any], dataset: str, **training: Any) -> None:
+def shrink(values, dataset, **training):
     """Make the study one noise level, and a recipe one epoch and ten images."""
     values["sigmas"] = [0.5]
     few = {
@@ -86,12 +84,12 @@ def shrink(values: dict[str, Any], dataset: str, **training: Any) -> None:
     recipe["training"] |= training
 
 
-def write_params(root: Path, values: dict[str, Any]) -> None:
+def write_params(root, values):
     with (root / "params.yaml").open("w") as file:
         YAML().dump(values, file)
 
 
-def environment() -> dict[str, str]:
+def environment():
     """In which the ``python`` and ``dvc`` of commands are those of this one."""
     return {
         **os.environ,
@@ -99,7 +97,7 @@ def environment() -> dict[str, str]:
     }
 
 
-def run(root: Path, *words: str) -> str:
+def run(root, *words):
     """Run a command in ``root``; its output."""
     done = subprocess.run(
         words, cwd=root, env=environment(), capture_output=True, text=True, check=False
@@ -109,7 +107,7 @@ def run(root: Path, *words: str) -> str:
 
 
 @contextmanager
-def opened(root: Path) -> Iterator[Repo]:
+def opened(root):
     """Enter a repository, and run DVC in this process, because its command starts slowly."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of libraries of DVC
@@ -117,7 +115,7 @@ def opened(root: Path) -> Iterator[Repo]:
             yield repo
 
 
-def make_cells(root: Path, *stages: str) -> list[str]:
+def make_cells(root, *stages):
     """Run the cells of stages that ``dvc repro`` would run, in this process; return their names.
 
     The stages are in their order, because DVC looks at what a cell depends on.
@@ -133,7 +131,7 @@ def make_cells(root: Path, *stages: str) -> list[str]:
     return made
 
 
-def contents(root: Path, *folders: str) -> dict[Path, bytes]:
+def contents(root, *folders):
     """What lies in folders, but for wall times."""
     files = [path for folder in folders for path in (root / folder).rglob("*") if path.is_file()]
     return {

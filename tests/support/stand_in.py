@@ -15,7 +15,7 @@ from pathlib import Path
 PLACES = ("--out", "--log", "--seconds", "--times")
 
 
-def stand_in_project(root: Path) -> Path:
+def stand_in_project(root):
     """Make a repository with a first commit, in which all stages but one are stand-ins."""
     from tests.support.small_project import ROOT, copy_project, run
 
@@ -32,7 +32,7 @@ def stand_in_project(root: Path) -> Path:
     return root
 
 
-def digest(*paths: Path) -> str:
+def digest(*paths):
     """A hash of the contents of files and folders."""
     files = sorted(
         file
@@ -43,14 +43,14 @@ def digest(*paths: Path) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def write(path: Path, text: str) -> None:
+def write(path, text):
     """Write a file, or a file in a folder: a name without an ending is a folder's."""
     file = path if path.suffix in (".tsv", ".json", ".csv") else path / "made.txt"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
 
 
-def report(results: Path, out: Path) -> None:
+def report(results, out):
     """Write a made-up ACR of every method of the results."""
     acrs: dict[str, dict[str, float]] = {}
     for path in sorted(results.glob("*/*.tsv")):
@@ -59,7 +59,7 @@ def report(results: Path, out: Path) -> None:
     write(out / "metrics.json", json.dumps({"acr": acrs}, indent=2))
 
 
-def main() -> None:
+def main():
     stage, words = Path(sys.argv[0]).stem, sys.argv[1:]
     options = {key: Path(value) for key, value in pairwise(words) if key.startswith("--")}
     options |= {"--log": options["--log"] / "history.csv"} if "--log" in options else {}

@@ -2,7 +2,6 @@
 
 import hashlib
 import lzma
-from pathlib import Path
 from unittest.mock import patch
 
 from rs import params
@@ -17,7 +16,7 @@ defaults:
 """
 
 
-def fingerprint(name: str) -> str:
+def fingerprint(name):
     """A made-up fingerprint of a classifier."""
     return hashlib.sha256(name.encode()).hexdigest()
 
@@ -31,7 +30,7 @@ def undrawn(name, data, draw):
     )
 
 
-def make_bundled_study(root: Path) -> Path:
+def make_bundled_study(root):
     """Write the study with families into ``root``, as a project has it but without pictures; return
     ``root``.
     """
@@ -50,7 +49,7 @@ def make_bundled_study(root: Path) -> Path:
     return root
 
 
-def _complete(root: Path, path: Path) -> None:
+def _complete(root, path):
     """Give a sidecar what the stages write."""
     side = files.read_json(path)
     budget = {
@@ -69,6 +68,6 @@ def _complete(root: Path, path: Path) -> None:
     files.write_json(path, side | {"device": "cpu", "split_size": IMAGES})
 
 
-def packed(content: dict[str, bytes]) -> bytes:
+def packed(content):
     """The bundle of files, as a forger would pass it on."""
     return lzma.compress(check.pack(content), check=lzma.CHECK_SHA256, preset=0)

@@ -64,7 +64,7 @@ gaussian x1 + advmacer x1,gaussian 0 + advmacer 0,average,12,0.55,0.5,0.95,0.0
 """
 
 
-def make_rows(sigma: float, seed: int, **changes) -> pd.DataFrame:
+def make_rows(sigma, seed, **changes):
     """Consistent rows of IMAGES images: votes drawn at random, class 0 chosen, labels 0 or 1."""
     rng = np.random.default_rng([seed, int(1000 * sigma)])
     votes = rng.integers(N // 4, N + 1, IMAGES)
@@ -88,18 +88,18 @@ def make_rows(sigma: float, seed: int, **changes) -> pd.DataFrame:
     return pd.DataFrame(made | changes)
 
 
-def labelled(frame: pd.DataFrame, label: np.ndarray) -> pd.DataFrame:
+def labelled(frame, label):
     """The rows with other labels, still consistent."""
     return frame.assign(label=label, correct=(frame["predict"] == label).astype(int))
 
 
-def cell_rows(method: str, sigma: float, seed: int) -> pd.DataFrame:
+def cell_rows(method, sigma, seed):
     """The rows of a cell; every cell is of the same images, hence of the same labels."""
     key = 10 * [name for name, _ in CELLS].index(method) + seed
     return labelled(make_rows(sigma, key), np.arange(IMAGES) % 2)
 
 
-def write_rows(frame: pd.DataFrame, out: Path) -> None:
+def write_rows(frame, out):
     """Write rows and their sidecar."""
     write_row_file(frame, out)
     method, _, seed = out.stem.rpartition("-")
@@ -118,7 +118,7 @@ def write_rows(frame: pd.DataFrame, out: Path) -> None:
     files.write_json(out.with_suffix(".json"), side)
 
 
-def ensemble_rows(slug: str, sigma: float) -> pd.DataFrame:
+def ensemble_rows(slug, sigma):
     """The rows of an ensemble, of the images of the cells."""
     scope = "per-image" if slug.endswith("per-image") else "global"
     made = make_rows(
@@ -127,7 +127,7 @@ def ensemble_rows(slug: str, sigma: float) -> pd.DataFrame:
     return labelled(made, np.arange(IMAGES) % 2)
 
 
-def add_family(root: Path) -> Path:
+def add_family(root):
     """Add a third AdvMacer and every ensemble of two of them to the study; return ``root``."""
     entry = "  advmacer x2:\n    members: {advmacer: 2}\n    combinations: [average]\ndatasets:"
     more = PARAMS.replace("member_seeds: [1]", "member_seeds: [1, 2]").replace(
@@ -143,7 +143,7 @@ def add_family(root: Path) -> Path:
     return root
 
 
-def make_study(root: Path) -> Path:
+def make_study(root):
     """Write parameters, rows, sidecars, logs and the theory of the study; return ``root``."""
     for name, content in study_files().items():
         path = root / name
@@ -153,7 +153,7 @@ def make_study(root: Path) -> Path:
 
 
 @cache
-def study_files() -> dict[Path, bytes]:
+def study_files():
     """Return the files of the study, which many tests change a copy of."""
     with TemporaryDirectory() as folder:
         root = Path(folder)
@@ -165,7 +165,7 @@ def study_files() -> dict[Path, bytes]:
         }
 
 
-def compute_study(root: Path) -> None:
+def compute_study(root):
     """Write what :func:`make_study` copies."""
     files.write_text(root / "params.yaml", PARAMS)
     for sigma in SIGMAS:
