@@ -80,15 +80,6 @@ class Brittle(Nearest):
         return torch.where(nearest > 0.15**2, logits.roll(1, dims=1), logits)
 
 
-class Undecided(Nearest):
-    """Votes for no class if the picture is gray."""
-
-    undecided = True
-
-    def near(self, x):
-        return F.pad(super().near(x), (0, 1), value=10.0)
-
-
 def unnormalised(x):
     return x * CONSTANTS[1] + CONSTANTS[0]
 
@@ -170,11 +161,6 @@ def test_nothing_is_found_in_a_good_classifier(name):
     assert examined(GOOD[name].train()) == []
 
 
-def test_one_image_tells_nothing_and_is_no_error():
-    (finding,) = examined(Nearest(), images=labelled(1))
-    assert (finding.level, "not clearly better than chance" in finding.text) == ("warning", True)
-
-
 def of_labels(images, labels):
     """Images of ``labels`` alone, as many as these."""
     indices = [int(np.flatnonzero(images.labels == label)[0]) for label in labels]
@@ -184,13 +170,6 @@ def of_labels(images, labels):
 def texts(model, images):
     loaded = classifier_of(model)
     return {finding.text: finding.level for finding in diagnose(loaded, images, SIGMA, CPU)}
-
-
-def test_chance_is_that_of_the_models_classes_whatever_the_folder_holds():
-    """Guessing the only class of a folder would be right, but the classifier has five."""
-    found = texts(Nearest(), of_labels(labelled(), [2] * 30))
-    assert "accuracy 100% (30 of 30 images), better than chance (20%)" in found
-    assert set(found.values()) == {"ok"}
 
 
 @pytest.mark.parametrize(("right", "is_better"), [(6, False), (7, True)])
@@ -264,25 +243,6 @@ def test_one_class_for_all_images_is_no_fault_if_one_mistake_explains_it():
     assert examined(Nearest(), images=images) == []
 
 
-def test_what_was_checked_is_listed_with_figures():
-    found = texts(Nearest(), labelled())
-    assert set(found.values()) == {"ok"}
-    assert any("batch" in text for text in found)
-    (others,) = (text for text in found if "any of 32 other inputs" in text)
-    assert len(re.findall(r"\d+%", others)) == 4  # of three other inputs, and as it is
-    figures = r"under noise of 0.25: \d+% \(without noise \d+%, under 0.125 \d+%, under 0.5 \d+%\)"
-    assert any(re.search(figures, text) for text in found)
-    assert any("no other order of classes is clearly better" in text for text in found)
-
-
-def test_a_network_is_not_said_to_clip_if_no_noisy_pixel_leaves_the_range():
-    gray = of_labels(labelled(), [0, 1] * 10)
-    loaded = classifier_of(Nearest())
-    found = diagnose(loaded, gray, 0.01, CPU)
-    assert {finding.level for finding in found} == {"ok"}
-    assert any("under noise of 0.01" in finding.text for finding in found)
-
-
 def test_without_the_noise_nothing_is_tried_under_it():
     (finding,) = examined(Nearest(), sigma=None)
     assert finding.level == "warning"
@@ -330,32 +290,10 @@ def test_the_code_that_is_given_for_another_order_of_classes_restores_it(order):
     assert examined(Nearest(after=lambda logits: logits[:, order][:, columns])) == []
 
 
-def test_votes_for_no_class_do_not_count_in_the_order_of_classes():
-    found = texts(Undecided(), labelled())
-    assert any("no other order of classes is clearly better" in text for text in found)
-
-
 def test_an_untrained_classifier_is_not_said_to_have_another_order_of_classes():
     """The best of all orders is better than this one on the images that it is chosen on."""
     (finding,) = examined(Layer(lambda _, x: by_chance(x)))
     assert "order: class" not in finding.text
-
-
-class FlippedUnderNoise(Nearest):
-    """Right about RGB and BGR without noise, and about BGR alone under it."""
-
-    def near(self, x):
-        x = x.unflatten(1, SHAPE)
-        flipped = super().near(x.flip(1).flatten(1))
-        levels = 255 * x
-        is_noisy = (levels - levels.round()).abs().flatten(1).amax(1, keepdim=True) > 0.01
-        either = torch.maximum(super().near(x.flatten(1)), flipped)
-        return torch.where(is_noisy, flipped, either)
-
-
-def test_inputs_are_compared_under_the_noise_of_the_certificate():
-    assert "BGR" in examined(FlippedUnderNoise())[0].text
-    assert not any("expect" in finding.text for finding in examined(FlippedUnderNoise(), None))
 
 
 class Whitened(nn.Module):
@@ -415,13 +353,6 @@ def test_a_batch_norm_tells_the_noise_of_the_training(trained, stated):
         finding.text for finding in examined(Whitened(trained), stated) if "about" in finding.text
     )
     assert f"trained with noise of about {trained:g}, not {stated:g}" in text
-
-
-def test_a_batch_norm_tells_its_input_without_labels():
-    images = labelled()
-    unlabeled = replace(images, labels=np.full_like(images.labels, UNLABELLED))
-    found = examined(Whitened(SIGMA, HALF), images=unlabeled)
-    assert any("CIFAR-10 instead of -1 to 1" in finding.text for finding in found)
 
 
 @pytest.mark.parametrize(("groups", "is_found"), [(20, False), (21, True)])

@@ -6,7 +6,7 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 from torchvision.transforms import Normalize
 
-from rs.certification.batch_norm_fit import first_batch_norm, fit_of
+from rs.certification.batch_norm_fit import fit_of
 from rs.certification.expected_input import alternatives
 
 FIRST_LAYERS = {
@@ -38,21 +38,6 @@ def test_the_first_layer_that_there_is_makes_of_it_what_the_expected_one_would(h
     torch.testing.assert_close(FIRST_LAYERS[has](other.of(NOISY)), FIRST_LAYERS[expects](NOISY))
 
 
-def test_channels_and_pixels_of_255_are_tried_too():
-    assert torch.equal(OTHERS["BGR"].of(NOISY), NOISY[:, [2, 1, 0]])
-    assert torch.equal(OTHERS["255"].of(NOISY), 255 * NOISY)
-    gray = alternatives(torch.full((1, 1, 1), 0.3), torch.full((1, 1, 1), 0.2))
-    names = {other.name for other in gray}
-    assert "BGR" not in names
-    assert "MNIST instead of ImageNet" in names
-
-
-def test_of_equal_inputs_the_first_is_kept():
-    names = {other.name for other in alternatives(*constants(FIRST_LAYERS["ImageNet"]))}
-    assert "mean-std instead of none" in names
-    assert not {"ImageNet instead of none", "ImageNet instead of mean-std"} & names
-
-
 @pytest.mark.parametrize("flat", [False, True])
 def test_the_distance_is_the_divergence_of_normal_distributions(flat):
     shape = (6, 60) if flat else (6, 3, 4, 5)
@@ -68,14 +53,3 @@ def test_the_distance_is_the_divergence_of_normal_distributions(flat):
     trained = Normal(norm.running_mean.double(), norm.running_var.double().sqrt())
     assert fit.distance == pytest.approx(kl_divergence(seen, trained).mean().item(), rel=1e-9)
     assert len(fit.of_groups) == 2
-
-
-def test_a_network_without_statistics_of_a_training_has_nothing_to_compare():
-    assert first_batch_norm(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(60))) is None
-    assert first_batch_norm(nn.BatchNorm2d(3, track_running_stats=False)) is None
-    unused = nn.BatchNorm2d(3)
-    unused.running_mean += 1
-    network = nn.Identity()
-    network.unused = unused
-    assert first_batch_norm(network) is unused
-    assert fit_of(network, unused, X) is None

@@ -50,12 +50,6 @@ def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batc
     assert network.sizes == [timed, timed]
 
 
-def test_what_is_timed_are_whole_blocks_of_noise_which_is_drawn_in_blocks():
-    network = Ticking(1e6)
-    report_expected_time(SmoothedClassifier(network, 2, 0.5, batch=7), X, 700, SETTINGS)
-    assert network.sizes == 2 * [*[7] * 14, 2]
-
-
 @pytest.mark.parametrize("more", [0, 1])
 def test_measuring_is_left_out_where_it_would_be_a_part_of_the_work(more):
     network, draws = Ticking(1e-3), SETTINGS.n0 + SETTINGS.n

@@ -173,18 +173,6 @@ def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_
     )
 
 
-def test_the_order_of_the_classes_is_said_where_nothing_but_names_gives_it(capfd, labelled):
-    said = (
-        "classes in the order of the subfolders' names: 0 left, 1 right; --classes FILE gives the "
-        "model's order"
-    )
-    assert said in certified(capfd, "labelled", "rows.tsv")[2].splitlines()
-    assert "classes in" not in certified(capfd, "labelled", "other.tsv", *NAMED)[2]
-    save_model(Path("model"))
-    words = ("model", "--images", "labelled", "--out", "third.tsv", "--device", "cpu")
-    assert "classes in" not in ended(capfd, certify, *words)[2]
-
-
 def wide_polytope():
     """Its members agree on first pixels below 0 and above 1; all other draws are for no class."""
     return Ensemble([Linear(0.0), Linear(1.0)], Polytope(((1.0, 0.0), (0.0, 1.0))))
@@ -208,13 +196,6 @@ def test_times_replace_nothing_but_times(capfd, flat, times):
     assert Path(times).read_bytes() == before
     for _ in range(2):
         assert certified(capfd, "photos", "rows.tsv", *NAMED, "--times", "new.csv")[0] == 0
-
-
-def test_a_data_set_needs_a_recipe(capfd):
-    code, _, err = ended(
-        capfd, certify, LINEAR, "--data", "data", "--sigma", "0.5", "--out", "rows.tsv"
-    )
-    assert (code, err.startswith("error: give --dataset")) == (2, True)
 
 
 def test_the_list_of_classes_orders_the_labels(capfd, labelled):
@@ -311,15 +292,6 @@ def test_the_sidecar_names_the_content_of_the_folder(capfd, flat):
     assert (
         certified_as("d.tsv", "--resize", "4", "--convert")["dataset"]
         == "photos (shorter side 4, converted)"
-    )
-
-
-def test_a_link_that_leads_nowhere_is_not_left_out(capfd, flat):
-    Path("photos/9.png").symlink_to("nowhere.png")
-    code, _, err = certified(capfd, "photos", "rows.tsv", *NAMED)
-    assert (code, "photos/9.png must be a file, but there is none" in err.splitlines()[-1]) == (
-        2,
-        True,
     )
 
 
@@ -450,12 +422,6 @@ def test_radii_that_no_votes_certify_are_refused_before_the_work(capfd, labelled
     _, _, err = certified(capfd, "labelled", "rows.tsv", "--at-radius", "3")
     assert "radius must be within reach of 1000 draws" in err.splitlines()[-1]
     assert not Path("rows.tsv").exists()
-
-
-def test_a_noise_in_255ths_is_refused(capfd):
-    code, out, err = ended(capfd, certify, "no", "--sigma", "128")
-    assert (code, out) == (2, "")
-    assert err.endswith("must be at most 10, got 128; did you mean 128/255 = 0.502?\n")
 
 
 def test_a_shortcut_needs_labels(capfd, flat):

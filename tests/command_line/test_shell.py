@@ -4,7 +4,6 @@ import atexit
 import errno
 import io
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -212,38 +211,8 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("line", ["error: no file", "next: rs show rows.tsv", "ok: 3 checks"])
-def test_the_first_word_of_a_line_is_colored_on_a_terminal_unless_no_color_is_set(
-    line, monkeypatch
-):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    terminal = Terminal()
-    say(line, terminal)
-    colored = terminal.getvalue()
-    assert colored.startswith("\x1b[")
-    assert re.sub(r"\x1b\[[0-9;]*m", "", colored) == f"{line}\n"
-    assert colored.rstrip("\n").endswith(line.partition(":")[2])
-    for stream, no_color in ((io.StringIO(), None), (Terminal(), "1")):
-        if no_color is not None:
-            monkeypatch.setenv("NO_COLOR", no_color)
-        say(line, stream)
-        assert stream.getvalue() == f"{line}\n"
-
-
 def test_a_name_cannot_color_a_line(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     terminal = Terminal()
     say("\x1b[31mfile.png: class 3", terminal)
     assert "\x1b" not in terminal.getvalue()
-
-
-def test_a_long_command_says_on_a_terminal_how_long_it_took(monkeypatch):
-    def wait():
-        """Wait."""
-
-    for seconds, expected in ((9.0, ""), (90.0, "done in 1.5 min\n")):
-        terminal = Terminal()
-        monkeypatch.setattr(sys, "stderr", terminal)
-        monkeypatch.setattr("rs.command_line.shell.time.monotonic", iter([0.0, seconds]).__next__)
-        assert exit_code(wait) == 0
-        assert terminal.getvalue() == expected

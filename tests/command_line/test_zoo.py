@@ -12,14 +12,13 @@ from rs.command_line.doctor import main as doctor
 from rs.command_line.quantize import main as quantize
 from rs.command_line.targets import main as targets
 from rs.command_line.zoo import HEADER, RADII, ROWS, zoo_table
-from rs.command_line.zoo import main as zoo
 from rs.data.prepared import save_images
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import FOLDER, zoo_names
 from rs.statistics import metrics
 from rs.storage import certificate_rows
-from tests.support.helpers import ended, exit_code, refusal, write_params
+from tests.support.helpers import exit_code, refusal, write_params
 from tests.support.tiny_study import cell_rows, write_rows
 from tests.support.untrained import save_model
 
@@ -58,14 +57,6 @@ def test_the_table_has_the_numbers_of_the_rows_beside_each_network(tmp_path):
         ]
         assert [line[f"{radius:g}"] for radius in RADII] == shares
     assert table["small-0.25"]["ACR"] != table["small-0.5"]["ACR"]
-
-
-def test_the_command_lists_every_network_and_names_the_next_command(capfd):
-    code, out, err = ended(capfd, zoo)
-    assert (code, out) == (0, zoo_table(FOLDER) + "\n")
-    assert max(map(len, out.splitlines())) <= 80
-    assert [line.split()[0] for line in out.splitlines()[1:]] == zoo_names()
-    assert err == "next: rs predict photo.png --model zoo:NAME --convert --resize 32 --crop 32\n"
 
 
 @pytest.mark.parametrize("rows", sorted(FOLDER.glob(f"*/{ROWS}")), ids=str)

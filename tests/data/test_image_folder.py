@@ -47,21 +47,6 @@ def epoch(images, *, crop=1, flip=True, seed=0, epoch=0, size=4, workers=0, **pr
     return torch.cat(x), torch.cat(y)
 
 
-def test_a_lazy_data_set_holds_its_description_alone(folder, root):
-    assert [path.name for path in folder.iterdir()] == ["meta.json"]
-    meta = data.read_meta(folder)
-    assert (meta.classes, meta.shape, meta.sizes) == (
-        ("cat", "dog"),
-        (3, 6, 6),
-        {"train": 6, "test": 4},
-    )
-    assert (meta.lazy.root, meta.lazy.folders, meta.lazy.resize) == (
-        str(root),
-        {"train": "train", "test": "val"},
-        8,
-    )
-
-
 def test_pixels_are_the_central_crop_of_the_resized_image(folder, root):
     images = data.load_images(folder, "test")
     assert images.labels.tolist() == [0, 0, 1, 1]
@@ -170,12 +155,6 @@ def test_files_that_changed_since_they_were_prepared_are_refused(folder, root, c
     change(root)
     with pytest.raises(InputError):
         data.load_images(folder, "train")
-
-
-def test_an_unreadable_image_is_named(folder, root):
-    (root / "val" / "dog" / "1.png").write_bytes(b"no image")
-    with pytest.raises(InputError, match=r"dog/1.png must be an image"):
-        data.load_images(folder, "test").pixels(3)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from rs.runtime.streams import Stream, stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import gaussian_block
 from rs.statistics.cascade_thresholds import fit_thresholds
+from rs.statistics.ensemble_variance import chebyshev_bounds
 from rs.statistics.ensemble_weights import clip_to_box, global_weights, moments, per_image_weights
 from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
 from stages.weights import main
@@ -290,28 +291,7 @@ def weights_of(slug, count):
     return np.tile(fixed or read(Path("weights", f"{slug}.json")).fitted.weights, (10, 1))
 
 
-def bound_by_hand(z, y, w):
-    """Chebyshev's bound with the ensemble's margins and with the smallest, and the measured share;
-    z (L, N, K).
-    """
-    ensemble, weighted, least = (
-        sum(weight * one for weight, one in zip(w, z, strict=True)),
-        1.0,
-        1.0,
-    )
-    wrong = [i for i in range(3) if i != y]
-    for i in wrong:
-        e, smallest = ensemble[:, i].mean(), min(one[:, i].mean() for one in z)
-        weighted -= ensemble[:, i].var() / e**2 if e > 0 else np.inf
-        least -= ensemble[:, i].var() / smallest**2 if smallest > 0 else np.inf
-    return [
-        max(0.0, weighted),
-        max(0.0, least),
-        np.mean([(draw[wrong] > 0).all() for draw in ensemble]),
-    ]
-
-
-def test_bounds_are_means_of_bounds_made_by_hand(slow):
+def test_bounds_are_means_over_images(slow):
     """Of draws that did not choose the weights.
 
     A bound above 0 has e^2 above the variance; here that is 1e-4 at least, and the error SUMS / e^2
@@ -334,7 +314,7 @@ def test_bounds_are_means_of_bounds_made_by_hand(slow):
         own, _, trained = GROUPS[name]
         weights = weights_of(f"{slug}.{combination}", len(own))
         z = [margins(probabilities[[i]][:, own], [y])[0] for i, y in enumerate(labels)]
-        each = [bound_by_hand(*of_image) for of_image in zip(z, labels, weights, strict=True)]
+        each = [chebyshev_bounds(*of_image) for of_image in zip(z, labels, weights, strict=True)]
         line = table.loc[(name, combination)]
         found = line[["bound", "bound_minimum", "measured"]].to_numpy(float)
         np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=0, atol=1e-8)

@@ -127,23 +127,3 @@ def test_bfloat16_warns_once_on_a_cpu_without_instructions_for_it(
         runs("bfloat16")[of]()
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: precision bfloat16 is slower than float32 on this CPU")
-
-
-@pytest.mark.parametrize("of", [0, 1], ids=["smoothed", "trained"])
-@pytest.mark.parametrize("capability", ["avx512_bf16", "amx_bf16", "bf16", "sve_bf16"])
-def test_bfloat16_does_not_warn_on_a_cpu_with_instructions_for_it(
-    processor, capsys, capability, of
-):
-    processor(X86 | {capability: True})
-    runs("bfloat16")[of]()
-    assert not capsys.readouterr().err
-
-
-def test_neither_float32_nor_a_gpu_nor_a_further_process_warns(processor, capsys, monkeypatch):
-    processor(X86)
-    for make in runs("float32"):
-        make()
-    device.warn_of_slow_bfloat16("cuda", "bfloat16")
-    monkeypatch.setattr("rs.runtime.processes.rank_and_world_size", lambda: (1, 2))
-    device.warn_of_slow_bfloat16("cpu", "bfloat16")
-    assert not capsys.readouterr().err

@@ -3,7 +3,7 @@
 import pytest
 
 from rs.runtime import progress as module
-from rs.runtime.progress import progress, say
+from rs.runtime.progress import progress
 
 
 @pytest.fixture
@@ -36,13 +36,3 @@ def test_what_was_done_before_counts_in_the_number_and_not_in_the_rate(clock, ca
     for _ in progress([1], 4, "work", done=3):
         clock[0] += 2.0
     assert capfd.readouterr().err == "work: 4/4, 0.50/s, 0 s left\n"
-
-
-def test_on_a_terminal_there_is_a_bar_and_lines_stand_above_it(monkeypatch, capfd):
-    monkeypatch.setattr(module.sys.stderr, "isatty", lambda: True)
-    for item in progress(["a", "b"], 2, "work"):
-        say(item, module.sys.stdout)
-    out, err = capfd.readouterr()
-    assert out.replace("\r", "").split() == ["a", "b"]
-    assert "work: 100%" in err
-    assert "2/2" in err

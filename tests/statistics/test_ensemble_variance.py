@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +44,14 @@ def test_bounds_never_exceed_the_share_they_bound_and_the_minimum_is_the_weaker(
     found = chebyshev_bounds(z, 0, w)
     assert 0 <= found.minimum <= found.weighted + 1e-12
     assert found.weighted <= found.measured + 1e-12
+
+
+def test_a_bound_adds_up_squared_coefficients_of_variation():
+    """The average of both members is 0.9 and 1.1: mean 1, variance 0.01; class 2 is sure."""
+    z = np.zeros((2, 2, 3))
+    z[:, :, 1] = [[1.2, 0.8], [0.6, 1.4]]
+    z[:, :, 2] = 2.0
+    assert tuple(chebyshev_bounds(z, 0, [0.5, 0.5])) == pytest.approx((0.99, 0.99, 1.0))
 
 
 def test_a_bound_needs_positive_mean_margins():

@@ -106,19 +106,6 @@ def test_options_replace_the_settings_of_the_recipe():
     assert card()["training"]["micro_batch"] == 5
 
 
-@pytest.mark.parametrize(
-    ("network", "trainable", "has_batch_norm"),
-    [("network", "all", True), ("network", "head", False), ("transformer", "all", False)],
-)
-def test_micro_batches_are_said_to_change_batch_norm_where_it_is_trained(
-    network, trainable, has_batch_norm, capfd
-):
-    more = ["--epochs", 1, "--micro-batch", 5, "--trainable", trainable]
-    _, _, err = ended(capfd, train, *words(*more, network=network))
-    assert "5 noisy images at a time" in err
-    assert ("batch norm" in err) == has_batch_norm
-
-
 def test_another_optimizer_without_a_learning_rate_is_refused_before_the_network_is_built(capfd):
     code, _, err = ended(capfd, train, *words("--optimizer", "adamw"))
     assert code == 2
@@ -165,14 +152,6 @@ def test_a_stage_of_dvc_says_nothing_of_a_next_command(capfd, monkeypatch):
     monkeypatch.delenv("RS_STARTER")
     _, out, err = ended(capfd, train, *words("--epochs", 1))
     assert "next:" not in out + err
-
-
-@pytest.mark.parametrize("network", ["transformer", "untraceable"])
-def test_a_training_without_attacks_says_nothing_of_them(network, capfd):
-    code, _, err = ended(capfd, train, *words("--epochs", 1, network=network))
-    assert code == 0
-    assert "attacked" not in err
-    assert "begin with the method gaussian" not in err
 
 
 def test_a_network_of_more_classes_trains_on_a_folder_of_a_few():
@@ -276,16 +255,3 @@ def test_a_training_whose_dvc_was_killed_ends_at_its_next_checkpoint_and_continu
     wait_for(lambda: message in Path("err").read_text())
     assert any(work.glob("*/checkpoint.pt"))
     assert not Path("model").exists()
-
-
-def test_the_advice_for_a_network_of_torchs_own_class_is_a_function_that_works(capfd):
-    module = importlib.import_module("networks_of_mine")
-    network = module.network()
-    rs.train(network, *arrays(24, 0), sigma=0.25, method="gaussian", epochs=1, out="mine")
-    for name in [*architectures.USER_NETWORKS]:
-        del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
-    code, _, err = ended(capfd, certify, "mine", "--images", "others", "--out", "rows.tsv")
-    assert code == 2
-    assert "--network torch" not in err
-    assert "--network package.module:function, a function of yours" in err
-    assert rs.load("mine", network="networks_of_mine:network").sigma == 0.25
