@@ -173,6 +173,13 @@ def test_in_int8_rows_and_sidecars_are_those_of_each_classifier_certified_alone(
         assert (sidecar["precision"], sidecar["classifier"]) == ("int8", plain["classifier"])
 
 
+def test_a_subset_has_the_rows_of_the_whole():
+    pool(subset={"range": [7, 8]})
+    for name, whole in table("unbroken").items():
+        lines = whole.splitlines()
+        assert table("rows")[name].splitlines() == [lines[0], lines[1 + 7]]
+
+
 @pytest.mark.parametrize("slug", PER_IMAGE)
 def test_rows_of_weights_chosen_by_the_image_are_those_of_a_slow_loop_over_their_averages(slug):
     members = [pool_members()[number] for number in PER_IMAGE[slug]]

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from rs import params
+from rs.errors import InputError
 from rs.reporting.load import StudyFiles
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared_ensembles
@@ -99,6 +100,12 @@ def chosen(tiny, values, text):
 def test_members_that_weights_have_chosen_are_counted(tiny, values, weights, counts):
     assert chosen(tiny, values, json.dumps({"fitted": {"weights": weights}})) == counts
     assert read_one(tiny, values).member_votes is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"fitted": null}', '{"fitted": {"weights": ["x"]}}'])
+def test_damaged_weights_are_refused_by_name(tiny, values, text):
+    with pytest.raises(InputError, match=rf"{ENSEMBLES[0]}\.json must"):
+        chosen(tiny, values, text)
 
 
 def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values):

@@ -217,6 +217,16 @@ def test_logs_are_compared_by_what_is_said_of_them(logs):
     assert found["acr"]["difference"] == pytest.approx((one["radius"] - other["radius"]).mean())
 
 
+def test_a_log_beside_rows_has_the_numbers_of_its_own_rows(tmp_path, a, b):
+    """What is stated is of the log; rows say it themselves."""
+    log = tmp_path / "b.log"
+    certificate_rows.write_field_log(certificate_rows.read_rows(b), log)
+    found = compare_rows(a, log, sigma=0.5, n0=N0, n=N, alpha=ALPHA)
+    assert (found["acr"], found["images"]) == (compare_rows(a, b)["acr"], IMAGES)
+    with pytest.raises(InputError, match="radius must be one that n = 300"):
+        compare_rows(a, log, sigma=0.5, n0=N0, n=300, alpha=ALPHA)
+
+
 def test_a_log_that_does_not_state_its_budget_is_not_compared(logs):
     with pytest.raises(InputError, match=r"a\.log must state its n, alpha to be compared"):
         compare_rows(logs["a"], logs["b"], sigma=0.5, n0=100)
