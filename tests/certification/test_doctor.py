@@ -172,19 +172,6 @@ def texts(model, images):
     return {finding.text: finding.level for finding in diagnose(loaded, images, SIGMA, CPU)}
 
 
-@pytest.mark.parametrize(("right", "is_better"), [(6, False), (7, True)])
-def test_few_images_are_compared_with_chance_exactly(right, is_better):
-    """With five classes, 0.2^6 is larger than the level and 0.2^7 is smaller."""
-    assert (0.2**right <= LEVEL) == is_better
-    found = texts(Nearest(), of_labels(labelled(), [2] * right))
-    assert all(level != "fault" for level in found.values())
-    (text,) = (text for text in found if "than chance" in text)
-    assert (", better than chance" in text) == is_better
-    assert found[text] == ("ok" if is_better else "warning")
-    assert f"{right} of {right} images" in text
-    assert "the order of classes needs 30 images or more, other inputs 20" in text
-
-
 @pytest.mark.parametrize("alternatives", [1, 32])
 def test_checks_of_what_is_no_better_find_something_with_the_stated_probability(alternatives):
     """All outcomes of images that differ by chance are enumerated, for each check's sign test."""

@@ -98,15 +98,6 @@ def test_the_file_of_an_ensemble_is_a_classifier_of_the_scope_of_its_weights(met
     assert (loaded.classes, loaded.shape, loaded.scope) == (CLASSES, SHAPE, MADE[named][0]["scope"])
 
 
-def test_a_users_function_has_the_classes_and_the_shape_of_the_data_set_and_no_noise_level(
-    meta, own
-):
-    loaded = load(f"{own}:make", meta)
-    assert loaded.module(torch.rand(3, *SHAPE)).shape == (3, 2)
-    assert (loaded.classes, loaded.shape) == (CLASSES, SHAPE)
-    assert (loaded.dataset, loaded.sigma, loaded.scope) == (None, None, "model")
-
-
 @pytest.mark.parametrize("name", ["macer:sigma", "macer.json"])
 def test_a_folder_is_a_folder_whatever_its_name(meta, name):
     Path(FOLDER).rename(name)

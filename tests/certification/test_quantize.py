@@ -17,11 +17,10 @@ from torchvision.transforms import v2
 
 from rs import Normalize
 from rs.certification import quantize as int8
-from rs.certification.inference import Calibration, optimize_for_inference
+from rs.certification.inference import optimize_for_inference
 from rs.certification.load import Classifier, load
 from rs.command_line import main as rs
 from rs.data import images as data
-from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.errors import InputError, NotDeterministicError
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime.arithmetic import PORTABLE
@@ -407,45 +406,6 @@ def test_a_network_whose_path_depends_on_the_shape_is_accepted():
 
 # ------------------------------------------------------------------------------------------
 # commands
-
-
-def test_members_of_an_ensemble_are_quantised_each(tiny):
-    members = [smallnet(seed).eval() for seed in (0, 1)]
-    both = int8.quantized_members(members, [], tiny / "data", SIGMA, SHAPE)
-    rule = SoftmaxAverage([0.25, 0.75])
-    ensemble = Ensemble(members, rule)
-    source = Calibration([], tiny / "data", SIGMA)
-    made = optimize_for_inference(ensemble, "quantized", "float32", SHAPE, CPU, None, source)
-    x = images(20, SHAPE)
-    expected = 0.25 * both[0](x).double().softmax(1) + 0.75 * both[1](x).double().softmax(1)
-    torch.testing.assert_close(made.module(x).double(), expected, rtol=1e-5, atol=1e-6)
-    prints = {
-        int8.quantized_identity(one)["quantized"] for one in ([made.module], both[:1], both[1:])
-    }
-    assert len(prints) == 3
-    assert (
-        len([one for one in made.module.modules() if isinstance(one, int8.QuantizedNetwork)]) == 2
-    )
-
-
-def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_path, work):
-    sides = {}
-    for engine in ("quantized", "plain"):
-        out, how = tmp_path / f"{engine}.tsv", replace(SETTINGS, engine=engine)
-        certify_folder(
-            str(tiny / "model"), tiny / "data", how, SmoothingOptions(device=CPU), out=out
-        )
-        sides[engine] = json.loads(out.with_suffix(".json").read_text())
-    found = sides["quantized"]
-    network = int8.read_quantized(tiny / "model").card.network
-    assert (found["engine"], found["precision"]) == ("quantized", "int8")
-    assert (found["quantized"], found["calibration"]) == (network, COUNT)
-    assert sides["quantized"].keys() - sides["plain"].keys() == {
-        "quantized",
-        "calibration",
-        "instructions",
-    }
-    assert sides["plain"]["precision"] == "float32"
 
 
 def test_certificates_in_int8_are_attacked_in_int8(tiny, tmp_path, work):

@@ -49,14 +49,6 @@ def names_in(axis):
     return [text.get_text().replace("\n", " ") for text in legend.get_texts()] if legend else []
 
 
-def bars_of(axis, at):
-    """The ends of the error bars of a panel: 0 of those that lie, 1 of those that stand."""
-    segments = [
-        segment for bar in axis.collections for segment in bar.get_segments() if len(segment)
-    ]
-    return [segment[:, at].tolist() for segment in segments]
-
-
 def test_curves_have_a_row_of_single_models_and_one_of_what_ensembles_add(curves, gains):
     axes = figures.draw_certified_accuracy(curves, LIMIT, gains).axes
     names = [[], [*METHODS[:2], "largest possible"], [], METHODS[2:]]
@@ -85,35 +77,7 @@ def test_the_same_numbers_give_the_same_bytes_without_a_date(history):
         assert b"dc:date" not in made[0]
 
 
-@pytest.fixture
-def by_members():
-    points = [
-        (0.5, "advmacer", 1, np.nan, np.nan, np.nan, np.nan, np.nan, np.nan),
-        (0.5, "advmacer", 2, 0.02, 0.002, np.nan, 0.01, 0.01, np.nan),
-        (0.5, "advmacer + smoothadv", 3, 0.01, 0.001, 0.002, 0.005, 0.005, 0.01),
-        (0.5, "advmacer + smoothadv", 3, 0.05, 0.003, 0.002, 0.045, 0.01, 0.02),
-        (1.0, "advmacer", 1, np.nan, np.nan, np.nan, np.nan, np.nan, np.nan),
-        (1.0, "advmacer", 2, 0.02, 0.001, 0.001, 0.01, 0.01, 0.01),
-    ]
-    columns = ["sigma", "kind", "members", "gain", "gain_error_images", "gain_error"]
-    columns += ["to_best", "to_best_error_images", "to_best_error"]
-    return pd.DataFrame(points, columns=columns)
-
-
 def lines_of(axis):
     """Lines of a panel by name, those with bars too."""
     named = zip(*axis.get_legend_handles_labels(), strict=True)
     return {name: getattr(line, "lines", [line])[0] for line, name in named}
-
-
-def test_differences_by_members_have_lines_through_means_and_bars_of_the_larger_error(by_members):
-    """(0.005 + 0.045) / 2 = 0.025; both compositions keep their own marks."""
-    axes = figures.draw_acr_by_members(by_members).axes
-    assert [axis.get_xticks().tolist() for axis in axes] == [[2, 3]] * 4
-    lines = lines_of(axes[0])
-    assert lines["advmacer"].get_ydata().tolist() == [0.01]
-    assert lines["advmacer + smoothadv"].get_ydata().tolist() == pytest.approx([0.025])
-    best = [[0.0, 0.02], [-0.005, 0.015], [0.025, 0.065]]
-    assert np.allclose(bars_of(axes[0], 1), best, rtol=0, atol=1e-12)
-    gain = [[0.018, 0.022], [0.008, 0.012], [0.047, 0.053]]
-    assert np.allclose(bars_of(axes[2], 1), gain, rtol=0, atol=1e-12)

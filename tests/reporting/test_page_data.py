@@ -9,8 +9,7 @@ from PIL import Image
 
 from rs.data import prepared
 from rs.errors import InputError
-from rs.reporting import page_data
-from rs.reporting.page_data import COLUMNS, SIDE, Pictures, image_table
+from rs.reporting.page_data import COLUMNS, Pictures, image_table
 from rs.reporting.results import Result
 from tests.support.tiny_study import N0, N, make_rows
 
@@ -38,17 +37,6 @@ def test_every_image_stands_in_its_place_unchanged(channels):
         assert (tile == one.pixels[index].transpose(1, 2, 0).squeeze()).all()
 
 
-def test_a_sheet_that_is_too_large_is_a_jpeg(monkeypatch):
-    one = some(4 * COLUMNS, side=16)
-    whole = one.sheet(range(4 * COLUMNS))
-    monkeypatch.setattr(page_data, "MAX_SHEET", len(whole) - 1)
-    assert one.sheet(range(4 * COLUMNS)).startswith("data:image/jpeg;base64,")
-
-
-def test_large_images_are_made_smaller():
-    assert read(some(1, side=100).sheet([0])).size == (COLUMNS * SIDE, SIDE)
-
-
 def test_a_data_set_is_read_with_its_classes_and_its_test_images(tmp_path):
     one = some(6)
     splits = {split: (one.pixels, np.array([0, 1] * 3)) for split in ("train", "test")}
@@ -60,10 +48,6 @@ def test_a_data_set_is_read_with_its_classes_and_its_test_images(tmp_path):
     prepared.save_images(tmp_path / "untested", "tiny", {"train": splits["train"]}, ["cat", "dog"])
     with pytest.raises(InputError, match=r"test\.npz must be a file"):
         Pictures.read(tmp_path / "untested")
-
-
-def test_images_that_are_not_packed_have_no_pictures_but_classes():
-    assert Pictures(("a", "b"), "0" * 64, None).sheet([0, 1]) is None
 
 
 def test_each_image_has_its_prediction_radius_and_votes():

@@ -171,15 +171,8 @@ class TestFamilies:
 class TestSizes:
     def test_one_member_is_the_mean_over_seeds_of_each_method_in_an_ensemble(self):
         frame = sizes([*ALL, result("macer", [1.0] * 4)], "average")
-        numbers = ["acr", "error_images", "error", "gain", "gain_error_images", "gain_error"]
-        numbers += ["to_best", "to_best_error_images", "to_best_error"]
-        assert frame.columns.tolist() == ["sigma", "kind", "ensemble", "members", *numbers]
-        assert frame.drop(columns=numbers).to_numpy().tolist() == [
-            [0.5, "advmacer", "advmacer x1", 1],
-            [0.5, "smoothadv", "smoothadv x1", 1],
-            [0.5, "advmacer", "advmacer 0-1", 2],
-            [0.5, "advmacer + smoothadv", MIX_NAME, 2],
-        ]
+        named = ["advmacer x1", "smoothadv x1", "advmacer 0-1", MIX_NAME]
+        assert frame["ensemble"].tolist() == named
         assert frame["acr"].tolist() == pytest.approx([0.9, 0.5, 1.2, 1.375])
         # 1.4, 1.4, 1.4, 1.3: sample deviation 0.05, by sqrt(4)
         assert frame["error_images"][3] == pytest.approx(0.025)
@@ -229,16 +222,6 @@ def test_a_cost_pays_for_all_draws_of_the_members_and_no_more(voted):
         assert line["evaluations"].is_monotonic_increasing
     shared = frame[frame["evaluations"] == N0 + N]
     assert shared["draws"].tolist() == [N, (N0 + N) // 2 - N0, int((N0 + N) / 1.5) - N0]
-
-
-def test_at_all_its_draws_a_classifier_has_its_acr_and_errors(voted):
-    frame = ensemble_tables.equal_cost(voted, "average")
-    for name, line in frame[frame["draws"] == N].groupby("method"):
-        acr = voted[0.5][name].acr
-        numbers = [acr.value, acr.error_images, np.nan if acr.error is None else acr.error]
-        assert line[["acr", "error_images", "error"]].to_numpy()[0].tolist() == pytest.approx(
-            numbers, nan_ok=True
-        )
 
 
 def test_at_fewer_draws_the_acr_is_that_of_fewer_draws_over_the_seeds(voted):

@@ -80,15 +80,6 @@ def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
     assert table.data["accuracy"].tolist() == [0.75, 0.5, 0.0, 1.0, 0.5, 0.0]
 
 
-def test_a_radius_of_more_than_two_decimals_stands_in_full_above_its_own_column():
-    table = method_tables.certified_table(grouped([result("a", [0.124, 0.3])]), 0.5, [0.12, 0.125])
-    assert table.header == ["Method (σ = 0.5)", "0.12", "0.125", "ACR"]
-    assert [cell(table, "a", column).strip("*") for column in ("0.12", "0.125")] == [
-        "1.000",
-        "0.500",
-    ]
-
-
 def test_differences_are_paired_and_ties_are_called_ties():
     """b - a is -0.1, 0.1, 0, -0.1: mean -0.025, deviation 0.0957, error 0.048."""
     table = method_tables.differences_table(grouped(CLOSE), ["a", "missing"])
