@@ -142,21 +142,6 @@ def refused(capfd, folder, *more):
     return line
 
 
-def test_subfolders_are_labels(capfd, labelled):
-    code, _, said = certified(capfd, "labelled", "rows.tsv")
-    assert code == 0
-    rows = certificate_rows.read_rows(Path("rows.tsv"))
-    assert rows["label"].tolist() == [0, 0, 0, 1, 1, 1]  # by class and then by name
-    first = [IMAGES[i, 0, 0, 0] > 127 for i in (0, 2, 4, 1, 3, 5)]
-    assert [int(predict) for predict in rows["predict"]] == [int(right) for right in first]
-    assert (rows["n0"].unique(), rows["n"].unique(), rows["alpha"].unique()) == (
-        [100],
-        [1000],
-        [0.001],
-    )
-    assert said.endswith("next: rs show rows.tsv, or rs report rows.tsv --out report.html\n")
-
-
 def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_is_said(
     capfd, labelled
 ):
@@ -416,12 +401,6 @@ def test_a_mistake_is_one_line(capfd, flat, labelled, words, message):
     for name, text in lists.items():
         Path(f"{name}.txt").write_text(text)
     assert message in refused(capfd, *words)
-
-
-def test_radii_that_no_votes_certify_are_refused_before_the_work(capfd, labelled):
-    _, _, err = certified(capfd, "labelled", "rows.tsv", "--at-radius", "3")
-    assert "radius must be within reach of 1000 draws" in err.splitlines()[-1]
-    assert not Path("rows.tsv").exists()
 
 
 def test_a_shortcut_needs_labels(capfd, flat):

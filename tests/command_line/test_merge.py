@@ -11,7 +11,7 @@ from rs.command_line.exchange import merge_rows as merge
 from rs.command_line.show import compare_files, report_files, show_files
 from rs.command_line.train import main as train
 from rs.storage.certificate_rows import seconds_of, sidecar_of
-from tests.support.helpers import ended, exit_code, refusal, update_json
+from tests.support.helpers import exit_code, refusal, update_json
 
 LINEAR = "tests.support.helpers:Linear"
 pytestmark = pytest.mark.usefixtures("tiny_project")
@@ -33,11 +33,6 @@ def certified(out, *more):
         out,
     )
     return exit_code(certify, *words, *more)
-
-
-def test_a_share_is_shown_as_one(capfd):
-    assert certified("2.tsv", "--share", "2/2") == 0
-    assert "5 of tiny (subset: all, share 2/2)" in ended(capfd, show_files, "2.tsv")[1]
 
 
 @pytest.mark.parametrize(

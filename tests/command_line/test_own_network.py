@@ -2,7 +2,6 @@
 Python too.
 """
 
-import copy
 import importlib
 import io
 import json
@@ -30,7 +29,6 @@ from rs.command_line.shell import run
 from rs.command_line.show import report_files, show_files
 from rs.command_line.targets import main as targets
 from rs.command_line.train import main as train
-from rs.data.image_folder import listed, split_by_content
 from rs.data.prepared import save_images
 from rs.ensemble.spec import EnsembleSpec, Member
 from rs.errors import InputError, InputWarning
@@ -459,21 +457,6 @@ def test_what_cannot_be_trained_is_one_line(capsys, network, words, message):
     assert not Path("model").exists()
 
 
-def test_copies_of_a_picture_stay_together():
-    Path("photos/stripe/other.png").write_bytes(Path("photos/circle/1.png").read_bytes())
-    for number in range(30):
-        Path("photos/circle", f"copy{number}.png").write_bytes(
-            Path("photos/circle", f"{number}.png").read_bytes()
-        )
-    trees = split_by_content(listed(Path("photos")), 0.1)
-    larger, smaller = (
-        [(Path(path).read_bytes(), label) for path, label in tree.samples] for tree in trees
-    )
-    assert len(larger) + len(smaller) == 121
-    assert not {content for content, _ in larger} & {content for content, _ in smaller}
-    assert {label for _, label in smaller} == {0, 1, 2}
-
-
 def test_classes_out_of_balance_are_said(capsys):
     for number in range(2, 30):
         Path("photos/stripe", f"{number}.png").unlink()
@@ -516,14 +499,6 @@ def test_python_trains_arrays_tensors_and_data_sets_alike():
                 torch.equal, robust.module.state_dict().values(), other.module.state_dict().values()
             )
         )
-
-
-def test_python_keeps_what_the_recipe_says_of_a_training_beside_what_is_given():
-    build, cards = importlib.import_module("own_networks").pretrained, []
-    for number, given in enumerate([{}, {"training": {"weight_decay": 0.0}}]):
-        rs.train(build, *data(), sigma=0.3, epochs=1, **given, out=f"{number}")
-        cards.append(json.loads(Path(f"{number}/model.json").read_text())["training"])
-    assert cards[0] | {"weight_decay": 0.0} == cards[1] != cards[0]
 
 
 def test_a_folder_that_python_made_of_a_network_loads_by_a_function_that_builds_it():
@@ -615,25 +590,6 @@ def test_a_stopped_training_of_a_script_does_not_go_on_with_another_network_of_i
         Path("script.py").write_text(SCRIPT.format(scale=scale, last=last))
         epochs.append(printed_by_script())
     assert epochs == [["1", "2"], ["1", "2", "3"], ["2", "3"]]
-
-
-def test_a_stopped_training_goes_on_from_its_own_network_alone():
-    network, epochs = importlib.import_module("own_networks").pretrained(), []
-
-    def stop(row):
-        if row["epoch"] == 2:
-            raise KeyboardInterrupt
-
-    settings = {"sigma": 0.3, "method": "gaussian", "epochs": 2}
-    with pytest.raises(KeyboardInterrupt):
-        rs.train(network, *data(), **settings, on_epoch=stop)
-    other = copy.deepcopy(network)
-    torch.nn.init.zeros_(other.fc.bias)
-    for trained_network in (other, network):
-        rs.train(
-            trained_network, *data(), **settings, on_epoch=lambda row: epochs.append(row["epoch"])
-        )
-    assert epochs == [1, 2, 2]
 
 
 def test_layers_may_share_weights_and_the_threads_of_torch_stay():

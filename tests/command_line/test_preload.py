@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -97,15 +96,6 @@ def test_a_command_finds_torch_and_has_its_own_output_and_exit_code(server, tmp_
     assert ended(server, "write", out) == (0, "True\n")
     assert out.read_text() == str(Path(server).parent)
     assert ended(server, "refuse", out) == (2, "True\nerror: this must be refused\n")
-
-
-def test_commands_run_at_once(server, tmp_path):
-    places = [tmp_path / name for name in "ab"]
-    with ThreadPoolExecutor(2) as executor:
-        codes = [executor.submit(ended, server, "wait", place) for place in places]
-        for place in places:
-            os.kill(written(place), signal.SIGINT)
-    assert [code.result() for code in codes] == [(130, "True\ninterrupted\n")] * 2
 
 
 def test_a_fork_that_dies_is_a_failure_and_the_next_command_runs(server, tmp_path):

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from rs.command_line.certify import main as certify
-from rs.command_line.quantize import main as quantize
 from rs.command_line.shell import run
 from rs.command_line.train import main as train
 from rs.errors import InputError
@@ -99,12 +98,6 @@ def test_a_training_has_no_log_in_the_folder_of_its_model(tiny_project, capfd):
     )
     assert (code, out, Path("new").exists()) == (2, [], False)
     assert "--log must be another folder than --out" in line
-
-
-def test_a_function_has_no_folder_to_write_beside(capfd):
-    code, out, (line,) = ended(capfd, quantize, "own_models:make", "--data", "data")
-    assert (code, out) == (2, [])
-    assert line.endswith("got own_models:make; a function has no folder")
 
 
 def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(

@@ -110,12 +110,6 @@ def test_files_of_two_noise_levels_are_compared_at_given_radii(files, tmp_path):
     assert "sigma = 0.5 and 1" in said("compare", files[0], other, "--radii", "0.25")[1]
 
 
-def test_two_files_are_compared(files):
-    assert said("compare", *files)[:2] == (0, comparison_text(compare_rows(*files)) + "\n")
-    code, out, _ = said("compare", *files, "--json", "--radii", "0.5")
-    assert (code, json.loads(out)) == (0, compare_rows(*files, [0.5]))
-
-
 @pytest.mark.parametrize("radii", ["a half", "", "0.25;0.5"])
 def test_radii_that_are_no_numbers_are_named(files, radii):
     code, out, error = said("show", files[0], "--radii", radii)

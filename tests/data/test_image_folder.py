@@ -225,14 +225,6 @@ def test_files_that_are_no_pictures_are_counted_by_extension(classes):
     assert dict(tree.left_out) == {".jfif": 1, ".gif": 2, "no extension": 1, ".png": 1}
 
 
-def test_a_flat_folder_leaves_out_the_same_files(classes):
-    for name in ("b.png", "a.gif", ".hidden.png"):
-        copy_into(classes, f"cat/{name}")
-    tree = image_folder.listed(classes / "cat", ("cat", "dog"))
-    assert [path.rpartition("/")[2] for path, _ in tree.samples] == ["0.png", "b.png"]
-    assert dict(tree.left_out) == {".gif": 1, readers.HIDDEN: 1}
-
-
 @pytest.mark.parametrize("names", [("train", "val"), ("Training", "validation"), ("test",)])
 def test_the_root_of_splits_is_refused_with_the_folders_to_give(tmp_path, names):
     root = tmp_path / "photos"

@@ -68,10 +68,6 @@ def tally(members, thresholds, draws=DRAWS, batch=BATCH):
     return smoothed(members, thresholds, batch=batch).tally(image(), draws, 1, Stream.ESTIMATE, 0)
 
 
-def rows_of(scores):
-    return sorted(map(tuple, scores.tolist()))
-
-
 # -------------------------------------------------------------------------------------------------
 # what it decides
 
@@ -87,18 +83,6 @@ def test_a_vote_depends_on_its_draw_alone(given_thresholds, order):
     turned, taken_turned = rule.decide(Outputs([member(x[list(order)]) for member in three()]))
     assert torch.equal(turned, scores[list(order)])
     assert torch.equal(taken_turned, taken[list(order)])
-
-
-@settings(deadline=None)
-@given(thresholds, st.lists(st.integers(1, 70), min_size=1, max_size=6))
-def test_members_asked_in_turn_give_the_scores_of_all_members_asked_at_once(
-    given_thresholds, sizes
-):
-    ensemble, x = Ensemble(three(), Cascade(given_thresholds)), noisy(sum(sizes))
-    found = [*ensemble.evaluate_cascade(x.split(sizes))]
-    _, taken = ensemble.rule.decide(Outputs([member(x) for member in three()]))
-    assert rows_of(torch.cat([scores for scores, _ in found])) == rows_of(ensemble(x))
-    assert sum(evaluations for _, evaluations in found) == taken.sum()
 
 
 # -------------------------------------------------------------------------------------------------

@@ -79,11 +79,6 @@ def test_the_pool_is_further_seeds_and_members_of_ensembles_each_once():
     assert (pool.dataset, pool.sigma, pool.ensembles) == ("tiny", 0.25, SLUGS)
 
 
-def test_without_members_there_is_a_pool_of_none():
-    pool, specs = read_pool(make(ensembles={}, member_seeds=[]))
-    assert (pool.dataset, pool.members, pool.ensembles, specs) == (None, [], [], {})
-
-
 # ------------------------------------------------------------------------------------------------
 # reading it back
 

@@ -1,7 +1,6 @@
 """The file of an ensemble: ``rs.ensemble.spec``."""
 
 import json
-import re
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -132,28 +131,6 @@ def test_parts_that_do_not_fit_each_other_are_refused_built_or_read(changes, mes
         match=rf"bad\.json must be an ensemble, but: .*{message}.*; make it with python -m",
     ):
         read(Path("bad.json"))
-
-
-def combined(**parts):
-    return lambda values: values["declaration"]["combination"].update(parts)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda values: values.pop("declaration"), "declaration is missing"),
-        (combined(colour="red"), "declaration.combination.colour is not a known key"),
-        (combined(scope="set"), "weights must be left out for the rule softmax of scope set"),
-    ],
-)
-def test_keys_that_are_missing_unknown_or_of_another_kind_are_named(change, message):
-    values = asdict(spec())
-    change(values)
-    Path("bad.json").write_text(json.dumps(values))
-    with pytest.raises(
-        InputError, match=rf"bad\.json must be an ensemble, but: .*{re.escape(message)}"
-    ):
-        load(Path("bad.json"))
 
 
 # -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from rs.errors import InputError
-from rs.methods import METHODS, method_class
+from rs.methods import METHODS
 from rs.methods.base import NeedsTargets
 from rs.methods.loss import loss
 from rs.smoothing.noise import training_noise
@@ -81,7 +81,3 @@ def test_one_logit_has_the_binary_cross_entropy():
     torch.testing.assert_close(made, expected)
     with pytest.raises(InputError, match=r"labels must lie in 0\.\.1"):
         value("gaussian", network, X, Y)
-
-
-def test_the_methods_whose_attack_is_clipped_have_bounds():
-    assert {name for name in METHODS if hasattr(method_class(name), "bounds")} == {*SMALL}

@@ -85,15 +85,5 @@ def test_an_epoch_names_no_discarded_image_and_the_others_by_their_weights():
     assert stats.chisquare(counts[[1, 3, 4]], [1000, 600, 400]).pvalue > 1e-6
 
 
-def test_the_processes_share_one_order_out():
-    shares = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
-    alone = epoch_order(4, EpochPlan(seed=3, number=7, size=2, weights=shares))
-    both = [
-        epoch_order(4, EpochPlan(seed=3, number=7, size=1, weights=shares, rank=rank, world_size=2))
-        for rank in (0, 1)
-    ]
-    assert torch.stack(both, dim=1).flatten().tolist() == alone.tolist()
-
-
 def test_without_new_weights_the_kept_images_are_equally_likely():
     assert method(every=0).image_weights(2, EQUAL, measured).tolist() == [0, 0.25, 0.25, 0.25, 0.25]

@@ -42,17 +42,6 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path, is_folder):
     assert os.listdir(path) == [] if is_folder else path.read_text() == "old"
 
 
-def test_a_folder_is_replaced_whole(tmp_path):
-    path = tmp_path / "folder"
-    path.mkdir()
-    (path / "old").write_text("")
-    with files.replacing(path) as temporary:
-        temporary.mkdir()
-        (temporary / "new").write_text("")
-    assert os.listdir(path) == ["new"]
-    assert os.listdir(tmp_path) == ["folder"]
-
-
 def test_a_link_is_replaced_and_its_target_left_alone(tmp_path):
     """DVC may link an output to its cache, whose bytes must never change."""
     target, link = tmp_path / "cached", tmp_path / "out"

@@ -35,18 +35,6 @@ def test_keys_of_other_programs_come_back(tmp_path):
     assert Provenance.read(rows, "").to_json() == values
 
 
-def test_joined_provenance_says_what_either_says():
-    entry = Provenance(classifier="a", scope="model")
-    run = Provenance(sigma=0.5, rows=3)
-    assert entry.joined(run) == Provenance(classifier="a", scope="model", sigma=0.5, rows=3)
-
-
-def test_first_difference_is_named():
-    here = Provenance(n=60, sigma=0.25)
-    assert Provenance(n=60, sigma=0.5).difference(here) == "sigma is 0.5 there and 0.25 here"
-    assert here.difference(here) == ""
-
-
 def test_computation_has_the_minor_series_of_libraries():
     versions = {"python": "3.12", "torch": "2.14.1+cu130", "numpy": "2.3.5"}
     provenance = Provenance(device="cpu", engine="folded", n=5, versions=versions)

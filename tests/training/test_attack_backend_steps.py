@@ -58,17 +58,6 @@ def step(name, changes, made, model, seed):
     return result.loss.detach().reshape(1), gradients, buffers
 
 
-@pytest.mark.parametrize("may", [True, False])
-def test_the_network_of_the_loss_is_compiled_if_it_may_be(may, compiler):
-    model = tiny().double()
-    step(
-        "smoothadv", {}, training_network(model, "compiled", SHAPE, compile_training=may), model, 0
-    )
-    assert [one.module is model for one in compiler] == [False, True][
-        : 1 + may
-    ]  # the attack comes first
-
-
 @pytest.mark.parametrize(("precision", "compiled"), [("float32", 2), ("bfloat16", 1)])
 def test_a_training_in_bfloat16_on_a_cpu_compiles_its_attack_alone(precision, compiled, compiler):
     made = trainer("smoothadv", engine="compiled", precision=precision)

@@ -1,9 +1,7 @@
 import pytest
 
-from rs import recipes
-from rs.methods import METHODS, method_class
 from rs.training.recipe import training_recipe
-from tests.support.helpers import METHOD_PARAMETERS, TRAINING, refuses, tiny_params
+from tests.support.helpers import TRAINING, refuses, tiny_params
 
 
 def recipe(method="gaussian", sigma=0.25, **sections):
@@ -12,21 +10,6 @@ def recipe(method="gaussian", sigma=0.25, **sections):
 
 def without(mapping, key):
     return {k: v for k, v in mapping.items() if k != key}
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_gets_its_own_section(method):
-    made = recipe(method)
-    assert (made.name, made.architecture, type(made.method)) == (
-        method,
-        "smallnet",
-        method_class(method),
-    )
-    assert made.hyperparameters == recipes.for_sigma(METHOD_PARAMETERS[method], 0.25, method)
-    assert {
-        name: getattr(made.method, name) for name in made.hyperparameters
-    } == made.hyperparameters
-    assert {name: getattr(made.training, name) for name in TRAINING} == TRAINING
 
 
 @pytest.mark.parametrize(

@@ -92,11 +92,6 @@ def test_a_training_leaves_the_global_generators_alone(shift):
     assert [*found, shift()] == expected
 
 
-def test_a_negative_seed_is_refused():
-    with pytest.raises(InputError, match="seed must be at least 0"):
-        train(Counting(torch_shift), seed=-1)
-
-
 def test_an_item_whose_label_changes_between_readings_is_refused():
     with pytest.raises(InputError, match="must keep its shape and label"):
         train(Counting(torch_shift, label_shift=1))

@@ -173,13 +173,6 @@ def test_a_network_of_more_classes_without_their_names_is_refused_with_the_remed
     assert "--classes FILE" in err
 
 
-def test_python_trains_a_network_of_more_classes_on_the_labels_of_a_few():
-    module = importlib.import_module("networks_of_mine")
-    images, labels = arrays(24, 0)
-    robust = rs.train(module.thousand, images, labels, sigma=0.25, method="gaussian", epochs=1)
-    assert len(robust.classes) == 1000
-
-
 @pytest.mark.parametrize("method", ["denoiser-mse", "denoiser-stability"])
 def test_a_denoiser_needs_no_labels_and_starts_from_a_model_folder(method, capfd):
     assert exit_code(train, *words("--epochs", 1)) == 0

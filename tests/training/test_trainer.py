@@ -16,7 +16,7 @@ from rs.errors import InputError
 from rs.methods import METHODS
 from rs.methods.base import Step, WeightsImages
 from rs.models.checkpoint import read_card
-from rs.runtime.streams import Stream, derived_seed
+from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import gaussian_block
 from rs.statistics import metrics
@@ -470,13 +470,6 @@ def test_a_step_of_less_than_one_image_is_refused_beforehand(batch, images):
 def test_a_seed_that_no_card_holds_is_refused_before_the_training(seed):
     with pytest.raises(InputError, match=rf"seed must be at least 0 and below 2\^63, got {seed}"):
         RunOptions(sigma=0.25, seed=seed, device=torch.device("cpu"))
-
-
-def test_initial_weights_have_a_seed_of_their_own_for_every_seed():
-    seeds = {derived_seed(seed, Stream.INITIAL) for seed in range(100)}
-    assert len(seeds) == 100
-    assert all(0 <= seed < 2**32 for seed in seeds)
-    assert seeds.isdisjoint(range(100))  # not the seed itself
 
 
 @pytest.mark.parametrize("engine", ["plain", "folded"])
