@@ -145,20 +145,6 @@ def without_epochs(card):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda card: {**card, "extra": 1}, "extra is not a known key; make the model again"),
-        (without_epochs, "epochs is missing; make the model again"),
-        (lambda card: [card], "but: Input should be an object, got [{"),
-    ],
-    ids=["unknown key", "missing key", "a list"],
-)
-def test_a_card_must_have_exactly_its_keys(folder, change, said):
-    change_card(folder, change)
-    refused(folder, str(folder / checkpoint.CARD), "must be the card of a model, but: ", said)
-
-
-@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"sigma": "0.25"}, "sigma: Input should be a valid number"),

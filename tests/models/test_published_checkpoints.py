@@ -208,13 +208,6 @@ def test_numbers_of_numpy_in_a_checkpoint_do_no_harm(number, tmp_path):
     assert read_network(tmp_path / "c.pth", {"bias"}).left == ["best"]
 
 
-def test_another_architecture_is_refused_and_nothing_is_written(folder, tmp_path):
-    path = save(tmp_path / "c.pth", network(), "1.", "state_dict")
-    with pytest.raises(InputError, match="must hold the weights of resnet110"):
-        import_checkpoint(path, read_meta(folder), "resnet110", "none", 0.5, tmp_path / "model")
-    assert not (tmp_path / "model").exists()
-
-
 class Evil:
     """Unpickling it would call ``print``."""
 

@@ -2,7 +2,6 @@ import math
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy import stats
@@ -13,7 +12,6 @@ from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import default_batch, gaussian_block
 from rs.smoothing.vote_counting import Tally
-from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound
 from rs.statistics.sequential import Decider
@@ -46,17 +44,6 @@ def test_a_certificate_reaches_beyond_the_true_boundary_with_probability_at_most
     assert (
         max(c.radius for c in made) > 0.5 * t * SIGMA
     )  # and the promise is not kept by promising nothing
-
-
-def test_the_radius_is_sigma_times_the_quantile_of_the_exact_bound(monkeypatch):
-    made = ballot(monkeypatch, [90, 10], [99_000, 1_000]).certify(X, 100, 100_000, 0.001)
-    p = (
-        stats.binomtest(99_000, 100_000, alternative="greater")
-        .proportion_ci(0.999, method="exact")
-        .low
-    )
-    assert (made.predict, made.p_lower) == (0, pytest.approx(p, rel=1e-9))
-    assert made.radius == pytest.approx(SIGMA * stats.norm.ppf(p), rel=1e-9)
 
 
 def test_a_bound_of_exactly_one_half_is_a_class_with_radius_zero():
@@ -101,34 +88,6 @@ def test_votes_are_those_of_a_slow_loop_over_the_first_draws_of_the_blocks(draws
     )
     assert votes.tolist() == np.bincount(expected, minlength=2).tolist()
     assert draws < 100 or votes.min() > 0  # a vote that everyone wins would show nothing
-
-
-@pytest.mark.parametrize("batch", [1, 199, 250, 10_000])
-def test_the_size_of_a_batch_does_not_change_the_votes(batch):
-    base, x = smallnet(), tiny_images().pixels(0)
-    usual, other = (
-        SmoothedClassifier(base, 2, SIGMA, batch=b).certify(x, 130, 730, 0.01)
-        for b in (None, batch)
-    )
-    assert (usual.counts0.tolist(), usual.counts.tolist()) == (
-        other.counts0.tolist(),
-        other.counts.tolist(),
-    )
-
-
-@pytest.mark.parametrize(
-    ("batch", "expected"), [(250, [1, 200, 200, 150]), (80, [1, *5 * [80, 20], 50])]
-)
-def test_no_more_than_a_batch_is_evaluated_at_once(batch, expected):
-    sizes = []
-
-    class Spy(Constant):
-        def forward(self, x):
-            sizes.append(len(x))
-            return super().forward(x)
-
-    SmoothedClassifier(Spy(0), 2, SIGMA, batch=batch).certify(X, 1, 550, 0.01)
-    assert sizes == expected
 
 
 class Sizes(Linear):
@@ -218,37 +177,6 @@ def test_predict_is_wrong_with_probability_at_most_alpha():
     ]
     assert answers.count(0) <= stats.binom.isf(1e-6, trials, alpha)
     assert 1 in answers
-
-
-def test_the_shortcut_marks_what_it_skips_and_changes_neither_acr_nor_accuracies():
-    classifier, images = SmoothedClassifier(Linear(0.4), 2, SIGMA), tiny_images(12)
-    rows = {}
-    for shortcut in (False, True):
-        labels = [i // 2 % 2 for i in range(12)]  # right for every second image
-        made = [
-            classifier.certify(
-                images.pixels(i), 20, 100, 0.01, index=i, label=label if shortcut else None
-            )
-            for i, label in enumerate(labels)
-        ]
-        rows[shortcut] = [
-            c.row(i, label) for i, (c, label) in enumerate(zip(made, labels, strict=True))
-        ]
-    skipped = [row for row in rows[True] if row["mode"] == "shortcut"]
-    assert {row["mode"] for row in rows[False]} == {"certify"}
-    assert 0 < len(skipped) < 12
-    assert all(
-        row["n"] == row["counts"].sum() == row["radius"] == row["correct"] == 0 for row in skipped
-    )
-    assert all(row["predict"] != row["label"] for row in skipped)
-    assert all(row["p_lower"] == 0 for row in skipped)
-    radii = np.linspace(0, 1, 21)
-    cut, whole = pd.DataFrame(rows[True]), pd.DataFrame(rows[False])
-    assert metrics.acr(cut) == metrics.acr(whole) > 0
-    assert (
-        metrics.certified_accuracy(cut, radii).tolist()
-        == metrics.certified_accuracy(whole, radii).tolist()
-    )
 
 
 def test_bfloat16_runs_the_base_classifier_in_bfloat16_on_float32_noise():

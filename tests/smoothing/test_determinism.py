@@ -199,12 +199,6 @@ def test_what_two_images_do_not_show_is_refused_and_leaves_no_rows(name, tmp_pat
     assert os.listdir(work) == []  # nor what the same command would continue
 
 
-@pytest.mark.parametrize("rule", [SoftmaxAverage(), Cascade((2.0,))])
-def test_each_member_of_an_ensemble_is_watched(rule, tmp_path, work):
-    with pytest.raises(NotDeterministicError):
-        certify(Ensemble([network(), network(Layer(by_batch))], rule), 1, tmp_path / "rows.tsv")
-
-
 @pytest.mark.parametrize(
     ("name", "precision"),
     [("smallnet", "bfloat16"), *((name, "float32") for name in GOOD)],

@@ -45,24 +45,6 @@ def losses(logits, y):
     }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", ["soft", "mean", "hinge", "entropy", "kl"])
-def test_value_and_gradient_are_finite_where_probabilities_are_exactly_0_and_1(name, dtype):
-    sure, wrong, split = (
-        [[1e4, -1e4, 0.0]] * 2,
-        [[-1e4, 1e4, 0.0]] * 2,
-        [[1e4, -1e4, 0.0], [-1e4, 1e4, 0.0]],
-    )
-    open_question = [[0.3, 0.1, 0.0], [0.1, 0.2, -1e4]]
-    logits = torch.tensor([sure, wrong, split, open_question], dtype=dtype, requires_grad=True)
-    assert {0.0, 1.0} <= set(soft.soft_probabilities(logits).flatten().tolist())
-    value = losses(logits, torch.zeros(4, dtype=torch.long))[name]
-    value.backward()
-    assert value.dtype == torch.float32
-    assert value.isfinite()
-    assert logits.grad.isfinite().all()
-
-
 def test_an_inactive_image_does_not_change_the_gradient_of_an_active_one():
     alone = torch.tensor([[[0.2, 0.0, -0.1]]], requires_grad=True)
     beside = torch.tensor([[[0.2, 0.0, -0.1]], [[1e4, -1e4, 0.0]]], requires_grad=True)

@@ -126,11 +126,3 @@ def test_a_certificate_equals_nothing_else():
 def test_what_no_certificate_can_be_is_refused(changes, names):
     with pytest.raises(InputError, match=names):
         Certificate.from_dict(a_certificate().to_dict() | changes)
-
-
-@pytest.mark.parametrize("name", [entry.name for entry in fields(Certificate)])
-def test_a_missing_key_is_refused(name):
-    values = a_certificate().to_dict()
-    del values[name]
-    with pytest.raises(InputError, match=name):
-        Certificate.from_dict(values)

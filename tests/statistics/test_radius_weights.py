@@ -93,17 +93,6 @@ def test_votes_are_those_of_the_softmax_average(seed, members, classes):
     assert DisputedDraws.of(z, y).votes(weights).tolist() == expected
 
 
-@given(problems, st.data())
-def test_some_of_the_members_have_the_votes_they_have_alone(problem, data):
-    numbers = data.draw(st.permutations(range(problem.members)))[
-        : data.draw(st.integers(1, problem.members))
-    ]
-    w = np.random.default_rng(0).dirichlet(np.ones(len(numbers)))
-    whole = np.zeros(problem.members)
-    whole[numbers] = w
-    assert (problem.of_members(numbers).votes(w) == problem.votes(whole)).all()
-
-
 # -------------------------------------------------------------------------------------------------
 # the best weights
 

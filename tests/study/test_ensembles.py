@@ -4,7 +4,6 @@ names.
 
 import itertools
 import re
-from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -23,12 +22,6 @@ REAL = read_params(ROOT / "params.yaml")
 
 def combination(**parts):
     return validate(Combination, parts, "combinations.x")
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_parts_that_fit_each_other_are_taken_as_they_are(name):
-    made = combination(**GOOD[name])
-    assert {key: value for key, value in asdict(made).items() if value is not None} == GOOD[name]
 
 
 @pytest.mark.parametrize(
@@ -193,11 +186,6 @@ def test_what_declares_no_ensembles_is_named(values, message):
         declared_ensembles(values)
 
 
-@pytest.mark.parametrize("values", [{}, {"combinations": KNOWN}])
-def test_nothing_is_declared_without_ensembles(values):
-    assert declared_ensembles(values) == []
-
-
 def trained(values, method):
     """The seeds that the grid trains a method with, in order."""
     seeds = set()
@@ -248,16 +236,6 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
     else:
         with pytest.raises(InputError, match=r"members must leave each member its own seed, but "):
             of(values, **grid)
-
-
-@pytest.mark.parametrize(
-    "grid", [REAL, *(grid for grid in REAL["grids"].values() if "ensembles" in grid)]
-)
-def test_the_names_of_params_yaml_are_those_of_their_members(grid):
-    """The claims of the paper are looked up by these; "all nine" is in none."""
-    assert {name for name, entry in grid["ensembles"].items() if {name} != set(named(entry))} <= {
-        "all nine"
-    }
 
 
 def test_a_pool_holds_further_seeds_and_the_members_of_ensembles_and_no_other_cell():

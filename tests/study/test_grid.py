@@ -15,15 +15,8 @@ from rs.study.ensembles import declared_ensembles
 from rs.study.layout import pool_rows
 from tests.support import tiny_study
 from tests.support.helpers import METHOD_PARAMETERS, tiny_params
-from tests.support.tiny_study import CELLS, SIGMAS
 
 PLAIN = {"sigmas": [0.5], "methods": ["macer"], "seeds": [0]}
-
-
-def test_the_tiny_study_has_every_cell_once():
-    cells = grid.cells(parse(tiny_study.PARAMS, "test"), "tiny")
-    found = [(cell.method, cell.seed, cell.sigma) for cell in cells]
-    assert found == [(method, seed, sigma) for sigma in SIGMAS for method, seed in CELLS]
 
 
 def test_a_member_may_have_the_seeds_of_methods_that_it_is_not_among():

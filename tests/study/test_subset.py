@@ -1,7 +1,4 @@
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rs.study.subset import is_subset, select, share_of, subset_name
 from tests.support.helpers import refuses
@@ -39,14 +36,6 @@ def test_of_a_split_of_known_size_only_its_own_images_are_the_subset(subset, sha
 )
 def test_what_is_no_name_of_a_subset_names_no_images(name):
     assert not is_subset([0, 1, 2], name)
-
-
-@given(size=st.integers(1, 300), data=st.data())
-def test_indices_are_sorted_distinct_and_inside(size, data):
-    form = data.draw(st.sampled_from(["first", "stride"]))
-    chosen = select(size, {form: data.draw(st.integers(1, size))})
-    assert np.all(np.diff(chosen) > 0)
-    assert 0 <= chosen[0] <= chosen[-1] < size
 
 
 @pytest.mark.parametrize(
