@@ -7,7 +7,7 @@ from torch import Generator, Tensor, nn
 from rs.methods.base import ClippedAttack, Step, warmed_up, warmed_up_steps
 from rs.methods.macer import CrossEntropy, macer_objective
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
-from rs.smoothing.attack import forward, pgd
+from rs.smoothing.attack import Tempered, forward, pgd
 from rs.smoothing.noise import training_noise
 
 
@@ -57,17 +57,8 @@ class AdvMacer(ClippedAttack):
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)
         steps = warmed_up_steps(self.steps, epoch, self.steps_warmup)
         attacked = noise[:, : self.attack_draws]
-        x_hat = pgd(
-            model,
-            x,
-            y,
-            attacked,
-            steps,
-            epsilon,
-            rng=rng,
-            beta=self.beta_attack,
-            bounds=self.bounds,
-        )
+        tempered = Tempered(model, self.beta_attack)
+        x_hat = pgd(tempered, x, y, attacked, steps, epsilon, rng=rng, bounds=self.bounds)
         if self.fresh_draws:
             noise = training_noise(x, self.draws, sigma, rng)
         return macer_objective(

@@ -54,26 +54,39 @@ def forward(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
     return model(add_noise(x, noise)).unflatten(0, noise.shape[:2])
 
 
-def objective(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
+class Tempered(nn.Module):
+    """A network whose logits are multiplied by the inverse temperature ``beta``, in float32."""
+
+    def __init__(self, network: nn.Module, beta: float) -> None:
+        super().__init__()
+        self.network = network
+        self.beta = beta
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute logits (N, K) of images (N, C, H, W)."""
+        return self.beta * to_float32(self.network(x))
+
+
+def objective(logits: Tensor, y: Tensor) -> Tensor:
     """Compute J_i = -log max(z_hat_i[y_i], 1e-20) of logits (B, M, K), shape (B,).
 
     The logarithm is outside the mean over samples. One sample needs no clamp: it is the
     cross-entropy, whose gradient does not vanish however wrong the model is.
     """
     if logits.shape[1] == 1:
-        return F.cross_entropy(beta * to_float32(logits).squeeze(1), y, reduction="none")
-    p = soft_probabilities(logits, beta).gather(1, y.unsqueeze(1)).squeeze(1)
+        return F.cross_entropy(to_float32(logits).squeeze(1), y, reduction="none")
+    p = soft_probabilities(logits).gather(1, y.unsqueeze(1)).squeeze(1)
     return -p.clamp_min(LOG_CLAMP).log()
 
 
-def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, beta: float = 1.0) -> Tensor:
+def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
     """Compute the gradient of sum_i J_i in x, shape (B, C, H, W).
 
     Images are independent in eval mode, so the sum gives each image its own gradient.
     """
     with torch.enable_grad():
         x = x.detach().requires_grad_()
-        return torch.autograd.grad(objective(forward(model, x, noise), y, beta).sum(), x)[0]
+        return torch.autograd.grad(objective(forward(model, x, noise), y).sum(), x)[0]
 
 
 def noise_gradient(
@@ -155,7 +168,6 @@ def pgd(
     epsilon: float,
     *,
     rng: torch.Generator | None = None,
-    beta: float = 1.0,
     bounds: Bounds = PIXELS,
 ) -> Tensor:
     """Attack by projected gradient ascent, as SmoothAdv does (Salman et al. 2019).
@@ -175,7 +187,6 @@ def pgd(
         epsilon: Radius of the ball, in the unit of the inputs.
         rng: Where the direction of an image with a gradient of exactly 0 comes from; a fixed stream
             if ``None``.
-        beta: Inverse temperature of the attacked classifier.
         bounds: The least and the largest value of inputs.
     Returns:
         x_hat, shape (B, C, H, W), detached.
@@ -184,7 +195,7 @@ def pgd(
     x = x.detach()
 
     def slope(point: Tensor) -> Tensor:
-        return gradient(model, point, y, noise, beta)
+        return gradient(model, point, y, noise)
 
     with evaluating(model):
         return x + ascend(slope, x, torch.zeros_like(x), steps, epsilon, rng, bounds=bounds)

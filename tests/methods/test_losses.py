@@ -125,7 +125,8 @@ def slow_advmacer(
     attacked = noise[:, : min(attack_draws, draws)]
     last_epochs = [k * steps_warmup / (steps + 1) for k in range(1, steps + 1)]
     steps = sum(epoch >= last for last in last_epochs)
-    x_hat = attack.pgd(frozen, x, y, attacked, steps, epsilon, rng=rng, beta=beta_attack)
+    tempered = attack.Tempered(frozen, beta_attack)
+    x_hat = attack.pgd(tempered, x, y, attacked, steps, epsilon, rng=rng)
     noise = normal(rng, draws) if fresh_draws else noise
     return slow_objective(f, x_hat, noise, y, lam if epoch >= defer else 0.0, **objective)
 

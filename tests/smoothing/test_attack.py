@@ -84,7 +84,7 @@ def slow_gradient(model, x, y, noise, beta=1.0, h=1e-5):
 @pytest.mark.parametrize(("beta", "draws"), [(1.0, M), (4.0, M), (2.0, 1)])
 def test_gradient_is_that_of_minus_the_log_of_the_mean_over_draws(beta, draws):
     (x, y, noise), model = problem(), net()
-    g = attack.gradient(model, x, y, noise[:, :draws], beta)
+    g = attack.gradient(attack.Tempered(model, beta), x, y, noise[:, :draws])
     for i in range(B):
         slow = slow_gradient(model, x[i], y[i], noise[i, :draws], beta)
         assert g[i].numpy() == pytest.approx(
