@@ -95,7 +95,7 @@ class AttackSettings:
         return self.restarts * (gradients + votes) + ATTEMPTS * self.n
 
 
-class Found(NamedTuple):
+class Perturbation(NamedTuple):
     """The smallest confirmed perturbation."""
 
     distance: float = math.nan  # in l2, in pixels of [0, 1]
@@ -209,7 +209,7 @@ class Target:
             estimates.append(length)
         return float(np.mean(estimates[1:]))
 
-    def confirm(self, direction: Tensor, length: float, attack: str) -> Found:
+    def confirm(self, direction: Tensor, length: float, attack: str) -> Perturbation:
         """Test points a little beyond the boundary by PREDICT, each on fresh samples.
 
         Each of at most :data:`ATTEMPTS` tests has its share of alpha, so all are right except with
@@ -225,17 +225,17 @@ class Target:
             counts = self.smoothed.votes(point, settings.n, *key, start=attempt * blocks)
             predicted = predicted_class(counts, settings.alpha / ATTEMPTS, self.smoothed.undecided)
             if predicted not in (ABSTAIN, self.label):
-                return Found(self.distance(point), attack, tuple(counts.tolist()))
+                return Perturbation(self.distance(point), attack, tuple(counts.tolist()))
             lead = self.lead(counts)[1]
             length = max(length, self.distance(point) - self.smoothed.sigma * lead)
-        return Found()
+        return Perturbation()
 
 
 def _unit(u: Tensor) -> Tensor:
     return u / u.norm().clamp_min(torch.finfo(u.dtype).tiny)
 
 
-def attack_image(target: Target, radius: float) -> Found:
+def attack_image(target: Target, radius: float) -> Perturbation:
     """Return the smallest confirmed perturbation that changes the smoothed prediction.
 
     Each start climbs the soft margin within twice the certified radius (PGD with the expectation
@@ -336,10 +336,10 @@ def attack_certificates(
             label = int(certified.loc[index, "predict"])
             radius = float(certified.loc[index, "radius"])
             target = Target(smoothed, base.module, image, label, index, settings, width)
-            found = attack_image(target, radius)
-            writer.write(index, {out: _row(target, radius, found, classes)})
-            if found.distance < radius:
-                report_false_certificate(index, radius, found.distance)
+            perturbation = attack_image(target, radius)
+            writer.write(index, {out: _row(target, radius, perturbation, classes)})
+            if perturbation.distance < radius:
+                report_false_certificate(index, radius, perturbation.distance)
 
 
 def _certified(rows: Path) -> pd.DataFrame:
@@ -367,24 +367,24 @@ def _smoothed(
 
 def _check_same(rows: Path, stated: Provenance, base: Classifier, images: Images) -> None:
     """Refuse a classifier or images that the rows are not of."""
-    here = replace(stated, classifier=model_fingerprint(base.module), images=images.fingerprint)
-    if difference := stated.difference(here):
+    actual = replace(stated, classifier=model_fingerprint(base.module), images=images.fingerprint)
+    if difference := stated.difference(actual):
         raise InputError(
             f"{rows} must be certificates of this model and these images, but {difference}; give "
             "the model and the data of rs certify"
         )
 
 
-def _row(target: Target, radius: float, found: Found, classes: int) -> dict[str, Any]:
+def _row(target: Target, radius: float, perturbation: Perturbation, classes: int) -> dict[str, Any]:
     return asdict(target.settings) | {
         "idx": target.index,
         "predict": target.label,
         "radius": radius,
-        "found": found.distance,
-        "attack": found.attack,
+        "found": perturbation.distance,
+        "attack": perturbation.attack,
         "samples": target.used,
         "classes": classes,
-        "counts": found.counts,
+        "counts": perturbation.counts,
     }
 
 

@@ -97,12 +97,12 @@ def alternatives(mean: Tensor, std: Tensor) -> list[Alternative]:
 
 
 def _normalizations(mean: Tensor, std: Tensor) -> list[Normalization]:
-    one = torch.ones_like(mean)
+    ones = torch.ones_like(mean)
     first_layers = [
-        Normalization(NONE, 0 * one, one),
+        Normalization(NONE, 0 * ones, ones),
         Normalization("mean-std", mean, std),
-        Normalization("centre", mean, one),
-        Normalization("-1 to 1", one / 2, one / 2),
+        Normalization("centre", mean, ones),
+        Normalization("-1 to 1", ones / 2, ones / 2),
     ]
     for name, constants in KNOWN.get(len(mean), {}).items():
         known_mean, known_std = torch.tensor(constants).to(mean)[..., None, None]

@@ -155,9 +155,11 @@ class Classifier:
             return self
         difference = ""
         pairs = zip(composed(classes), composed(self.classes), strict=False)
-        for number, (there, own) in enumerate(pairs):
-            if there != own:
-                difference = f"; class {number} is {there} there, and {own} of the model"
+        for number, (image_class, model_class) in enumerate(pairs):
+            if image_class != model_class:
+                difference = (
+                    f"; class {number} is {image_class} there, and {model_class} of the model"
+                )
                 break
         raise InputError(
             f"{self.name} must be a classifier of {data_set_text(name, classes, shape)}, but it is "

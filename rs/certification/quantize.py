@@ -140,9 +140,9 @@ def _check_one_path(network: nn.Module, sample: Tensor) -> None:
     Conversion keeps its path for the sample alone. Torch's tracer does not warn of ``torch.equal``,
     and warns of shapes too.
     """
-    known = mock.patch.object(fake_tensor, "CONSTANT_NUMEL_LIMIT", MAX_CONSTANTS)
+    raised_limit = mock.patch.object(fake_tensor, "CONSTANT_NUMEL_LIMIT", MAX_CONSTANTS)
     try:
-        with known, FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+        with raised_limit, FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
             network(mode.from_tensor(sample))  # an image that has a shape and no values
     except Exception as error:  # whatever a network of the user's makes of it
         raise InputError(
@@ -269,15 +269,15 @@ def quantized_members(
 def _read_for(member: nn.Module, folder: Path, sigma: float) -> Quantized:
     """Read the network in a folder, and check that it is of this model and noise."""
     quantized = read_quantized(folder)
-    again = f"run rs quantize {folder} again"
+    remedy = f"run rs quantize {folder} again"
     if quantized.card.classifier != model_fingerprint(member):
         raise InputError(
-            f"{folder / CARD} must be of the model next to it, but that has changed; {again}"
+            f"{folder / CARD} must be of the model next to it, but that has changed; {remedy}"
         )
     if quantized.card.sigma != sigma:
         raise InputError(
             f"{folder / CARD} must be of noise {sigma}, that of the training, but is of "
-            f"{quantized.card.sigma}; {again}"
+            f"{quantized.card.sigma}; {remedy}"
         )
     return quantized
 
@@ -365,17 +365,17 @@ def read_quantized(folder: Path) -> Quantized:
     Raises:
         InputError: If a file is missing or damaged.
     """
-    again = f"run rs quantize {folder} again"
-    card = files.read_as(QuantizedCard, folder / CARD, "the card of a quantized network", again)
+    remedy = f"run rs quantize {folder} again"
+    card = files.read_as(QuantizedCard, folder / CARD, "the card of a quantized network", remedy)
     try:
         content = SerializedNetwork((folder / GRAPH).read_bytes(), (folder / WEIGHTS).read_bytes())
     except OSError as error:
         raise InputError(
-            f"{folder} must hold {GRAPH} and {WEIGHTS} next to {CARD}, but: {error}; {again}"
+            f"{folder} must hold {GRAPH} and {WEIGHTS} next to {CARD}, but: {error}; {remedy}"
         ) from error
     if content.fingerprint != card.network:
         raise InputError(
-            f"{folder / GRAPH} and {WEIGHTS} must be those of {CARD}, but they changed; {again}"
+            f"{folder / GRAPH} and {WEIGHTS} must be those of {CARD}, but they changed; {remedy}"
         )
     return Quantized(content, card)
 

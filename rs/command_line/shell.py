@@ -271,12 +271,12 @@ def _warnings_in_one_line() -> Iterator[None]:
     show = warnings.showwarning
 
     def show_in_one_line(
-        message: Warning | str, category: type[Warning], *where: Any, **how: Any
+        message: Warning | str, category: type[Warning], *location: Any, **details: Any
     ) -> None:
         if issubclass(category, InputWarning):
             say(f"warning: {message}", sys.stderr)
         else:
-            show(message, category, *where, **how)
+            show(message, category, *location, **details)
 
     with warnings.catch_warnings():
         # Once for all images, whatever filters the user has set.

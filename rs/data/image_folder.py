@@ -86,7 +86,7 @@ class FolderImages:
         """Yield the images in ``order``; see :class:`rs.data.prepared.Images`."""
         loader = DataLoader(
             _Augmented(self, _augmentation(self, epoch), epoch.seed, epoch.number),
-            batch_sampler=[chosen.tolist() for chosen in order.split(epoch.size)],
+            batch_sampler=[batch.tolist() for batch in order.split(epoch.size)],
             num_workers=workers,
             pin_memory=torch.device(device).type == "cuda",
             # Otherwise the loader draws from the global generator.
@@ -150,11 +150,11 @@ def split_by_content(tree: Tree, share: float) -> tuple[Tree, Tree]:
             content.
     """
     hashes = [files.sha256(Path(path)) for path, _ in tree.samples]
-    chosen = choose_by_content(hashes, [label for _, label in tree.samples], tree.classes, share)
+    held_out = choose_by_content(hashes, [label for _, label in tree.samples], tree.classes, share)
     larger: list[tuple[str, int]] = []
     smaller: list[tuple[str, int]] = []
     for content, sample in zip(hashes, tree.samples, strict=True):
-        side = smaller if content in chosen else larger
+        side = smaller if content in held_out else larger
         side.append(sample)
     return replace(tree, samples=tuple(larger)), replace(tree, samples=tuple(smaller))
 
@@ -174,7 +174,7 @@ def choose_by_content(
     contents_of: dict[int, set[str]] = {}
     for content, label in zip(contents, labels, strict=True):
         contents_of.setdefault(label, set()).add(content)
-    chosen = set()
+    chosen_contents = set()
     for label, name in enumerate(classes):
         of_class = sorted(contents_of.get(label, ()))
         if len(of_class) == 1:
@@ -182,8 +182,8 @@ def choose_by_content(
                 f"each class must have two different images or more, got one of class "
                 f"{name!r}; add some, or leave the class out"
             )
-        chosen.update(of_class[: max(1, round(share * len(of_class)))])
-    return chosen
+        chosen_contents.update(of_class[: max(1, round(share * len(of_class)))])
+    return chosen_contents
 
 
 def first_shape(paths: Sequence[str], conversion: Conversion) -> tuple[int, ...]:
@@ -223,14 +223,14 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
             f"{root} must be a folder of pictures, but is not a folder; correct its name"
         )
     check_names(classes, "the classes")
-    found = readers.list_folder(root)
-    if not found.pictures and not found.folders:
+    content = readers.list_folder(root)
+    if not content.pictures and not content.folders:
         raise InputError(
             f"{root} must hold pictures or subfolders of pictures, but has neither; their names "
             f"must end in {', '.join(pictures.EXTENSIONS)}"
         )
-    if not found.pictures:
-        _check_no_splits(root, found.folders, classes)
+    if not content.pictures:
+        _check_no_splits(root, content.folders, classes)
         return _relabeled(readers.list_class_folders(root), classes)
     if next(readers.images_in(root), None) is not None:
         raise InputError(
@@ -242,8 +242,8 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
             f"the classes of the pictures in {root} must be known; name them (--classes FILE, one "
             "per line, in the order of the logits), or make a subfolder of each"
         )
-    samples = tuple((str(root / name), UNLABELLED) for name in found.pictures)
-    return Tree(root, classes, samples, found.left_out)
+    samples = tuple((str(root / name), UNLABELLED) for name in content.pictures)
+    return Tree(root, classes, samples, content.left_out)
 
 
 def _check_no_splits(root: Path, folders: Sequence[str], classes: Sequence[str]) -> None:
@@ -265,15 +265,15 @@ def _relabeled(tree: Tree, classes: tuple[str, ...]) -> Tree:
             f"{names[0]}; if it has pictures of one class only, name all classes (--classes FILE, "
             "one per line, in the order of the logits)"
         )
-    known = composed(names)
-    unknown = [name for name in tree.classes if name not in known]
+    composed_names = composed(names)
+    unknown = [name for name in tree.classes if name not in composed_names]
     if unknown:
         more = ", ..." if len(names) > 10 else ""
         raise InputError(
             f"the subfolders of {tree.root} must have names of classes, {', '.join(names[:10])}"
             f"{more}; got {', '.join(unknown[:5])}"
         )
-    numbers = [known.index(name) for name in tree.classes]
+    numbers = [composed_names.index(name) for name in tree.classes]
     samples = [(path, numbers[label]) for path, label in tree.samples]
     return replace(tree, classes=names, samples=tuple(samples))
 

@@ -265,7 +265,7 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
     old = files.json_values(folder / "meta.json").get("name") if is_data_set else None
     replaceable = is_data_set and old in (None, meta.name)
     present = f"the data set {old}" if old else None
-    files.check_output(folder, f"an older data set {meta.name}", replaceable, there=present)
+    files.check_output(folder, f"an older data set {meta.name}", replaceable, content=present)
     with files.replacing(folder.absolute()) as temporary:
         temporary.mkdir()
         for split, (images, labels) in splits.items():
@@ -345,9 +345,9 @@ def _check_sizes(path: Path, split: str, meta: Meta) -> None:
     """
     numbers = {"images": math.prod(meta.shape), "labels": 8}
     with zipfile.ZipFile(path) as archive:
-        for name, each in numbers.items():
+        for name, item_bytes in numbers.items():
             size = archive.getinfo(f"{name}.npy").file_size
-            most = meta.sizes[split] * each + MAX_HEADER_BYTES
+            most = meta.sizes[split] * item_bytes + MAX_HEADER_BYTES
             if size > most:
                 raise ValueError(
                     f"{name} have {size:,} bytes where meta.json says at most {most:,}"

@@ -77,13 +77,13 @@ def _stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[n
 
     NumPy guarantees that ``SeedSequence`` makes the same keys in every version.
     """
-    chosen = np.zeros(len(labels), bool)
+    is_held_out = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         sequence = np.random.SeedSequence(seed, spawn_key=(int(label),))
         order = np.argsort(sequence.generate_state(len(members), np.uint64), kind="stable")
-        chosen[members[order[: round(share * len(members))]]] = True
-    return chosen
+        is_held_out[members[order[: round(share * len(members))]]] = True
+    return is_held_out
 
 
 def split_validation(raw: Raw, share: float) -> Raw:
@@ -104,12 +104,12 @@ def split_validation(raw: Raw, share: float) -> Raw:
             f"validation_share must leave some of {len(labels)} train images on each side, got "
             f"{share}, which holds out {held_out.sum()}"
         )
-    parts = {
+    new_splits = {
         "train": (images[~held_out], labels[~held_out]),
         "validation": (images[held_out], labels[held_out]),
     }
     source = f"{raw.source}; validation: {share} of each class of the train split"
-    return Raw({**raw.splits, **parts}, raw.classes, source)
+    return Raw({**raw.splits, **new_splits}, raw.classes, source)
 
 
 def read_torchvision(name: str, root: str | None, download: bool) -> Raw:
@@ -245,13 +245,13 @@ def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str
     Returns:
         Empty if a split does not have a folder.
     """
-    found = {}
+    sums = {}
     for names in split_names(test_folder).values():
         path = _split_folder(root, names)
         if path is None:
             return {}
-        found[os.path.relpath(path, root)] = _folder_sum(path, contents)
-    return found
+        sums[os.path.relpath(path, root)] = _folder_sum(path, contents)
+    return sums
 
 
 def _folder_sum(folder: Path, contents: bool) -> str:

@@ -104,13 +104,14 @@ class ModelCard:
 
         Comments and docstrings do not count, if the card has the hashes of syntax trees.
         """
-        now = architectures.USER_NETWORKS.get(self.architecture, architectures.UserCode({}, {}))
+        unknown_code = architectures.UserCode({}, {})
+        current = architectures.USER_NETWORKS.get(self.architecture, unknown_code)
         changed = {}
         for module, source in sorted(self.sources.items()):
-            is_same_file = source == now.sources.get(module)
-            is_same_code = module in self.code and self.code[module] == now.code.get(module)
+            is_same_file = source == current.sources.get(module)
+            is_same_code = module in self.code and self.code[module] == current.code.get(module)
             if not (is_same_file or is_same_code):
-                changed[module] = now.code.get(module)
+                changed[module] = current.code.get(module)
         return changed
 
 
@@ -129,7 +130,7 @@ def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> Non
     new, values = origin(asdict(card)), files.json_values(folder / CARD)
     old = origin(values) if values.keys() >= {*ORIGIN} else None
     files.check_output(
-        folder, f"the model {new}", old == new or files.is_empty(folder), there=old, force=force
+        folder, f"the model {new}", old == new or files.is_empty(folder), content=old, force=force
     )
 
 

@@ -63,25 +63,26 @@ def compare_attacks(first: Path, second: Path) -> Numbers:
     Raises:
         InputError: If fewer than two images of both have a confirmed perturbation.
     """
-    both = read_gaps(first).merge(read_gaps(second), on="idx", suffixes=("_a", "_b"))
-    both = both[np.isfinite(both["gap_a"]) & np.isfinite(both["gap_b"])]
-    if len(both) < 2:
+    pairs = read_gaps(first).merge(read_gaps(second), on="idx", suffixes=("_a", "_b"))
+    pairs = pairs[np.isfinite(pairs["gap_a"]) & np.isfinite(pairs["gap_b"])]
+    if len(pairs) < 2:
         raise InputError(
             f"{first} and {second} must have two confirmed perturbations of the same images, got "
-            f"{len(both)}; attack the same images"
+            f"{len(pairs)}; attack the same images"
         )
     frames = []
-    for gaps in (both["gap_a"], both["gap_b"]):
-        frames.append(pd.DataFrame({"idx": both["idx"], "radius": gaps, "correct": 1}))
+    for gaps in (pairs["gap_a"], pairs["gap_b"]):
+        frames.append(pd.DataFrame({"idx": pairs["idx"], "radius": gaps, "correct": 1}))
     return paired_difference(frames)
 
 
-def gaps_text(found: Numbers) -> str:
+def gaps_text(numbers: Numbers) -> str:
     """Return the numbers of :func:`compare_attacks` as a line."""
-    tie = ", tie" if found["tie"] else ""
+    tie = ", tie" if numbers["tie"] else ""
     return (
-        f"found / certified over {found['images']:,} images: A {found['a']:.3f}, B "
-        f"{found['b']:.3f}, A - B {found['difference']:+.3f} ± {found['error_images']:.3f}{tie}"
+        f"found / certified over {numbers['images']:,} images: A {numbers['a']:.3f}, "
+        f"B {numbers['b']:.3f}, A - B {numbers['difference']:+.3f} ± "
+        f"{numbers['error_images']:.3f}{tie}"
     )
 
 
@@ -97,17 +98,17 @@ def empirical(results: Sequence[tuple[Path, Result]], attacks: Sequence[Path]) -
         InputError: If one attacks none of the row files.
     """
     by_hash = {hashlib.sha256(path.read_bytes()).hexdigest(): result for path, result in results}
-    found = []
+    attacked = []
     for path in attacks:
         gaps = attack_rows.read(path).set_index("idx")["found"].dropna()
-        stated = files.json_values(sidecar_of(path)).get("certificates")
-        if stated not in by_hash:
+        certificates = files.json_values(sidecar_of(path)).get("certificates")
+        if certificates not in by_hash:
             raise InputError(
                 f"{path} must attack one of the row files; give the rows that it attacks too"
             )
-        result = by_hash[stated]
+        result = by_hash[certificates]
         rows = result.rows.copy()
         upper = rows["idx"].map(gaps).fillna(math.inf)
         rows["radius"] = np.where(rows["radius"] > 0, upper, 0.0)
-        found.append(replace(result, name=f"{result.name}, attacked", rows=rows))
-    return found
+        attacked.append(replace(result, name=f"{result.name}, attacked", rows=rows))
+    return attacked

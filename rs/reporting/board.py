@@ -111,9 +111,10 @@ def _read(path: Path, entry: BoardEntry, n0: int) -> Result:
         # the largest radius is that of n unanimous votes, unless n or alpha is another
         is_contradicted |= 0 < radii.max() < 0.95 * cap(entry.n, entry.alpha, entry.sigma)
     if is_contradicted:
-        said = ", ".join(f"{name} = {value:g}" for name, value in stated.items())
+        budget_text = ", ".join(f"{name} = {value:g}" for name, value in stated.items())
         raise InputError(
-            f"{path} must be of {said}, as {LIST} says, but its rows say otherwise; correct {LIST}"
+            f"{path} must be of {budget_text}, as {LIST} says, but its rows say otherwise; "
+            f"correct {LIST}"
         )
     subset = f"{images[0]:.0f} to {images[-1]:.0f}"
     return replace(

@@ -21,17 +21,17 @@ from rs.study.subset import is_subset, subset_name
 REMEDY = "certify again, or remove the sidecar"
 
 
-def read_alone(path: Path, **known: float | None) -> Result:
+def read_alone(path: Path, **log_values: float | None) -> Result:
     """Read a row file that belongs to no study, under the name of its path.
 
     Args:
         path: Rows of this project, or a log in Cohen's six-column format, even if a sidecar lies
             next to it.
-        known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log.
+        log_values: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log.
     Raises:
         InputError: If the rows are damaged, or the sidecar is of other rows.
     """
-    rows = certificate_rows.read_any(path, **known)
+    rows = certificate_rows.read_any(path, **log_values)
     provenance = Provenance()
     if sidecar_of(path).exists() and not certificate_rows.is_field_log(path):
         provenance = Provenance.read(path, REMEDY)

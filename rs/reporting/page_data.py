@@ -120,11 +120,11 @@ def image_table(
     return titles, lines
 
 
-def _picture(place: int, idx: int, pictures: Pictures | None) -> str:
+def _picture(position: int, idx: int, pictures: Pictures | None) -> str:
     """Return the number of an image after its picture, which is cut out of the sheet."""
     if pictures is None or pictures.pixels is None:
         return str(idx)
-    line, column = divmod(place, COLUMNS)
+    line, column = divmod(position, COLUMNS)
     return f'<i class="picture" style="--column:{column};--line:{line}"></i>{idx}'
 
 

@@ -39,8 +39,8 @@ def html_table(table: Table, links: bool = False) -> str:
         if links:
             cells[0] = f'<a href="#" data-name="{escape(line[0])}">{cells[0]}</a>'
         rows.append(cells)
-    said = "".join(f"<p class=note>{escape(note)}</p>" for note in table.notes)
-    return f"<p class=note>{escape(table.caption)}</p>{cells_table(table.header, rows)}{said}"
+    notes = "".join(f"<p class=note>{escape(note)}</p>" for note in table.notes)
+    return f"<p class=note>{escape(table.caption)}</p>{cells_table(table.header, rows)}{notes}"
 
 
 def cells_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -31,7 +31,7 @@ Numbers = dict[str, Any]
 
 
 def summarize_rows(
-    path: Path, radii: Sequence[float] | None = None, **known: float | None
+    path: Path, radii: Sequence[float] | None = None, **log_values: float | None
 ) -> Numbers:
     """Return what a row file is of, and its numbers.
 
@@ -42,11 +42,11 @@ def summarize_rows(
         path: Rows of this project, or a log in Cohen's six-column format.
         radii: Of certified accuracies; by default 0, :data:`STEP`, ... up to the largest radius of
             a correct image.
-        known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log.
+        log_values: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log.
     Raises:
         InputError: If the rows are damaged, or say only whether other radii are certified.
     """
-    result = read_alone(path, **known)
+    result = read_alone(path, **log_values)
     rows = result.rows
     mode = metrics.mode_of(rows)
     shown = radii_shown([rows], radii)
@@ -86,7 +86,7 @@ def summarize_rows(
 
 
 def compare_rows(
-    first: Path, second: Path, radii: Sequence[float] | None = None, **known: float | None
+    first: Path, second: Path, radii: Sequence[float] | None = None, **log_values: float | None
 ) -> Numbers:
     """Return the paired differences, first minus second, over the images that both have.
 
@@ -94,13 +94,13 @@ def compare_rows(
         first, second: Rows of this project, or logs in Cohen's six-column format.
         radii: As for :func:`summarize_rows`. With radii, the noise levels may differ; then there
             is neither an ACR nor a clean accuracy.
-        known: As for :func:`summarize_rows`, of each that is a log.
+        log_values: As for :func:`summarize_rows`, of each that is a log.
     Raises:
         InputError: If the rows are damaged, or of different data sets, labels, noise or budgets; or
             if they share fewer than two images.
     """
-    a = read_alone(first, **known)
-    b = read_alone(second, **known)
+    a = read_alone(first, **log_values)
+    b = read_alone(second, **log_values)
     _check_stated(a)
     _check_stated(b)
     _check_same_data(a, b)

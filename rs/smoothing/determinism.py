@@ -195,10 +195,10 @@ class _Watch:
             return
         if count and images.shape[1:] != self.kept_images[0].shape[1:]:
             return  # they could not be one batch
-        place = count % len(images)
-        one = slice(place, place + 1)
-        self.kept_images.append(images[one].clone())  # a view would keep the whole batch
-        self.kept_logits.append(logits[one].clone())
+        position = count % len(images)
+        image_slice = slice(position, position + 1)
+        self.kept_images.append(images[image_slice].clone())  # a view would keep the whole batch
+        self.kept_logits.append(logits[image_slice].clone())
 
     def repeat(self) -> None:
         """Evaluate the images of the first calls again, and then images of the largest batch."""

@@ -164,20 +164,20 @@ def estimate(first: Sample, second: Sample | None = None) -> Estimate:
     are_known = all(all(group.seeds) for group in samples)
     seeds = sorted(frozenset[int]().union(*(group.all_seeds for group in samples)))
     counted = min(group.counted_seeds for group in samples)
-    whole = _difference(samples)
-    assert whole is not None  # it leaves no seed out
-    images = len(whole)
+    difference = _difference(samples)
+    assert difference is not None  # it leaves no seed out
+    images = len(difference)
     if images < 2:
         raise InputError(f"a standard error needs at least 2 images, got {images}; certify more")
-    value = float(whole.mean())
-    error_images = float(whole.std(ddof=1)) / math.sqrt(images)
+    value = float(difference.mean())
+    error_images = float(difference.std(ddof=1)) / math.sqrt(images)
     by_images = _student_p_value(value, error_images, images)
     p_value = by_images
     error = None
     without_seed = [_difference(samples, seed) for seed in seeds]
-    parts = [part for part in without_seed if part is not None]
-    if counted >= 2 and len(parts) == len(seeds) and are_known:
-        table = len(seeds) * whole - (len(seeds) - 1) * np.stack(parts)
+    differences = [part for part in without_seed if part is not None]
+    if counted >= 2 and len(differences) == len(seeds) and are_known:
+        table = len(seeds) * difference - (len(seeds) - 1) * np.stack(differences)
         squares = two_way.mean_squares(table)._replace(seed_count=counted)
         p_value = max(by_images, float(two_way.p_value(value, squares)))
         over_images = error_images * _student_quantile(images)

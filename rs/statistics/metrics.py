@@ -206,7 +206,7 @@ def common_budget(terms: Sequence[Terms], name: str) -> float:
     Raises:
         InputError: If two of them differ.
     """
-    values = [each.budget[name] for each in terms]
+    values = [entry.budget[name] for entry in terms]
     first, *others = [value for value in values if value != 0] or values
     for other in others:
         if not (first == other or (np.isnan(first) and np.isnan(other))):

@@ -57,8 +57,8 @@ def is_attack_rows(path: Path) -> bool:
 
 def format_row(row: Mapping[str, Any]) -> str:
     """Return one row as a line, without the newline."""
-    found = "" if math.isnan(row["found"]) else repr(float(row["found"]))
-    return line_of({**row, "found": found}, _CELLS)
+    distance = "" if math.isnan(row["found"]) else repr(float(row["found"]))
+    return line_of({**row, "found": distance}, _CELLS)
 
 
 def read(path: Path) -> pd.DataFrame:

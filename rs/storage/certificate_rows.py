@@ -226,23 +226,23 @@ def is_certificate_rows(path: Path) -> bool:
     return tsv.read_columns(path)[: len(COLUMNS)] == COLUMNS
 
 
-def read_any(path: Path, **known: Any) -> pd.DataFrame:
+def read_any(path: Path, **log_values: Any) -> pd.DataFrame:
     """Read certificate rows or a six-column log; the header says which.
 
     Args:
         path: The file.
-        known: Values that a six-column log does not contain, as for :func:`read_field_log`.
+        log_values: Values that a six-column log does not contain, as for :func:`read_field_log`.
     Raises:
         InputError: As :func:`read_rows` and :func:`read_field_log`.
     """
     if is_field_log(path):
-        return read_field_log(path, **known)
+        return read_field_log(path, **log_values)
     if not is_certificate_rows(path):
-        found = repr(" ".join(tsv.read_columns(path)))
+        columns = repr(" ".join(tsv.read_columns(path)))
         raise InputError(
             f"{path}, line 1: must be certificate rows of `rs certify`, with the columns "
             f"{' '.join(COLUMNS)}, or a log with Cohen's six columns, {' '.join(FIELD_COLUMNS)}, "
-            f"with tabs between them; got {tsv.shortened(found)}"
+            f"with tabs between them; got {tsv.shortened(columns)}"
         )
     return read_rows(path)
 

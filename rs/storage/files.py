@@ -93,7 +93,7 @@ def check_output(
     replaceable: bool | None = None,
     *,
     inputs: Iterable[Path] = (),
-    there: str | None = None,
+    content: str | None = None,
     option: str = "--out",
     force: bool = True,
 ) -> None:
@@ -107,7 +107,7 @@ def check_output(
         what: Description of what is written.
         replaceable: Whether the existing content may be replaced; by default, whether it is a file.
         inputs: Files and folders that the command reads.
-        there: Description of the existing content; by default its first line, or the names in it.
+        content: Description of the existing content; by default its first line, or the names in it.
         option: The option that names the path.
         force: Whether existing content is replaced.
     Raises:
@@ -126,7 +126,7 @@ def check_output(
     replaceable = path.is_file() if replaceable is None else replaceable
     if os.path.lexists(path) and not (path.exists() and replaceable):
         raise InputError(
-            f"{path} must be {what} or new, but holds {there or _content(path)}; name another "
+            f"{path} must be {what} or new, but holds {content or _content(path)}; name another "
             f"{option}"
         )
     if path.exists() and not (force or is_empty(path)):

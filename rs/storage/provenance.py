@@ -37,7 +37,7 @@ class Provenance:
     """What rows depend on; ``None`` where the sidecar does not say it.
 
     Rows of other programs and older rows may say less. Keys that are not listed here are kept in
-    ``further``.
+    ``other_keys``.
     """
 
     # the classifier
@@ -85,7 +85,7 @@ class Provenance:
     certificates: str | None = None  # of attack rows: SHA-256 of the certificate rows attacked
     attack: dict[str, Any] | None = None  # settings of the attack
 
-    further: dict[str, Any] = field(default_factory=dict)  # other keys
+    other_keys: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, values: Any, must: str, remedy: str) -> Provenance:
@@ -96,10 +96,10 @@ class Provenance:
         """
         if not isinstance(values, dict):
             raise InputError(f"{must}, but it is a {type(values).__name__}; {remedy}")
-        names = {entry.name for entry in fields(cls)} - {"further"}
-        known = {key: value for key, value in values.items() if key in names}
-        further = {key: value for key, value in values.items() if key not in names}
-        return record(cls, known | {"further": further}, must, remedy)
+        names = {entry.name for entry in fields(cls)} - {"other_keys"}
+        field_values = {key: value for key, value in values.items() if key in names}
+        other_keys = {key: value for key, value in values.items() if key not in names}
+        return record(cls, field_values | {"other_keys": other_keys}, must, remedy)
 
     @classmethod
     def read(cls, rows: Path, remedy: str) -> Provenance:
@@ -118,11 +118,11 @@ class Provenance:
     def to_json(self) -> dict[str, Any]:
         """Return the content of the sidecar: the keys in the order of the fields."""
         values = asdict(self)
-        further = values.pop("further")
+        other_keys = values.pop("other_keys")
         for name, value in list(values.items()):
             if value is None and name != "stop":  # sidecars have always said "stop": null
                 del values[name]
-        return values | further
+        return values | other_keys
 
     def joined(self, other: Provenance) -> Provenance:
         """Return what either says; ``other`` says it where both do."""
@@ -134,10 +134,11 @@ class Provenance:
 
         The accuracy of the base classifier is not compared: it follows from the rest.
         """
-        there, here = self.to_json(), other.to_json()
-        for key in sorted((there.keys() | here.keys()) - {"base_accuracy"}):
-            if there.get(key) != here.get(key):
-                return f"{key} is {there.get(key)} there and {here.get(key)} here"
+        own_values = self.to_json()
+        other_values = other.to_json()
+        for key in sorted((own_values.keys() | other_values.keys()) - {"base_accuracy"}):
+            if own_values.get(key) != other_values.get(key):
+                return f"{key} is {own_values.get(key)} there and {other_values.get(key)} here"
         return ""
 
     def computation(self) -> dict[str, str | None]:

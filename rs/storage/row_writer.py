@@ -89,8 +89,8 @@ def write_rows(
     _check_outputs(outs, seconds)
     try:
         with scratch.scratch_folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
-            own = indices[rank::world_size]
-            with _open_parts(outs, folder, own, cascades, table) as writer:
+            own_indices = indices[rank::world_size]
+            with _open_parts(outs, folder, own_indices, cascades, table) as writer:
                 yield writer
             wait_for_all()
             if rank == 0:
@@ -336,7 +336,8 @@ def write_certificates(
         row = certificate.row(int(index), int(label), scope)
         lines.append(certificate_rows.format_row(row))
     stated = {name: _common(certificates, name) for name in ("sigma", "n0", "alpha", "noise")}
-    n = _common([one for one in certificates if one.n] or certificates[:1], "n")
+    sampled = [certificate for certificate in certificates if certificate.n]
+    n = _common(sampled or certificates[:1], "n")
     provenance = Provenance(scope=scope, n=n, rows=len(certificates), **stated)
     provenance.write(out)
     files.write_text(out, "\n".join(lines) + "\n")

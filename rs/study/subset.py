@@ -49,8 +49,8 @@ def share_of(indices: Sliced, share: str) -> Sliced:
     >>> share_of(np.arange(5), "2/2")
     array([1, 3])
     """
-    words = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", share)
-    number, count = map(int, words.groups()) if words else (0, 0)
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", share)
+    number, count = map(int, match.groups()) if match else (0, 0)
     if not 0 < number <= count <= len(indices):
         raise InputError(
             "--share must be NUMBER/COUNT, from 1/16 to 16/16 for 16 shares, with at most "

@@ -41,12 +41,12 @@ class Progress:
     def describe(self) -> str:
         """Return what the last epoch gave, for a line of progress."""
         row = self.history[-1]
-        parts = [f"loss {row['loss']:.3f}"]
+        texts = [f"loss {row['loss']:.3f}"]
         if row["accuracy"] is not None:
-            parts.append(f"accuracy under noise {row['accuracy']:.1%}")
+            texts.append(f"accuracy under noise {row['accuracy']:.1%}")
         if row["acr"] is not None:
-            parts.append(f"ACR {row['acr']:.3f}")
-        return ", ".join(parts)
+            texts.append(f"ACR {row['acr']:.3f}")
+        return ", ".join(texts)
 
 
 def step_numbers(result: Step, norm: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ def inputs_of(train: Images, options: RunOptions, model: nn.Module) -> dict[str,
 
 def write_logs(
     log: Path,
-    whose: dict[str, Any],
+    identity: dict[str, Any],
     progress: Progress,
     seconds_before: float,
     device: torch.device,
@@ -114,7 +114,7 @@ def write_logs(
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "processes": processes.rank_and_world_size()[1],
     }
-    files.write_json(log / PROVENANCE, whose | provenance)
+    files.write_json(log / PROVENANCE, identity | provenance)
     files.write_csv(log / "history.csv", HISTORY, progress.history)
     timing = []
     if seconds_before:
@@ -128,9 +128,9 @@ def check_logs(log: Path, card: ModelCard) -> None:
     """Check that the folder ``log`` has no logs of another model."""
     new = checkpoint.origin(asdict(card))
     old = files.json_values(log / PROVENANCE).get("model")
-    there = None if old is None else f"that of {old}"
+    content = None if old is None else f"that of {old}"
     files.check_output(
-        log, f"the log of {new}", old == new or files.is_empty(log), there=there, option="--log"
+        log, f"the log of {new}", old == new or files.is_empty(log), content=content, option="--log"
     )
 
 

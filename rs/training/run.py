@@ -131,12 +131,12 @@ def train_on(
         progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
         if is_first_process:
             _save(out, trainer.trained, card, progress.epoch)
-            whose = {
+            identity = {
                 "model": checkpoint.origin(asdict(card)),
                 "classifier": model_fingerprint(trainer.trained),
                 "inputs": inputs,
             }
-            write_logs(log, whose, progress, seconds_before, options.device)
+            write_logs(log, identity, progress, seconds_before, options.device)
 
 
 def _check_labels(recipe: Recipe, train: Images) -> None:

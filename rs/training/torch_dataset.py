@@ -50,13 +50,13 @@ class RereadImages(PackedImages):
     numbers: NDArray[np.int64]  # of each image in the data set, (N,)
     bounds: Bounds = PIXELS  # of the inputs
 
-    def part(self, chosen: NDArray[np.bool_]) -> Self:
-        """Return the images that ``chosen``, shape (N,), marks."""
+    def part(self, mask: NDArray[np.bool_]) -> Self:
+        """Return the images that ``mask``, shape (N,), marks."""
         return replace(
             self,
-            images=self.images[chosen],
-            labels=self.labels[chosen],
-            numbers=self.numbers[chosen],
+            images=self.images[mask],
+            labels=self.labels[mask],
+            numbers=self.numbers[mask],
         )
 
     def unaugmented_batches(
@@ -65,7 +65,7 @@ class RereadImages(PackedImages):
         """Yield new items in ``order``: inputs (B, ...) and int64 (B,), on ``device``."""
         loader = DataLoader(
             _Reading(self, epoch.seed, FIRST_EPOCH + epoch.number),
-            batch_sampler=[chosen.tolist() for chosen in order.split(epoch.size)],
+            batch_sampler=[batch.tolist() for batch in order.split(epoch.size)],
             num_workers=workers,
             # Otherwise the loader draws from the global generator.
             generator=stream(epoch.seed, Stream.ORDER, epoch.number),
@@ -165,14 +165,14 @@ def image_and_label(item: Any) -> tuple[Any, Any]:
             return item[0], numbers[0]
     kind = type(item).__name__
     if isinstance(item, Mapping):
-        found = f"a {kind} with the keys {', '.join(map(str, item))}"
+        item_text = f"a {kind} with the keys {', '.join(map(str, item))}"
     elif isinstance(item, tuple | list):
-        found = f"a {kind} of ({', '.join(type(part).__name__ for part in item)})"
+        item_text = f"a {kind} of ({', '.join(type(part).__name__ for part in item)})"
     else:
-        found = kind
+        item_text = kind
     raise InputError(
         "the items of a data set must be (image, label), or dicts with the keys image and label, "
-        f"got {found}; return (image, label) from it"
+        f"got {item_text}; return (image, label) from it"
     )
 
 
@@ -207,13 +207,13 @@ def _check_dataset(dataset: Any) -> None:
 
 @contextmanager
 def _seeded_globally(seed: int, *key: int) -> Iterator[None]:
-    word = int(seed_sequence(seed, Stream.ITEMS, *key).generate_state(1, np.uint32)[0])
+    global_seed = int(seed_sequence(seed, Stream.ITEMS, *key).generate_state(1, np.uint32)[0])
     python_state = random.getstate()
     numpy_state = np.random.get_state()  # noqa: NPY002  # from which data sets draw
     try:
-        with seeded(word):
-            random.seed(word)
-            np.random.seed(word)  # noqa: NPY002
+        with seeded(global_seed):
+            random.seed(global_seed)
+            np.random.seed(global_seed)  # noqa: NPY002
             yield
     finally:
         random.setstate(python_state)

@@ -223,8 +223,8 @@ class Trainer:
         )
         # Backward passes are in these contexts too.
         with seeded(layers, self.device), products(self.device, self.precision):
-            for given in steps:
-                reports.append(self._step(given))
+            for step_input in steps:
+                reports.append(self._step(step_input))
                 if self.options.seconds is not None and self._is_over(epoch):
                     break
             return self._means(reports)
@@ -267,7 +267,7 @@ class Trainer:
             weights=self.image_weights,
         )
 
-    def _step(self, given: StepInput) -> Tensor:
+    def _step(self, step_input: StepInput) -> Tensor:
         """Take one optimizer step.
 
         Returns:
@@ -276,29 +276,29 @@ class Trainer:
         self.model.zero_grad(set_to_none=True)
         if self.settings.engine == "compiled":
             attack_backend.begin_step(self.device)
-        result = self._forward(given)
+        result = self._forward(step_input)
         result.loss.backward()
         norm = nn.utils.get_total_norm(gradients_of(self.model))
         if self.settings.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
-        take_step(self.optimizers, self._learning_rate(given.key))
+        take_step(self.optimizers, self._learning_rate(step_input.key))
         self._update_average()
         self.progress.updates += 1
         return step_numbers(result, norm)
 
-    def _forward(self, given: StepInput) -> Step:
+    def _forward(self, step_input: StepInput) -> Step:
         """Compute the loss of a step."""
-        key = (*given.key, *process_key(self.rank))
+        key = (*step_input.key, *process_key(self.rank))
         step: dict[str, Any] = {
             "sigma": self.options.sigma,
             "rng": stream(self.options.seed, Stream.STEP, *key, device=self.device),
-            "epoch": given.key[0],
+            "epoch": step_input.key[0],
         }
-        if given.targets is not None:
-            step["targets"] = given.targets
+        if step_input.targets is not None:
+            step["targets"] = step_input.targets
         try:
             with autocast(self.device, self.precision):
-                return self.step_loss(given.x, given.y, **step)
+                return self.step_loss(step_input.x, step_input.y, **step)
         except ValueError as error:
             if ONE_IMAGE_ERROR not in str(error):
                 raise

@@ -22,7 +22,7 @@ def test_committed_sidecars_are_written_again_with_the_same_bytes(tmp_path):
     assert SIDECARS
     for path in SIDECARS:
         provenance = Provenance.read(path.with_suffix(".tsv"), "")
-        assert provenance.further == {}
+        assert provenance.other_keys == {}
         out = tmp_path / "rows.tsv"
         provenance.write(out)
         assert sidecar_of(out).read_bytes() == path.read_bytes()
