@@ -46,9 +46,6 @@ def main(
         Path,
         typer.Option(dir_okay=False, help="Table to write, *.csv: ACR and clean accuracy of each."),
     ],
-    targets: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Targets of the training images.")
-    ] = None,
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
 ) -> None:
@@ -80,7 +77,7 @@ def main(
         arithmetic.recipe_arithmetic(changed, dataset)
         recipes.append(training_recipe(changed, dataset, method, sigma))
     torch_device = resolve_device(device)
-    options = RunOptions(sigma=sigma, seed=tuning.seed, device=torch_device, targets=targets)
+    options = RunOptions(sigma=sigma, seed=tuning.seed, device=torch_device)
     images = load_images(data, "validation")
     budget = {"n0": tuning.n0, "n": tuning.n, "subset": {"first": tuning.images}}
     certification = certification_settings(values, dataset, budget)

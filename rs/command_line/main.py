@@ -17,7 +17,6 @@ from rs.command_line import (
     quantize,
     share,
     show,
-    targets,
     train,
     zoo,
 )
@@ -41,7 +40,6 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "Train": {
         "prepare": prepare.main,
         "train": train.main,
-        "targets": targets.main,
         "quantize": quantize.main,
     },
     "Exchange": {

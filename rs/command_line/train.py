@@ -115,13 +115,6 @@ def main(
     data: Annotated[
         Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")
     ] = None,
-    targets: Annotated[
-        Path | None,
-        typer.Option(
-            dir_okay=False,
-            help="Targets of the training images for cat-rs, of rs targets; default: its own.",
-        ),
-    ] = None,
     validation: Annotated[
         Path | None,
         typer.Option(
@@ -197,8 +190,6 @@ def main(
     training = changes.training()
     if validation is not None:
         training.setdefault("eval_every", 1)
-    elif targets is not None and is_own:
-        training["eval_every"] = 0  # every image has targets, so none is held out
     values = override(
         values,
         recipe_name,
@@ -228,7 +219,6 @@ def main(
         workers=workers,
         seconds=seconds,
         from_scratch=base.from_scratch,
-        targets=targets,
         trainable=base.trainable,
     )
     if pair is not None:

@@ -1,4 +1,4 @@
-"""Votes of a network on noisy copies of training images, and the targets that are made of them."""
+"""Votes of a network on noisy copies of training images, which are targets of a training."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Generator, Tensor, nn
 
 from rs.data.prepared import EpochPlan, Images
-from rs.errors import InputError
 from rs.methods.base import TargetSettings
-from rs.models.checkpoint import load_model, read_card
 from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.attack import evaluating
 from rs.smoothing.noise import add_noise, training_noise
@@ -100,58 +97,3 @@ def image_targets(
         shares.append(block["shares"])
         seconds += block["seconds"].item()
     return torch.cat(shares), seconds
-
-
-def write_targets(
-    model: Path, images: Images, settings: TargetSettings, device: torch.device, out: Path
-) -> None:
-    """Write the targets of images: the vote shares of a model.
-
-    Args:
-        model: Model folder; its noise level takes the place of that of ``settings``.
-        images: The split.
-        settings: How to draw.
-        device: Where the model runs.
-        out: The file.
-    Raises:
-        InputError: If the model does not fit the images, or ``out`` is another file.
-    """
-    files.check_output(out, "a file of targets", _metadata(out) is not None)
-    card = read_card(model)
-    if (card.shape, card.classes) != (list(images.meta.shape), list(images.meta.classes)):
-        raise InputError(
-            f"{model} must classify the images of {images.meta.name}, got a model of {card.dataset}"
-        )
-    network, _ = load_model(model)
-    settings = {**settings, "sigma": card.sigma}
-    targets, _ = image_targets(network, images, settings, device)
-    content = safetensors.torch.save({"targets": targets}, {"images": images.fingerprint})
-    files.write_bytes(out, content)
-
-
-def read_targets(path: Path, images: Images) -> Tensor:
-    """Read the targets of images, float32 (N, K).
-
-    Raises:
-        InputError: If there is no such file, or it holds those of other images.
-    """
-    metadata = _metadata(path)
-    remedy = "make it with `rs targets`, or leave --targets out"
-    if metadata is None:
-        raise InputError(f"{path} must be a file of targets, but it is not one; {remedy}")
-    if metadata["images"] != images.fingerprint:
-        raise InputError(
-            f"{path} must have the targets of the images of this training, but has those of other "
-            f"images; {remedy}"
-        )
-    return safetensors.torch.load_file(path)["targets"]
-
-
-def _metadata(path: Path) -> dict[str, str] | None:
-    """Return the metadata of a file of targets; ``None`` if it is not one."""
-    try:
-        with safe_open(path, "pt") as content:
-            metadata: dict[str, str] = content.metadata() or {}
-            return metadata if "images" in metadata else None
-    except (OSError, SafetensorError):
-        return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -221,7 +220,6 @@ class RunOptions:
     seconds: float | None = None  # train for this long instead of epochs, evaluation excluded
     from_scratch: bool = False  # draw the weights of a user's network anew
     on_epoch: Callable[[dict[str, Any]], None] | None = None  # called with the row of the history
-    targets: Path | None = None  # file of targets that `rs targets` wrote; null: the training's own
     # "all", "head" (the last linear layer), or a regular expression of parameters' names
     trainable: str = "all"
     bounds: Bounds = PIXELS  # of the inputs

@@ -26,7 +26,6 @@ from rs.statistics.certificate import UNLABELLED
 from rs.storage import files
 from rs.training import start, warnings
 from rs.training.attack_backend import has_trained_norm
-from rs.training.image_votes import read_targets
 from rs.training.pretraining import make_targets, pretrained
 from rs.training.recipe import Recipe, RunOptions
 from rs.training.record import (
@@ -97,7 +96,6 @@ def train_on(
         warnings.warn_of_imbalance(train)
         if recipe.training.eval_every:
             warnings.warn_of_copies(train, evaluation)
-    targets = _given_targets(recipe, train, options)
     card = _card(recipe, train, options)
     _check_outputs(recipe, card, options, out, log)
     model = start.initial(card, recipe.weights, options)
@@ -122,7 +120,7 @@ def train_on(
         model = model.to(options.device)
         if is_own:
             start.check_trainable(model, recipe, train.meta, options)
-        targets, seconds_before = _prepare(model, recipe, card, train, options, targets, unfinished)
+        targets, seconds_before = _prepare(model, recipe, card, train, options, unfinished)
         if options.seconds is not None:
             options = replace(options, seconds=max(options.seconds - seconds_before, 0.0))
         trainer = Trainer(
@@ -189,7 +187,6 @@ def _prepare(
     card: ModelCard,
     train: Images,
     options: RunOptions,
-    targets: Tensor | None,
     unfinished: Path | None,
 ) -> tuple[Tensor | None, float]:
     """Give a model its warm start, and return the targets of its images and the seconds taken."""
@@ -199,7 +196,8 @@ def _prepare(
         warm, seconds = pretrained(model, recipe.warm_start, train, options, file)
         model.load_state_dict(warm.state_dict())
         taken += seconds
-    if recipe.targets is not None and targets is None:
+    targets = None
+    if recipe.targets is not None:
         targets, seconds = make_targets(
             recipe.targets, recipe.weights, card, train, options, unfinished
         )
@@ -235,18 +233,6 @@ def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path)
     model = start.initial(card, recipe.weights, options)
     inputs = inputs_of(train, options, model)
     return not scratch.has_scratch_folder(_identity(card, inputs, model))
-
-
-def _given_targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | None:
-    """Return the targets of the file that is given; ``None`` without a file."""
-    if options.targets is None:
-        return None
-    if recipe.targets is None:
-        raise InputError(
-            f"--targets is for methods that need targets, which {recipe.name} does not; leave it "
-            "out"
-        )
-    return read_targets(options.targets, train)
 
 
 def _splits(recipe: Recipe, folder: Path) -> tuple[Images, Images]:

@@ -38,9 +38,7 @@ def run_details(recipe: Recipe, options: RunOptions) -> dict[str, Any]:
         details["start"] = "random"
     if recipe.warm_start is not None:
         details["warm_start"] = recipe.warm_start.card()
-    if options.targets is not None:
-        details["targets"] = f"sha256 {files.sha256(options.targets)}"
-    elif recipe.targets is not None:
+    if recipe.targets is not None:
         details["targets"] = recipe.targets.network.card()
     if options.trainable != "all":
         details["trainable"] = options.trainable

@@ -27,7 +27,6 @@ from rs.command_line.fingerprints import _network_files, cell_fingerprints
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.command_line.show import report_files, show_files
-from rs.command_line.targets import main as targets
 from rs.command_line.train import main as train
 from rs.data.image_folder import listed, split_by_content
 from rs.data.prepared import save_images
@@ -730,18 +729,6 @@ def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
     )
     forget()
     command(ensemble, "tiny", "--sigma", 0.25, "--models", "models", "--out", "ensembles")
-    forget()
-    write_params(Path("other.yaml"), targets={"draws": 10, "seed": 0})
-    recipe = ["--dataset", "tiny", "--data", "data", "--params", "other.yaml"]
-    command(
-        targets,
-        "model",
-        *recipe,
-        "--network",
-        "own_networks:pretrained",
-        "--out",
-        "targets.safetensors",
-    )
     assert (
         json.loads(Path("model/model.json").read_text())["architecture"]
         == "own_networks:pretrained"

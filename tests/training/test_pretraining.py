@@ -1,16 +1,13 @@
 """Short trainings before a training: warm starts, and the targets that a method needs."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
 
 from rs.data.images import load_images
-from rs.errors import InputError
 from rs.models.checkpoint import load_model
-from rs.training import image_votes
-from rs.training.image_votes import read_targets, write_targets
+from rs.training import image_votes, run
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from rs.training.trainer import Trainer
@@ -19,8 +16,6 @@ from tests.support.helpers import (
     TRAINING,
     python,
     read_csv,
-    refuses,
-    tiny_images,
     tiny_params,
     weights,
     write_params,
@@ -33,11 +28,11 @@ WARM_START = {"sigma": 0.001, "epochs": 2}
 CAT_RS = METHOD_PARAMETERS["cat-rs"] | {"targets": TARGETS}
 
 
-def train(tmp_path, folder, name, method="cat-rs", sigma=0.25, seed=1, targets=None, **training):
+def train(tmp_path, folder, name, method="cat-rs", sigma=0.25, seed=1, **training):
     """Train into the folder ``name``; return the model."""
     values = tiny_params(**{"cat-rs": CAT_RS, "training": TRAINING | training})
     recipe = training_recipe(values, "tiny", method, sigma)
-    options = RunOptions(sigma=sigma, seed=seed, device=torch.device("cpu"), targets=targets)
+    options = RunOptions(sigma=sigma, seed=seed, device=torch.device("cpu"))
     train_model(recipe, folder, options, out=tmp_path / name, log=tmp_path / f"log-{name}")
     return load_model(tmp_path / name)[0]
 
@@ -60,19 +55,19 @@ def test_a_warm_start_is_what_a_training_by_gaussian_of_that_seed_makes(tmp_path
 
 
 def test_targets_are_the_votes_of_a_gaussian_network_of_their_own_noise_level_and_seed(
-    tmp_path, tiny
+    tmp_path, tiny, monkeypatch
 ):
-    """They are those of ``rs targets``, whose file a training can take instead."""
     in_the_cell = train(tmp_path, tiny, "model")
     train(tmp_path, tiny, "gaussian", "gaussian", sigma=0.5, seed=4, epochs=3)
     images = load_images(tiny, "train")
-    file = tmp_path / "targets.safetensors"
-    write_targets(tmp_path / "gaussian", images, TARGETS, torch.device("cpu"), file)
-    targets = read_targets(file, images)
-    assert targets.shape == (len(images), 2)
-    assert torch.allclose(targets.sum(dim=1), torch.ones(len(images)))
-    assert weights(in_the_cell) == weights(train(tmp_path, tiny, "of file", targets=file))
-    assert '"targets": "sha256 ' in (tmp_path / "of file" / "model.json").read_text()
+    network, _ = load_model(tmp_path / "gaussian")
+    votes, _ = image_votes.image_targets(network, images, TARGETS, torch.device("cpu"))
+    assert votes.shape == (len(images), 2)
+    assert torch.allclose(votes.sum(dim=1), torch.ones(len(images)))
+    for name, targets in (("votes", votes), ("others", 1 - votes)):
+        monkeypatch.setattr(run, "make_targets", lambda *_, targets=targets: (targets, 0.0))
+        is_same = weights(in_the_cell) == weights(train(tmp_path, tiny, name))
+        assert is_same == (name == "votes")
 
 
 def test_a_stop_in_any_phase_continues_and_ends_with_the_same_bytes(tmp_path, tiny, monkeypatch):
@@ -111,24 +106,6 @@ def test_the_seconds_before_the_first_epoch_count(tmp_path, tiny):
     assert 0 < seconds[0] < seconds[1] < seconds[2]
     provenance = json.loads((tmp_path / "log-model" / "provenance.json").read_text())
     assert provenance["training_seconds"] == seconds[2]
-
-
-def test_a_file_of_targets_is_refused_for_other_methods_and_for_other_images(tmp_path, tiny):
-    images = load_images(tiny, "train")
-    train(tmp_path, tiny, "gaussian", "gaussian")
-    file = tmp_path / "targets.safetensors"
-    write_targets(tmp_path / "gaussian", images, TARGETS, torch.device("cpu"), file)
-    with pytest.raises(InputError, match="--targets is for methods that need targets"):
-        train(tmp_path, tiny, "other", "gaussian", targets=file)
-    with pytest.raises(InputError, match="must have the targets of the images of this training"):
-        read_targets(file, tiny_images(10, 1))
-    named = replace(images, meta=replace(images.meta, classes=("one", "two")))
-    with refuses("must classify the images of"):
-        write_targets(tmp_path / "gaussian", named, TARGETS, torch.device("cpu"), file)
-    file.write_text("nothing")
-    for path in (file, tmp_path / "none"):
-        with refuses("must be a file of targets, but it is not one"):
-            read_targets(path, images)
 
 
 @pytest.mark.slow
