@@ -113,7 +113,7 @@ class StudyFiles:
     def read_ensemble(self, ensemble: EnsembleDeclaration, sigma: Any) -> Result:
         """Read the rows of an ensemble and their sidecar."""
         path = pool_rows(self.results, sigma, ensemble.slug)
-        command = self._command("certify_ensembles", sigma)
+        command = self.command("certify_ensembles", sigma)
         rows, provenance = read_study_rows(path, sigma, command)
         self._check_name(path, provenance, f"{sigma}/{ensemble.slug}.json")
         self._check_members(path, sigma, provenance.members)
@@ -178,7 +178,7 @@ class StudyFiles:
         if used and path.is_file() and files.sha256(path) != used:
             raise InputError(
                 f"{path} must be the weights that the rows of {ensemble.slug} were made with, but "
-                f"it has changed; run {self._command('certify_ensembles', sigma)}"
+                f"it has changed; run {self.command('certify_ensembles', sigma)}"
             )
 
     def _member_votes(self, ensemble: EnsembleDeclaration, sigma: Any) -> dict[str, int] | None:
@@ -187,7 +187,7 @@ class StudyFiles:
         if number is None:
             return None
         path = pool_file(self.weights, sigma, f"{ensemble.slug}.json")
-        command = self._command("weights", sigma)
+        command = self.command("weights", sigma)
         counts = {}
         try:
             weights = files.read_json(_existing(path, command))["fitted"]["weights"]
@@ -206,7 +206,7 @@ class StudyFiles:
         frames = []
         for sigma in self.sigmas:
             path = pool_file(self.weights, sigma, f"{name}.csv")
-            remedy = f"run {self._command('weights', sigma)}"
+            remedy = f"run {self.command('weights', sigma)}"
             frame = tsv.read_csv(path, ["ensemble", "images"], remedy)
             frames.append(frame.assign(sigma=float(sigma)))
         return pd.concat(frames, ignore_index=True)
@@ -319,11 +319,12 @@ class StudyFiles:
         """Read the lines of a table of seconds of ensembles; empty if there is no table."""
         if self.logs is None or not pool_file(self.logs, sigma, name).is_file():
             return []
-        remedy = f"run {self._command(stage, sigma)} --force"
+        remedy = f"run {self.command(stage, sigma)} --force"
         table = tsv.read_csv(pool_file(self.logs, sigma, name), ["seconds"], remedy, empty=True)
         return table.to_dict("records")
 
-    def _command(self, stage: str, sigma: Any) -> str:
+    def command(self, stage: str, sigma: Any) -> str:
+        """Return the command that runs a stage of ensembles at a noise level."""
         return f"dvc repro {pool_target(stage, self.dataset, sigma)}"
 
 

@@ -65,10 +65,6 @@ class GridCell:
             return pool_rows(results, self.sigma, name)
         return results / str(self.sigma) / f"{name}.tsv"
 
-    def model(self, models: Path) -> Path:
-        """Return the folder of the trained model."""
-        return model_folder(models / str(self.sigma), self.method, self.seed)
-
     def log(self, logs: Path, name: str) -> Path:
         """Return the path of a training log."""
         return model_folder(logs / str(self.sigma), self.method, self.seed) / name
