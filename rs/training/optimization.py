@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from rs.errors import InputError
 from rs.training.recipe import Training
@@ -24,9 +25,6 @@ def optimizers_of(
     ``sgd`` decays all parameters, as the published trainings do. ``adamw`` decays those of two axes
     or more, which norms and biases are not. ``muon`` (Jordan et al. 2024) takes the matrices, with
     a learning rate that has the scale of AdamW's, and leaves the others to ``adamw``.
-
-    Raises:
-        InputError: If this version of torch has no Muon.
     """
     if settings.optimizer == "sgd":
         sgd = torch.optim.SGD(
@@ -40,11 +38,6 @@ def optimizers_of(
     optimizers: list[torch.optim.Optimizer] = []
     others = parameters
     if settings.optimizer == "muon":
-        if not hasattr(torch.optim, "Muon"):
-            raise InputError(
-                "optimizer muon must be part of torch, which it is from version 2.9 on, got torch "
-                f"{torch.__version__}; take adamw"
-            )
         matrices = [parameter for parameter in parameters if parameter.ndim == 2]
         others = [parameter for parameter in parameters if parameter.ndim != 2]
         muon = torch.optim.Muon(
@@ -93,7 +86,6 @@ def gradients_of(model: nn.Module) -> list[Tensor]:
     return gradients
 
 
-@torch.no_grad()
 def move_average(average: nn.Module, model: nn.Module, decay: float) -> None:
     """Move averaged weights and running statistics towards a model: w <- decay w + (1 - decay) w'.
 
@@ -104,18 +96,13 @@ def move_average(average: nn.Module, model: nn.Module, decay: float) -> None:
         model: The model after a step.
         decay: Weight of the average so far, in (0, 1).
     """
-    averaged = _tensors(average, Tensor.is_floating_point)
-    torch._foreach_lerp_(averaged, _tensors(model, Tensor.is_floating_point), 1 - decay)
-    for count, current in zip(
-        _tensors(average, _is_count), _tensors(model, _is_count), strict=True
-    ):
-        count.copy_(count * decay + current * (1 - decay))
+    update = get_ema_multi_avg_fn(decay)
+    for is_float in (True, False):
+        averaged = _tensors(average, is_float)
+        if averaged:
+            update(averaged, _tensors(model, is_float), None)
 
 
-def _is_count(tensor: Tensor) -> bool:
-    return not tensor.is_floating_point()
-
-
-def _tensors(module: nn.Module, is_chosen: Callable[[Tensor], bool]) -> list[Tensor]:
+def _tensors(module: nn.Module, is_float: bool) -> list[Tensor]:
     tensors = [*module.parameters(), *module.buffers()]
-    return [tensor for tensor in tensors if is_chosen(tensor)]
+    return [tensor for tensor in tensors if tensor.is_floating_point() == is_float]

@@ -17,7 +17,7 @@ from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import FOLDER, zoo_names
 from rs.statistics import metrics
 from rs.storage import certificate_rows
-from tests.support.helpers import exit_code, refusal, write_params
+from tests.support.helpers import exit_code, refusal
 from tests.support.tiny_study import cell_rows, write_rows
 from tests.support.untrained import save_model
 

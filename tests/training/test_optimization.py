@@ -14,7 +14,7 @@ from rs.recipes import over_packaged
 from rs.training.overrides import override
 from rs.training.recipe import Training, training_recipe
 from rs.training.schedule import Schedule
-from tests.support.helpers import TRAINING, refuses, trainer, weights
+from tests.support.helpers import TRAINING, trainer, weights
 
 ADAMW = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.1, "milestones": []}
 
@@ -72,12 +72,6 @@ def test_muon_takes_matrices_and_leaves_the_others_to_adamw():
         muon.step()
     assert torch.equal(model.matrix, expected.matrix)
     assert torch.equal(model.bias, moved().bias)
-
-
-def test_a_torch_without_muon_is_refused(monkeypatch):
-    monkeypatch.delattr("torch.optim.Muon")
-    with refuses("optimizer muon must be part of torch, .*; take adamw"):
-        trainer(**{**ADAMW, "optimizer": "muon"})
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
