@@ -272,7 +272,7 @@ def _from_disk(name: str) -> Classifier:
             shape=tuple(shape),
             sigma=spec.sigma,
             scope=spec.combination.scope,
-            folders=tuple(member.path for member in spec.voting_members),
+            folders=tuple(str(member.folder(path)) for member in spec.voting_members),
         )
     if not (path / checkpoint.CARD).is_file():
         remedy = "correct its name, or name the function too, as package.module:build"

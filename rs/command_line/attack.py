@@ -18,9 +18,7 @@ def main(
     model: shell.ModelOption,
     out: Annotated[Path, typer.Option(dir_okay=False, help="Attack rows to write, *.tsv.")],
     *,
-    data: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")
-    ] = None,
+    data: shell.PreparedData = None,
     samples: Annotated[int, typer.Option(help="Noise samples of each gradient.")] = 100,
     restarts: Annotated[int, typer.Option(help="Starts of the search per image.")] = 2,
     n: Annotated[

@@ -96,9 +96,7 @@ def main(
         str | None,
         typer.Option(help="Recipe for --data: the section recipes.DATASET.certify of --params."),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")
-    ] = None,
+    data: shell.PreparedData = None,
     sigma: shell.Sigma = None,
     subset: Annotated[
         str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")

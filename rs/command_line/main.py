@@ -9,6 +9,7 @@ import typer
 from rs.command_line import (
     attack,
     certify,
+    combine,
     demo,
     doctor,
     exchange,
@@ -40,6 +41,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "Train": {
         "prepare": prepare.main,
         "train": train.main,
+        "combine": combine.main,
         "quantize": quantize.main,
     },
     "Exchange": {

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Force, Network
+from rs.command_line.shell import Force, Network, PreparedData
 from rs.runtime.progress import say
 
 
@@ -16,9 +16,7 @@ def main(
         typer.Argument(metavar="MODEL", help="Model folder, or ensemble *.json for its members."),
     ],
     *,
-    data: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")
-    ] = None,
+    data: PreparedData = None,
     count: Annotated[
         int | None, typer.Option(min=1, help="Images of the calibration; default: 300.")
     ] = None,

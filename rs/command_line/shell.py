@@ -32,6 +32,9 @@ from rs.smoothing import Noise
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 DataFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of the prepared data set.")]
+PreparedData = Annotated[
+    Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")
+]
 ParamsFile = Annotated[Path, typer.Option(dir_okay=False, help="Parameter file.")]
 Device = Annotated[str, typer.Option(envvar="RS_DEVICE", help="Device: auto, cpu, cuda or cuda:N.")]
 EnsemblesFolder = Annotated[

@@ -112,9 +112,7 @@ def main(
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Seed of every random number.")
     ] = 0,
-    data: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")
-    ] = None,
+    data: shell.PreparedData = None,
     validation: Annotated[
         Path | None,
         typer.Option(

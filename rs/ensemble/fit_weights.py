@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from rs.data import images as data
-from rs.data.prepared import Images
+from rs.data.prepared import Images, read_meta
 from rs.ensemble.base import SoftmaxAverage
 from rs.ensemble.cascade import accumulate, top_two_gap
 from rs.ensemble.declare import POOL, read_pool
@@ -79,14 +79,11 @@ def fit_weights(
         out, "a folder of weights", files.is_made(out, "spreads.csv"), inputs=[ensembles, folder]
     )
     files.check_output(seconds, "a file", option="--seconds")
-    train = data.load_images(folder, "train")
+    split, images = fitting_split(folder)
     test = data.load_images(folder, "test")
     limit_threads(test.meta.shape)
     outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)
-    split, images = "train", train
-    if "validation" in train.meta.sizes:  # preferably images no member was trained on
-        split, images = "validation", data.load_images(folder, "validation")
-    fitted = _fit_for_all_images(outputs, specs, images, split)
+    fitted = fit_for_all_images(outputs, specs, images, split)
     specs = specs | fitted
     averages = {}  # of softmax outputs, which the theory is about
     for name, spec in specs.items():
@@ -114,11 +111,19 @@ def fit_weights(
     files.write_csv(seconds, tuple(measured), [measured])
 
 
+def fitting_split(folder: Path) -> tuple[str, Images]:
+    """Return the split to which weights are fitted, by preference one no member was trained on."""
+    split = "train"
+    if "validation" in read_meta(folder).sizes:
+        split = "validation"
+    return split, data.load_images(folder, split)
+
+
 # -------------------------------------------------------------------------------------------------
 # once for all images
 
 
-def _fit_for_all_images(
+def fit_for_all_images(
     outputs: MemberOutputs, specs: Specs, images: Images, split: str
 ) -> dict[str, EnsembleSpec]:
     """Return the ensembles with weights or thresholds for all images, which are fitted here."""

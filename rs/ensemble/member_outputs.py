@@ -28,6 +28,7 @@ from rs.ensemble.spec import EnsembleSpec, Member, load_members
 from rs.errors import InputError
 from rs.params import Count, NonNegative, NonNegativeCount, validated
 from rs.runtime.device import precision_on
+from rs.runtime.progress import progress
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import SmoothedClassifier
@@ -87,7 +88,7 @@ class MemberOutputs:
     @classmethod
     def load(
         cls,
-        pool: PoolSpec,
+        pool: PoolSpec | EnsembleSpec,
         source: Path,
         meta: Meta,
         settings: WeightSettings,
@@ -125,7 +126,8 @@ class MemberOutputs:
         outputs = len(self.members) * self.settings.copies * len(images.meta.classes)
         numbers_per_image = self.settings.noises * (outputs + math.prod(images.meta.shape))
         at_once = max(1, NUMBERS_AT_ONCE // numbers_per_image)
-        for start in range(0, len(indices), at_once):
+        starts = range(0, len(indices), at_once)
+        for start in progress(starts, len(starts), "outputs of members", always=False):
             part = [int(index) for index in indices[start : start + at_once]]
             begun = time.perf_counter()
             probabilities = self.probabilities(images, part)
@@ -138,9 +140,12 @@ class MemberOutputs:
         """Return outputs of perturbed copies on noisy images, (B, L, m n, K).
 
         ``repeat`` 1, 2, ... gives samples that are independent of those of 0. Perturbations are
-        keyed by method and seed, so they do not depend on other members or on the fingerprint.
+        keyed by method and seed, so they do not depend on other members or on the fingerprint. Only
+        members that share these, as models of other programs do, are keyed by the fingerprint.
         """
         labels = [f"{member.method}-{member.seed}" for member in self.members]
+        if len(set(labels)) < len(labels):
+            labels = [member.classifier for member in self.members]
         return perturbed_probabilities(
             self.networks,
             self._pixels(images, indices),

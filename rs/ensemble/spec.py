@@ -23,13 +23,12 @@ from rs.ensemble.rules import RULES, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
+from rs.models.zoo import path_of_model
 from rs.params import PIXELS, FilePath, NonNegativeCount, Positive, validated
 from rs.storage import files
 from rs.study.ensembles import Combination, EnsembleDeclaration, Key, composition
 
-REMEDY = (
-    "make it with python -m stages.ensemble of a study, or write a function (docs/ensembles.md)"
-)
+REMEDY = "make it with rs combine, or with python -m stages.ensemble of a study (docs/ensembles.md)"
 """What to do if a file of ensembles is damaged."""
 
 
@@ -37,10 +36,17 @@ REMEDY = (
 class Member:
     """A model folder of an ensemble, and what was in it when the ensemble was made."""
 
-    path: FilePath  # of the model folder, from the folder that commands run in
+    # of the model folder, from the folder of the file or from that in which commands run; zoo:NAME
+    path: FilePath
     method: Key
     seed: NonNegativeCount
     classifier: str  # rs.models.fingerprint.model_fingerprint
+
+    def folder(self, source: Path) -> Path:
+        """Return the model folder of a member that the file ``source`` names."""
+        path = path_of_model(self.path)
+        beside = (source.parent / path).resolve()
+        return beside if (beside / checkpoint.CARD).is_file() else path
 
 
 @validated
@@ -163,7 +169,8 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
     """Load an ensemble and the members that vote, in eval mode, on the CPU.
 
     Args:
-        path: The file; paths in it are relative to the current folder, as DVC runs commands.
+        path: The file. Paths in it are relative to its folder, or to the current one, in which DVC
+            runs commands.
     Returns:
         The classifier, images (N, C, H, W) -> scores (N, K); its spec; its K classes; and (C, H, W)
         of an image.
@@ -205,7 +212,7 @@ def load_members(
         InputError: If one is missing, damaged or has changed, or they do not classify the same
             images, or not those of ``meta``.
     """
-    loaded = [checkpoint.load_model(Path(member.path)) for member in members]
+    loaded = [checkpoint.load_model(member.folder(source)) for member in members]
     models: list[nn.Module] = [model for model, _ in loaded]
     cards = [card for _, card in loaded]
     for member, model in zip(members, models, strict=True):

@@ -90,7 +90,7 @@ def test_every_architecture_that_the_help_names_is_built():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("rs co", ["compare"]),
+        ("rs com", ["compare", "combine"]),
         ("rs predict --engine ", ["plain", "folded", "compiled", "quantized"]),
         ("rs show --js", ["--json"]),
     ],

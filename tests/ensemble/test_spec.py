@@ -128,7 +128,7 @@ def test_parts_that_do_not_fit_each_other_are_refused_built_or_read(changes, mes
     )
     with pytest.raises(
         InputError,
-        match=rf"bad\.json must be an ensemble, but: .*{message}.*; make it with python -m",
+        match=rf"bad\.json must be an ensemble, but: .*{message}.*; make it with rs combine",
     ):
         read(Path("bad.json"))
 

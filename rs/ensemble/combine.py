@@ -1,0 +1,82 @@
+"""An ensemble of a user's own models: its file, with weights that are fitted to their images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from rs.data.prepared import Images
+from rs.ensemble.fit_weights import fit_for_all_images
+from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
+from rs.ensemble.spec import EnsembleSpec, Member
+from rs.errors import InputError
+from rs.models import checkpoint, zoo
+from rs.models.fingerprint import model_fingerprint
+from rs.params import packaged
+from rs.recipes import load_section
+from rs.runtime.device import limit_threads
+from rs.statistics.certificate import UNLABELLED
+from rs.study.ensembles import Combination, EnsembleDeclaration, NamedWeights, members_text
+
+
+def combine(
+    models: Sequence[str],
+    weights: NamedWeights,
+    images: Images,
+    split: str,
+    *,
+    device: torch.device,
+    batch: int | None,
+    out: Path,
+) -> EnsembleSpec:
+    """Write an average of models, with weights fitted to images, and return it.
+
+    The file has the paths of the model folders from its own folder.
+
+    Args:
+        models: Model folders and ``zoo:NAME``.
+        weights: What the weights are to minimize or maximize.
+        images: To which they are fitted; they should not be certified.
+        split: What the file calls these images.
+        device, batch: Where, and on how many noisy images at once, members are evaluated.
+        out: The file ``*.json``.
+    Raises:
+        InputError: If the members do not fit each other or the images, or an image has no label.
+    """
+    if (images.labels == UNLABELLED).any():
+        raise InputError(
+            f"each image must have a label, to fit weights, but some of {images.meta.name} have "
+            "none; make a subfolder of each class"
+        )
+    members = []
+    cards = []
+    for name in models:
+        folder = zoo.path_of_model(name)
+        model, card = checkpoint.load_model(folder)
+        path = name
+        if not name.startswith(zoo.PREFIX):
+            path = os.path.relpath(folder.resolve(), out.parent.resolve())
+        identity = model_fingerprint(model)
+        members.append(Member(path=path, method=card.method, seed=card.seed, classifier=identity))
+        cards.append(card)
+    origins = tuple((member.method, member.seed) for member in members)
+    combination = Combination(rule="softmax", scope="global", weights=weights)
+    spec = EnsembleSpec(
+        declaration=EnsembleDeclaration(
+            name=members_text(origins), members=origins, key=weights, combination=combination
+        ),
+        dataset=cards[0].dataset,
+        sigma=cards[0].sigma,
+        members=members,
+        fitted=None,
+    )
+    settings = load_section(packaged(), "recipes.finetune.weights", WeightSettings)
+    limit_threads(images.meta.shape)
+    outputs = MemberOutputs.load(spec, out, images.meta, settings, device, batch)
+    fitted = fit_for_all_images(outputs, {spec.name: spec}, images, split)
+    spec = fitted.get(spec.name, spec)  # equal weights are not fitted
+    spec.write(out)
+    return spec

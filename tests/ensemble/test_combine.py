@@ -1,0 +1,260 @@
+"""Ensembles of a user's own models: the command ``combine``."""
+
+import itertools
+import shutil
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.optimize import minimize
+
+from rs.command_line.certify import main as certify
+from rs.command_line.combine import main as combine
+from rs.data import images as data
+from rs.data import prepared
+from rs.ensemble.base import Ensemble, SoftmaxAverage
+from rs.ensemble.member_outputs import (
+    MemberOutputs,
+    WeightSettings,
+    margins,
+    perturbed_probabilities,
+)
+from rs.ensemble.spec import load, read
+from rs.models import checkpoint
+from rs.models.fingerprint import model_fingerprint
+from rs.models.zoo import path_of_model
+from rs.params import packaged
+from rs.recipes import load_section
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.statistics.ensemble_weights import global_weights, moments
+from rs.storage.certificate_rows import read_rows
+from tests.support import tiny_pool
+from tests.support.helpers import exit_code, refusal
+from tests.support.tiny_pool import CLASSES, SIGMA, pool_members
+
+MODELS = [f"models/{method}/{seed}" for method, seed in tiny_pool.POOL]
+PAIR = MODELS[1:]
+DATA = ["--data", "data", "--device", "cpu", "--out", "ensemble.json"]
+SETTINGS = load_section(packaged(), "recipes.finetune.weights", WeightSettings)
+
+pytestmark = pytest.mark.usefixtures("pool_here")
+
+
+def combined(*words):
+    """The ensemble that the command writes into ensemble.json."""
+    assert exit_code(combine, *words, *DATA) == 0
+    return read(Path("ensemble.json"))
+
+
+def outputs_of(models):
+    """Outputs of perturbed copies of models on the training images, and the labels."""
+    train = data.load_images(Path("data"), "train")
+    probabilities = perturbed_probabilities(
+        [checkpoint.load_model(Path(model))[0] for model in models],
+        torch.stack([train.pixels(index) for index in range(len(train))]),
+        SETTINGS,
+        sigma=SIGMA,
+        indices=range(len(train)),
+        names=[zlib.crc32("-".join(Path(model).parts[1:]).encode()) for model in models],
+    )
+    return probabilities, train.labels
+
+
+def paper_objective(probabilities, labels):
+    """The matrix A of the paper's bound, sum of a_i S_i over images and wrong classes, by loops.
+
+    Only images count whose bound at equal weights is above 0.
+    """
+    count = probabilities.shape[1]
+    total = np.zeros((count, count))
+    for outputs, label in zip(probabilities, labels, strict=True):
+        of_image = np.zeros((count, count))
+        for wrong in set(range(len(CLASSES))) - {int(label)}:
+            z = outputs[:, :, label] - outputs[:, :, wrong]  # (L, N)
+            least = max(z.mean(axis=1).min(), 1e-9)  # such an image does not count
+            of_image += np.cov(z, bias=True) / least**2
+        if of_image.mean() < 1:  # w' A w at equal weights
+            total += of_image
+    return total
+
+
+def exact_minimum(matrix):
+    """The weights on the simplex that minimize w' A w: the best solution over all supports."""
+    candidates = []
+    for size in range(1, len(matrix) + 1):
+        for support in itertools.combinations(range(len(matrix)), size):
+            solution = np.linalg.solve(matrix[np.ix_(support, support)], np.ones(size))
+            weights = np.zeros(len(matrix))
+            weights[list(support)] = solution / solution.sum()
+            if weights.min() >= 0:
+                candidates.append(weights)
+    return min(candidates, key=lambda weights: weights @ matrix @ weights)
+
+
+@pytest.mark.parametrize("models", [PAIR, MODELS], ids=len)
+def test_weights_are_the_solution_of_the_quadratic_program_of_the_paper(models):
+    weights = np.array(combined(*models).fitted.weights)
+    probabilities, labels = outputs_of(models)
+    library, _ = global_weights(moments(margins(probabilities, labels)), labels)
+    np.testing.assert_allclose(weights, library, rtol=1e-9)
+    matrix = paper_objective(probabilities, labels)
+    np.testing.assert_allclose(weights, exact_minimum(matrix), rtol=1e-9)
+    found = minimize(
+        lambda w: w @ matrix @ w / np.trace(matrix),
+        np.full(len(models), 1 / len(models)),
+        bounds=[(0, 1)] * len(models),
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+    )
+    assert found.success
+    assert weights @ matrix @ weights / np.trace(matrix) <= found.fun * (1 + 1e-12)
+    assert len({*weights}) == len(models)  # not the equal weights of a failure
+
+
+def test_rows_of_the_ensemble_are_the_certificates_of_the_average_with_its_weights():
+    ensemble = combined(*PAIR)
+    assert (ensemble.fitted.split, ensemble.fitted.images) == ("train", 24)
+    words = ["--data", "data", "--dataset", "tiny", "--params", "ensembles.yaml"]
+    settings = ["--engine", "plain", "--device", "cpu", "--out", "rows.tsv"]
+    assert exit_code(certify, "ensemble.json", *words, *settings) == 0
+    rows = read_rows(Path("rows.tsv"))
+    average = Ensemble(pool_members()[1:], SoftmaxAverage(ensemble.fitted.weights))
+    smoothed = SmoothedClassifier(average.eval(), len(CLASSES), SIGMA)
+    test = data.load_images(Path("data"), "test")
+    certification = tiny_pool.CERTIFICATION
+    for row in rows.to_dict("records"):
+        index, label = row["idx"], int(test.labels[row["idx"]])
+        certificate = smoothed.certify(
+            test.pixels(index),
+            certification.n0,
+            certification.n,
+            certification.alpha,
+            seed=certification.seed,
+            index=index,
+        )
+        expected = certificate.row(index, label, "global")
+        assert (row["predict"], row["radius"]) == (expected["predict"], expected["radius"])
+
+
+def test_equal_weights_and_those_of_the_largest_radius():
+    assert combined(*PAIR, "--weights", "equal").rule.for_members(2) == (0.5, 0.5)
+    radius = combined(*MODELS, "--weights", "radius", "--force")
+    assert radius.fitted.split == "train"
+    assert len(radius.fitted.weights) == 3
+
+
+def test_weights_are_fitted_to_the_validation_split_if_there_is_one():
+    splits = {}
+    for name in ("train", "test"):
+        images = data.load_images(Path("data"), name)
+        splits[name] = (images.images, images.labels)
+    splits["validation"] = tuple(part[:9] for part in splits["train"])
+    shutil.rmtree("data")
+    prepared.save_images(Path("data"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    fitted = combined(*PAIR).fitted
+    assert (fitted.split, fitted.images) == ("validation", 9)
+
+
+def write_pictures(folder, sort=True):
+    """The test images as files, in folders of their classes."""
+    test = data.load_images(Path("data"), "test")
+    for index, label in enumerate(test.labels):
+        place = Path(folder, CLASSES[label]) if sort else Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(test.images[index, 0]).save(place / f"{index}.png")
+
+
+def test_weights_are_fitted_to_pictures():
+    write_pictures("pictures")
+    words = ["--images", "pictures", "--device", "cpu", "--out", "ensemble.json"]
+    assert exit_code(combine, *PAIR, *words) == 0
+    assert read(Path("ensemble.json")).fitted.images == 10
+
+
+def test_pictures_without_labels_are_refused(capfd):
+    write_pictures("pictures", sort=False)
+    words = ["--images", "pictures", "--device", "cpu", "--out", "ensemble.json"]
+    assert "label" in refusal(capfd, combine, *PAIR, *words)
+
+
+def test_an_ensemble_is_found_from_other_folders_and_moves_with_its_models(monkeypatch, tmp_path):
+    assert exit_code(combine, *PAIR, *DATA[:-1], "made/here/ensemble.json") == 0
+    expected = model_fingerprint(load(Path("made/here/ensemble.json"))[0])
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(Path.cwd(), elsewhere)
+    # Models of the same names in the current folder are not those of the ensemble.
+    shutil.copytree(elsewhere / "models" / "gaussian" / "0", tmp_path / "models" / "macer" / "0")
+    monkeypatch.chdir(tmp_path)
+    assert model_fingerprint(load(Path("elsewhere/made/here/ensemble.json"))[0]) == expected
+    monkeypatch.chdir(elsewhere / "made" / "here")
+    assert model_fingerprint(load(Path("ensemble.json"))[0]) == expected
+
+
+def test_networks_of_the_zoo_are_named_and_not_where_they_are_installed():
+    names = ["zoo:cifar10-advmacer-0.5", "models/other"]
+    card = checkpoint.read_card(path_of_model(names[0]))
+    shutil.copytree(path_of_model(names[0]), names[1])
+    images = np.zeros((2, *card.shape), dtype=np.uint8)
+    labels = np.array([0, 1])
+    splits = {"train": (images, labels), "test": (images, labels)}
+    prepared.save_images(
+        Path("zoo"), card.dataset, splits, card.classes, mean=card.mean, std=card.std
+    )
+    words = ["--weights", "equal", "--data", "zoo", "--device", "cpu", "--out", "ensemble.json"]
+    assert exit_code(combine, *names, *words) == 0
+    assert [member.path for member in read(Path("ensemble.json")).members] == names
+    assert len(load(Path("ensemble.json"))[0].members) == 2
+
+
+def test_members_of_one_method_and_seed_are_perturbed_independently():
+    members = combined(*PAIR).members
+    network = pool_members()[1]
+    train = data.load_images(Path("data"), "train")
+    twins = [replace(members[0], classifier=name) for name in ("a", "b")]
+    outputs = MemberOutputs(
+        twins, [network, network], SIGMA, SETTINGS, torch.device("cpu"), None
+    ).probabilities(train, [0])
+    assert not (outputs[:, 0] == outputs[:, 1]).any()
+
+
+def other(changes):
+    """A model folder with another card."""
+    card = replace(checkpoint.read_card(Path(PAIR[0])), **changes)
+    checkpoint.save(Path("other"), card.build(0), card)
+    return "other"
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"sigma": 0.5}, "sigma"),
+        ({"shape": [1, 8, 8]}, "shape"),
+        ({"classes": ["a", "b"]}, "classes"),
+    ],
+)
+def test_members_that_do_not_fit_each_other_are_refused(capfd, changes, word):
+    line = refusal(capfd, combine, PAIR[0], other(changes), *DATA)
+    assert f"must have the {word}" in line
+    assert not Path("ensemble.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (PAIR[:1], "two models or more"),
+        (PAIR[:1] * 2, "two models or more"),
+        ([PAIR[0], "tests.support.helpers:Linear"], "function has no folder"),
+        ([PAIR[0], "models/none"], "must be a model folder"),
+    ],
+)
+def test_what_cannot_be_a_member_is_refused(capfd, models, message):
+    assert message in refusal(capfd, combine, *models, *DATA)
+
+
+def test_an_ensemble_is_replaced_only_by_force(capfd):
+    combined(*PAIR)
+    capfd.readouterr()
+    assert "--force" in refusal(capfd, combine, *PAIR, *DATA)
