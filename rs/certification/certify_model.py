@@ -34,8 +34,9 @@ from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
 from rs.statistics.certificate import UNLABELLED
 from rs.statistics.procedures.early import Stop
 from rs.storage import certificate_rows
+from rs.storage.certificate_rows import FILE
 from rs.storage.provenance import Provenance
-from rs.storage.row_writer import write_rows
+from rs.storage.row_writer import CERTIFICATES, PICTURES, write_rows
 from rs.study.subset import select, share_of, subset_name
 
 LONG = 60.0
@@ -245,7 +246,8 @@ def certify_images(
     seconds = seconds or certificate_rows.seconds_of(out)
     cascades = [out] if getattr(classifier.base, "lazy", False) else []
     networks = members_of(classifier.base)
-    with write_rows({out: provenance}, seconds, indices, cascades) as writer:
+    table = PICTURES if images.files else CERTIFICATES
+    with write_rows({out: provenance}, seconds, indices, cascades, table) as writer:
         for index in checking_determinism(writer.remaining, networks, classifier.precision):
             label = int(images.labels[index])
             certificate = classifier.certify_until(
@@ -256,7 +258,10 @@ def certify_images(
                 index=index,
                 label=label if settings.shortcut else None,
             )
-            writer.write(index, {out: certificate.row(index, label, str(provenance.scope))})
+            row = certificate.row(index, label, str(provenance.scope))
+            if images.files:
+                row[FILE] = images.files[index]
+            writer.write(index, {out: row})
 
 
 def run_provenance(

@@ -52,6 +52,14 @@ class FolderImages:
         """Labels (N,)."""
         return np.array([label for _, label in self.tree.samples], np.int64)
 
+    @cached_property
+    def files(self) -> list[str]:
+        """Paths of the pictures in their folder, printable; none of a prepared data set."""
+        if self.meta.lazy is not None:
+            return []
+        paths = [Path(path).relative_to(self.tree.root) for path, _ in self.tree.samples]
+        return [printable(path.as_posix()) for path in paths]
+
     def __len__(self) -> int:
         return len(self.tree.samples)
 

@@ -38,6 +38,11 @@ class PackedImages:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """None: the images have no files."""
+        return ()
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of images and labels."""

@@ -393,6 +393,10 @@ class Images(Protocol):
         files hold may change.
         """
 
+    @property
+    def files(self) -> Sequence[str]:
+        """Paths of pictures in a user's folder, printable; none of a prepared data set."""
+
     def __len__(self) -> int: ...
 
     def pixels(self, index: int) -> Tensor:

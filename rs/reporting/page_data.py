@@ -18,6 +18,7 @@ from rs.data.prepared import read_meta, read_split
 from rs.reporting.results import Result
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, parse_counts
+from rs.storage.certificate_rows import FILE
 
 if TYPE_CHECKING:
     from rs.data.image_folder import FolderImages
@@ -114,6 +115,8 @@ def image_table(
         for number, row in enumerate(frame.to_dict("records")):
             if number == len(lines):
                 image = _picture(number, row["idx"], pictures)
+                if FILE in row:
+                    image += f" {escape(row[FILE])}"
                 lines.append([image, _class_name(row["label"], classes)])
             cells = (_prediction(row, classes), f"{row['radius']:.3f}", _votes(row, classes))
             lines[number].extend(cells)

@@ -19,12 +19,16 @@ from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, radius_text
 from rs.statistics.comparison import estimate, sample
 from rs.statistics.procedures.table import radii_asked
+from rs.storage.certificate_rows import FILE
 
 STEP = 0.25
 """Between the radii that are shown, in pixels of [0, 1]; the paper's."""
 
 MAX_RADII = 20
 """Columns of a table; the largest radius of 1,000,000 draws is 4.53 at sigma 1."""
+
+MAX_LISTED = 5
+"""Pictures that are listed by name."""
 
 Numbers = dict[str, Any]
 """Values by name, as in JSON; ``None`` where one is not known."""
@@ -82,6 +86,9 @@ def summarize_rows(
     about["base_accuracy"] = result.provenance.base_accuracy
     about["skipped"] = len(rows) - len(sampled)
     about["abstentions"] = int((sampled["predict"] == ABSTAIN).sum())
+    if FILE in rows:
+        weakest = rows.sort_values(["correct", "radius", "idx"])[:MAX_LISTED]
+        about["weakest"] = weakest[[FILE, "label", "predict", "radius"]].to_dict("records")
     return about
 
 

@@ -11,6 +11,7 @@ from rs.errors import printable
 from rs.reporting.logs import short_names
 from rs.reporting.summaries import Numbers
 from rs.reporting.tables.formatting import signed
+from rs.statistics.certificate import ABSTAIN, UNLABELLED
 from rs.statistics.procedures.table import draws_at_most, radii_asked
 from rs.storage.provenance import UNROUNDED
 
@@ -63,6 +64,7 @@ def summary_text(about: Numbers) -> str:
         )
     if sampled:
         lines["abstentions"] = f"{about['abstentions']:,} ({about['abstentions'] / sampled:.1%})"
+    lines["weakest images"] = "\n".join(map(_image, about.get("weakest", [])))
     texts = [about["file"]]
     for name, text in lines.items():
         parts = [text]
@@ -74,6 +76,16 @@ def summary_text(about: Numbers) -> str:
             label = name if number == 0 else ""
             texts.append(f"  {label:<{INDENT - 2}}{part}")
     return "\n".join(map(printable, texts))
+
+
+def _image(image: Numbers) -> str:
+    """Return the radius of an image, or why it does not count, and its file."""
+    verdict = f"{image['radius']:.3f}"
+    if image["predict"] == ABSTAIN:
+        verdict = "abstains"
+    elif image["label"] not in (UNLABELLED, image["predict"]):
+        verdict = "wrong"
+    return f"{verdict}: {image['file']}"
 
 
 def summaries_text(summaries: Sequence[Numbers]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rs.errors import InputError
+from rs.errors import InputError, printable
 from rs.statistics.certificate import (
     MIN_ALPHA,
     SCOPES,
@@ -63,13 +63,15 @@ _KINDS: dict[str, tsv.CellReader] = {
 }
 
 COLUMNS = tuple(_KINDS)
+FILE = "file"
+"""A column of rows of a folder of pictures: the path of the picture in the folder."""
 EVALUATIONS = "evaluations"
 """The last column of rows of cascades: evaluations of members, on all samples of the image."""
-_CASCADE_KINDS: dict[str, tsv.CellReader] = _KINDS | {EVALUATIONS: tsv.whole}
+_OPTIONAL_KINDS: dict[str, tsv.CellReader] = {FILE: printable, EVALUATIONS: tsv.whole}
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
 HEADER = "\t".join(COLUMNS)
 """First line of a file of rows, without the newline."""
-CASCADE_HEADER = "\t".join(_CASCADE_KINDS)
+CASCADE_HEADER = f"{HEADER}\t{EVALUATIONS}"
 """First line of a file of rows of a cascade, without the newline."""
 
 
@@ -87,13 +89,13 @@ def format_row(row: Mapping[str, Any]) -> str:
     """Return one row as a line, without the newline, from which its numbers are read exactly.
 
     Args:
-        row: A value for each of :data:`COLUMNS`, and for :data:`EVALUATIONS` of a cascade; counts
-            are votes per class, or text.
+        row: A value for each of :data:`COLUMNS`, for :data:`FILE` of a picture, and for
+            :data:`EVALUATIONS` of a cascade; counts are votes per class, or text.
     Raises:
         ValueError: If a number is not finite.
     """
-    kinds = _KINDS if row.get(EVALUATIONS) is None else _CASCADE_KINDS
-    return line_of(row, kinds)
+    optional = {name: kind for name, kind in _OPTIONAL_KINDS.items() if row.get(name) is not None}
+    return line_of(row, _KINDS | optional)
 
 
 def line_of(row: Mapping[str, Any], kinds: Mapping[str, tsv.CellReader]) -> str:
@@ -113,18 +115,18 @@ def read_rows(path: Path) -> pd.DataFrame:
     """Read this project's rows.
 
     Returns:
-        The columns :data:`COLUMNS`, and :data:`EVALUATIONS` of a cascade; ``counts0`` and
-        ``counts`` remain text (see :func:`parse_counts`).
+        The columns :data:`COLUMNS`, :data:`FILE` of pictures, and :data:`EVALUATIONS` of a
+        cascade; ``counts0`` and ``counts`` remain text (see :func:`parse_counts`).
     Raises:
         InputError: If the file is missing or damaged, or a row contradicts itself; names the file
             and the line.
     """
     columns = tsv.read_columns(path)
-    is_of_cascade = columns == tuple(_CASCADE_KINDS)
-    frame = tsv.read_tsv(path, _CASCADE_KINDS if is_of_cascade else _KINDS)
+    optional = {name: kind for name, kind in _OPTIONAL_KINDS.items() if name in columns}
+    frame = tsv.read_tsv(path, _KINDS | optional)
     rows = as_arrays(frame)
     check_columns(path, rows)
-    if is_of_cascade:
+    if EVALUATIONS in rows:
         tsv.refuse_rows(
             path,
             rows[EVALUATIONS] < rows["n0"] + rows["n"],

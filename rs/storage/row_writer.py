@@ -22,7 +22,14 @@ from rs.runtime.progress import progress
 from rs.statistics.certificate import UNLABELLED, Certificate
 from rs.statistics.procedures.table import draws_at_most
 from rs.storage import attack_rows, certificate_rows, files
-from rs.storage.certificate_rows import CASCADE_HEADER, HEADER, seconds_of, sidecar_of
+from rs.storage.certificate_rows import (
+    CASCADE_HEADER,
+    EVALUATIONS,
+    FILE,
+    HEADER,
+    seconds_of,
+    sidecar_of,
+)
 from rs.storage.provenance import Provenance
 
 
@@ -35,6 +42,7 @@ class Table(NamedTuple):
 
 
 CERTIFICATES = Table("certify", HEADER, certificate_rows.format_row)
+PICTURES = CERTIFICATES._replace(header=f"{HEADER}\t{FILE}")
 ATTACKS = Table("attack", attack_rows.HEADER, attack_rows.format_row)
 
 SECONDS = "seconds.csv"
@@ -213,7 +221,7 @@ def _open_parts(
     headers = {folder / SECONDS: SECONDS_HEADER}
     for number, out in enumerate(outs):
         parts[out] = folder / f"{number}.tsv"
-        header = CASCADE_HEADER if out in cascades else table.header
+        header = f"{table.header}\t{EVALUATIONS}" if out in cascades else table.header
         headers[parts[out]] = header + "\n"
     written = _resume(headers)
     if written:
@@ -251,7 +259,7 @@ def _resume(headers: Mapping[Path, str]) -> int:
         return 0
     lines = {}
     for path in headers:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         lines[path] = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
     complete = max(1, min(map(len, lines.values())))
     for path in headers:
