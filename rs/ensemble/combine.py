@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from rs.data.prepared import Images
+from rs.data.prepared import Images, Meta
 from rs.ensemble.fit_weights import fit_for_all_images
 from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
 from rs.ensemble.spec import EnsembleSpec, Member
 from rs.errors import InputError
-from rs.models import checkpoint, zoo
-from rs.models.fingerprint import model_fingerprint
+from rs.models import architectures, checkpoint, zoo
+from rs.models.fingerprint import check_identity, model_fingerprint
+from rs.models.published_checkpoints import imported_card
 from rs.params import packaged
 from rs.recipes import load_section
 from rs.runtime.device import limit_threads
+from rs.smoothing.user_networks import register_network
 from rs.statistics.certificate import UNLABELLED
 from rs.study.ensembles import Combination, EnsembleDeclaration, NamedWeights, members_text
 
@@ -27,6 +30,7 @@ def combine(
     weights: NamedWeights,
     images: Images,
     split: str,
+    sigma: float,
     *,
     device: torch.device,
     batch: int | None,
@@ -41,6 +45,7 @@ def combine(
         weights: What the weights are to minimize or maximize.
         images: To which they are fitted; they should not be certified.
         split: What the file calls these images.
+        sigma: Noise of the training of all members, in pixels of [0, 1].
         device, batch: Where, and on how many noisy images at once, members are evaluated.
         out: The file ``*.json``.
     Raises:
@@ -69,7 +74,7 @@ def combine(
             name=members_text(origins), members=origins, key=weights, combination=combination
         ),
         dataset=cards[0].dataset,
-        sigma=cards[0].sigma,
+        sigma=sigma,
         members=members,
         fitted=None,
     )
@@ -80,3 +85,25 @@ def combine(
     spec = fitted.get(spec.name, spec)  # equal weights are not fitted
     spec.write(out)
     return spec
+
+
+def write_network(network: str, folder: Path, meta: Meta, sigma: float) -> None:
+    """Write the network that a user's function builds as a model folder, with its weights.
+
+    Args:
+        network: ``package.module:function``.
+        folder: The model folder; an earlier copy of the same network is replaced.
+        meta: Classes and shape of its images, and the data set that the card names.
+        sigma: Noise of its training, in pixels of [0, 1].
+    Raises:
+        InputError: If its weights are not known, it does not take the images, or ``folder`` holds
+            something else.
+    """
+    user_code = architectures.USER_NETWORKS[register_network(network)]
+    card = imported_card(network, meta, "none", sigma, {})
+    checkpoint.check_model_folder(folder, card)
+    model = card.build().eval()
+    check_identity(model, user_code.sources)
+    probe = checkpoint.probe(model, meta.shape)
+    card = replace(card, sources=user_code.sources, code=user_code.code, probe=probe)
+    checkpoint.save(folder, model, card)

@@ -101,24 +101,8 @@ def import_checkpoint(
     Warns:
         InputWarning: If the checkpoint has a normalizer that does not agree with ``normalisation``.
     """
-    channels = meta.shape[0]
-    card = ModelCard(
-        architecture=architecture,
-        shape=list(meta.shape),
-        classes=list(meta.classes),
-        mean=list(meta.mean) if normalisation != "none" else [0.0] * channels,
-        std=list(meta.std) if normalisation == "mean-std" else [1.0] * channels,
-        dataset=meta.name,
-        method="imported",
-        hyperparameters={"checkpoint": printable(path.name), "normalisation": normalisation},
-        training={},
-        sigma=sigma,
-        seed=0,
-        epochs=0,
-        device="unknown",
-        arithmetic="native",
-        versions={},
-    )
+    source = {"checkpoint": printable(path.name), "normalisation": normalisation}
+    card = imported_card(architecture, meta, normalisation, sigma, source)
     checkpoint.check_model_folder(out, card, force)
     model = card.build()
     network = model.get_submodule("network")
@@ -131,6 +115,34 @@ def import_checkpoint(
     _check_normalizer(weights.normalizer, card, path)
     checkpoint.save(out, model, card)
     return weights
+
+
+def imported_card(
+    architecture: str,
+    meta: Meta,
+    normalisation: Normalisation,
+    sigma: float,
+    hyperparameters: dict[str, Any],
+) -> ModelCard:
+    """Return the card of a network that another program trained, as :func:`import_checkpoint`."""
+    channels = meta.shape[0]
+    return ModelCard(
+        architecture=architecture,
+        shape=list(meta.shape),
+        classes=list(meta.classes),
+        mean=list(meta.mean) if normalisation != "none" else [0.0] * channels,
+        std=list(meta.std) if normalisation == "mean-std" else [1.0] * channels,
+        dataset=meta.name,
+        method="imported",
+        hyperparameters=hyperparameters,
+        training={},
+        sigma=sigma,
+        seed=0,
+        epochs=0,
+        device="unknown",
+        arithmetic="native",
+        versions={},
+    )
 
 
 def read_network(path: Path, names: Collection[str], key: str | None = None) -> Weights:

@@ -1,7 +1,9 @@
 """Ensembles of a user's own models: the command ``combine``."""
 
+import importlib
 import itertools
 import shutil
+import sys
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +26,7 @@ from rs.ensemble.member_outputs import (
     perturbed_probabilities,
 )
 from rs.ensemble.spec import load, read
-from rs.models import checkpoint
+from rs.models import architectures, checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import path_of_model
 from rs.params import packaged
@@ -33,7 +35,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.ensemble_weights import global_weights, moments
 from rs.storage.certificate_rows import read_rows
 from tests.support import tiny_pool
-from tests.support.helpers import exit_code, refusal
+from tests.support.helpers import SHAPE, exit_code, refusal
 from tests.support.tiny_pool import CLASSES, SIGMA, pool_members
 
 MODELS = [f"models/{method}/{seed}" for method, seed in tiny_pool.POOL]
@@ -41,7 +43,42 @@ PAIR = MODELS[1:]
 DATA = ["--data", "data", "--device", "cpu", "--out", "ensemble.json"]
 SETTINGS = load_section(packaged(), "recipes.finetune.weights", WeightSettings)
 
-pytestmark = pytest.mark.usefixtures("pool_here")
+NETWORKS = """
+import torch
+from torch import nn
+
+def seeded(seed, classes=3):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, classes))
+
+def first():
+    return seeded(1)
+
+def second():
+    return seeded(2)
+
+def narrow():
+    return seeded(1, classes=2)
+"""
+
+pytestmark = pytest.mark.usefixtures("pool_here", "networks_here")
+
+
+@pytest.fixture
+def networks_here(pool_here, monkeypatch):
+    """The module ``networks_here`` in the current folder; no network of it stays registered."""
+    Path("networks_here.py").write_text(NETWORKS)
+    monkeypatch.syspath_prepend(Path.cwd())
+    yield
+    sys.modules.pop("networks_here", None)
+    forget()
+
+
+def forget():
+    """Forget the networks of users."""
+    for name in [*architectures.USER_NETWORKS]:
+        del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
 
 
 def combined(*words):
@@ -167,10 +204,11 @@ def write_pictures(folder, sort=True):
         Image.fromarray(test.images[index, 0]).save(place / f"{index}.png")
 
 
-def test_weights_are_fitted_to_pictures():
+@pytest.mark.parametrize("first", [PAIR[0], "networks_here:first"])
+def test_weights_are_fitted_to_pictures(first):
     write_pictures("pictures")
     words = ["--images", "pictures", "--device", "cpu", "--out", "ensemble.json"]
-    assert exit_code(combine, *PAIR, *words) == 0
+    assert exit_code(combine, first, PAIR[1], *words) == 0
     assert read(Path("ensemble.json")).fitted.images == 10
 
 
@@ -246,12 +284,37 @@ def test_members_that_do_not_fit_each_other_are_refused(capfd, changes, word):
     [
         (PAIR[:1], "two models or more"),
         (PAIR[:1] * 2, "two models or more"),
-        ([PAIR[0], "tests.support.helpers:Linear"], "function has no folder"),
+        (["networks_here:first", "networks_here:second"], "give --sigma"),
+        ([PAIR[0], "networks_here:first", "--sigma", 0.5], "must have the sigma 0.5"),
+        ([PAIR[0], "networks_here:narrow"], "one logit for each of 3 classes"),
         ([PAIR[0], "models/none"], "must be a model folder"),
     ],
 )
 def test_what_cannot_be_a_member_is_refused(capfd, models, message):
     assert message in refusal(capfd, combine, *models, *DATA)
+
+
+def test_a_network_that_a_function_builds_is_copied_and_needs_its_function(capfd):
+    ensemble = combined(PAIR[0], "networks_here:first")
+    networks = [pool_members()[1], importlib.import_module("networks_here").first()]
+    rule = SoftmaxAverage(ensemble.fitted.weights)
+    assert min(ensemble.fitted.weights) > 0
+    forget()
+    capfd.readouterr()
+    words = ["ensemble.json", "--data", "data", "--dataset", "tiny", "--params", "ensembles.yaml"]
+    words += ["--engine", "plain", "--device", "cpu", "--out", "rows.tsv"]
+    assert "--network networks_here:first" in refusal(capfd, certify, *words)
+    assert exit_code(certify, *words, "--network", "networks_here:first") == 0
+    loaded, _, classes, _ = load(Path("ensemble.json"))
+    x = torch.rand(20, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.equal(loaded(x), Ensemble(networks, rule).eval()(x))
+    assert classes == list(CLASSES)
+
+
+def test_two_functions_are_of_the_noise_and_the_data_set_that_are_given():
+    spec = combined("networks_here:first", "networks_here:second", "--sigma", 0.5)
+    assert (spec.sigma, spec.dataset, len(spec.fitted.weights)) == (0.5, "tiny", 2)
 
 
 def test_an_ensemble_is_replaced_only_by_force(capfd):
