@@ -218,16 +218,19 @@ def test_pictures_without_labels_are_refused(capfd):
     assert "label" in refusal(capfd, combine, *PAIR, *words)
 
 
-def test_an_ensemble_is_found_from_other_folders_and_moves_with_its_models(monkeypatch, tmp_path):
-    assert exit_code(combine, *PAIR, *DATA[:-1], "made/here/ensemble.json") == 0
-    expected = model_fingerprint(load(Path("made/here/ensemble.json"))[0])
+@pytest.mark.parametrize("out", ["ensemble.json", "made/here/ensemble.json"])
+def test_an_ensemble_is_found_from_other_folders_and_moves_with_its_models(
+    monkeypatch, tmp_path, out
+):
+    assert exit_code(combine, *PAIR, *DATA[:-1], out) == 0
+    expected = model_fingerprint(load(Path(out))[0])
     elsewhere = tmp_path / "elsewhere"
     shutil.move(Path.cwd(), elsewhere)
     # Models of the same names in the current folder are not those of the ensemble.
     shutil.copytree(elsewhere / "models" / "gaussian" / "0", tmp_path / "models" / "macer" / "0")
     monkeypatch.chdir(tmp_path)
-    assert model_fingerprint(load(Path("elsewhere/made/here/ensemble.json"))[0]) == expected
-    monkeypatch.chdir(elsewhere / "made" / "here")
+    assert model_fingerprint(load(Path("elsewhere", out))[0]) == expected
+    monkeypatch.chdir((elsewhere / out).parent)
     assert model_fingerprint(load(Path("ensemble.json"))[0]) == expected
 
 
