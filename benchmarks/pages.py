@@ -1,4 +1,4 @@
-"""Fill the tables and draw the chart of the pages from committed reports and rows: ``make pages``.
+"""Fill the tables and draw the pictures of the pages from what is committed: ``make pages``.
 
 A table stands between ``<!-- generated: NAME ARGUMENTS -->`` and ``<!-- end -->``, which readers of
 a page do not see. NAME is a function of :mod:`benchmarks.page_tables`.
@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import page_tables, results_chart
+from benchmarks import diagrams, page_tables, results_chart
 from benchmarks.common import unpack_rows
 from benchmarks.page_tables import Committed, Lines
 from rs.errors import InputError
@@ -19,6 +19,8 @@ from rs.storage import files
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "docs/results.svg"
+PIPELINE = ROOT / "docs/pipeline.svg"
+ARCHITECTURE = ROOT / "docs/architecture.svg"
 BLOCK = re.compile(r"<!-- generated: ([^\n]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -67,7 +69,7 @@ def markdown(lines: Lines) -> str:
 
 
 def main() -> None:
-    """Fill every page, and draw the chart of README."""
+    """Fill every page, and draw the chart of README and the diagrams."""
     with TemporaryDirectory() as folder:
         unpack_rows(ROOT / "reports/rows", Path(folder))
         committed = Committed(ROOT, Path(folder))
@@ -77,6 +79,8 @@ def main() -> None:
                 text = text.replace(block[0], fill(block, committed))
             files.write_text(page, text)
         files.write_bytes(CHART, svg(results_chart.draw(committed)))
+    files.write_bytes(PIPELINE, svg(diagrams.draw(diagrams.stages(ROOT))))
+    files.write_bytes(ARCHITECTURE, svg(diagrams.draw(diagrams.packages(ROOT))))
 
 
 if __name__ == "__main__":

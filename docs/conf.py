@@ -24,7 +24,7 @@ html_theme = "furo"
 html_show_sourcelink = False
 html_show_copyright = False
 html_math_renderer = "mathml"  # browsers draw it themselves: nothing is loaded from elsewhere
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib.mermaid"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["tuning"]
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
@@ -32,7 +32,6 @@ nb_execution_timeout = 300  # seconds
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-myst_fence_as_directive = ["mermaid"]
 suppress_warnings = ["myst.header"]  # of pages that continue after the title with a list of others
 
 autodoc_typehints = "description"
@@ -44,6 +43,9 @@ PLAIN = {"COLUMNS": "80", "NO_COLOR": "1"}
 LINK_TO_REPORT = re.compile(
     r"\[(!\[[^\]]*\]\([^)]*\)|[^\[\]]+)\]\(\.\./reports/([\w-]+)/index\.html\)"
 )
+
+BADGE = re.compile(r"^!\[[^\]]*\]\(https?:[^)]*\)\n", re.MULTILINE)
+"""A picture that another host draws."""
 
 FROM_ROOT = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changes": "CHANGELOG.md"}
 """Pages of the site that are files of the root folder, where people look for them on the disk."""
@@ -66,11 +68,12 @@ def copy_reports(app: Sphinx, error: Exception | None) -> None:
 
 
 def read_page(app: Sphinx, page: str, source: list[str]) -> None:
-    """Put a file of the root folder before what ``docs`` has of its page, and make links between
-    both kinds work.
+    """Put a file of the root folder before what ``docs`` has of its page, without its badges, and
+    make links between both kinds work.
     """
     if page in FROM_ROOT:
         text = (ROOT / FROM_ROOT[page]).read_text(encoding="utf-8")
+        text = BADGE.sub("", text)
         source[0] = re.sub(r"\]\((?!https?:|#)", "](../", text) + "\n" + source[0]
     is_notebook = page.startswith("examples/")
     source[0] = source[0].replace("](../docs/", "](../" if is_notebook else "](")

@@ -3,6 +3,7 @@
 import re
 import shutil
 import warnings
+from html.parser import HTMLParser
 from pathlib import Path
 
 import nbformat
@@ -313,6 +314,59 @@ def test_notebooks_are_committed_without_outputs_and_link_to_files():
         assert all((path.parent / link).is_file() for link in re.findall(r"\]\(([^)#]+)", text))
 
 
+class Loads(HTMLParser):
+    """What a browser loads to show a page, apart from the text of the page."""
+
+    def __init__(self):
+        super().__init__()
+        self.addresses = []
+
+    def handle_starttag(self, tag, attrs):
+        """Keep the addresses of pictures, scripts, frames and style sheets."""
+        named = dict(attrs)
+        if tag == "link":
+            named["src"] = named.get("href")
+        for name in ("src", "srcset", "data", "poster"):
+            self.addresses.append(named.get(name) or "")
+
+
+IMPORT = re.compile(r"""(?:\bfrom|\bimport|\burl\(|@import)[\s(]*["']?((?:https?:)?//[^"')\s]+)""")
+"""What a script or a style sheet loads from another host."""
+
+
+def loaded_from_elsewhere(site):
+    """The files of a site with the addresses on other hosts that they load."""
+    found = []
+    for path in sorted(site.rglob("*.*")):
+        if path.suffix not in (".html", ".css", ".js"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".css":
+            text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+        addresses = IMPORT.findall(text)
+        if path.suffix == ".html":
+            page = Loads()
+            page.feed(text)
+            addresses += page.addresses
+        others = [one for one in addresses if re.match("(https?:)?//", one)]
+        found += [(path.name, address) for address in others]
+    return found
+
+
+def test_what_a_page_loads_from_elsewhere_is_found(tmp_path):
+    lines = {
+        "a.html": '<script type="module">import x from "https://a.org/x.mjs";</script>',
+        "b.html": '<link rel="stylesheet" href="//a.org/b.css"><a href="https://a.org">a</a>',
+        "c.html": '<img src="https://a.org/c.svg"><img src="c.svg">',
+        "d.css": "@import 'https://a.org/d.css'; p { background: url(d.png) }",
+        "e.css": "p { background: url(https://a.org/e.png) }",
+        "f.js": 'const x = await import("https://a.org/f.js"); const y = "https://a.org"',
+    }
+    for name, line in lines.items():
+        (tmp_path / name).write_text(line)
+    assert [name for name, _ in loaded_from_elsewhere(tmp_path)] == list(lines)
+
+
 def test_the_pages_and_executed_notebooks_make_a_site_without_a_warning(tmp_path, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Sphinx logs about pages are no warnings of Python
@@ -332,5 +386,6 @@ def test_the_pages_and_executed_notebooks_make_a_site_without_a_warning(tmp_path
     for notebook in (ROOT / "examples").glob("*.ipynb"):
         page = (tmp_path / "site/examples" / notebook.stem).with_suffix(".html").read_text()
         assert "data:image/png" in page or "_images/" in page
+    assert loaded_from_elsewhere(tmp_path / "site") == []
     described = (tmp_path / "site" / "api.html").read_text()
     assert all(f'id="rs.{name}"' in described for name in rs.__all__ if name != "__version__")

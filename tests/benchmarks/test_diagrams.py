@@ -1,0 +1,39 @@
+"""The diagrams of the pages show the pipeline and the packages as they are."""
+
+import re
+
+import networkx as nx
+
+from tests.support.helpers import ROOT
+from tests.support.small_project import run
+from tests.test_imports import imports
+
+
+def drawn(name: str) -> nx.DiGraph:
+    """The arrows of a picture, by the names of their elements."""
+    picture = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    return nx.DiGraph(re.findall(r'id="(\w+)-to-(\w+)"', picture))
+
+
+def paths(graph: nx.DiGraph) -> set[tuple[str, str]]:
+    """The pairs of nodes of which arrows lead from one to the other, in one step or more."""
+    return {*nx.transitive_closure(graph).edges}
+
+
+def test_the_picture_of_the_pipeline_leads_from_stage_to_stage_as_dvc_does() -> None:
+    lines = run(ROOT, "dvc", "dag", "--dot")
+    cells = re.findall(r'^"([^"@]+)[^"]*" -> "([^"@]+)[^"]*"', lines, re.MULTILINE)
+    assert paths(drawn("pipeline.svg")) == paths(nx.DiGraph(cells))
+
+
+def test_the_picture_of_the_packages_leads_from_import_to_import() -> None:
+    names = {path.parent.name for path in (ROOT / "rs").glob("*/__init__.py")}
+    found = nx.DiGraph()
+    for name in names:
+        for path in (ROOT / "rs" / name).rglob("*.py"):
+            modules = imports(path.read_text(encoding="utf-8"))
+            tops = {module.split(".")[1] for module in modules if module.startswith("rs.")}
+            found.add_edges_from((name, top) for top in tops & names - {name})
+    picture = drawn("architecture.svg")
+    assert paths(picture) == paths(found)
+    assert {*picture.edges} <= {*found.edges}
