@@ -12,6 +12,7 @@ from sphinx.config import Config
 from sphinx.writers.html5 import HTML5Translator
 from typer.testing import CliRunner
 
+import rs
 from rs.command_line import main
 from rs.errors import DISTRIBUTION
 
@@ -34,11 +35,25 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header"]  # of pages that continue after the title with a list of others
 
+add_module_names = False  # the section of a module says its name
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 
 PLAIN = {"COLUMNS": "80", "NO_COLOR": "1"}
 """Variables with which a command prints its help."""
+
+NOT_FOR_IMPORT = ("command_line", "reporting", "runtime", "study")
+"""Packages that only commands and stages use."""
+
+SECTION = """{level} {module}
+
+```{{eval-rst}}
+.. automodule:: {module}
+   :members:
+   :special-members: __call__
+```
+"""
+"""The description of a module, in the page of its package."""
 
 LINK_TO_REPORT = re.compile(
     r"\[(!\[[^\]]*\]\([^)]*\)|[^\[\]]+)\]\(\.\./reports/([\w-]+)/index\.html\)"
@@ -59,6 +74,44 @@ def copy_notebooks(app: Sphinx, config: Config) -> None:
         ignore=shutil.ignore_patterns("slurm", "*.py"),
         dirs_exist_ok=True,
     )
+
+
+def write_reference(app: Sphinx, config: Config) -> None:
+    """Write a page for each package of ``rs``, with a section for each of its modules."""
+    folder = ROOT / "docs/api"
+    folder.mkdir(exist_ok=True)
+    for package in (ROOT / "rs").glob("*/__init__.py"):
+        if package.parent.name in NOT_FOR_IMPORT:
+            continue
+        sections = []
+        for path in sorted(package.parent.rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            module = name.removesuffix(".__init__")
+            level = "#" if path == package else "##"
+            sections.append(SECTION.format(level=level, module=module))
+        text = "\n".join(sections)
+        (folder / f"{package.parent.name}.md").write_text(text, encoding="utf-8")
+
+
+def leave_out_public_names(
+    app: Sphinx, kind: str, name: str, value: object, skip: bool, options: object
+) -> bool | None:
+    """Leave out of a module what the page of ``rs`` describes."""
+    module = app.env.temp_data.get("autodoc:module")
+    return True if rs.MODULES.get(name) == module else None
+
+
+def prepare_docstring(
+    app: Sphinx, kind: str, name: str, value: object, options: object, lines: list[str]
+) -> None:
+    """Show indented equations as they are written, and leave values their whole first line."""
+    if kind in ("attribute", "data", "property"):
+        lines.insert(0, "")  # before a colon in the first line, Napoleon expects a type
+    for number in range(len(lines) - 1, 1, -1):
+        before, empty, line = lines[number - 2 : number + 1]
+        is_text = before[:1] not in ("", " ", "-") and not before.endswith("::")
+        if is_text and not empty and line.startswith("    "):
+            lines[number:number] = ["::", ""]
 
 
 def copy_reports(app: Sphinx, error: Exception | None) -> None:
@@ -110,6 +163,9 @@ def setup(app: Sphinx) -> None:
     """Connect the above."""
     app.add_html_math_renderer("mathml", (write_formula, None), (write_equation, None))
     app.connect("config-inited", copy_notebooks)
+    app.connect("config-inited", write_reference)
+    app.connect("autodoc-skip-member", leave_out_public_names)
+    app.connect("autodoc-process-docstring", prepare_docstring, priority=400)  # before Napoleon
     app.connect("build-finished", copy_reports)
     app.connect("source-read", read_page)
     app.connect("source-read", add_commands)

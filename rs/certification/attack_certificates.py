@@ -140,8 +140,8 @@ class Target:
     def lead(self, counts: NDArray[np.int64]) -> tuple[int, float]:
         """Return the best other class, and how far it leads, in noise standard deviations.
 
-        The lead (Phi^-1(p_r) - Phi^-1(p_second)) / 2 changes by at most |d| / sigma over a
-        distance d (Cohen et al. 2019, Theorem 1); it is negative where the class still wins.
+        The lead (Phi^-1(p_r) - Phi^-1(p_second)) / 2 changes by at most d / sigma over an
+        l2 distance d (Cohen et al. 2019, Theorem 1); it is negative where the class still wins.
         """
         rivals = counts[: len(counts) - self.smoothed.undecided].copy()
         rivals[self.label] = -1

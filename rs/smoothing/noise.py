@@ -85,7 +85,7 @@ def add_noise(x: Tensor, noise: Tensor) -> Tensor:
 
 
 def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """Return two noisy images of random pixels, (2, *shape), always the same."""
+    """Return two noisy images of random pixels, ``(2, *shape)``, always the same."""
     rng = torch.Generator().manual_seed(0)
     pixels = torch.rand(2, *shape, generator=rng, dtype=torch.float32, device="cpu")
     return (pixels + gaussian(tuple(pixels.shape), CHECK_SIGMA, rng)).to(device)

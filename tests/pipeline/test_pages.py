@@ -1,5 +1,6 @@
 """The commands and notebooks of the pages run as they stand, and the pages make a site."""
 
+import ast
 import re
 import shutil
 import warnings
@@ -389,3 +390,24 @@ def test_the_pages_and_executed_notebooks_make_a_site_without_a_warning(tmp_path
     assert loaded_from_elsewhere(tmp_path / "site") == []
     described = (tmp_path / "site" / "api.html").read_text()
     assert all(f'id="rs.{name}"' in described for name in rs.__all__ if name != "__version__")
+    assert not_described(tmp_path / "site") == []
+
+
+def not_described(site: Path) -> list[str]:
+    """The public functions and classes that are missing on the page of their package."""
+    missing = []
+    for package in (ROOT / "rs").glob("*/__init__.py"):
+        name = package.parent.name
+        if name in ("command_line", "reporting", "runtime", "study"):  # of commands and stages
+            continue
+        page = (site / f"api/{name}.html").read_text(encoding="utf-8")
+        identifiers = {*re.findall(r'<dt [^>]*id="([\w.]+)"', page)}
+        for path in package.parent.rglob("*.py"):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name[0] == "_":
+                    continue
+                full_name = f"{module.removesuffix('.__init__')}.{node.name}"
+                if full_name not in identifiers and rs.MODULES.get(node.name) != module:
+                    missing.append(full_name)
+    return missing
