@@ -276,7 +276,7 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
 def check_split(
     images: np.ndarray, labels: np.ndarray, shape: Sequence[int], classes: int, where: str
 ) -> None:
-    """Check one split: uint8 images ``(N, *shape)``, 1 or 3 channels, N >= 1, labels in [0, classes).
+    """Check a split: uint8 images ``(N, *shape)``, N >= 1, 1 or 3 channels, labels in [0, classes).
 
     Raises:
         InputError: Naming ``where`` and what is wrong.
