@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import ParamsFile, register_network_of, run
+from rs.command_line.shell import ParamsFile, parameters, run
 
 
 def main(
@@ -23,11 +23,9 @@ def main(
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Write every ensemble that the parameters declare, if its members exist and fit each other."""
+    values = parameters(params, dataset)
     from rs.ensemble.declare import write_ensembles
-    from rs.params import read_params
 
-    values = read_params(params)
-    register_network_of(values, dataset)
     write_ensembles(values, dataset, sigma, models, out)
 
 
