@@ -20,7 +20,7 @@ Accuracies = Callable[[Tensor, int], Tensor]
 class Step:
     """Loss of one training step and its parts; scalars, on the device."""
 
-    loss: Tensor  # what is minimised
+    loss: Tensor  # what is minimized
     cross_entropy: Tensor  # its classification term
     robustness: Tensor  # its robustness term, weight included; loss = cross_entropy + robustness
     accuracy: Tensor  # share of noisy copies classified correctly

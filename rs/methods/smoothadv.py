@@ -18,7 +18,7 @@ class SmoothAdv(SeveralDraws, ClippedAttack):
 
     1/(BM) sum_ik CE(f(x_hat_i + d_ik), y_i),   x_hat_i from the attack with the same draws
 
-    The attack maximises the log of the mean over draws, the loss is the mean of the logs.
+    The attack maximizes the log of the mean over draws, the loss is the mean of the logs.
     """
 
     steps: NonNegativeCount

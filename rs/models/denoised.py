@@ -29,7 +29,7 @@ class Denoised(nn.Module):
     It is a base classifier like any other: smooth and certify it with noise of this ``sigma``.
 
     Args:
-        network: Images (N, C, H, W) -> logits (N, K); any normalisation is inside it. Without
+        network: Images (N, C, H, W) -> logits (N, K); any normalization is inside it. Without
             parameters to train it stays in eval mode.
         denoise: A function or module of (images, sigma), such as a denoiser of deepinv or
             :class:`DiffusionDenoiser`.

@@ -1,6 +1,6 @@
 """Attacks on the soft smoothed classifier, in l2.
 
-Every attack maximises ``J_i(u) = -log z_hat(x_i + u_i; noise_i)[y_i]`` over one perturbation u_i
+Every attack maximizes ``J_i(u) = -log z_hat(x_i + u_i; noise_i)[y_i]`` over one perturbation u_i
 per image, shared by its M noisy copies, with the noise drawn once beforehand and the model in eval
 mode (Salman et al. 2019).
 """

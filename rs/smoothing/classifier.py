@@ -68,7 +68,7 @@ class SmoothedClassifier:
         base: An ``nn.Module``, or any function: inputs (N, ...), such as images (N, C, H, W), noisy
             and not clipped -> logits (N, K), or an output with the attribute ``logits``. One logit
             z, (N, 1), is that of class 1, and 0 that of class 0: z is no probability. Any
-            normalisation is inside it. It must be one fixed function of the input: modules are
+            normalization is inside it. It must be one fixed function of the input: modules are
             evaluated in eval mode,
             whatever mode they are in, and then restored; networks a function calls must already be
             in eval mode (``rs.smoothing.inputs.Function``), and ``torch.export`` must have exported

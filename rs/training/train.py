@@ -72,7 +72,7 @@ def train(
 
     Args:
         network: Images (N, C, H, W) in [0, 1], or other inputs (N, ...) -> logits (N, K), or (N, 1)
-            for two classes, any normalisation inside; or a function that returns one. It is not
+            for two classes, any normalization inside; or a function that returns one. It is not
             changed.
         images: Shape (N, C, H, W), or (N, ...); or a data set of torch or Hugging Face, whose items
             are (image, label) or dicts with the keys image and label. If its items are random, as
