@@ -330,7 +330,7 @@ def attack_certificates(
     classes = len(images.meta.classes)
     width = classes + smoothed.undecided
     seconds = certificate_rows.seconds_of(out)
-    with write_rows({out: provenance}, seconds, indices, table=ATTACKS) as writer:
+    with write_rows({out: provenance}, seconds, indices, kind=ATTACKS) as writer:
         for index in writer.remaining:
             image = images.pixels(index).to(device)
             label = int(certified.loc[index, "predict"])

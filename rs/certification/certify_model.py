@@ -246,8 +246,8 @@ def certify_images(
     seconds = seconds or certificate_rows.seconds_of(out)
     cascades = [out] if getattr(classifier.base, "lazy", False) else []
     networks = members_of(classifier.base)
-    table = PICTURES if images.files else CERTIFICATES
-    with write_rows({out: provenance}, seconds, indices, cascades, table) as writer:
+    kind = PICTURES if images.files else CERTIFICATES
+    with write_rows({out: provenance}, seconds, indices, cascades, kind) as writer:
         for index in checking_determinism(writer.remaining, networks, classifier.precision):
             label = int(images.labels[index])
             certificate = classifier.certify_until(

@@ -12,7 +12,7 @@ from torch import nn
 
 from rs.certification.inference import Calibration, Optimized, optimize_for_inference
 from rs.data.prepared import Meta, composed, data_set_text
-from rs.ensemble import spec as ensemble_spec
+from rs.ensemble.spec import load_ensemble
 from rs.errors import InputError
 from rs.models import InferenceEngine, checkpoint
 from rs.models.backend import device_of
@@ -263,7 +263,7 @@ def check_has_folder(model: str | Path) -> None:
 def _from_disk(name: str) -> Classifier:
     path = path_of_model(name)
     if path.suffix == ".json" and not path.is_dir():
-        module, spec, classes, shape = ensemble_spec.load(path)
+        module, spec, classes, shape = load_ensemble(path)
         return Classifier(
             name,
             module,

@@ -165,7 +165,7 @@ def kind(shape: Sequence[int]) -> str:
     return f"{CHANNELS[channels]} of {height}x{width} (height x width)"
 
 
-def read(file: str, convert: Colors | None = None) -> NDArray[np.uint8]:
+def read_picture(file: str, convert: Colors | None = None) -> NDArray[np.uint8]:
     """Read an image file of a data set as :func:`decode` does."""
     return decode(_content(file), file, convert)
 

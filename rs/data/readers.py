@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.data.pictures import Colors, Conversion, is_picture, read
+from rs.data.pictures import Colors, Conversion, is_picture, read_picture
 from rs.data.prepared import SPLITS, Arrays, check_classes, check_names, composed
 from rs.errors import InputError, one_line
 from rs.params import MAX_CLASSES
@@ -176,7 +176,7 @@ def read_image_folder(root: Path, test_folder: str | None, convert: Colors | Non
     splits = {}
     sums = []
     for split, folders in trees.items():
-        rows = ((path, read(path, convert), label) for path, label in folders.samples)
+        rows = ((path, read_picture(path, convert), label) for path, label in folders.samples)
         splits[split] = stack(rows)
         sums.append(f"{split} (sha256 of its list of files {tree_sum(folders)})")
     classes = list(trees["train"].classes)
@@ -193,7 +193,7 @@ class Tree:
     root: Path
     classes: tuple[str, ...]  # names of the folders, sorted
     samples: tuple[tuple[str, int], ...]  # path and label of each image, by class and then by path
-    left_out: Counter[str] = field(default_factory=Counter)  # other entries, as in Folder
+    left_out: Counter[str] = field(default_factory=Counter)  # other entries, as in FolderListing
 
 
 def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
@@ -272,7 +272,7 @@ def images_in(folder: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True)
-class Folder:
+class FolderListing:
     """The names in one folder, sorted, and what was left out."""
 
     path: str
@@ -281,7 +281,7 @@ class Folder:
     left_out: Counter[str]  # other entries by extension, and those that are HIDDEN
 
 
-def list_folder(path: str | Path) -> Folder:
+def list_folder(path: str | Path) -> FolderListing:
     """List one folder; links to folders are folders.
 
     Raises:
@@ -300,14 +300,14 @@ def list_folder(path: str | Path) -> Folder:
                 names.append(entry.name)
             else:
                 left_out[_extension(entry.name)] += 1
-    return Folder(str(path), tuple(sorted(folders)), tuple(sorted(names)), left_out)
+    return FolderListing(str(path), tuple(sorted(folders)), tuple(sorted(names)), left_out)
 
 
 def _extension(name: str) -> str:
     return Path(name).suffix.lower() or "no extension"
 
 
-def _walked(folder: Path) -> Iterator[Folder]:
+def _walked(folder: Path) -> Iterator[FolderListing]:
     """Yield ``folder`` and each folder in it, followed through links.
 
     Raises:
@@ -364,7 +364,7 @@ def list_class_folders(path: Path) -> Tree:
     return Tree(path, classes, tuple(samples), left_out)
 
 
-def _path_of(folder: Folder) -> str:
+def _path_of(folder: FolderListing) -> str:
     return folder.path
 
 

@@ -165,7 +165,7 @@ def read(path: Path) -> EnsembleSpec:
     return files.read_as(EnsembleSpec, path, "an ensemble", REMEDY)
 
 
-def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
+def load_ensemble(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
     """Load an ensemble and the members that vote, in eval mode, on the CPU.
 
     Args:

@@ -23,7 +23,7 @@ def read_gaps(path: Path) -> pd.DataFrame:
 
     It is infinite where no perturbation is confirmed.
     """
-    rows = attack_rows.read(path)
+    rows = attack_rows.read_attacks(path)
     return rows.assign(gap=(rows["found"] / rows["radius"]).fillna(math.inf))
 
 
@@ -100,7 +100,7 @@ def empirical(results: Sequence[tuple[Path, Result]], attacks: Sequence[Path]) -
     by_hash = {hashlib.sha256(path.read_bytes()).hexdigest(): result for path, result in results}
     attacked = []
     for path in attacks:
-        gaps = attack_rows.read(path).set_index("idx")["found"].dropna()
+        gaps = attack_rows.read_attacks(path).set_index("idx")["found"].dropna()
         certificates = files.json_values(sidecar_of(path)).get("certificates")
         if certificates not in by_hash:
             raise InputError(

@@ -61,7 +61,7 @@ def format_row(row: Mapping[str, Any]) -> str:
     return line_of({**row, "found": distance}, _CELLS)
 
 
-def read(path: Path) -> pd.DataFrame:
+def read_attacks(path: Path) -> pd.DataFrame:
     """Read attack rows; ``found`` is NaN where no perturbation is confirmed.
 
     Raises:

@@ -33,7 +33,7 @@ from rs.storage.certificate_rows import (
 from rs.storage.provenance import Provenance
 
 
-class Table(NamedTuple):
+class RowKind(NamedTuple):
     """A kind of row file."""
 
     verb: str  # what makes its rows
@@ -41,9 +41,9 @@ class Table(NamedTuple):
     format_row: Callable[[Mapping[str, Any]], str]
 
 
-CERTIFICATES = Table("certify", HEADER, certificate_rows.format_row)
+CERTIFICATES = RowKind("certify", HEADER, certificate_rows.format_row)
 PICTURES = CERTIFICATES._replace(header=f"{HEADER}\t{FILE}")
-ATTACKS = Table("attack", attack_rows.HEADER, attack_rows.format_row)
+ATTACKS = RowKind("attack", attack_rows.HEADER, attack_rows.format_row)
 
 SECONDS = "seconds.csv"
 SECONDS_HEADER = "idx,seconds\n"
@@ -55,7 +55,7 @@ def write_rows(
     seconds: Path,
     indices: NDArray[np.int64],
     cascades: Collection[Path] = (),
-    table: Table = CERTIFICATES,
+    kind: RowKind = CERTIFICATES,
 ) -> Iterator[RowWriter]:
     """Write row files of the same images, their sidecars and the seconds of each image.
 
@@ -79,7 +79,7 @@ def write_rows(
         indices: The images.
         cascades: The row files that have the column ``evaluations``
             (``rs.storage.certificate_rows.EVALUATIONS``).
-        table: What the rows are.
+        kind: What the rows are.
     Raises:
         InputError: If a file is not a ``*.tsv``, holds other rows (also if this is noticed only at
             the end), or is being written by another process; or if its sidecar or ``seconds`` is
@@ -98,7 +98,7 @@ def write_rows(
     try:
         with scratch.scratch_folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
             own_indices = indices[rank::world_size]
-            with _open_parts(outs, folder, own_indices, cascades, table) as writer:
+            with _open_parts(outs, folder, own_indices, cascades, kind) as writer:
                 yield writer
             wait_for_all()
             if rank == 0:
@@ -122,7 +122,7 @@ class RowWriter:
     indices: NDArray[np.int64]  # the images of this process
     written: int = 0  # number of images whose rows are in the files
     description: str = ""  # of the work, for the progress bar
-    table: Table = CERTIFICATES
+    kind: RowKind = CERTIFICATES
     was_complete: bool = False  # whether the files were published before
 
     @property
@@ -138,7 +138,7 @@ class RowWriter:
         assert self.seconds_file is not None  # there is something to write
         now = time.perf_counter()
         for out, file in self.row_files.items():
-            file.write(self.table.format_row(rows[out]) + "\n")
+            file.write(self.kind.format_row(rows[out]) + "\n")
             file.flush()
         self.seconds_file.write(f"{index},{now - self._start:.6f}\n")
         self.seconds_file.flush()
@@ -192,7 +192,7 @@ def _is_complete(out: Path, provenance: Provenance, images: int) -> bool:
             f"{out} must hold rows of this run, but {difference}; remove it or choose another --out"
         )
     is_of_attacks = attack_rows.is_attack_rows(out)
-    rows = len(attack_rows.read(out) if is_of_attacks else certificate_rows.read_rows(out))
+    rows = len(attack_rows.read_attacks(out) if is_of_attacks else certificate_rows.read_rows(out))
     if rows != images:
         raise InputError(f"{out} must hold {images} rows, but has {rows}; remove it and run again")
     return True
@@ -214,14 +214,14 @@ def _open_parts(
     folder: Path,
     indices: NDArray[np.int64],
     cascades: Collection[Path],
-    table: Table,
+    kind: RowKind,
 ) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
     parts = {}
     headers = {folder / SECONDS: SECONDS_HEADER}
     for number, out in enumerate(outs):
         parts[out] = folder / f"{number}.tsv"
-        header = f"{table.header}\t{EVALUATIONS}" if out in cascades else table.header
+        header = f"{kind.header}\t{EVALUATIONS}" if out in cascades else kind.header
         headers[parts[out]] = header + "\n"
     written = _resume(headers)
     if written:
@@ -231,8 +231,8 @@ def _open_parts(
         for out, path in parts.items():
             row_files[out] = stack.enter_context(path.open("a", encoding="utf-8"))
         seconds_file = stack.enter_context((folder / SECONDS).open("a", encoding="utf-8"))
-        description = _description(outs, table.verb)
-        writer = RowWriter(row_files, seconds_file, indices, written, description, table)
+        description = _description(outs, kind.verb)
+        writer = RowWriter(row_files, seconds_file, indices, written, description, kind)
         yield writer
         if writer.written != len(indices):
             raise ValueError(

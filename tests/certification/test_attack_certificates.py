@@ -147,7 +147,7 @@ def test_the_command_finds_the_boundary_of_each_image(certified, capfd):
     """Linear has its boundary at the first pixel .5: |p - .5| from an image with pixel p."""
     code, _, err = ended(capfd, attack, *certified, "attacks.tsv")
     assert (code, "FALSE" in err) == (0, False)
-    rows = attack_rows.read(Path("attacks.tsv"))
+    rows = attack_rows.read_attacks(Path("attacks.tsv"))
     about = summarize_attacks(Path("attacks.tsv"))
     assert about["false_certificates"] == []
     pixels = np.array([40, 60, 200, 180, 220, 160]) / 255  # in the order of the classes
@@ -261,10 +261,10 @@ def row(**changes):
 def test_votes_that_do_not_confirm_a_row_are_refused(tmp_path, changes, rule):
     path = tmp_path / "attacks.tsv"
     path.write_text(f"{attack_rows.HEADER}\n{row()}\n")
-    assert len(attack_rows.read(path)) == 1
+    assert len(attack_rows.read_attacks(path)) == 1
     path.write_text(f"{attack_rows.HEADER}\n{row(**changes)}\n")
     with pytest.raises(InputError, match=rule):
-        attack_rows.read(path)
+        attack_rows.read_attacks(path)
 
 
 def test_gaps_are_compared_in_pairs(tmp_path):

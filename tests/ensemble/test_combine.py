@@ -25,7 +25,7 @@ from rs.ensemble.member_outputs import (
     margins,
     perturbed_probabilities,
 )
-from rs.ensemble.spec import load, read
+from rs.ensemble.spec import load_ensemble, read
 from rs.models import architectures, checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import path_of_model
@@ -223,15 +223,15 @@ def test_an_ensemble_is_found_from_other_folders_and_moves_with_its_models(
     monkeypatch, tmp_path, out
 ):
     assert exit_code(combine, *PAIR, *DATA[:-1], out) == 0
-    expected = model_fingerprint(load(Path(out))[0])
+    expected = model_fingerprint(load_ensemble(Path(out))[0])
     elsewhere = tmp_path / "elsewhere"
     shutil.move(Path.cwd(), elsewhere)
     # Models of the same names in the current folder are not those of the ensemble.
     shutil.copytree(elsewhere / "models" / "gaussian" / "0", tmp_path / "models" / "macer" / "0")
     monkeypatch.chdir(tmp_path)
-    assert model_fingerprint(load(Path("elsewhere", out))[0]) == expected
+    assert model_fingerprint(load_ensemble(Path("elsewhere", out))[0]) == expected
     monkeypatch.chdir((elsewhere / out).parent)
-    assert model_fingerprint(load(Path("ensemble.json"))[0]) == expected
+    assert model_fingerprint(load_ensemble(Path("ensemble.json"))[0]) == expected
 
 
 def test_networks_of_the_zoo_are_named_and_not_where_they_are_installed():
@@ -247,7 +247,7 @@ def test_networks_of_the_zoo_are_named_and_not_where_they_are_installed():
     words = ["--weights", "equal", "--data", "zoo", "--device", "cpu", "--out", "ensemble.json"]
     assert exit_code(combine, *names, *words) == 0
     assert [member.path for member in read(Path("ensemble.json")).members] == names
-    assert len(load(Path("ensemble.json"))[0].members) == 2
+    assert len(load_ensemble(Path("ensemble.json"))[0].members) == 2
 
 
 def test_members_of_one_method_and_seed_are_perturbed_independently():
@@ -308,7 +308,7 @@ def test_a_network_that_a_function_builds_is_copied_and_needs_its_function(capfd
     words += ["--engine", "plain", "--device", "cpu", "--out", "rows.tsv"]
     assert "--network networks_here:first" in refusal(capfd, certify, *words)
     assert exit_code(certify, *words, "--network", "networks_here:first") == 0
-    loaded, _, classes, _ = load(Path("ensemble.json"))
+    loaded, _, classes, _ = load_ensemble(Path("ensemble.json"))
     x = torch.rand(20, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.equal(loaded(x), Ensemble(networks, rule).eval()(x))

@@ -10,7 +10,7 @@ import torch
 
 from rs.data import images
 from rs.ensemble.base import Ensemble, SoftmaxAverage
-from rs.ensemble.spec import FittedWeights, load, load_members, read
+from rs.ensemble.spec import FittedWeights, load_ensemble, load_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("models_here")
 def test_a_loaded_ensemble_is_the_one_built_by_hand(named):
     path = written(made(named))
     by_hand = Ensemble([network(f"models/macer/{seed}") for seed in "012"], MADE[named][-1]).eval()
-    loaded, own, classes, shape = load(path)
+    loaded, own, classes, shape = load_ensemble(path)
     x = torch.randn(50, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.equal(loaded(x), by_hand(x))
@@ -54,7 +54,7 @@ def test_rule_weights_and_order_of_members_are_part_of_what_a_classifier_is():
         spec(fitted=fitted(0.75, 0.25, 0.0), **GLOBAL),
     ]
     some += [spec(members=[member(seed=seed) for seed in (2, 1, 0)])]
-    assert len({model_fingerprint(load(written(one))[0]) for one in some}) == len(some)
+    assert len({model_fingerprint(load_ensemble(written(one))[0]) for one in some}) == len(some)
 
 
 CHOICE = {"rule": "softmax", "weights": {"choose": 3}, "scope": "global"}
@@ -66,7 +66,7 @@ def test_members_that_were_not_chosen_are_not_even_loaded():
     by_hand = Ensemble(
         [network(f"models/macer/{seed}") for seed in "02"], SoftmaxAverage([2 / 3, 1 / 3])
     ).eval()
-    loaded, own, _, _ = load(path)
+    loaded, own, _, _ = load_ensemble(path)
     x = torch.randn(50, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.equal(loaded(x), by_hand(x))
@@ -143,7 +143,7 @@ def test_weights_that_are_not_solved_for_all_images_are_no_classifier(combinatio
         InputError,
         match=r"macer-0-1-2.some must have weights for all images; .* python -m stages\.weights",
     ):
-        load(written(spec(**combination)))
+        load_ensemble(written(spec(**combination)))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_a_member_that_changed_is_refused():
     with refuses(
         r"models/macer/1 must be the model .* but it has changed; make ensemble\.json again"
     ):
-        load(path)
+        load_ensemble(path)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_members_that_disagree_are_refused(change, message):
     model, own = checkpoint.load_model(Path("models/macer/1"))
     checkpoint.save(Path("models/macer/1"), model, replace(own, **change))
     with pytest.raises(InputError, match=message):
-        load(written(spec()))
+        load_ensemble(written(spec()))
 
 
 def test_members_come_in_their_order_and_must_be_classifiers_of_the_images():
