@@ -29,6 +29,7 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 # Tests look for unfinished work where it lies without this setting.
 os.environ.pop("RS_WORK", None)
+os.environ.pop("COLUMNS", None)  # with it, commands break long lines
 
 import pytest
 from hypothesis import settings

@@ -7,7 +7,7 @@ import typer
 
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
-from rs.runtime.progress import say
+from rs.runtime.progress import say, say_next
 
 
 def main(
@@ -63,4 +63,5 @@ def main(
     options = SmoothingOptions(device=resolve_device(device), batch=batch, calibration=data)
     attack_certificates(rows, base, images, settings, options, out=out, share=share)
     if is_first_process():
-        say(f"attacks in {out}; next: rs show {out}, or rs report {rows} {out} --out report.html")
+        say(f"attacks in {out}")
+        say_next(f"rs show {out}", f"rs report {rows} {out} --out report.html")

@@ -1,6 +1,5 @@
 """Certify one model: one row per test image."""
 
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError
 from rs.models import InferenceEngine
 from rs.runtime import PrecisionChoice
-from rs.runtime.progress import say
+from rs.runtime.progress import say, say_next
 
 DEFAULT_RECIPE = "finetune"
 """Recipe of the package that is followed if none is named."""
@@ -170,8 +169,8 @@ def main(
     )
     if is_first_process():
         is_labelled = not (images.labels == UNLABELLED).any()
-        next_command = f"rs show {out}"
+        next_commands = [f"rs show {out}"]
         if is_labelled and settings.takes_all_samples and share is None:
-            next_command += f", or rs report {out} --out report.html"
+            next_commands.append(f"rs report {out} --out report.html")
         say(f"rows in {out}")
-        say(f"next: {next_command}", sys.stderr)
+        say_next(*next_commands)

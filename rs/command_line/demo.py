@@ -1,7 +1,6 @@
 """The command ``rs demo``: a first look, from training to the report."""
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,17 +8,17 @@ import typer
 
 from rs.command_line import certify, prepare, show, train
 from rs.command_line.shell import PACKAGED, add_command, application, parameters
-from rs.runtime.progress import say
+from rs.runtime.progress import say, say_next, shell_lines
 
 MARKER = "demo.yaml"
 """The parameters, by which the folder of a demonstration is known."""
 
 STEPS = (
     "rs prepare digits --out {out}/data --params {out}/demo.yaml",
-    "rs train gaussian --dataset digits --sigma 0.25 --data {out}/data \\\n"
-    "    --out {out}/model --log {out}/log --params {out}/demo.yaml",
-    "rs certify {out}/model --dataset digits --data {out}/data \\\n"
-    "    --subset '{{stride: 18}}' --out {out}/rows.tsv --params {out}/demo.yaml",
+    "rs train gaussian --dataset digits --sigma 0.25 --data {out}/data "
+    "--out {out}/model --log {out}/log --params {out}/demo.yaml",
+    "rs certify {out}/model --dataset digits --data {out}/data "
+    "--subset '{{stride: 18}}' --out {out}/rows.tsv --params {out}/demo.yaml",
     "rs show {out}/rows.tsv",
     "rs report {out}/rows.tsv --data {out}/data --out {out}/report.html --force",
 )
@@ -52,8 +51,8 @@ def main(
     add_command(app, show.report_files, "report")
     for step in STEPS:
         command = step.format(out=shlex.quote(str(out)))
-        for line in f"$ {command}".splitlines():
-            say(line)
-        _, *words = shlex.split(command.replace("\\\n", " "))
+        for line in shell_lines(f"$ {command}"):
+            say(line, whole=True)
+        _, *words = shlex.split(command)
         app(args=words, standalone_mode=False)
-    say(f"next: open {out / 'report.html'} in a browser", sys.stderr)
+    say_next(f"open {out / 'report.html'} in a browser")

@@ -98,7 +98,7 @@ def main(
     from rs.data.prepared import read_meta
     from rs.params import packaged
     from rs.runtime.device import resolve_device
-    from rs.runtime.progress import say
+    from rs.runtime.progress import say, say_next
     from rs.smoothing.settings import SmoothingOptions
 
     with reserve_stdout_for_answers() as stdout:
@@ -134,11 +134,12 @@ def main(
                 if "quantized" in provenance:
                     images = f"{provenance['calibration']} calibration images"
                     say(f"network {provenance['quantized']}, {images}", sys.stderr)
-            say(prediction.json() if as_json else prediction.text(), stdout)
+            text = prediction.json() if as_json else prediction.text()
+            say(text, stdout, whole=as_json)
             if picture is not None:
                 draw_certificate(prediction, picture)
     if not as_json:
-        say("next: rs certify MODEL --images FOLDER --out rows.tsv", sys.stderr)
+        say_next("rs certify MODEL --images FOLDER --out rows.tsv")
 
 
 def draw_certificate(prediction: "Prediction", picture: Path) -> None:

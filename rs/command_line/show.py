@@ -1,7 +1,6 @@
 """Show row files, compare two of them, and rank many."""
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 from rs.command_line.pictures import PictureOptions
 from rs.command_line.shell import Force, Json, Radii, parse_radii, sigma_option
 from rs.errors import InputError
-from rs.runtime.progress import say
+from rs.runtime.progress import say, say_next
 
 DEFAULT_N0 = 100
 """The n0 of published logs, which do not state it."""
@@ -111,8 +110,8 @@ def _show_certificates(
     if have_labels:
         have_votes = not any(map(is_field_log, rows))
         have_votes = have_votes and all(summary["mode"] == "certify" for summary in summaries)
-        report = "rs report ROWS --out report.html, or " if have_votes else ""
-        say(f"next: {report}rs compare A B", sys.stderr)
+        report = ["rs report ROWS --out report.html"] if have_votes else []
+        say_next(*report, "rs compare A B")
 
 
 def _show_attacks(attacks: Sequence[Path], as_json: bool) -> None:
@@ -122,7 +121,7 @@ def _show_attacks(attacks: Sequence[Path], as_json: bool) -> None:
     for path in attacks:
         about = summarize_attacks(path)
         print(json.dumps(about, allow_nan=False) if as_json else attacks_text(about))
-    say("next: rs compare A B, or rs report ROWS ATTACKS --out report.html", sys.stderr)
+    say_next("rs compare A B", "rs report ROWS ATTACKS --out report.html")
 
 
 def report_files(
@@ -163,7 +162,7 @@ def report_files(
         shown = Pictures.of_folder(pictures.read(certified))
     files.write_bytes(out, rows_page(rows, shown))
     say(f"page of {', '.join(map(str, rows))} in {out}")
-    say("next: rs compare A B, for differences with their errors", sys.stderr)
+    say_next("rs compare A B, for differences with their errors")
 
 
 def compare_files(
@@ -234,4 +233,4 @@ def make_board(
 
     files.check_output(out, "a board", files.is_made(out, PAGE), inputs=[folder], force=force)
     write_report(out, board_files(folder, DEFAULT_N0))
-    print(f"board of {folder} in {out}")
+    say(f"board of {folder} in {out}")

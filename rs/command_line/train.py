@@ -1,7 +1,6 @@
 """Train one base classifier: one method, one noise level, one seed."""
 
 import os
-import sys
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, EVERY_METHOD
-from rs.runtime.progress import say
+from rs.runtime.progress import say, say_next
 
 METHOD_HELP = f"Training method: {', '.join(EVERY_METHOD)}."
 
@@ -231,11 +230,11 @@ def main(
 
 def _say_next(out: Path, network: str | None, data: Path | None, dataset: str | None) -> None:
     """Say which command certifies the model."""
-    words = ["rs certify", str(out)]
+    command = f"rs certify {out}"
     if network is not None:
-        words += ["--network", network]
+        command += f" --network {network}"
     if data is None:
-        words += ["--images FOLDER"]
+        command += " --images UNSEEN_IMAGES"
     else:
-        words += ["--data", str(data), "--dataset", dataset or "RECIPE"]
-    say(f"next: {' '.join(words)} --out rows.tsv (of images not trained on)", sys.stderr)
+        command += f" --data {data} --dataset {dataset or 'RECIPE'}"
+    say_next(f"{command} --out rows.tsv")

@@ -1,9 +1,8 @@
 """List the trained networks that the package contains."""
 
-import sys
 from pathlib import Path
 
-from rs.runtime.progress import say
+from rs.runtime.progress import say_next
 
 ROWS = "certified.tsv"
 """Certificate rows of a network, next to its weights."""
@@ -33,7 +32,7 @@ def main() -> None:
     from rs.models.zoo import FOLDER
 
     print(zoo_table(FOLDER))
-    say("next: rs predict photo.png --model zoo:NAME --convert --resize 32 --crop 32", sys.stderr)
+    say_next("rs predict photo.png --model zoo:NAME --convert --resize 32 --crop 32")
 
 
 def zoo_table(zoo: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,10 @@ from rs.errors import printable
 from rs.reporting.logs import short_names
 from rs.reporting.summaries import Numbers
 from rs.reporting.tables.formatting import signed
+from rs.runtime.progress import WIDTH, wrapped
 from rs.statistics.certificate import ABSTAIN, UNLABELLED
 from rs.statistics.procedures.table import draws_at_most, radii_asked
 from rs.storage.provenance import UNROUNDED
-
-WIDTH = 80
-"""Columns of a terminal that texts fit into."""
 
 INDENT = 22
 """Column of the values of :func:`summary_text`."""
@@ -71,7 +68,7 @@ def summary_text(about: Numbers) -> str:
         if name != "model":  # a name is not broken
             parts = []
             for line in text.splitlines():
-                parts += _wrapped(line, WIDTH - INDENT)
+                parts += wrapped(line, WIDTH - INDENT)
         for number, part in enumerate(parts):
             label = name if number == 0 else ""
             texts.append(f"  {label:<{INDENT - 2}}{part}")
@@ -92,7 +89,7 @@ def summaries_text(summaries: Sequence[Numbers]) -> str:
     """Return the numbers of several row files as a table: one line per file.
 
     What all have in common is said above it. Radii are left out until the table fits
-    :data:`WIDTH`, unless two are left.
+    :data:`WIDTH`, unless two are left; then names stand on lines of their own.
     """
     common = {}
     columns = []
@@ -106,10 +103,13 @@ def summaries_text(summaries: Sequence[Numbers]) -> str:
     for about in summaries:
         radii += [radius for radius in _shares(about) if radius not in radii]
     radii.sort(key=float)
-    lines = _table_lines(summaries, columns, radii)
-    while max(map(len, lines)) > WIDTH and len(radii) > 2:
-        radii = radii[::2]
-        lines = _table_lines(summaries, columns, radii)
+    names = _names(summaries)
+    lines = _table_lines(summaries, names, columns, radii)
+    if max(map(len, lines)) > WIDTH:
+        head, *lines_of_values = _table_lines(summaries, [""] * len(names), columns, radii)
+        lines = [head]
+        for name, line in zip(names, lines_of_values, strict=True):
+            lines += [name, line]
     head = _budget(common)
     if "images" in common:
         head = f"{common['images']:,} images; {head}"
@@ -117,14 +117,25 @@ def summaries_text(summaries: Sequence[Numbers]) -> str:
     return "\n".join([head, "", *lines, *notes_below])
 
 
+def _names(summaries: Sequence[Numbers]) -> list[str]:
+    """Return short names of the files, with an asterisk if their certificates are not sound."""
+    names = []
+    files = [Path(about["file"]) for about in summaries]
+    for name, about in zip(short_names(files), summaries, strict=True):
+        names.append(printable(name) + ("" if about["sound"] else "*"))
+    return names
+
+
 def _table_lines(
-    summaries: Sequence[Numbers], columns: Sequence[str], radii: Sequence[str]
+    summaries: Sequence[Numbers],
+    names: Sequence[str],
+    columns: Sequence[str],
+    radii: Sequence[str],
 ) -> list[str]:
-    """Return the lines of :func:`summaries_text`."""
+    """Return the lines of a table, with fewer radii if it is wider than :data:`WIDTH`."""
     table = [["", *columns, "ACR", *[f"at {radius}" for radius in radii]]]
-    names = short_names([Path(about["file"]) for about in summaries])
     for name, about in zip(names, summaries, strict=True):
-        cells = [printable(name) + ("" if about["sound"] else "*")]
+        cells = [name]
         cells += [_optional("{:,g}", about[column]) for column in columns]
         acr = _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"])
         cells.append(acr if about["certified_accuracy"] else "no labels")
@@ -136,7 +147,10 @@ def _table_lines(
                 share = 0.0
             cells.append(_optional("{:.1%}", share))
         table.append(cells)
-    return aligned(table)
+    lines = aligned(table)
+    if max(map(len, lines)) > WIDTH and len(radii) > 2:
+        return _table_lines(summaries, names, columns, radii[::2])
+    return lines
 
 
 def _shares(about: Numbers) -> dict[str, float]:
@@ -157,24 +171,21 @@ def aligned(table: Sequence[Sequence[str]], words: int = 1) -> list[str]:
     return lines
 
 
-def _wrapped(line: str, width: int = WIDTH) -> list[str]:
-    """Return a line as lines of at most ``width`` characters, if its words are not longer."""
-    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
-
-
 def comparison_text(comparison: Numbers) -> str:
     """Return the numbers of :func:`rs.reporting.summaries.compare_rows` as lines."""
     rows = {"ACR": comparison["acr"], "clean accuracy": comparison["clean_accuracy"]}
     for radius, difference in comparison["certified_accuracy"].items():
         if radius != "0" or comparison["clean_accuracy"] is None:
             rows[f"certified at {radius}"] = difference
-    lines = []
+    heads: list[str] = []
     more = []
     frozen = []
     for side in "ab":
         about = comparison[side]
         model = _optional(" ({})", about["model"])
-        lines.append(printable(f"{side.upper()}  {about['file']}{model}"))
+        name = f"{side.upper()}  {about['file']}"
+        parts = [name + model] if len(name + model) <= WIDTH else [name, f"  {model}"]
+        heads += map(printable, parts)
         if about["images"] > comparison["images"]:
             more.append(f"{side.upper()} has {about['images']:,}")
         if not about["sound"]:
@@ -185,7 +196,7 @@ def comparison_text(comparison: Numbers) -> str:
     budget = _budget(comparison)
     if comparison["sigma"] is None:
         budget = f"sigma = {comparison['a']['sigma']:g} and {comparison['b']['sigma']:g}, {budget}"
-    lines.append(f"{shared}; {budget}")
+    lines = [f"{shared}; {budget}"]
     width = max(20, *[len(name) + 2 for name in rows])
     lines += ["", f"{'':<{width}}{'A':>8}{'B':>8}  A - B"]
     rows = {name: row for name, row in rows.items() if row}
@@ -203,10 +214,9 @@ def comparison_text(comparison: Numbers) -> str:
     lines += [*frozen, *map(printable, comparison["notes"])]
     name, row = next(iter(rows.items()))  # the ACR, or else the first accuracy
     lines.append(f"verdict: {_verdict(name, row)}")
-    texts = lines[:2]  # names of files are not broken
-    for line in lines[2:]:
-        texts += _wrapped(line) or [""]
-    return "\n".join(texts)
+    for line in lines:
+        heads += wrapped(line) or [""]
+    return "\n".join(heads)
 
 
 def _verdict(name: str, row: Numbers) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TextIO, TypeVar
@@ -14,6 +17,12 @@ from rs.errors import printable
 
 T = TypeVar("T")
 QUIET_SECONDS = 30.0
+
+WIDTH = 80
+"""Columns of a terminal of the usual size."""
+
+JOINT = "\N{NO-BREAK SPACE}"
+"""Character between a number and its sign while a line is broken."""
 
 COLORS = {"error": 31, "fault": 31, "warning": 33, "ok": 32, "next": 36, "verdict": 35}
 """Colors (ANSI) of words that begin a line and end with a colon."""
@@ -31,20 +40,75 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def say(text: str, stream: TextIO | None = None) -> None:
+def wrapped(line: str, width: int = WIDTH, indent: str = "") -> list[str]:
+    """Return a line as lines of at most ``width`` characters, if its words are not longer.
+
+    >>> wrapped("class 3, p >= 0.98", width=14, indent="  ")
+    ['class 3,', '  p >= 0.98']
+    """
+    joined = re.sub(" (>=|=|±) ", f"{JOINT}\\1{JOINT}", line)
+    parts = textwrap.wrap(
+        joined, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return [part.replace(JOINT, " ") for part in parts]
+
+
+def say(text: str, stream: TextIO | None = None, *, whole: bool = False) -> None:
     """Print a line at once, by default on stdout, above the bar if there is one.
 
     Characters are escaped as by :func:`rs.errors.printable`. A first word of :data:`COLORS` is
-    colored on a terminal, unless the variable NO_COLOR is set.
+    colored on a terminal, unless the variable NO_COLOR is set. A line that is longer than the
+    terminal is wide, or than the variable COLUMNS says, is broken between words. Errors and
+    warnings on stderr stay one line, which people search for.
+
+    Args:
+        text: The line.
+        stream: Where it is printed.
+        whole: Whether the line is never broken.
     """
     stream = stream or sys.stdout
     line = printable(text)
-    word, colon, rest = line.partition(":")
+    word, colon, _ = line.partition(":")
+    if stream is sys.stderr and word in ("error", "warning"):
+        whole = True
+    has_columns = stream.isatty() or "COLUMNS" in os.environ
+    if has_columns and not whole:
+        line = "\n".join(wrapped(line, shutil.get_terminal_size().columns, indent="  "))
     color = COLORS.get(word.lower())
     if colon and color and stream.isatty() and not os.environ.get("NO_COLOR"):
-        line = f"\033[1;{color}m{word}:\033[0m{rest}"
+        line = f"\033[1;{color}m{word}:\033[0m{line[len(word) + 1 :]}"
     tqdm.write(line, file=stream)
     stream.flush()
+
+
+def say_next(*commands: str) -> None:
+    """Say on stderr which commands may follow; each has its own lines if one line is too short."""
+    line = f"next: {', or '.join(commands)}"
+    if len(line) <= WIDTH:
+        say(line, sys.stderr)
+        return
+    say("next:", sys.stderr)
+    for command in commands:
+        for part in shell_lines(command):
+            say(f"  {part}", sys.stderr, whole=True)
+
+
+def shell_lines(command: str, width: int = WIDTH - 2) -> list[str]:
+    r"""Return a command as lines that a shell joins, broken before options only.
+
+    >>> print("\n".join(shell_lines("rs certify model --data data --out rows.tsv", 30)))
+    rs certify model --data data \
+        --out rows.tsv
+    """
+    first, *options = re.split(" (?=--)", command)
+    lines = [first]
+    for option in options:
+        if len(f"{lines[-1]} {option} \\") <= width:
+            lines[-1] += f" {option}"
+        else:
+            lines[-1] += " \\"
+            lines.append(f"    {option}")
+    return lines
 
 
 def progress(

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.errors import InputError, NotDeterministicError, printable
+from rs.errors import InputError, NotDeterministicError
 from rs.runtime import processes, scratch
-from rs.runtime.progress import progress
+from rs.runtime.progress import progress, say
 from rs.statistics.certificate import UNLABELLED, Certificate
 from rs.statistics.procedures.table import draws_at_most
 from rs.storage import attack_rows, certificate_rows, files
@@ -168,7 +168,7 @@ def _all_complete(outs: Mapping[Path, Provenance], images: int) -> bool:
         return False
     first, *others = outs
     names = f"{first} and {len(others)} more are" if others else f"{first} is"
-    print(printable(f"{names} complete already; nothing to do"), file=sys.stderr)
+    say(f"{names} complete already; nothing to do", sys.stderr)
     return True
 
 
@@ -225,7 +225,7 @@ def _open_parts(
         headers[parts[out]] = header + "\n"
     written = _resume(headers)
     if written:
-        print(f"continuing after {written} of {len(indices)} images", file=sys.stderr)
+        say(f"continuing after {written} of {len(indices)} images", sys.stderr)
     with ExitStack() as stack:
         row_files = {}
         for out, path in parts.items():

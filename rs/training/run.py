@@ -114,7 +114,8 @@ def train_on(
             stack.enter_context(scratch.sole_writer(out))
             stack.enter_context(scratch.sole_writer(log))
             unfinished = stack.enter_context(scratch.scratch_folder(identity))
-            say(_what_runs(recipe, model, train, evaluation, options), sys.stderr)
+            for line in _what_runs(recipe, model, train, evaluation, options):
+                say(line, sys.stderr)
         backend = "nccl" if options.device.type == "cuda" else "gloo"
         stack.enter_context(processes.process_group(backend))
         model = model.to(options.device)
@@ -160,8 +161,8 @@ def _check_outputs(
 
 def _what_runs(
     recipe: Recipe, model: nn.Module, train: Images, evaluation: Images, options: RunOptions
-) -> str:
-    """Return a line that says what a training does."""
+) -> list[str]:
+    """Return lines that say what a training does."""
     settings = recipe.training
     length = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
     if options.seconds is not None:
@@ -170,15 +171,17 @@ def _what_runs(
     if settings.eval_every:
         count = min(settings.eval_images, len(evaluation))
         acr = f"quick ACR of {count:,} images every {settings.eval_every} epochs and at the end"
-    line = (
+    lines = [
         f"trains {recipe.name}: {length} of {len(train):,} images by {settings.optimizer}, "
-        f"learning rate {settings.learning_rate:g}, batch {settings.batch}; {acr}"
-    )
+        f"learning rate {settings.learning_rate:g}, batch {settings.batch}",
+        f"  {acr}",
+    ]
     if settings.micro_batch is not None:
-        line += f"; {settings.micro_batch} noisy images at a time"
+        line = f"  {settings.micro_batch} noisy images at a time"
         if has_trained_norm(model):
-            line += ", which batch norm normalizes by, and not by a whole step"
-    return line
+            line += ", which batch norm normalizes by, not by whole steps"
+        lines.append(line)
+    return lines
 
 
 def _prepare(

@@ -41,6 +41,20 @@ def test_one_file_is_described_and_several_are_lines_of_one_table(files):
         assert line.split() == [path.stem, *acr, *shares]
 
 
+def test_a_name_too_long_for_a_table_is_a_line_of_its_own(files, tmp_path):
+    deep = tmp_path / "-".join(["a-long-name"] * 6) / "rows.tsv"
+    deep.parent.mkdir()
+    write_rows(cell_rows("advmacer", 0.5, 1), deep)
+    _, out, _ = said("show", files[0], deep, "--radii", "0.25,0.5")
+    _, _, head, first, values, second, _ = out.splitlines()
+    assert max(map(len, (head, values))) <= 80
+    assert (first, second) == (files[0].stem, f"{deep.parent.name}/{deep.stem}")
+    alone = said("show", files[0], files[1], "--radii", "0.25,0.5")[1].splitlines()[3]
+    assert values.split() == alone.split()[1:]
+    _, out, _ = said("compare", files[0], deep)
+    assert [line for line in out.splitlines() if len(line) > 80 and "/" not in line] == []
+
+
 def test_a_table_of_files_shows_what_differs_and_fits_a_terminal(files, tmp_path):
     """No image of the first file has a radius above sigma times the quantile of its bound."""
     other = tmp_path / "another-name-of-rows.tsv"

@@ -1,9 +1,13 @@
 """What is printed while work goes on, with a clock that the tests turn: ``rs.runtime.progress``."""
 
+import io
+import re
+import shlex
+
 import pytest
 
 from rs.runtime import progress as module
-from rs.runtime.progress import progress
+from rs.runtime.progress import progress, say, say_next, shell_lines
 
 
 @pytest.fixture
@@ -36,3 +40,46 @@ def test_what_was_done_before_counts_in_the_number_and_not_in_the_rate(clock, ca
     for _ in progress([1], 4, "work", done=3):
         clock[0] += 2.0
     assert capfd.readouterr().err == "work: 4/4, 0.50/s, 0 s left\n"
+
+
+WORDS = "next to a path/of/more/than/twenty-four/characters stand short words"
+
+
+def test_a_line_is_broken_between_words_where_columns_are_known(monkeypatch):
+    stream = io.StringIO()
+    say(WORDS, stream)
+    assert stream.getvalue() == f"{WORDS}\n"
+    monkeypatch.setenv("COLUMNS", "24")
+    stream = io.StringIO()
+    say(WORDS, stream)
+    *_, last = parts = stream.getvalue().splitlines()
+    assert " ".join(part.strip() for part in parts) == WORDS
+    assert [len(part) > 24 for part in parts] == ["/" in part for part in parts]
+    assert last.startswith("  ")
+    stream = io.StringIO()
+    say(WORDS, stream, whole=True)
+    assert stream.getvalue() == f"{WORDS}\n"
+
+
+COMMAND = "rs certify model --data data --subset '{first: 20}' --network package.module:function"
+
+
+@pytest.mark.parametrize("width", range(1, 120))
+def test_a_shell_reads_a_broken_command_as_the_whole_one(width):
+    lines = shell_lines(COMMAND, width)
+    assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(COMMAND)
+    for line in lines:
+        assert len(line) <= width or len(re.findall(" --", f" {line}")) <= 1
+
+
+def test_each_of_several_commands_has_lines_of_its_own_if_one_line_is_too_short(capfd):
+    say_next("rs show a.tsv", "rs show b.tsv")
+    assert capfd.readouterr().err == "next: rs show a.tsv, or rs show b.tsv\n"
+    long = "results/" * 5
+    say_next(f"rs show {long}", f"rs report {long} --out {long}.html")
+    assert capfd.readouterr().err.splitlines() == [
+        "next:",
+        f"  rs show {long}",
+        f"  rs report {long} \\",
+        f"      --out {long}.html",
+    ]

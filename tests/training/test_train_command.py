@@ -128,8 +128,8 @@ def test_no_image_is_held_out_unless_the_acr_is_wanted(capfd):
     _, _, err = ended(capfd, train, *words("--epochs", 2))
     assert "2 epochs of 24 images" in err
     assert "no quick ACR" in err
-    command = "rs certify model --network networks_of_mine:network --images FOLDER --out rows.tsv"
-    assert f"next: {command}" in err.splitlines()[-1]
+    command = "rs certify model --network networks_of_mine:network --images UNSEEN_IMAGES"
+    assert err.splitlines()[-2:] == [f"  {command} \\", "      --out rows.tsv"]
     assert acrs() == ["", ""]
     _, _, err = ended(capfd, train, *words("--epochs", 2, "--eval-every", 2, "--restart"))
     assert "2 epochs of 22 images" in err
