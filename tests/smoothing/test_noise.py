@@ -142,6 +142,15 @@ def test_a_level_has_the_mass_of_the_normal_law_around_it(sigma):
     )  # what lies beyond is of no weight
 
 
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_sixteen_bits_say_the_level_exactly_where_all_numbers_that_begin_with_them_have_it(sigma):
+    table, first = grid_table(sigma), np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+    low, high = table.levels(first), table.levels(first + np.uint64(2**48 - 1))
+    known = ~np.isnan(table.by_prefix)
+    assert np.array_equal(known, low == high)  # levels grow with the number
+    assert np.array_equal(table.by_prefix[known], low[known])
+
+
 def test_the_numbers_are_those_of_this_table_on_every_machine():
     """Philox's bits are fixed by its authors (Salmon et al. 2011); the rest is whole numbers."""
     drawn = grid_block(3, torch.Size((1, 2, 2)), SIGMA, 7, Stream.ESTIMATE, 17, device="cpu")

@@ -186,6 +186,10 @@ def test_what_declares_no_ensembles_is_named(values, message):
         declared_ensembles(values)
 
 
+def test_nothing_is_declared_without_ensembles():
+    assert declared_ensembles({"combinations": KNOWN}) == []
+
+
 def trained(values, method):
     """The seeds that the grid trains a method with, in order."""
     seeds = set()
