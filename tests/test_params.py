@@ -228,23 +228,6 @@ def test_a_recipe_inherits_from_its_base_as_from_the_defaults():
     assert recipes.load_section(BASED, "recipes.third.seeds", list[int]) == [1]
 
 
-def test_what_a_recipe_inherits_is_what_it_would_state_itself():
-    """A recipe with a base has the values of a recipe without one that states them all."""
-    flat = copy.deepcopy(BASED)
-    flat["recipes"]["third"] = {
-        "training": {"epochs": 2, "batch": 64},
-        "macer": {"lam": {0.25: 3.0, 0.5: 1.0}, "training": {"epochs": 2, "batch": 8}},
-        "seeds": [1],
-    }
-    for sigma in (0.25, 0.5):
-        merged = []
-        for values in (BASED, flat):
-            values["recipes"]["third"]["model"] = {}
-            sections = recipes.merge_recipe(values, "third", "macer", sigma)
-            merged.append([section for section, _ in sections.values()])
-        assert merged[0] == merged[1]
-
-
 @pytest.mark.parametrize(
     ("base", "said"),
     [

@@ -1,6 +1,5 @@
 """Attacks on certificates: the boundary where it is known, false certificates, rows that resume."""
 
-import json
 import math
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from rs.command_line.show import compare_files as compare
 from rs.command_line.show import report_files as report
 from rs.command_line.show import show_files as show
 from rs.ensemble.base import Ensemble, Polytope
-from rs.errors import InputError
 from rs.reporting.attacks import compare_attacks, summarize_attacks
 from rs.smoothing.attack import objective
 from rs.smoothing.classifier import SmoothedClassifier
@@ -28,7 +26,8 @@ from rs.smoothing.gradients import LogProbabilities, vote_gradient
 from rs.smoothing.noise import certification_noise
 from rs.storage import attack_rows
 from rs.storage.attack_rows import ATTEMPTS
-from tests.support.helpers import ended, update_json, write_params, write_photos
+from rs.storage.files import read_json
+from tests.support.helpers import ended, refuses, update_json, write_params, write_photos
 
 SIGMA = 0.25
 SURE = 1e-9
@@ -124,7 +123,7 @@ def test_loss_and_gradient_are_those_of_smoothadv_on_the_keyed_noise():
 
 def test_a_classifier_without_a_gradient_is_refused():
     smoothed = SmoothedClassifier(lambda x: x.detach().flatten(1), 16, SIGMA)
-    with pytest.raises(InputError, match="differentiable"):
+    with refuses("differentiable"):
         smoothed.loss_and_gradient(torch.zeros(1, 4, 4), 0, 3)
 
 
@@ -204,7 +203,7 @@ def test_rows_of_other_images_are_refused(certified, capfd):
 
 def test_rows_that_do_not_state_their_noise_are_attacked_with_gaussian_noise(certified, capfd):
     """Older rows are of Gaussian noise, and newer ones of that on the grid."""
-    assert json.loads(Path("rows.json").read_text())["noise"] == "grid"
+    assert read_json(Path("rows.json"))["noise"] == "grid"
     assert ended(capfd, attack, *certified, "grid.tsv")[0] == 0
     for name, noise in (("stated", "gaussian"), ("silent", None)):
         update_json(Path("rows.json"), noise=noise)
@@ -219,7 +218,7 @@ def test_attacks_state_the_precision_that_the_rows_certify(certified, capfd):
     as_run = ["--sigma", "0.25", "--precision", "bfloat16", "--engine", "folded"]
     assert ended(capfd, certify, LINEAR, *images, *as_run, "--out", "rounded.tsv")[0] == 0
     assert ended(capfd, attack, "rounded.tsv", *certified[1:], "attacks.tsv", "--limit", 1)[0] == 0
-    assert json.loads(Path("attacks.json").read_text())["precision"] == "bfloat16"
+    assert read_json(Path("attacks.json"))["precision"] == "bfloat16"
 
 
 def test_rows_of_another_model_are_refused(certified, capfd):
@@ -263,7 +262,7 @@ def test_votes_that_do_not_confirm_a_row_are_refused(tmp_path, changes, rule):
     path.write_text(f"{attack_rows.HEADER}\n{row()}\n")
     assert len(attack_rows.read_attacks(path)) == 1
     path.write_text(f"{attack_rows.HEADER}\n{row(**changes)}\n")
-    with pytest.raises(InputError, match=rule):
+    with refuses(rule):
         attack_rows.read_attacks(path)
 
 

@@ -22,8 +22,8 @@ from rs.data.images import PackedImages
 from rs.data.prepared import Meta
 from rs.ensemble.base import Ensemble, Polytope, SoftmaxAverage
 from rs.ensemble.rules import KConsensus
-from rs.errors import InputError
 from rs.statistics.certificate import UNLABELLED
+from tests.support.helpers import refuses
 from tests.support.networks import Layer, counted
 
 CPU = torch.device("cpu")
@@ -255,7 +255,7 @@ def test_without_images_it_is_one_function_and_no_more_is_known():
 
 
 def test_without_images_a_model_must_say_what_images_it_is_for():
-    with pytest.raises(InputError, match="but own:model names none; give --data"):
+    with refuses("but own:model names none; give --data"):
         diagnose(Classifier("own:model", Nearest()), None, SIGMA, CPU)
 
 

@@ -9,14 +9,13 @@ from torchvision.transforms import Normalize
 
 from rs.certification.inference import FixedBatch, fold, optimize_for_inference
 from rs.ensemble.base import Ensemble, SoftmaxAverage
-from rs.errors import InputError
 from rs.models import architectures
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import as_module
 from rs.smoothing.noise import BLOCK, noisy_pair
 from rs.training.attack_backend import frozen
-from tests.support.helpers import SHAPE, smallnet
+from tests.support.helpers import SHAPE, refuses, smallnet
 from tests.support.networks import Branches, Measures, WithLogits, hooked, images, lived_in
 
 CPU = torch.device("cpu")
@@ -156,9 +155,7 @@ def test_a_plain_function_runs_plain_alone(engine, together):
     network = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(16, 2)).train()
     function = as_module(lambda x: network(x))
     classifier = Ensemble([smallnet(), function], SoftmaxAverage()) if together else function
-    with pytest.raises(
-        InputError, match=f"engine must be plain for a plain function, .* got {engine}"
-    ):
+    with refuses(f"engine must be plain for a plain function, .* got {engine}"):
         optimize_for_inference(classifier, engine, "float32", SHAPE, CPU)
 
 
@@ -170,9 +167,7 @@ def test_what_runs_is_one_function_too_where_a_copy_calls_what_was_not_copied(en
     check_deterministic(
         caller, noisy_pair(SHAPE, CPU)
     )  # the network is one of its modules, so it is in eval mode
-    with pytest.raises(
-        InputError, match="must be one function of each image, but its logits differ from one call"
-    ):
+    with refuses("must be one function of each image, but its logits differ from one call"):
         optimize_for_inference(caller, engine, "float32", SHAPE, CPU)
 
 
@@ -182,17 +177,13 @@ def test_a_network_with_a_precision_of_its_own_is_refused_by_the_engine_that_wou
 ):
     half = InHalf()
     check_deterministic(half, noisy_pair(SHAPE, CPU))
-    with pytest.raises(
-        InputError, match=f"with engine {engine} the classifier must take .*; or take engine plain"
-    ):
+    with refuses(f"with engine {engine} the classifier must take .*; or take engine plain"):
         optimize_for_inference(half, engine, "float32", SHAPE, CPU)
 
 
 @pytest.mark.parametrize(("engine", "precision"), [("turbo", "float32"), ("folded", "float8")])
 def test_an_unknown_engine_or_precision_is_refused_by_its_name(engine, precision):
-    with pytest.raises(
-        InputError, match=r"(engine|precision) must be one of .*; got '(turbo|float8)'"
-    ):
+    with refuses(r"(engine|precision) must be one of .*; got '(turbo|float8)'"):
         optimize_for_inference(smallnet(), engine, precision, SHAPE, CPU)
 
 

@@ -13,11 +13,10 @@ import rs
 from rs.certification.load import Classifier, load
 from rs.data import images
 from rs.ensemble.base import Ensemble
-from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.ensemble_specs import MADE, made, network, spec, written
-from tests.support.helpers import CLASSES, SHAPE, write_tiny
+from tests.support.helpers import CLASSES, SHAPE, refuses, write_tiny
 
 pytestmark = pytest.mark.usefixtures("models_here")
 
@@ -125,7 +124,7 @@ def test_a_folder_is_a_folder_whatever_its_name(meta, name):
 )
 def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
     written(spec())
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         load(name, replace(meta, **change))
 
 
@@ -147,14 +146,12 @@ def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
     ],
 )
 def test_a_model_that_is_none_is_refused(meta, own, spec, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         load(spec.format(own), meta)
 
 
 def test_a_mistake_inside_the_users_function_is_kept_as_the_cause(meta, own):
-    with pytest.raises(
-        InputError, match=r"it raised AttributeError: .*weights.*--debug shows where"
-    ) as one:
+    with refuses(r"it raised AttributeError: .*weights.*--debug shows where") as one:
         load(f"{own}:broken", meta)
     assert isinstance(one.value.__cause__, AttributeError)
 
@@ -166,9 +163,7 @@ def test_a_mistake_inside_the_users_function_is_kept_as_the_cause(meta, own):
 def test_a_model_without_weights_is_refused_by_its_name_too(own):
     with Path(f"{own}.py").open("a") as file:
         file.write("\ndef empty():\n    return nn.Linear(16, 2, device='meta')\n")
-    with pytest.raises(
-        InputError, match="but weight is on the device meta, which stores no data; load them, or"
-    ):
+    with refuses("but weight is on the device meta, which stores no data; load them, or"):
         rs.load(f"{own}:empty")
 
 
@@ -218,7 +213,7 @@ def test_a_model_that_is_an_object_is_itself():
     ],
 )
 def test_what_cannot_be_loaded_or_smoothed_is_refused(ask, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         ask()
 
 
@@ -236,5 +231,5 @@ def test_the_sources_of_a_users_model_are_the_files_of_its_function_and_of_what_
 def test_classes_are_the_same_in_either_unicode_form():
     model = Classifier("own:model", nn.Identity(), None, ("cafe\u0301", "tea"), SHAPE)
     assert model.for_images(("caf\u00e9", "tea"), SHAPE) is model
-    with pytest.raises(InputError, match="class 1 is tee there, and tea of the model"):
+    with refuses("class 1 is tee there, and tea of the model"):
         model.for_images(("caf\u00e9", "tee"), SHAPE)

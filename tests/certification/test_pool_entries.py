@@ -10,10 +10,10 @@ from rs.certification.certify_pool import pool_entries
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.declare import POOL, read_pool, read_weights
 from rs.ensemble.spec import load_members, read
-from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint
 from rs.storage import files
 from rs.study.ensembles import Combination
+from tests.support.helpers import refuses
 from tests.support.tiny_pool import ALL, COMBINATIONS, PAIR
 
 ENSEMBLES, WEIGHTS = Path("ensembles"), Path("weights")
@@ -55,9 +55,8 @@ def test_weights_of_images_are_part_of_what_their_rows_are_of():
 
 def test_an_image_without_weights_is_named():
     (WEIGHTS / f"{PER_IMAGE}.tsv").write_text(TSV)
-    with pytest.raises(
-        InputError,
-        match=r"0-1\.label\.tsv must have weights for image 4; .*python -m stages\.weights",
+    with refuses(
+        r"0-1\.label\.tsv must have weights for image 4; .*python -m stages\.weights",
     ):
         models_and_entries([3, 4])
 
@@ -65,9 +64,7 @@ def test_an_image_without_weights_is_named():
 @pytest.mark.parametrize("name", [f"{OPTIMAL}.json", f"{PER_IMAGE}.tsv"])
 def test_weights_that_are_not_solved_are_named(name):
     (WEIGHTS / name).unlink()
-    with pytest.raises(
-        InputError, match=rf"{re.escape(name)} must be a file, but there is none; correct its name"
-    ):
+    with refuses(rf"{re.escape(name)} must be a file, but there is none; correct its name"):
         models_and_entries()
 
 
@@ -98,7 +95,7 @@ def test_weights_of_another_ensemble_are_refused(change):
     path = WEIGHTS / f"{OPTIMAL}.json"
     change(read(path)).write(path)
     message = r"optimal\.json must be the ensemble macer-0-1\.optimal as it is now, with fitted"
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         models_and_entries()
 
 
@@ -115,7 +112,7 @@ def test_weights_of_another_ensemble_are_refused(change):
 )
 def test_weights_of_images_that_are_damaged_are_refused(text, message):
     (WEIGHTS / f"{PER_IMAGE}.tsv").write_text(text)
-    with pytest.raises(InputError, match=rf"0-1\.label\.tsv.*{re.escape(message)}"):
+    with refuses(rf"0-1\.label\.tsv.*{re.escape(message)}"):
         models_and_entries()
 
 

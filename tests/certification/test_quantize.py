@@ -1,6 +1,5 @@
 """Networks in int8: ``rs.certification.quantize``, and the commands that make and run them."""
 
-import json
 import shutil
 import sys
 from contextlib import suppress
@@ -27,6 +26,7 @@ from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
 from rs.smoothing.noise import gaussian_block, noisy_pair
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
+from rs.storage.files import read_json
 from tests.support.cells import certify_folder
 from tests.support.helpers import (
     CERTIFY,
@@ -265,20 +265,16 @@ def test_a_damaged_network_is_refused(tiny, tmp_path, name):
     content = bytearray((tmp_path / name).read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(
-        InputError, match=r"must be those of quantized\.json, but they changed; run rs quantize"
-    ):
+    with refuses(r"must be those of quantized\.json, but they changed; run rs quantize"):
         int8.read_quantized(tmp_path)
     (tmp_path / name).unlink()
-    with pytest.raises(
-        InputError, match=r"must hold quantized\.xml and quantized\.bin next to quantized\.json"
-    ):
+    with refuses(r"must hold quantized\.xml and quantized\.bin next to quantized\.json"):
         int8.read_quantized(tmp_path)
 
 
 def test_the_network_of_another_model_is_refused(tiny):
     folder = [str(tiny / "model")]
-    with pytest.raises(InputError, match="must be of the model next to it"):
+    with refuses("must be of the model next to it"):
         int8.quantized_members([smallnet(5).eval()], folder, None, SIGMA, SHAPE)
 
 
@@ -319,14 +315,14 @@ def test_without_images_and_without_a_network_it_says_what_to_do():
         "mine", smallnet().eval(), "tiny", CLASSES, SHAPE, sigma=SIGMA, folders=("mine",)
     )
     for folders in (("mine",), ()):
-        with pytest.raises(InputError, match="rs quantize MODEL"):
+        with refuses("rs quantize MODEL"):
             replace(base, folders=folders).smooth(engine="quantized")
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):
     int8.library.cache_clear()
     monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(InputError, match=r"pip install 'randomized-smoothing\[int8\]'"):
+    with refuses(r"pip install 'randomized-smoothing\[int8\]'"):
         int8.library("openvino")
 
 
@@ -334,9 +330,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
     ("precision", "device"), [("bfloat16", CPU), ("float32", torch.device("meta"))]
 )
 def test_it_has_a_precision_of_its_own_and_runs_on_a_cpu(precision, device):
-    with pytest.raises(
-        InputError, match="engine quantized must run on a CPU, with precision left at float32"
-    ):
+    with refuses("engine quantized must run on a CPU, with precision left at float32"):
         optimize_for_inference(smallnet(), "quantized", precision, SHAPE, device)
 
 
@@ -377,9 +371,7 @@ class Counts(Branches):
 
 @pytest.mark.parametrize("network", [Branches, Dark, Counts])
 def test_a_network_whose_path_depends_on_the_image_is_refused(network):
-    with pytest.raises(
-        InputError, match=r"must take the same path for every image .* use engine folded"
-    ):
+    with refuses(r"must take the same path for every image .* use engine folded"):
         int8.quantize(network().eval(), tiny_images(4), SIGMA, 4)
 
 
@@ -415,7 +407,7 @@ def test_certificates_in_int8_are_attacked_in_int8(tiny, tmp_path, work):
     words = ["attack", rows, "--model", tiny / "model", "--data", tiny / "data", "--device", "cpu"]
     words += ["--samples", 5, "--restarts", 1, "--n", 200, "--alpha", 0.01, "--limit", 1]
     finished(*words, "--out", attacks)
-    stated = [json.loads(path.with_suffix(".json").read_text()) for path in (rows, attacks)]
+    stated = [read_json(path.with_suffix(".json")) for path in (rows, attacks)]
     for key in ("engine", "precision", "quantized", "calibration", "instructions", "versions"):
         assert stated[0][key] == stated[1][key]
 
@@ -427,7 +419,7 @@ def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say
     certify_folder(
         "model", Path("data"), SETTINGS, SmoothingOptions(device=CPU), out=Path("rows.tsv")
     )
-    side = json.loads(Path("rows.json").read_text())
+    side = read_json(Path("rows.json"))
     Image.fromarray(np.full(SHAPE[1:], 99, np.uint8)).save("grey.png")
     words = ["--model", "model", "--data", "data", "--device", "cpu", "--engine", "quantized"]
     finished("predict", "grey.png", *words)

@@ -10,12 +10,13 @@ import torch
 from scipy import stats
 from torch import nn
 
-from rs.errors import InputError, NotDeterministicError
+from rs.errors import NotDeterministicError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.noise import noisy_pair
 from rs.statistics.procedures.fixed import FixedTest
 from rs.statistics.radius import lower_bound, radius
+from tests.support.helpers import refuses
 
 ALPHA, N = 0.001, 1_000
 
@@ -127,7 +128,7 @@ def test_batch_statistics_in_train_mode_are_refused():
 def test_a_function_that_leaves_a_network_in_train_mode_is_refused():
     network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4))
     smoothed = SmoothedClassifier(lambda x: network(x), 4, 0.25)
-    with pytest.raises(InputError, match="eval mode"):
+    with refuses("eval mode"):
         smoothed.certify(torch.zeros(1, 2, 2), 10, 10)
 
 
@@ -155,5 +156,5 @@ def test_a_test_that_has_already_looked_is_refused():
     test = FixedTest(0.25, ALPHA, N)
     test.update(90, 100)
     smoothed = SmoothedClassifier(Confident(), 2, 0.25)
-    with pytest.raises(InputError, match="must be new"):
+    with refuses("must be new"):
         smoothed.certify_until(torch.zeros(1, 2, 2), 10, test)

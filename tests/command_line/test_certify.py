@@ -23,13 +23,13 @@ from rs.data import prepared
 from rs.data.images import load_images as load_split
 from rs.ensemble.base import Ensemble, Polytope
 from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
-from rs.errors import InputError
 from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import Draws
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, format_counts
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
+from rs.storage.files import read_json
 from tests.support.helpers import (
     CERTIFY,
     CLASSES,
@@ -37,6 +37,7 @@ from tests.support.helpers import (
     arrays,
     ended,
     refusal,
+    refuses,
     tiny_params,
     write_params,
     write_photos,
@@ -116,7 +117,7 @@ def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
     assert ended(capfd, certify, LINEAR, *words, "--out", "prepared.tsv")[0] == 0
     for path in map(Path, ("pictures.tsv", "prepared.tsv")):
         row = certificate_rows.read_rows(path).set_index("idx").loc[index]
-        found.append((json.loads(sidecar_of(path).read_text())["noise"], row["counts"]))
+        found.append((read_json(sidecar_of(path))["noise"], row["counts"]))
     words = ["--model", LINEAR, "--sigma", "0.5", "--device", "cpu", "--seed", "0", "--json"]
     line = json.loads(
         ended(capfd, predict, "photos/0.png", "photos/1.png", *words, *numbers)[1].splitlines()[
@@ -150,7 +151,7 @@ def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_
         "warning: the subset has only 1 of 2 classes; if images are sorted by class, take a stride"
     )
     assert warning in certified(capfd, "labelled", "rows.tsv", *NAMED, *words)[2].splitlines()
-    sidecar = json.loads(sidecar_of(Path("rows.tsv")).read_text())
+    sidecar = read_json(sidecar_of(Path("rows.tsv")))
     assert (sidecar["precision"], sidecar["engine"]) == ("bfloat16", "folded")
     assert (
         "of 2 classes"
@@ -247,7 +248,7 @@ def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
         [lines[1].split("\t")[0], "0", "-1", "0.0", "0", *lines[1].split("\t")[5:]]
     )
     Path("mixed.tsv").write_text("\n".join(lines))
-    with pytest.raises(InputError, match="label must be known of all or none"):
+    with refuses("label must be known of all or none"):
         certificate_rows.read_rows(Path("mixed.tsv"))
     for command, words in (
         (compare, ["rows.tsv", "rows.tsv"]),
@@ -261,7 +262,7 @@ def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
 def test_the_sidecar_names_the_content_of_the_folder(capfd, flat):
     def certified_as(out, *more):
         assert certified(capfd, "photos", out, *NAMED, *more)[0] == 0
-        return json.loads(sidecar_of(Path(out)).read_text())
+        return read_json(sidecar_of(Path(out)))
 
     first, again = certified_as("a.tsv"), certified_as("b.tsv")
     assert first == again

@@ -1,6 +1,5 @@
 """``rs certify --share`` on several machines, and ``rs merge``."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from rs.command_line.exchange import merge_rows as merge
 from rs.command_line.show import compare_files, report_files, show_files
 from rs.command_line.train import main as train
 from rs.storage.certificate_rows import seconds_of, sidecar_of
+from rs.storage.files import read_json
 from tests.support.helpers import exit_code, refusal, update_json
 
 LINEAR = "tests.support.helpers:Linear"
@@ -48,7 +48,7 @@ def test_merged_shares_are_the_bytes_of_one_certification(count, more):
     assert exit_code(merge, *names, "--out", "merged.tsv") == 0
     for path in (Path, sidecar_of):
         assert path(Path("merged.tsv")).read_bytes() == path(Path("whole.tsv")).read_bytes()
-    whole = json.loads(sidecar_of(Path("whole.tsv")).read_text())
+    whole = read_json(sidecar_of(Path("whole.tsv")))
     assert (whole["split_size"], whole["rows"]) == (10, 10)
     assert [exit_code(show_files, name) for name in (*names, "merged.tsv")] == [0] * (count + 1)
     seconds = [

@@ -1,6 +1,5 @@
 """``rs zoo``, and commands whose model is ``zoo:NAME``."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import FOLDER, zoo_names
 from rs.statistics import metrics
 from rs.storage import certificate_rows
+from rs.storage.files import read_json
 from tests.support.helpers import exit_code, refusal
 from tests.support.tiny_study import cell_rows, write_rows
 from tests.support.untrained import save_model
@@ -82,7 +82,7 @@ CONVERSION = ("--convert", "--resize", 32, "--crop", 32)
 def test_certificates_name_the_network_and_not_where_it_is_installed(photos):
     words = ("--images", photos, *CONVERSION, "--n", 100, "--device", "cpu", "--out", "rows.tsv")
     assert exit_code(certify, MODEL, *words) == 0
-    sidecar = json.loads(Path("rows.json").read_text())
+    sidecar = read_json(Path("rows.json"))
     assert sidecar["model"] == MODEL
     module, _ = checkpoint.load_model(FOLDER / NAME)
     assert sidecar["classifier"] == model_fingerprint(module)

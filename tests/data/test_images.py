@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from rs.data import images as data
 from rs.data import prepared
-from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 from tests.support.helpers import refuses, update_json
 
@@ -183,7 +182,7 @@ X, Y = arrays()
 def test_a_bad_split_or_constant_is_refused_and_nothing_is_written(
     tmp_path, splits, constants, message
 ):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         prepared.save_images(tmp_path / "set", "bad", splits, ["a", "b", "c"], **constants)
     assert list(tmp_path.iterdir()) == []
 
@@ -192,14 +191,10 @@ def test_an_older_data_set_is_replaced_but_other_things_are_not(tmp_path, folder
     name = data.read_meta(folder).name
     prepared.save_images(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "train.npz"]
-    with pytest.raises(
-        InputError, match=f"must be an older data set other or new, but holds the data set {name}"
-    ):
+    with refuses(f"must be an older data set other or new, but holds the data set {name}"):
         prepared.save_images(folder, "other", {"train": arrays(3)}, ["a", "b", "c"])
     (folder / "thesis.tex").touch()
-    with pytest.raises(
-        InputError, match=f"must be an older data set {name} or new, but holds meta"
-    ):
+    with refuses(f"must be an older data set {name} or new, but holds meta"):
         prepared.save_images(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
     assert sorted(path.name for path in folder.iterdir()) == [
         "meta.json",

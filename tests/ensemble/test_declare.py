@@ -8,13 +8,12 @@ import pytest
 
 from rs.ensemble.declare import POOL, read_pool, write_ensembles
 from rs.ensemble.spec import EnsembleSpec, read
-from rs.errors import InputError
 from rs.study.ensembles import Combination, EnsembleDeclaration
 from stages.ensemble import main
 from tests.support import tiny_pool
 from tests.support.combinations import named
 from tests.support.ensemble_specs import member
-from tests.support.helpers import refusal, tiny_params, update_json
+from tests.support.helpers import refusal, refuses, tiny_params, update_json
 
 GRID = tiny_pool.GRID | {"sigmas": [0.25, 0.5], "member_seeds": [2, 1]}
 MIXED = {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["mme", "printed"]}
@@ -97,7 +96,7 @@ def test_a_pool_that_is_none_is_refused(change, message):
     pool = json.loads((make() / POOL).read_text())
     change(pool)
     (OUT / POOL).write_text(json.dumps(pool))
-    with pytest.raises(InputError, match=rf"pool\.json must be a pool, but: {message}"):
+    with refuses(rf"pool\.json must be a pool, but: {message}"):
         read_pool(OUT)
 
 
@@ -105,9 +104,8 @@ def test_a_file_that_is_not_the_ensemble_of_its_name_is_refused():
     """Rows take the name of the file: as macer-0 they would take the place of those of a member."""
     (make() / f"{SLUGS[0]}.json").rename(OUT / "macer-0.json")
     update_json(OUT / POOL, ensembles=["macer-0", *SLUGS[1:]])
-    with pytest.raises(
-        InputError,
-        match=r"macer-0\.json must be the ensemble macer-0, got macer-1\+gaussian-0\.mme;",
+    with refuses(
+        r"macer-0\.json must be the ensemble macer-0, got macer-1\+gaussian-0\.mme;",
     ):
         read_pool(OUT)
 
@@ -117,9 +115,8 @@ def test_an_ensemble_of_a_member_that_the_pool_has_not_is_refused():
     spec = read(make() / f"{SLUGS[2]}.json")
     strange = [replace(spec.members[0], classifier="0" * 64), *spec.members[1:]]
     replace(spec, members=strange).write(OUT / f"{SLUGS[2]}.json")
-    with pytest.raises(
-        InputError,
-        match=r"macer-0-1-2\.average\.json must have members of ensembles/0\.25/pool\.json",
+    with refuses(
+        r"macer-0-1-2\.average\.json must have members of ensembles/0\.25/pool\.json",
     ):
         read_pool(OUT)
 

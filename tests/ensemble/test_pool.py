@@ -10,11 +10,10 @@ from torch import nn
 from rs.ensemble.base import Ensemble, Polytope, Rule, SoftmaxAverage
 from rs.ensemble.pool import PoolEntry
 from rs.ensemble.rules import MaxMargin
-from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.vote_counting import winner
 from rs.statistics.certificate import ABSTAIN
-from tests.support.helpers import Constant, Linear, smallnet
+from tests.support.helpers import Constant, Linear, refuses, smallnet
 from tests.support.small_pool import (
     ALPHA,
     ENTRIES,
@@ -163,5 +162,5 @@ def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone(
         PoolEntry((0, 3), SoftmaxAverage([1.0, 0.0])),
         PoolEntry((3, 1), MaxMargin()),
     ):
-        with pytest.raises(InputError, match="numbers, got NaN"):
+        with refuses("numbers, got NaN"):
             pool(models, good | {"bad": bad})

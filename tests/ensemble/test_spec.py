@@ -11,7 +11,6 @@ import torch
 from rs.data import images
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import FittedWeights, load_ensemble, load_members, read
-from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.study.ensembles import Combination
@@ -126,9 +125,8 @@ def test_parts_that_do_not_fit_each_other_are_refused_built_or_read(changes, mes
     Path("bad.json").write_text(
         json.dumps(values | {k: v for k, v in changes.items() if k != "combination"})
     )
-    with pytest.raises(
-        InputError,
-        match=rf"bad\.json must be an ensemble, but: .*{message}.*; make it with rs combine",
+    with refuses(
+        rf"bad\.json must be an ensemble, but: .*{message}.*; make it with rs combine",
     ):
         read(Path("bad.json"))
 
@@ -139,9 +137,8 @@ def test_parts_that_do_not_fit_each_other_are_refused_built_or_read(changes, mes
 
 @pytest.mark.parametrize("combination", [GLOBAL, PER_IMAGE])
 def test_weights_that_are_not_solved_for_all_images_are_no_classifier(combination):
-    with pytest.raises(
-        InputError,
-        match=r"macer-0-1-2.some must have weights for all images; .* python -m stages\.weights",
+    with refuses(
+        r"macer-0-1-2.some must have weights for all images; .* python -m stages\.weights",
     ):
         load_ensemble(written(spec(**combination)))
 
@@ -189,7 +186,7 @@ def test_members_that_disagree_are_refused(change, message):
     """
     model, own = checkpoint.load_model(Path("models/macer/1"))
     checkpoint.save(Path("models/macer/1"), model, replace(own, **change))
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         load_ensemble(written(spec()))
 
 

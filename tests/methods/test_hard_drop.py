@@ -8,9 +8,8 @@ from scipy import stats
 from rs import params
 from rs.data.images import epoch_order
 from rs.data.prepared import EpochPlan
-from rs.errors import InputError
 from rs.methods.hard_drop import HardDrop, weights_of_accuracies
-from tests.support.helpers import method_parameters
+from tests.support.helpers import method_parameters, refuses
 
 EQUAL = torch.full((5,), 0.2, dtype=torch.float64)
 SHARES = torch.tensor([0.1, 0.5, 0.75, 0.875, 1.0], dtype=torch.float64)
@@ -64,9 +63,7 @@ def test_images_below_the_threshold_are_discarded_once_and_the_others_weighed_an
 
 
 def test_a_threshold_that_leaves_no_image_is_one_line():
-    with pytest.raises(
-        InputError, match=r"threshold must leave an image to train on, got 1.0; lower it"
-    ):
+    with refuses(r"threshold must leave an image to train on, got 1.0; lower it"):
         method(threshold=1.0).image_weights(
             2, EQUAL, lambda numbers, draws: torch.zeros(len(numbers)).double()
         )

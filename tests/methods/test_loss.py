@@ -15,7 +15,7 @@ from rs import params
 from rs.errors import InputError, InputWarning
 from rs.methods import METHODS, method_class
 from rs.methods.loss import loss
-from tests.support.helpers import weights
+from tests.support.helpers import refuses, weights
 from tests.support.pages import ROOT, blocks
 
 X = torch.rand(6, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -28,9 +28,7 @@ def network():
 
 
 def test_a_loss_that_needs_targets_says_so():
-    with pytest.raises(
-        InputError, match=r"cat-rs must have the targets of its images, \(B, K\), got none"
-    ):
+    with refuses(r"cat-rs must have the targets of its images, \(B, K\), got none"):
         rs.loss("cat-rs", sigma=0.25)(network(), X, Y)
 
 
@@ -61,7 +59,7 @@ ONE_HOT = nn.functional.one_hot(Y, 3)
 def test_a_first_batch_that_does_not_fit_is_refused_however_often_it_comes(method, x, y, message):
     objective = loss(method, 0.25)
     for _ in range(2):
-        with pytest.raises(InputError, match=message):
+        with refuses(message):
             objective(network(), x, y)
 
 
@@ -126,7 +124,7 @@ def test_hyperparameters_are_those_of_the_nearest_noise_level_unless_given():
 )
 def test_what_no_method_has_is_one_line(arguments, message):
     method, sigma, *changes = arguments
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         loss(method, sigma, **dict(*changes))
 
 

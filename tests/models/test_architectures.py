@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from scipy import stats
 from torch import nn
 
-from rs.errors import InputError
 from rs.models import architectures
 from rs.smoothing import attack
 from tests.support.helpers import refuses
@@ -108,9 +107,8 @@ def test_same_seed_gives_the_same_weights_and_another_seed_others():
 
 @pytest.mark.parametrize("name", ["resnet111", "", "ResNet110"])
 def test_an_unknown_architecture_is_refused_with_the_known_ones(name):
-    with pytest.raises(
-        InputError,
-        match=f"resnet110, resnet20, resnet8, fastnet, resnet50, smallnet.*; got '{name}'",
+    with refuses(
+        f"resnet110, resnet20, resnet8, fastnet, resnet50, smallnet.*; got '{name}'",
     ):
         build(name)
 

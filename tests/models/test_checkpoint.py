@@ -6,7 +6,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from tests.support import untrained
@@ -110,9 +109,7 @@ def test_numbers_of_another_kind_are_refused(folder, trained, key, other, said):
 )
 def test_weights_that_are_sparse_or_nowhere_are_refused(change, said):
     state = smallnet().state_dict()
-    with pytest.raises(
-        InputError, match=f"network.fc.weight must be a dense tensor .*got float32, {said}"
-    ):
+    with refuses(f"network.fc.weight must be a dense tensor .*got float32, {said}"):
         checkpoint.fill(
             smallnet(),
             state | {"network.fc.weight": change(state["network.fc.weight"])},
@@ -188,9 +185,7 @@ def test_a_model_whose_card_is_of_another_version_or_damaged_can_be_made_again_i
 
 def test_another_model_is_not_overwritten_whatever_the_version_of_its_card(folder):
     change_card(folder, without_epochs)
-    with pytest.raises(
-        InputError, match=r"but holds gaussian of tiny, sigma 0\.25, seed 3; name another --out"
-    ):
+    with refuses(r"but holds gaussian of tiny, sigma 0\.25, seed 3; name another --out"):
         checkpoint.check_model_folder(folder, replace(CARD, seed=4))
 
 

@@ -13,8 +13,8 @@ from torch import nn
 
 import rs
 from rs.ensemble.base import Ensemble, SoftmaxAverage
-from rs.errors import InputError
 from rs.models.denoised import Denoised, DiffusionDenoiser, DnCNN
+from tests.support.helpers import refuses
 
 CENTRES = torch.tensor(
     [[0.2, 0.8, 0.5, 0.3], [0.7, 0.1, 0.6, 0.9], [0.4, 0.4, 0.1, 0.6]], dtype=torch.float64
@@ -137,20 +137,18 @@ def test_a_denoiser_for_other_noise_is_refused(engine):
     denoised = Denoised(classifier(), DnCNN(3, 2, 4), 0.25)
     pool = Ensemble([nn.Sequential(denoised), classifier()], SoftmaxAverage())
     base = rs.load(pool.eval()).for_images([*"abcd"], (3, 8, 8))
-    with pytest.raises(InputError, match=r"sigma 0\.5, .* sigma 0\.25"):
+    with refuses(r"sigma 0\.5, .* sigma 0\.25"):
         base.smooth(0.5, engine=engine)
     assert base.smooth(0.25, engine=engine).sigma == 0.25
 
 
 def test_what_cannot_be_denoised_is_refused():
-    with pytest.raises(InputError, match="sigma must be a positive number, got 0"):
+    with refuses("sigma must be a positive number, got 0"):
         Denoised(classifier(), lambda x, sigma: x, 0)
-    with pytest.raises(
-        InputError, match=r"sigma must be at most 0\.\d+, the noise of the last step, got 2"
-    ):
+    with refuses(r"sigma must be at most 0\.\d+, the noise of the last step, got 2"):
         DiffusionDenoiser(nn.Identity(), linear_schedule(10)).step(2)
     for alphas in ([], [0.9], [0.5, 0.9], [1.5, 0.5], [0.5, 0.0]):
-        with pytest.raises(InputError, match="alphas_cumprod must hold"):
+        with refuses("alphas_cumprod must hold"):
             DiffusionDenoiser(nn.Identity(), alphas)
 
 

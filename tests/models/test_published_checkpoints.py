@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.data.prepared import read_meta, save_images
-from rs.errors import InputError, InputWarning
+from rs.errors import InputWarning
 from rs.models import architectures, checkpoint
 from rs.models.published_checkpoints import import_checkpoint, read_network
+from tests.support.helpers import refuses
 
 LAYOUTS = {
     "cohen": ("1.", "state_dict"),
@@ -172,7 +173,7 @@ def test_averaged_weights_are_taken_only_by_their_key(raw, averaged, in_one_dict
 def test_a_key_without_weights_is_refused(folder, tmp_path):
     path = save(tmp_path / "c.pth", network(), "", "state_dict")
     for key in ("optimizer", "state", "nowhere"):
-        with pytest.raises(InputError, match=f"in {key}; got a dict with state_dict, epoch, arch"):
+        with refuses(f"in {key}; got a dict with state_dict, epoch, arch"):
             import_checkpoint(
                 path, read_meta(folder), "resnet20", "none", 0.5, tmp_path / "model", key=key
             )
@@ -238,7 +239,7 @@ def test_what_is_no_checkpoint_is_refused_and_never_executed(
     content, message, folder, tmp_path, capsys
 ):
     torch.save(content, tmp_path / "c.pth")
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         import_checkpoint(
             tmp_path / "c.pth", read_meta(folder), "resnet20", "none", 0.5, tmp_path / "model"
         )
@@ -248,7 +249,7 @@ def test_what_is_no_checkpoint_is_refused_and_never_executed(
 @pytest.mark.parametrize("content", [b"", b"hello world", b"PK\x03\x04 and no more"])
 def test_what_torch_did_not_write_is_refused_in_one_line(content, tmp_path):
     (tmp_path / "c.pth").write_bytes(content)
-    with pytest.raises(InputError, match=r"torch.save did not write it, or it is damaged"):
+    with refuses(r"torch.save did not write it, or it is damaged"):
         read_network(tmp_path / "c.pth", {"weight"})
 
 
@@ -261,9 +262,7 @@ def test_a_compressed_checkpoint_is_refused_before_it_is_read(tmp_path):
         for name, data in content.items():
             packed.writestr(name, data)
     assert (tmp_path / "c.pth").stat().st_size < 10**5
-    with pytest.raises(
-        InputError, match=r"plain/data\.pkl in it is compressed, which torch.save does not do"
-    ):
+    with refuses(r"plain/data\.pkl in it is compressed, which torch.save does not do"):
         read_network(tmp_path / "c.pth", {"weight"})
     weights = read_network(tmp_path / "plain.pth", {"weight"})
     assert weights.network["weight"].shape == (10**6,)

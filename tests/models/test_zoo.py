@@ -1,6 +1,5 @@
 """The trained networks of the package, and their names ``zoo:NAME``."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import FOLDER, path_of_model, zoo_names
 from rs.storage.certificate_rows import sidecar_of
+from rs.storage.files import read_json
 from tests.support.helpers import refuses
 from tests.support.untrained import save_model
 
@@ -38,7 +38,7 @@ def test_a_network_loads_by_its_name_as_from_its_folder(name):
 
 @pytest.mark.parametrize("rows", sorted(FOLDER.glob("*/certified.tsv")), ids=str)
 def test_the_rows_of_a_network_are_those_of_its_weights(rows):
-    sidecar = json.loads(sidecar_of(rows).read_text())
+    sidecar = read_json(sidecar_of(rows))
     assert sidecar["classifier"] == model_fingerprint(rs.load(rows.parent).module)
     assert sidecar["sigma"] == checkpoint.read_card(rows.parent).sigma
 

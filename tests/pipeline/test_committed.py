@@ -13,11 +13,10 @@ from benchmarks.common import unpack_rows
 from benchmarks.page_tables import LEVELS, Committed, rows_of
 from benchmarks.pages import BLOCK, blocks, fill, pages
 from benchmarks.warm_starts import trainings
-from rs.errors import InputError
 from rs.statistics.comparison import estimate
 from rs.statistics.metrics import acr
 from rs.storage import certificate_rows
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, refuses
 from tests.support.small_project import run
 
 MADE_OF_ROWS = [
@@ -84,7 +83,7 @@ def test_the_picture_of_warm_starts_shows_the_acrs_and_seconds_of_its_table(comm
 def test_a_block_without_an_end_is_refused_before_a_page_is_overwritten(tmp_path, text):
     page = tmp_path / "page.md"
     page.write_text(text)
-    with pytest.raises(InputError, match="must have one <!-- end -->"):
+    with refuses("must have one <!-- end -->"):
         blocks(page)
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from rs.certification.certify_model import certification_settings
 from rs.command_line.fingerprints import cell_fingerprints
-from rs.errors import InputError
 from rs.methods import EVERY_METHOD
 from rs.runtime.code_fingerprint import stage_fingerprints
 from rs.study.grid import CERTIFY_IN_WEIGHTS, check_section_names, stage_parameters
@@ -79,16 +78,14 @@ def test_a_value_of_a_base_reaches_the_cells_that_inherit_it_alone():
     different = {name for name in before if before[name] != after[name]}
     assert different == {"train/macer-0.25", "tables"}
     values["recipes"]["tiny"]["mcaer"] = {"lam": 1.0}
-    with pytest.raises(InputError, match=r"sections of recipes\.tiny must be among .*; got mcaer"):
+    with refuses(r"sections of recipes\.tiny must be among .*; got mcaer"):
         check_section_names(values, "mine", EVERY_METHOD)
 
 
 def test_only_a_method_in_the_grid_must_have_a_value_for_each_noise_level():
     values = tiny(stability={"lam": {0.5: 1.0}})
     assert "train/stability-0.25" not in stage_parameters(values, "tiny")
-    with pytest.raises(
-        InputError, match=r"recipes\.tiny\.stability\.lam must have a value for sigma 0\.25"
-    ):
+    with refuses(r"recipes\.tiny\.stability\.lam must have a value for sigma 0\.25"):
         stage_parameters(values | {"methods": ["stability"]}, "tiny")
 
 
@@ -201,9 +198,7 @@ def test_a_value_that_json_has_not_is_refused_in_a_method_that_is_not_in_the_gri
         | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
         | POOL
     )
-    with pytest.raises(
-        InputError, match="values must be finite numbers, words, lists and mappings"
-    ):
+    with refuses("values must be finite numbers, words, lists and mappings"):
         cell_fingerprints(values, "tiny", tmp_path / "data", tmp_path / "out", ROOT)
 
 

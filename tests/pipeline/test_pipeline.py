@@ -3,7 +3,6 @@ must.
 """
 
 import itertools
-import json
 import re
 import shutil
 from typing import Any
@@ -13,6 +12,7 @@ from ruamel.yaml import YAML
 
 from rs import params
 from rs.methods import METHODS
+from rs.storage.files import read_json
 from tests.support.small_project import (
     ROOT,
     make_cells,
@@ -183,7 +183,7 @@ def test_the_status_after_an_edit_says_what_will_rerun(studied, tmp_path):
     otherwise.
     """
     root = shutil.copytree(studied, tmp_path / "copy", symlinks=True)
-    metrics = json.loads((root / "reports" / "digits" / "metrics.json").read_text())
+    metrics = read_json(root / "reports" / "digits" / "metrics.json")
     assert set(metrics["acr"]) == {"gaussian", "macer", "macer x2"}
     assert to_rerun(root) == set()
     before = params.read_params(root / "params.yaml")

@@ -1,6 +1,5 @@
 """``make repro``: the program that runs several cells at once makes what ``dvc repro`` makes."""
 
-import json
 import re
 import subprocess
 import sys
@@ -8,6 +7,7 @@ import sys
 import pytest
 
 from rs import params
+from rs.storage.files import read_json
 from tests.support.small_project import (
     contents,
     environment,
@@ -127,4 +127,4 @@ def test_cells_with_a_launcher_run_in_the_processes_that_it_starts(tmp_path):
     write_params(root, values)
     assert printed(root)[-1] == LAST
     provenance = root / "logs/digits/0.5/gaussian/0/provenance.json"
-    assert json.loads(provenance.read_text())["processes"] == 2
+    assert read_json(provenance)["processes"] == 2

@@ -1,13 +1,12 @@
 """The commands train and certify, as a person runs them."""
 
-import json
-
 import pytest
 
 from rs.data import images
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.storage import certificate_rows
+from rs.storage.files import read_json
 from stages.certify import main as certify
 from stages.train import main as train
 from tests.support.helpers import exit_code, refusal, write_params
@@ -59,7 +58,7 @@ def test_what_the_command_line_chooses_is_in_rows_and_sidecar(tmp_path, tiny, tr
     assert exit_code(certify, *certify_words(tmp_path, tiny, **options)) == 0
     made, sidecar = (
         certificate_rows.read_rows(tmp_path / "rows.tsv"),
-        json.loads((tmp_path / "rows.json").read_text()),
+        read_json(tmp_path / "rows.json"),
     )
     assert made["idx"].tolist() == [0, 4, 8]
     for name in ("n0", "n", "alpha", "sigma"):

@@ -8,6 +8,7 @@ from rs.data import images
 from rs.runtime.arithmetic import PORTABLE
 from rs.statistics.metrics import acr
 from rs.storage import certificate_rows
+from rs.storage.files import read_json
 from stages.tune import COLUMNS, main
 from tests.support.helpers import (
     METHOD_PARAMETERS,
@@ -64,7 +65,7 @@ def folder_of(tmp_path, number):
 def cards(tmp_path):
     """The model cards of both settings."""
     folders = [folder_of(tmp_path, number) for number in (0, 1)]
-    return [json.loads((own / "model" / "model.json").read_text()) for own in folders]
+    return [read_json(own / "model" / "model.json") for own in folders]
 
 
 def test_every_setting_is_trained_and_certified_on_validation_images(tmp_path, folder):
@@ -85,7 +86,7 @@ def test_every_setting_is_trained_and_certified_on_validation_images(tmp_path, f
         own = {"lam": SETTINGS[number]["lam"]}
         assert card["hyperparameters"] == METHOD_PARAMETERS["macer"] | own
         assert card["training"]["learning_rate"] == [TRAINING["learning_rate"], 0.01][number]
-        sidecar = json.loads((folder_of(tmp_path, number) / "rows.json").read_text())
+        sidecar = read_json(folder_of(tmp_path, number) / "rows.json")
         assert sidecar["images"] == images.load_images(folder, "validation").fingerprint
 
 
@@ -110,7 +111,7 @@ def test_what_has_changed_is_trained_again_and_nothing_else(tmp_path, folder):
     write_params(tmp_path / "params.yaml", model={"architecture": "resnet8"})
     assert tune(tmp_path, folder) == 0
     assert [card["architecture"] for card in cards(tmp_path)] == ["resnet8"] * 2
-    meta = json.loads((folder / "meta.json").read_text())
+    meta = read_json(folder / "meta.json")
     (folder / "meta.json").write_text(json.dumps(meta | {"std": [0.5]}))
     assert tune(tmp_path, folder) == 0
     assert [card["std"] for card in cards(tmp_path)] == [[0.5]] * 2

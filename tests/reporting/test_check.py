@@ -15,7 +15,7 @@ from rs.errors import InputError
 from rs.reporting import check
 from rs.reporting.bundle import make_bundle, verify
 from rs.study.subset import select, subset_name
-from tests.support.helpers import python
+from tests.support.helpers import python, refuses
 from tests.support.tiny_bundle import make_bundled_study, packed
 
 
@@ -330,7 +330,7 @@ def test_the_library_compares_the_study_with_the_parameters(content):
     other = content["params.yaml"].replace(b"alpha: 0.01", b"alpha: 0.02")
     forged = packed(content | {"params.yaml": other})
     assert refused(forged) == ""  # the standard library reads no YAML
-    with pytest.raises(InputError, match=r"study\.json must say what params\.yaml says"):
+    with refuses(r"study\.json must say what params\.yaml says"):
         verify(forged, "forged.tar.xz")
 
 
@@ -366,5 +366,5 @@ def test_a_study_that_contradicts_itself_is_not_bundled(study, tmp_path):
     root = shutil.copytree(study, tmp_path / "copy")
     rows = root / ROWS
     rows.write_text(rows.read_text().replace("\tcertify\t", "\tshortcut\t", 1))
-    with pytest.raises(InputError, match="line 2: a shortcut must be of a wrong class"):
+    with refuses("line 2: a shortcut must be of a wrong class"):
         make_bundle(root, root / "params.yaml", "tiny")

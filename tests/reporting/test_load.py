@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from rs import params
-from rs.errors import InputError
 from rs.reporting.load import StudyFiles
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared_ensembles
@@ -104,7 +103,7 @@ def test_members_that_weights_have_chosen_are_counted(tiny, values, weights, cou
 
 @pytest.mark.parametrize("text", ["", "[]", '{"fitted": null}', '{"fitted": {"weights": ["x"]}}'])
 def test_damaged_weights_are_refused_by_name(tiny, values, text):
-    with pytest.raises(InputError, match=rf"{ENSEMBLES[0]}\.json must"):
+    with refuses(rf"{ENSEMBLES[0]}\.json must"):
         chosen(tiny, values, text)
 
 

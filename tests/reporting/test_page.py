@@ -14,7 +14,6 @@ import pytest
 import yaml
 from PIL import Image
 
-from rs.errors import InputError
 from rs.params import read_params
 from rs.reporting import page, page_charts
 from rs.reporting.load import StudyFiles
@@ -234,7 +233,7 @@ def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_
     assert "frog" not in page_of(tmp_path / "s")
     assert "<td class=text>dog" in page_of(tmp_path / "s", PICTURES)
     files.write_json(side, files.read_json(side) | {"images": "e" * 64})
-    with pytest.raises(InputError, match="the test images that the rows are of, eee"):
+    with refuses("the test images that the rows are of, eee"):
         page_of(tmp_path / "s", PICTURES)
 
 
@@ -244,7 +243,7 @@ def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_pa
     for sigma in SIGMAS:
         fewer = certificate_rows.read_rows(study / f"results/{sigma}/gaussian-0.tsv")[1:]
         write_row_file(fewer, tmp_path / "fewer.tsv")
-        with pytest.raises(InputError, match="same images, got 12 and 11"):
+        with refuses("same images, got 12 and 11"):
             page.rows_page([path, tmp_path / "fewer.tsv"])
     write_row_file(rows.assign(mode=f"acr-error:0.1:{N}"), tmp_path / "early.tsv")
     with refuses(rf"must have labels and all votes .* is of mode acr-error:0\.1:{N}"):

@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from rs.errors import InputError
 from rs.reporting.results import Result, filter_groups, grouped
 from rs.reporting.tables import notes
 from rs.statistics.metrics import acr
 from rs.statistics.resampling import two_sided
 from rs.storage.provenance import Provenance
+from tests.support.helpers import refuses
 from tests.support.tiny_study import CLASSES, N0, N, cell_rows, result
 
 CLOSE = [
@@ -28,7 +28,7 @@ CLOSE = [
     ],
 )
 def test_what_cannot_be_compared_never_stands_in_one_table(other, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         grouped([CLOSE[0], result(**{"name": "z", "radii": [1.0] * 4, **other})])
 
 
@@ -37,7 +37,7 @@ def test_a_model_and_an_ensemble_of_one_name_are_refused():
     ensemble = result(
         "macer", [0.3, 0.4], seed=None, ensemble="macer x2", members=(("macer", 0), ("macer", 1))
     )
-    with pytest.raises(InputError, match="one kind of classifier"):
+    with refuses("one kind of classifier"):
         grouped([model, ensemble])
 
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from rs.errors import InputError
 from rs.reporting.logs import read_several_alone
 from rs.reporting.summaries import compare_rows, radii_shown, summarize_rows
 from rs.reporting.summary_texts import comparison_text, summary_text
@@ -16,7 +15,7 @@ from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics import metrics
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows
-from tests.support.helpers import update_json, write_row_file
+from tests.support.helpers import refuses, update_json, write_row_file
 from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labelled, make_rows, write_rows
 
 LABELS = np.arange(IMAGES) % 2
@@ -103,7 +102,7 @@ def test_the_scope_of_weights_says_whether_certificates_are_sound(tmp_path, a, s
 
 @pytest.mark.parametrize("bad", [-0.1, math.inf, math.nan])
 def test_a_radius_is_a_number_of_at_least_0(bad):
-    with pytest.raises(InputError, match="radii must be numbers of at least 0"):
+    with refuses("radii must be numbers of at least 0"):
         radii_shown([frame(1)], [0.0, bad])
 
 
@@ -139,7 +138,7 @@ def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path, asked)
     assert found["acr"] is None
     assert (found["clean_accuracy"] is None) == (0.0 not in asked)
     assert "ACR" not in summary_text(about) + comparison_text(found)
-    with pytest.raises(InputError, match=r"whether the radii .*0\.25 are certified; ask for no"):
+    with refuses(r"whether the radii .*0\.25 are certified; ask for no"):
         summarize_rows(path, [0.25, 0.5])
 
 
@@ -183,7 +182,7 @@ def test_only_the_images_that_both_have_count(tmp_path, a):
 )
 def test_what_cannot_be_compared_is_refused(tmp_path, a, rows, sidecar, message):
     other = written(tmp_path / "other.tsv", rows, **sidecar)
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         compare_rows(a, other)
 
 
@@ -216,12 +215,12 @@ def test_a_log_beside_rows_has_the_numbers_of_its_own_rows(tmp_path, a, b):
     certificate_rows.write_field_log(certificate_rows.read_rows(b), log)
     found = compare_rows(a, log, sigma=0.5, n0=N0, n=N, alpha=ALPHA)
     assert (found["acr"], found["images"]) == (compare_rows(a, b)["acr"], IMAGES)
-    with pytest.raises(InputError, match="radius must be one that n = 300"):
+    with refuses("radius must be one that n = 300"):
         compare_rows(a, log, sigma=0.5, n0=N0, n=300, alpha=ALPHA)
 
 
 def test_a_log_that_does_not_state_its_budget_is_not_compared(logs):
-    with pytest.raises(InputError, match=r"a\.log must state its n, alpha to be compared"):
+    with refuses(r"a\.log must state its n, alpha to be compared"):
         compare_rows(logs["a"], logs["b"], sigma=0.5, n0=100)
 
 

@@ -1,15 +1,14 @@
-import json
 import os
 import platform
 
 import pytest
 import torch
 
-from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime import arithmetic
 from rs.runtime.device import resolve_device
-from tests.support.helpers import needs_x86, python, tiny_params, write_params, write_tiny
+from rs.storage.files import read_json
+from tests.support.helpers import needs_x86, python, refuses, tiny_params, write_params, write_tiny
 
 OTHER_MACHINE = {
     "ATEN_CPU_CAPABILITY": "default",
@@ -71,9 +70,7 @@ def here(tmp_path_factory):
 
 
 def test_defaults_that_are_no_sections_are_named():
-    with pytest.raises(
-        InputError, match=r"params\.yaml: defaults: Input should be a valid dictionary, got True"
-    ):
+    with refuses(r"params\.yaml: defaults: Input should be a valid dictionary, got True"):
         arithmetic.recipe_arithmetic(
             tiny_params(arithmetic="portable") | {"defaults": True}, "tiny"
         )
@@ -91,7 +88,7 @@ def test_portable_arithmetic_makes_the_same_bytes_whatever_processor_is_imitated
 def test_models_and_rows_say_their_arithmetic(here):
     folder = here[0].parent
     assert checkpoint.read_card(folder / "model").arithmetic == "portable"
-    assert json.loads((folder / "rows.json").read_text())["arithmetic"] == "portable"
+    assert read_json(folder / "rows.json")["arithmetic"] == "portable"
 
 
 def test_the_arithmetic_of_a_process_is_what_all_its_variables_say(monkeypatch):
@@ -141,14 +138,12 @@ def chosen(recipe):
 @needs_x86
 def test_arithmetic_that_cannot_be_is_refused(monkeypatch, recipe, message):
     monkeypatch.setenv("MKL_CBWR", "AVX2")  # this process is not portable already
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         chosen({"arithmetic": "portable"} | recipe)
 
 
 def test_a_recipe_must_say_its_arithmetic():
-    with pytest.raises(
-        InputError, match=r"must have the key recipes\.tiny\.arithmetic; known here: model"
-    ):
+    with refuses(r"must have the key recipes\.tiny\.arithmetic; known here: model"):
         chosen({"model": {}})
 
 
@@ -170,7 +165,5 @@ def test_portable_arithmetic_is_refused_where_torch_runs_another(monkeypatch):
     for name, value in arithmetic.PORTABLE.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
-    with pytest.raises(
-        InputError, match="must run on an x86-64 CPU with AVX2, got cpu and DEFAULT"
-    ):
+    with refuses("must run on an x86-64 CPU with AVX2, got cpu and DEFAULT"):
         resolve_device("auto")

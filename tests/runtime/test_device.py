@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from rs.certification.load import load
-from rs.errors import InputError
 from rs.runtime import device
-from tests.support.helpers import python, smallnet, trainer
+from tests.support.helpers import python, refuses, smallnet, trainer
 
 FAULTS = """
 import ctypes, resource, torch
@@ -35,9 +34,8 @@ print(before, faults(), keep_memory())
 def test_the_cpu_is_the_cpu_and_an_absent_device_is_refused():
     assert device.resolve_device("cpu") == torch.device("cpu")
     for name in ("cuda:99", "tpu9", "gpu", "meta"):
-        with pytest.raises(
-            InputError,
-            match=f"device must be auto, cpu or a CUDA device that is here, got '{name}'",
+        with refuses(
+            f"device must be auto, cpu or a CUDA device that is here, got '{name}'",
         ):
             device.resolve_device(name)
 
@@ -59,9 +57,7 @@ def test_processes_are_dealt_out_over_the_gpus(monkeypatch):
     monkeypatch.setattr("torch.zeros", zeros)
     for process in (6, 7):
         monkeypatch.setattr("os.getpid", lambda process=process: process)
-        with pytest.raises(
-            InputError, match="device must be auto, cpu or a CUDA device that is here"
-        ):
+        with refuses("device must be auto, cpu or a CUDA device that is here"):
             device.resolve_device("auto")
     assert asked == ["cuda:0", "cuda:1"]
 

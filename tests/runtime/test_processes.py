@@ -9,12 +9,11 @@ import sys
 import pytest
 
 from rs.certification.certify_model import certification_settings
-from rs.errors import InputError
 from rs.runtime import processes
 from rs.smoothing.settings import SmoothingOptions
 from rs.storage import certificate_rows
 from tests.support.cells import certify_folder, train_tiny
-from tests.support.helpers import python, tiny_params, write_params, write_tiny
+from tests.support.helpers import python, refuses, tiny_params, write_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
 
@@ -42,7 +41,7 @@ def test_work_ends_after_the_process_that_started_its_stage(monkeypatch, dead_pr
     monkeypatch.delenv("RS_STARTER")
     monkeypatch.setattr("os.getppid", lambda: dead_process)
     processes.remember_starter()
-    with pytest.raises(InputError, match=f"process {dead_process}, which started .*has died"):
+    with refuses(f"process {dead_process}, which started .*has died"):
         processes.check_starter()
 
 
@@ -81,18 +80,15 @@ def test_without_dvc_no_process_must_live(monkeypatch):
 def test_numbers_of_processes_that_torchrun_never_sets_are_refused(monkeypatch, rank, world_size):
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", world_size)
-    with pytest.raises(
-        InputError, match=f"0 <= RANK < WORLD_SIZE.*got {rank!r} and {world_size!r}; unset"
-    ):
+    with refuses(f"0 <= RANK < WORLD_SIZE.*got {rank!r} and {world_size!r}; unset"):
         processes.rank_and_world_size()
 
 
 def test_several_processes_must_know_where_the_first_one_is(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(
-        InputError,
-        match=r"MASTER_ADDR and MASTER_PORT must be set together with WORLD_SIZE=2.*; unset",
+    with refuses(
+        r"MASTER_ADDR and MASTER_PORT must be set together with WORLD_SIZE=2.*; unset",
     ):
         processes.process_group("gloo").__enter__()
 

@@ -11,9 +11,8 @@ from threading import Event, Thread
 
 import pytest
 
-from rs.errors import InputError
 from rs.runtime.scratch import discard, key, locked, scratch_folder
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, refuses
 
 WHAT = {"model": "a", "sigma": 0.5}
 
@@ -50,9 +49,8 @@ def test_work_where_there_can_be_no_folder_is_refused(tmp_path, monkeypatch, nam
     (tmp_path / "file").write_text("years of work")
     (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
     monkeypatch.setenv("RS_WORK", str(tmp_path / name))
-    with pytest.raises(
-        InputError,
-        match=r"must be a folder or new, but .*/(file|nowhere) is not a folder; set RS_WORK",
+    with refuses(
+        r"must be a folder or new, but .*/(file|nowhere) is not a folder; set RS_WORK",
     ):
         scratch_folder(WHAT).__enter__()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "nowhere"]
@@ -86,7 +84,7 @@ def test_another_process_is_refused_and_the_death_of_the_first_frees_the_work():
     )
     path = holder.stdout.readline().strip()
     message = f"process {holder.pid} is making the same thing .*{path}"
-    with pytest.raises(InputError, match=message), scratch_folder(WHAT):
+    with refuses(message), scratch_folder(WHAT):
         pytest.fail("two at the same work")
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
@@ -110,7 +108,7 @@ def test_a_lock_on_a_folder_that_its_owner_removed_meanwhile_is_no_lock(monkeypa
         flock(lock, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with pytest.raises(InputError, match="run again"), scratch_folder(WHAT):
+    with refuses("run again"), scratch_folder(WHAT):
         pytest.fail("worked in a folder that is not its own")
 
 

@@ -9,11 +9,11 @@ from PIL import Image
 from scipy.stats import norm
 from torch import nn
 
-from rs.errors import InputError, InputWarning
+from rs.errors import InputWarning
 from rs.smoothing.attack import mixing_path, pgd, projected_path_attack
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import ABSTAIN
-from tests.support.helpers import generator
+from tests.support.helpers import generator, refuses
 
 NUMBERS, SIGMA = 24, 0.5
 SHAPES = [(24,), (4, 6), (1, 24), (2, 3, 4), (1, 2, 3, 4), (3, 2, 2, 1, 2)]
@@ -71,7 +71,7 @@ def test_a_radius_is_in_the_unit_of_the_inputs_and_below_the_distance_to_the_bou
 def test_an_input_beyond_its_bounds_is_refused(bounds, value, message):
     x = torch.zeros(1, 24, dtype=torch.float64)
     x[0, 5] = value
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         SmoothedClassifier(linear, sigma=SIGMA, bounds=bounds).certify(x)
 
 
@@ -79,7 +79,7 @@ def test_an_input_beyond_its_bounds_is_refused(bounds, value, message):
     "bounds", [(1, 0), (0, 0), (0, math.inf), (math.nan, 1), "ab", 3, (0, 1, 2)]
 )
 def test_bounds_are_two_finite_increasing_numbers(bounds):
-    with pytest.raises(InputError, match=r"bounds must be the least .*, got .*"):
+    with refuses(r"bounds must be the least .*, got .*"):
         SmoothedClassifier(linear, sigma=SIGMA, bounds=bounds)
 
 
@@ -88,13 +88,13 @@ def test_bounds_are_two_finite_increasing_numbers(bounds):
     "x", [torch.ones(1, 24).byte(), np.ones((1, 24), np.uint8), Image.new("L", (6, 4))]
 )
 def test_8_bit_pixels_are_taken_within_0_and_1_alone(x, bounds):
-    with pytest.raises(InputError, match=r"must hold floating-point numbers .*, got .*uint8"):
+    with refuses(r"must hold floating-point numbers .*, got .*uint8"):
         SmoothedClassifier(linear, sigma=SIGMA, bounds=bounds).certify(x)
 
 
 @pytest.mark.parametrize("bounds", ELSEWHERE)
 def test_noise_on_the_grid_is_for_pixels_alone(bounds):
-    with pytest.raises(InputError, match=r"noise must be gaussian .*; leave noise out"):
+    with refuses(r"noise must be gaussian .*; leave noise out"):
         SmoothedClassifier(linear, sigma=SIGMA, bounds=bounds, noise="grid")
     x = torch.ones(24)  # a multiple of 1/255
     elsewhere = SmoothedClassifier(linear, sigma=SIGMA, bounds=bounds).certify(x)
@@ -103,7 +103,7 @@ def test_noise_on_the_grid_is_for_pixels_alone(bounds):
 
 
 def test_a_sigma_of_the_255_scale_is_refused_for_pixels_alone():
-    with pytest.raises(InputError, match="did you mean 64/255"):
+    with refuses("did you mean 64/255"):
         SmoothedClassifier(linear, sigma=64)
     x = torch.full((24,), 128.0)
     assert SmoothedClassifier(linear, sigma=64, bounds=(0, 255)).certify(x).sigma == 64
@@ -129,7 +129,7 @@ class Pooled(nn.Sequential):
     ],
 )
 def test_axes_that_the_network_does_not_take_are_refused_with_a_remedy(x, remedy):
-    with pytest.raises(InputError, match=remedy):
+    with refuses(remedy):
         SmoothedClassifier(Pooled(), sigma=SIGMA).certify(x)
     assert SmoothedClassifier(Pooled(), sigma=SIGMA).certify(torch.rand(1, 8, 8)).n > 0
 

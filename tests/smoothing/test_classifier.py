@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from rs.errors import InputError, InputWarning
+from rs.errors import InputWarning
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import default_batch, gaussian_block
@@ -15,7 +15,7 @@ from rs.smoothing.vote_counting import Tally
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound
 from rs.statistics.sequential import Decider
-from tests.support.helpers import Constant, Linear, smallnet, tiny_images
+from tests.support.helpers import Constant, Linear, refuses, smallnet, tiny_images
 
 SIGMA = 0.5
 X = torch.full((1, 2, 2), 0.5)
@@ -143,9 +143,7 @@ def test_predict_refuses_draws_of_which_no_vote_can_be_significant(alpha):
     classifier = SmoothedClassifier(Constant(1), 2, SIGMA)
     least = next(n for n in range(1, 100) if stats.binomtest(n, n).pvalue <= alpha)
     assert classifier.predict(X, least, alpha) == 1
-    with pytest.raises(
-        InputError, match=f"n must be at least {least} at alpha = {alpha}, got {least - 1}"
-    ):
+    with refuses(f"n must be at least {least} at alpha = {alpha}, got {least - 1}"):
         classifier.predict(X, least - 1, alpha)
 
 
@@ -201,9 +199,7 @@ def test_bfloat16_runs_the_base_classifier_in_bfloat16_on_float32_noise():
 def test_a_label_that_no_class_has_is_refused_and_not_taken_for_a_wrong_one(label):
     classifier, run = SmoothedClassifier(Constant(1), None, SIGMA), Decider([0.1], SIGMA, 0.01, 100)
     for certify in (partial(classifier.certify, X), partial(classifier.certify_until, X, 10, run)):
-        with pytest.raises(
-            InputError, match=f"label must be a class, a whole number from 0 to 1, got {label!r}"
-        ):
+        with refuses(f"label must be a class, a whole number from 0 to 1, got {label!r}"):
             certify(label=label)
 
 
@@ -215,7 +211,7 @@ def test_a_single_nan_logit_is_refused(batch):
             logits[-1, 1] = math.nan if len(x) == batch else 0.0
             return logits
 
-    with pytest.raises(InputError, match="finite numbers, got NaN"):
+    with refuses("finite numbers, got NaN"):
         SmoothedClassifier(OneNan(0), 2, SIGMA, batch=100).certify(X, 10, 250, 0.1)
 
 

@@ -16,13 +16,13 @@ from torch import nn
 import rs
 from rs.certification.certify_model import certify_images
 from rs.ensemble.base import Cascade, Ensemble, SoftmaxAverage
-from rs.errors import InputError, NotDeterministicError
+from rs.errors import NotDeterministicError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic, checking_determinism
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from rs.storage.provenance import Provenance
-from tests.support.helpers import CERTIFY, SHAPE, smallnet, tiny_images
+from tests.support.helpers import CERTIFY, SHAPE, refuses, smallnet, tiny_images
 from tests.support.networks import Layer, counted, lived_in
 
 CPU = torch.device("cpu")
@@ -67,7 +67,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_not_one_function_is_refused(name):
     layer, message = BROKEN[name]
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         check_deterministic(network(layer), noisy_pair(SHAPE, CPU))
 
 
@@ -102,7 +102,7 @@ def test_what_does_not_return_logits_is_refused(function, message):
         def forward(self, x):
             return function(x)
 
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         check_deterministic(Wrapped(), noisy_pair(SHAPE, CPU))
 
 
@@ -132,10 +132,7 @@ def by_batch(_, x):
 
 
 def test_frozen_torchscript_hides_its_weights_and_is_refused():
-    with pytest.raises(
-        InputError,
-        match="must not be frozen TorchScript, whose weights cannot be read",
-    ):
+    with refuses("must not be frozen TorchScript, whose weights cannot be read"):
         SmoothedClassifier(torch.jit.freeze(torch.jit.script(network().eval())), 5, 0.5)
 
 

@@ -74,9 +74,8 @@ def test_only_an_array_has_its_channels_last_and_only_where_they_can_be_and_cann
             torch.from_numpy(x).float(),
         )
     if can_be_last:
-        with pytest.raises(
-            InputError,
-            match=r"could also be \(H, W, C\); give a tensor, which is always \(C, H, W\)",
+        with refuses(
+            r"could also be \(H, W, C\); give a tensor, which is always \(C, H, W\)",
         ):
             as_image(x.astype(np.float64))
     else:
@@ -131,7 +130,7 @@ BAD_IMAGES = {
 @pytest.mark.parametrize(("x", "message"), BAD_IMAGES.values(), ids=BAD_IMAGES)
 def test_an_image_that_is_none_is_refused(x, message):
     for ask in (smoothed().certify, smoothed().predict):
-        with pytest.raises(InputError, match=message):
+        with refuses(message):
             ask(x)
 
 
@@ -173,7 +172,7 @@ def test_one_class_is_none_to_choose_from(width, undecided):
     smoothed = SmoothedClassifier(
         lambda x: torch.zeros(len(x), width), sigma=0.5, undecided=undecided
     )
-    with pytest.raises(InputError, match=r"logits \(1, K\) of one image, K at least 2"):
+    with refuses(r"logits \(1, K\) of one image, K at least 2"):
         smoothed.certify(torch.zeros(1, 2, 2), 10, 10)
 
 
@@ -190,9 +189,8 @@ def test_a_plain_function_that_calls_a_network_in_training_mode_is_refused_befor
     """In training mode the batch norm would use statistics of the noisy copies."""
     network = smallnet().train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    with pytest.raises(
-        InputError,
-        match=r"must call networks in eval mode, but \w+ is in training mode; give the nn",
+    with refuses(
+        r"must call networks in eval mode, but \w+ is in training mode; give the nn",
     ):
         smoothed(call(network)).certify(torch.rand(1, 4, 4))
     assert network.training
@@ -257,13 +255,13 @@ BAD_BASES = {
 
 @pytest.mark.parametrize(("base", "message"), BAD_BASES.values(), ids=BAD_BASES)
 def test_a_base_classifier_that_is_none_is_refused(base, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         smoothed(base).certify(TENSOR)
 
 
 def test_the_error_of_a_function_is_the_cause():
     message = r"base must take images of shape \(\d+, 3, 6, 5\), .* raised KeyError: 'no such"
-    with pytest.raises(InputError, match=message) as caught:
+    with refuses(message) as caught:
         smoothed(broken).certify(TENSOR)
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -305,7 +303,7 @@ def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
     ],
 )
 def test_a_number_that_is_none_is_refused(changes, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         smoothed(**changes)
 
 
@@ -323,7 +321,7 @@ def test_a_number_that_is_none_is_refused(changes, message):
     ],
 )
 def test_a_number_of_certify_that_is_none_is_refused(changes, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         smoothed().certify(TENSOR, **changes)
 
 
@@ -354,7 +352,7 @@ def test_certify_many_is_the_loop_with_positions_as_keys(form):
 
 
 def test_certify_many_wants_several_and_takes_no_array_of_one_apart():
-    with pytest.raises(InputError, match=r"images must be several images, got Image; give one to"):
+    with refuses(r"images must be several images, got Image; give one to"):
         smoothed().certify_many(Image.fromarray(RGB))
     with refuses(r"image 0: base must take inputs of shape \(6, 5\).* images\[:, None\]"):
         smoothed().certify_many(TENSOR)
@@ -371,7 +369,7 @@ def test_certify_many_names_the_image_that_is_none():
 
 def test_certify_many_of_a_data_set_says_how_to_leave_labels_out():
     dataset = TensorDataset(torch.rand(2, 3, 6, 5), torch.zeros(2))
-    with pytest.raises(InputError, match=r"got TensorDataset; .* without labels: \(data\[i\]\[0\]"):
+    with refuses(r"got TensorDataset; .* without labels: \(data\[i\]\[0\]"):
         smoothed().certify_many(dataset)
     images = (dataset[i][0] for i in range(len(dataset)))
     assert len(smoothed().certify_many(images, 50, 150)) == 2
@@ -383,6 +381,6 @@ def test_certify_many_of_a_data_set_says_how_to_leave_labels_out():
 
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_pictures_of_unknown_range_are_not_to_be_made_white(mode):
-    with pytest.raises(InputError, match=f"got mode {mode}; give") as error:
+    with refuses(f"got mode {mode}; give") as error:
         as_image(Image.new(mode, (8, 8), 20_000))
     assert "convert" not in str(error.value)

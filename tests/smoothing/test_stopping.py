@@ -8,7 +8,6 @@ import torch
 from scipy.special import ndtr
 
 from rs.certification.certify_model import certification_settings, certify_images
-from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
@@ -18,7 +17,7 @@ from rs.statistics.procedures.early import Stop
 from rs.statistics.sequential import Decider, ExpectedRadius
 from rs.storage import certificate_rows
 from rs.storage.provenance import Provenance
-from tests.support.helpers import CERTIFY, Linear, tiny_images, tiny_params
+from tests.support.helpers import CERTIFY, Linear, refuses, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
 STOP = {"at_radius": 0.2, "beta": 0.001, "step": 100}
@@ -80,11 +79,9 @@ def test_a_run_is_of_one_image_and_of_the_noise_of_the_classifier(make):
     """A used test would give the radius of another image, another sigma one too large."""
     used, other = make(SIGMA), make(2 * SIGMA)
     assert CLASSIFIER.certify_until(image(1.0), 100, used).radius > 0
-    with pytest.raises(
-        InputError, match=rf"test must be new, but it has counted {used.draws} draws"
-    ):
+    with refuses(rf"test must be new, but it has counted {used.draws} draws"):
         CLASSIFIER.certify_until(image(0.5), 100, used)
-    with pytest.raises(InputError, match=r"test must have this classifier's sigma, 0\.5, got 1\.0"):
+    with refuses(r"test must have this classifier's sigma, 0\.5, got 1\.0"):
         CLASSIFIER.certify_until(image(1.0), 100, other)
     assert other.draws == 0
 
@@ -123,7 +120,7 @@ def test_draws_go_on_where_they_stopped():
 )
 def test_settings_that_are_none_are_refused_by_their_name(change, message):
     recipe = tiny_params(certify=CERTIFY | {"stop": STOP | change})
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         certification_settings(recipe, "tiny")
 
 

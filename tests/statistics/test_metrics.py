@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.errors import InputError
 from rs.statistics import metrics
 from rs.statistics.metrics import acr, certified_accuracy, check_comparable, common_budget, terms_of
+from tests.support.helpers import refuses
 
 images = st.lists(
     st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0, 4), st.booleans()),
@@ -62,7 +62,7 @@ ROWS = [(1.0, 1), (0.5, 1), (0.2, 0)]
     ],
 )
 def test_rows_that_cannot_be_compared_are_refused_with_a_reason(change, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         check_comparable([terms_of(rows) for rows in (frame(ROWS), frame(ROWS, **change))])
 
 
@@ -76,16 +76,15 @@ def test_rows_that_skipped_their_draws_agree_with_any_n_and_do_not_hide_that_oth
         0,
     ]
     check_comparable([some, none, a])
-    with pytest.raises(InputError, match="the same n, got 1,000 and 2,000"):
+    with refuses("the same n, got 1,000 and 2,000"):
         check_comparable([none, a, b])
 
 
 @pytest.mark.parametrize("measure", [acr, metrics.image_scores])
 def test_rows_that_ask_one_radius_have_no_average_radius(measure):
     asked = frame([(0.5, 1), (0.5, 1), (0.0, 0)], mode="at-radius:0.5:1000")
-    with pytest.raises(
-        InputError,
-        match=r"must hold radii, got only .*\(at-radius:0.5:1000\); .* without --at-radius",
+    with refuses(
+        r"must hold radii, got only .*\(at-radius:0.5:1000\); .* without --at-radius",
     ):
         measure(asked)
     assert certified_accuracy(asked, 0.5) == pytest.approx(2 / 3)
@@ -100,5 +99,5 @@ def test_rows_that_ask_one_radius_have_no_average_radius(measure):
     ],
 )
 def test_rows_that_say_nothing_are_refused(call, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         call()

@@ -7,12 +7,12 @@ import pytest
 from scipy import stats
 from scipy.special import ndtri
 
-from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound, radius, two_sided_radius
 from rs.statistics.resampling import SPLITS, two_sided, with_fewer_draws
 from rs.storage import certificate_rows
 from tests.support import tiny_study
+from tests.support.helpers import refuses
 from tests.support.tiny_study import ALPHA, IMAGES, N, cell_rows
 
 SIGMA, LEVEL = 0.5, 0.3
@@ -72,11 +72,11 @@ def test_fewer_draws_are_the_mean_over_every_choice_of_so_many(votes, size):
 def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
     rows = cell_rows("gaussian", 0.5, 0)
     for draws in (0, N + 1):
-        with pytest.raises(InputError, match=f"between 1 and the {N}"):
+        with refuses(f"between 1 and the {N}"):
             fewer(rows, draws)
-    with pytest.raises(InputError, match="with votes"):
+    with refuses("with votes"):
         fewer(rows.assign(counts0="-"), 5)
-    with pytest.raises(InputError, match="fixed number of draws"):
+    with refuses("fixed number of draws"):
         fewer(rows.assign(mode="acr-error:0.1:200"), 5)
 
 
@@ -110,7 +110,7 @@ def test_two_sided_rows_are_those_of_the_class_and_the_split_of_the_n0_draws():
     ],
 )
 def test_rows_without_all_their_votes_have_no_two_sided_radius(classes, changes, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         two_sided(cell_rows("gaussian", 0.5, 0).assign(**changes), classes)
 
 

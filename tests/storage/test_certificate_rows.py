@@ -12,7 +12,7 @@ from rs.statistics.certificate import ABSTAIN, Certificate
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.sequential import Decider, ExpectedRadius
 from rs.storage import certificate_rows
-from tests.support.helpers import exit_code, write_row_file
+from tests.support.helpers import exit_code, refuses, write_row_file
 
 SIGMA, N, ALPHA = 0.5, 1000, 0.001
 
@@ -85,7 +85,7 @@ def test_what_python_alone_would_read_as_a_number_is_refused_by_its_line(tmp_pat
     head, first, second, _ = path.read_text().split("\n")
     fields = dict(zip(head.split("\t"), second.split("\t"), strict=True)) | {name: damaged}
     path.write_text("\n".join([head, first, "\t".join(fields.values()), ""]))
-    with pytest.raises(InputError, match=rf"a\.tsv, line 3: {name} cannot be"):
+    with refuses(rf"a\.tsv, line 3: {name} cannot be"):
         certificate_rows.read_rows(path)
 
 
@@ -148,7 +148,7 @@ def test_damaged_counts_are_refused(text):
 def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, change, message):
     path = tmp_path / "rows.tsv"
     path.write_text(change(text_of(row(0), row(1))))
-    with pytest.raises(InputError, match=message) as caught:
+    with refuses(message) as caught:
         certificate_rows.read_rows(path)
     assert str(path) in str(caught.value)
 
@@ -251,7 +251,7 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
 def test_a_row_that_contradicts_itself_is_refused_by_line(tmp_path, change, message):
     path = tmp_path / "rows.tsv"
     path.write_text(text_of(row(0), row(1, **change)))
-    with pytest.raises(InputError, match=f"line 3: {message}"):
+    with refuses(f"line 3: {message}"):
         certificate_rows.read_rows(path)
 
 
@@ -265,7 +265,7 @@ def test_the_largest_bound_that_votes_allow_is_that_of_draws_which_all_agree(tmp
     write_row_file(
         [early | {"radius": 0.25, "p_lower": AT_RADII["p_lower"]}], tmp_path / "more.tsv"
     )
-    with pytest.raises(InputError, match=r"at most alpha\^\(1 / k\)"):
+    with refuses(r"at most alpha\^\(1 / k\)"):
         certificate_rows.read_rows(tmp_path / "more.tsv")
 
 
@@ -339,14 +339,12 @@ def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
     made = row(votes=500, label=label, correct=int(label == ABSTAIN))
     path = tmp_path / "rows.tsv"
     write_row_file([made], path)
-    with pytest.raises(InputError, match=r"line 2: label must be a class, or -2 \(not known\)"):
+    with refuses(r"line 2: label must be a class, or -2 \(not known\)"):
         certificate_rows.read_rows(path)
     path.write_text(FIELD + f"0\t{label}\t-1\t0.0\t{made['correct']}\t1.0\n")
-    with pytest.raises(InputError, match=r"line 2: label must be a class, or -2 \(not known\)"):
+    with refuses(r"line 2: label must be a class, or -2 \(not known\)"):
         certificate_rows.read_field_log(path)
-    with pytest.raises(
-        InputError, match=f"label must be a class, or -2 where it is not known, got {label}"
-    ):
+    with refuses(f"label must be a class, or -2 where it is not known, got {label}"):
         certificate_of_votes(Tally(np.array([9, 1])), Tally(np.array([5, 5])), ALPHA, SIGMA).row(
             0, label
         )
@@ -354,10 +352,10 @@ def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
 
 def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):
     write_row_file([row(alpha=1e-300)], tmp_path / "rows.tsv")
-    with pytest.raises(InputError, match=r"line 2: alpha must lie .*, at least 1e-200"):
+    with refuses(r"line 2: alpha must lie .*, at least 1e-200"):
         certificate_rows.read_rows(tmp_path / "rows.tsv")
     (tmp_path / "log.tsv").write_text(FIELD + "0\t3\t-1\t0.0\t0\t1.0\n")
-    with pytest.raises(InputError, match=r"alpha in .*, at least 1e-200, got alpha 1e-300"):
+    with refuses(r"alpha in .*, at least 1e-200, got alpha 1e-300"):
         certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, n=100, alpha=1e-300)
 
 
@@ -366,7 +364,7 @@ def test_votes_for_no_class_are_of_the_scope_set_alone(tmp_path):
     write_row_file([none], tmp_path / "set.tsv")
     assert certificate_rows.read_rows(tmp_path / "set.tsv")["predict"].tolist() == [ABSTAIN]
     write_row_file([none | {"scope": "global"}], tmp_path / "global.tsv")
-    with pytest.raises(InputError, match="p_lower must be the lower bound of the votes"):
+    with refuses("p_lower must be the lower bound of the votes"):
         certificate_rows.read_rows(tmp_path / "global.tsv")
 
 
@@ -395,7 +393,7 @@ LINE = "\t3\t3\t0.377\t1\t1.0\n"
 )
 def test_a_damaged_field_log_is_refused_by_line(tmp_path, text, message):
     (tmp_path / "log.tsv").write_text(text)
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         certificate_rows.read_field_log(tmp_path / "log.tsv")
 
 

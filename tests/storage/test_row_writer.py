@@ -20,7 +20,7 @@ from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from rs.storage.provenance import Provenance
 from rs.storage.row_writer import write_rows
-from tests.support.helpers import SHAPE, Linear, exit_code
+from tests.support.helpers import SHAPE, Linear, exit_code, refuses
 
 IMAGES = np.arange(2)
 
@@ -89,13 +89,13 @@ def test_rows_that_another_run_publishes_just_before_the_lock_are_seen_under_it(
         return locked(folder)
 
     monkeypatch.setattr(scratch, "locked", late)
-    with pytest.raises(InputError, match="n is 1000 there and 10000 here"):
+    with refuses("n is 1000 there and 10000 here"):
         publish(out, 10_000)
     assert certificate_rows.read_rows(out)["n"].tolist() == [1000, 1000]
 
 
 def test_refused_rows_are_published_elsewhere_without_a_draw(out, work):
-    with pytest.raises(InputError, match="another --out"), unpublished(out, 10_000):
+    with refuses("another --out"), unpublished(out, 10_000):
         publish(out, 1000)
     other = out.with_name("other.tsv")
     with unpublished(other, 10_000) as remaining:
@@ -189,7 +189,7 @@ def test_certificates_that_are_no_rows_are_not_written(
     monkeypatch.chdir(tmp_path)
     made = python_certificates()[:2] + python_certificates(**others)[2:]
     given = {"out": "rows.tsv", "certificates": made, "labels": [0, 1, 1, 1]}
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         rs.write_certificates(**given | changes)
     assert list(tmp_path.iterdir()) == []
 
@@ -197,7 +197,7 @@ def test_certificates_that_are_no_rows_are_not_written(
 def test_written_certificates_are_replaced_only_if_one_says_so(tmp_path):
     made = python_certificates()
     rs.write_certificates(tmp_path / "rows.tsv", made)
-    with pytest.raises(InputError, match="must be new"):
+    with refuses("must be new"):
         rs.write_certificates(tmp_path / "rows.tsv", made[:2])
     rs.write_certificates(tmp_path / "rows.tsv", made[:2], force=True)
     assert len(certificate_rows.read_rows(tmp_path / "rows.tsv")) == 2

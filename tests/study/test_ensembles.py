@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.errors import InputError
 from rs.params import read_params, validate
 from rs.statistics.ensemble_weights import box_vertices
 from rs.study.ensembles import Combination, declared_ensembles
 from rs.study.grid import pool_cells
 from tests.support.combinations import EQUAL, GOOD, named
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, refuses
 
 REAL = read_params(ROOT / "params.yaml")
 
@@ -37,7 +36,7 @@ def combination(**parts):
     ],
 )
 def test_a_value_out_of_range_is_named(name, change, message):
-    with pytest.raises(InputError, match=rf"^params\.yaml: combinations\..*{re.escape(message)}"):
+    with refuses(rf"^params\.yaml: combinations\..*{re.escape(message)}"):
         combination(**GOOD[name] | change)
 
 
@@ -182,7 +181,7 @@ BAD_ENTRIES = [
     ],
 )
 def test_what_declares_no_ensembles_is_named(values, message):
-    with pytest.raises(InputError, match=rf"^params\.yaml:? {re.escape(message)}"):
+    with refuses(rf"^params\.yaml:? {re.escape(message)}"):
         declared_ensembles(values)
 
 
@@ -235,10 +234,10 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
     elif unknown := [
         method for method in wanted if method not in grid["methods"] + grid["members"]
     ]:
-        with pytest.raises(InputError, match=rf"members must be among .*; got {unknown[0]}"):
+        with refuses(rf"members must be among .*; got {unknown[0]}"):
             of(values, **grid)
     else:
-        with pytest.raises(InputError, match=r"members must leave each member its own seed, but "):
+        with refuses(r"members must leave each member its own seed, but "):
             of(values, **grid)
 
 
@@ -263,20 +262,16 @@ def test_a_pool_holds_further_seeds_and_the_members_of_ensembles_and_no_other_ce
         ("gaussian", seed, 0.5) for seed in (0, 1, 3)
     ]
     assert [cell.seed for cell in pool_cells(values | {"ensembles": {}}, "tiny", 0.5)] == [1, 3]
-    with pytest.raises(
-        InputError, match=r"must be one of the sigmas of the parameters, 0\.25, 0\.5; got 0\.3"
-    ):
+    with refuses(r"must be one of the sigmas of the parameters, 0\.25, 0\.5; got 0\.3"):
         pool_cells(values, "tiny", 0.3)
-    with pytest.raises(InputError, match=r"recipes\.huge"):
+    with refuses(r"recipes\.huge"):
         pool_cells(values, "huge", 0.5)
 
 
 def test_a_member_that_the_grid_does_not_train_is_named():
     values = REAL | {"ensembles": {"a": entry(members={"macer": [0, 9]})}}
-    with pytest.raises(
-        InputError, match="ensembles need macer with seed 9, but the grid does not train it; add it"
-    ):
+    with refuses("ensembles need macer with seed 9, but the grid does not train it; add it"):
         pool_cells(values, REAL["dataset"], REAL["sigmas"][0])
     values = REAL | {"ensembles": {"a": entry(members={"mcer": [0]})}}
-    with pytest.raises(InputError, match=r"ensembles need mcer with .*; did you mean 'macer'"):
+    with refuses(r"ensembles need mcer with .*; did you mean 'macer'"):
         pool_cells(values, REAL["dataset"], REAL["sigmas"][0])

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.errors import InputError
 from rs.params import parse
 from rs.study import grid
 from rs.study.ensembles import declared_ensembles
 from rs.study.layout import pool_rows
 from tests.support import tiny_study
-from tests.support.helpers import METHOD_PARAMETERS, tiny_params
+from tests.support.helpers import METHOD_PARAMETERS, refuses, tiny_params
 
 PLAIN = {"sigmas": [0.5], "methods": ["macer"], "seeds": [0]}
 
@@ -46,7 +45,7 @@ def test_a_member_may_have_the_seeds_of_methods_that_it_is_not_among():
     ],
 )
 def test_a_grid_with_an_entry_or_a_training_twice_is_refused(changes, message):
-    with pytest.raises(InputError, match=re.escape(message)):
+    with refuses(re.escape(message)):
         grid.cells(PLAIN | changes, "tiny")
 
 

@@ -9,10 +9,10 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import rs
-from rs.errors import InputError
 from rs.models.checkpoint import read_card
 from rs.smoothing.inputs import LogitsOnly
-from tests.support.helpers import generator
+from rs.storage.files import read_json
+from tests.support.helpers import generator, refuses
 
 QUICK = {"sigma": 0.25, "method": "gaussian", "epochs": 2, "batch": 16}
 
@@ -51,7 +51,7 @@ def test_a_model_of_any_shape_certifies_what_it_has_learned(shape, method, tmp_p
     robust = rs.train(NETWORKS[shape](), x, y, **settings, out=tmp_path / "model")
     assert robust.shape == shape
     if len(shape) != 3:
-        with pytest.raises(InputError, match="engine must be plain unless inputs are images"):
+        with refuses("engine must be plain unless inputs are images"):
             robust.smooth(engine="folded")
     smoothed = robust.smooth()
     certificates = smoothed.certify_many(x[:6])
@@ -63,23 +63,23 @@ def test_a_model_of_any_shape_certifies_what_it_has_learned(shape, method, tmp_p
 def test_a_model_records_its_bounds_and_is_smoothed_within_them(bounds, stored, tmp_path):
     folder = tmp_path / "model"
     rs.train(built, *data(), bounds=bounds, out=folder, **QUICK)
-    card = json.loads((folder / "model.json").read_text())
+    card = read_json(folder / "model.json")
     assert card["bounds"] == stored
     loaded = rs.load(folder, network=built)
     assert loaded.bounds == read_card(folder).bounds == bounds
     assert loaded.smooth().bounds == bounds
-    with pytest.raises(InputError, match=r"a classifier of images with pixels in \[0, 1\], but"):
+    with refuses(r"a classifier of images with pixels in \[0, 1\], but"):
         loaded.for_images(loaded.classes, loaded.shape)
     card["bounds"] = [1.0, -1.0]
     (folder / "model.json").write_text(json.dumps(card))
-    with pytest.raises(InputError, match="bounds must be the least and the largest value"):
+    with refuses("bounds must be the least and the largest value"):
         rs.load(folder, network=built)
 
 
 def test_a_model_of_pixels_records_no_bounds(tmp_path):
     x, y = data()
     rs.train(built, (x + 1) / 2, y, out=tmp_path / "model", **QUICK)
-    assert "bounds" not in json.loads((tmp_path / "model/model.json").read_text())
+    assert "bounds" not in read_json(tmp_path / "model/model.json")
     assert read_card(tmp_path / "model").bounds == (0, 1)
 
 
@@ -133,7 +133,7 @@ def test_random_inputs_are_read_again_in_each_epoch_and_checked():
     rs.train(network(), dataset, bounds=(-1, 1), **QUICK)
     trained = 36  # a tenth of each class is held out
     assert len(dataset.readings) > len(dataset) + QUICK["epochs"] * trained - 1
-    with pytest.raises(InputError, match=r"item \d+ of the data set must hold .* within \[-1, 1\]"):
+    with refuses(r"item \d+ of the data set must hold .* within \[-1, 1\]"):
         rs.train(network(), Jittered(beyond=60), bounds=(-1, 1), **QUICK)
 
 
@@ -150,7 +150,7 @@ def test_a_network_of_one_logit_learns_two_classes(tmp_path):
 
 @pytest.mark.parametrize("training", [{"flip": True}, {"crop": 2}])
 def test_crops_and_flips_are_for_images(training):
-    with pytest.raises(InputError, match=r"crop and flip must be off .*; leave them out"):
+    with refuses(r"crop and flip must be off .*; leave them out"):
         rs.train(network(), *data(), bounds=None, training=training, **QUICK)
 
 
@@ -166,5 +166,5 @@ def test_crops_and_flips_are_for_images(training):
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(x, bounds, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         rs.train(network(), x, data()[1], bounds=bounds, **QUICK)

@@ -1,12 +1,11 @@
 """Short trainings before a training: warm starts, and the targets that a method needs."""
 
-import json
-
 import pytest
 import torch
 
 from rs.data.images import load_images
 from rs.models.checkpoint import load_model
+from rs.storage.files import read_json
 from rs.training import image_votes, run
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
@@ -48,7 +47,7 @@ def test_a_warm_start_is_what_a_training_by_gaussian_of_that_seed_makes(tmp_path
     assert weights(in_the_cell) != weights(train(tmp_path, tiny, "cold", "macer"))
     cards = {}
     for name in ("warm", "cold"):
-        cards[name] = json.loads((tmp_path / name / "model.json").read_text())["training"]
+        cards[name] = read_json(tmp_path / name / "model.json")["training"]
     warm_start = cards["warm"].pop("warm_start")
     assert cards["warm"] == cards["cold"]
     assert {key: warm_start[key] for key in WARM_START} == WARM_START
@@ -104,7 +103,7 @@ def test_the_seconds_before_the_first_epoch_count(tmp_path, tiny):
     seconds = [float(row["seconds"]) for row in timing]
     assert [row["epoch"] for row in timing] == ["0", "1", "2"]
     assert 0 < seconds[0] < seconds[1] < seconds[2]
-    provenance = json.loads((tmp_path / "log-model" / "provenance.json").read_text())
+    provenance = read_json(tmp_path / "log-model" / "provenance.json")
     assert provenance["training_seconds"] == seconds[2]
 
 
@@ -120,4 +119,4 @@ def test_two_processes_train_with_the_targets_that_the_first_one_counts(tmp_path
     forked = ["-m", "tests.support.forked", "2", "stages.train", "cat-rs", *words]
     done = python(*forked, cwd=tmp_path, RS_WORK=str(tmp_path / "work"))
     assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "log/provenance.json").read_text())["processes"] == 2
+    assert read_json(tmp_path / "log/provenance.json")["processes"] == 2

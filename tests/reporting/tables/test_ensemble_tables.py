@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rs.errors import InputError
 from rs.reporting.results import Result, grouped
 from rs.reporting.tables import ensemble_tables, notes
 from rs.reporting.tables.formatting import SEEDS_NOT_COVERED
@@ -33,6 +32,7 @@ from tests.support.ensemble_results import (
     higher,
     of,
 )
+from tests.support.helpers import refuses
 from tests.support.tiny_study import N0, N, cell_rows, ensemble_rows, result
 
 
@@ -80,9 +80,7 @@ class TestEnsembles:
         assert ensembles([*SINGLES, AVERAGE, close], 0.5).data["best"].tolist() == [True, True]
 
     def test_an_ensemble_without_its_members_is_refused_by_name(self):
-        with pytest.raises(
-            InputError, match="must come with the results of all members, missing: advmacer-1"
-        ):
+        with refuses("must come with the results of all members, missing: advmacer-1"):
             ensembles([SINGLES[0], AVERAGE], 0.5)
 
 
