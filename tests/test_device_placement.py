@@ -71,8 +71,6 @@ def path(name, *arguments, **settings):
 
 @path("certify, gaussian", noise="gaussian")
 @path("certify, grid", noise="grid")
-@path("certify, bfloat16", precision="bfloat16")
-@path("certify, tf32", precision="tf32")
 def certify(device, folder, **settings):
     classifier = SmoothedClassifier(smallnet().to(device), sigma=SIGMA, **settings)
     classifier.certify(image(), N0, 130, ALPHA)
@@ -132,9 +130,6 @@ class Nothing(nn.Module):
     precision="bfloat16",
     noise="grid",
 )
-@path("certification of a split, plain tf32", engine="plain", precision="tf32")
-@path("certification of a split, folded tf32", engine="folded", precision="tf32")
-@path("certification of a split, compiled tf32", engine="compiled", precision="tf32")
 @path("certification of a split, of a function", members=0)
 @path("certification of a split, forecast", batch=1)
 @path("certification of a split, members folded", engine="folded", members=2)

@@ -21,11 +21,8 @@ from tests.support.helpers import refuses
 
 LAYOUTS = {
     "cohen": ("1.", "state_dict"),
-    "imagenet": ("1.module.", "state_dict"),
-    "parallel": ("module.", "state_dict"),
     "macer": ("", "net"),
     "compiled": ("_orig_mod.", "model"),
-    "both": ("module._orig_mod.", "model_state_dict"),
     "lightning": ("model.network.", "state_dict"),
     "plain": ("", ""),
     "plain and parallel": ("module.", ""),
