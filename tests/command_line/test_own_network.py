@@ -602,10 +602,16 @@ def test_a_stopped_training_of_a_script_does_not_go_on_with_another_network_of_i
     assert epochs == [["1", "2"], ["1", "2", "3"], ["2", "3"]]
 
 
-def test_layers_may_share_weights():
+def test_layers_may_share_weights_and_the_threads_of_torch_stay():
     network, (images, labels) = importlib.import_module("own_networks").pretrained(), data()
     network.same = network.fc
-    robust = rs.train(network, images, labels, sigma=0.3, method="gaussian", epochs=1)
+    small = images[:, :, ::2, ::2]  # which one thread trains on
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    robust = rs.train(network, small, labels, sigma=0.3, method="gaussian", epochs=1)
+    after = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    assert after == 2
     weights = robust.module.state_dict()
     assert torch.equal(
         *(value for name, value in weights.items() if name.endswith(("fc.weight", "same.weight")))

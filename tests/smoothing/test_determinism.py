@@ -64,6 +64,12 @@ BROKEN = {
 }
 
 
+def test_each_member_of_a_cascade_is_watched(tmp_path, work):
+    members = [network(), network(Layer(by_batch))]
+    with pytest.raises(NotDeterministicError):
+        certify(Ensemble(members, Cascade((2.0,))), 1, tmp_path / "rows.tsv")
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_not_one_function_is_refused(name):
     layer, message = BROKEN[name]
