@@ -50,6 +50,10 @@ def test_a_data_set_is_read_with_its_classes_and_its_test_images(tmp_path):
         Pictures.read(tmp_path / "untested")
 
 
+def test_images_that_are_not_packed_have_no_pictures_but_classes():
+    assert Pictures(("a", "b"), "0" * 64, None).sheet([0, 1]) is None
+
+
 def test_each_image_has_its_prediction_radius_and_votes():
     right = {"predict": 0, "correct": 1, "label": 0, "radius": 0.51, "counts": f"0:{N - 9},1:9"}
     wrong = right | {"predict": 1, "correct": 0, "counts": f"1:{N}"}

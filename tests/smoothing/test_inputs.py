@@ -384,3 +384,8 @@ def test_pictures_of_unknown_range_are_not_to_be_made_white(mode):
     with refuses(f"got mode {mode}; give") as error:
         as_image(Image.new(mode, (8, 8), 20_000))
     assert "convert" not in str(error.value)
+
+
+def test_a_16_bit_picture_is_refused_with_what_keeps_its_values():
+    with refuses(r"got mode I;16; give .*numpy\.asarray\(x\)\[None\] / 65535"):
+        as_image(Image.fromarray(np.zeros((8, 8), np.uint16)))
