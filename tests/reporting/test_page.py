@@ -311,6 +311,26 @@ def show(browser, tmp_path):
     assert [url for url in asked if not url.startswith(("data:", "file:"))] == []
 
 
+def wait_for_lines(tab, count):
+    """Wait until the first chart has that many curves."""
+    from playwright.sync_api import expect
+
+    curves = tab.locator("#curves-0 g.mark-line path")
+    expect(curves).to_have_count(count, timeout=PATIENCE)
+
+
+@needs_chromium
+def test_a_click_in_the_legend_shows_and_hides_a_curve(show, text):
+    tab = show(text.encode())
+    names = [point["name"] for point in specs_of(text)["curves-0"]["params"][0]["value"]]
+    wait_for_lines(tab, len(names))
+    legend = tab.locator("#curves-0 .role-legend-entry text", has_text=re.compile("^gaussian$"))
+    legend.click()
+    wait_for_lines(tab, len(names) - 1 if "gaussian" in names else len(names) + 1)
+    legend.click()
+    wait_for_lines(tab, len(names))
+
+
 @needs_chromium
 def test_a_click_sorts_a_table_and_another_noise_level_is_shown(show, study):
     tab = show(page_of(study, PICTURES).encode())
@@ -366,3 +386,27 @@ def test_the_page_fits_phones_and_desktops_in_light_and_dark(show, study, width,
 
 # -------------------------------------------------------------------------------------------------
 # colors
+
+
+def luminance(color):
+    """Relative luminance by WCAG 2.1."""
+    total = 0.0
+    for start, weight in ((1, 0.2126), (3, 0.7152), (5, 0.0722)):
+        value = int(color[start : start + 2], 16) / 255
+        total += weight * (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+    return total
+
+
+def test_every_line_is_legible_on_light_and_dark_pages(text):
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
+    blocks = [block for block in re.findall(r":root \{([^}]*)\}", style) if "--paper" in block]
+    inks = re.findall(r"--ink: (#\w+)", style)
+    assert len(blocks) == len(inks) == 2
+    assert len(set(re.findall("--paper: (#\\w+)", style))) == 2
+    for block, ink in zip(blocks, inks, strict=True):
+        paper = luminance(re.search(r"--paper: (#\w+)", block)[1])
+        colors = re.findall(r"--series-\d+: (#\w+)", block)
+        assert len(set(colors)) >= 9
+        for color in [*colors, ink]:
+            darker, lighter = sorted([paper, luminance(color)])
+            assert (lighter + 0.05) / (darker + 0.05) >= 3
