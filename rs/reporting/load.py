@@ -195,7 +195,7 @@ class StudyFiles:
                 count = round(weight * number)
                 if count:
                     counts[f"{method} {seed}"] = count
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(
                 f"{path} must be an ensemble with its weights; run {command}"
             ) from error

@@ -101,7 +101,11 @@ def test_members_that_weights_have_chosen_are_counted(tiny, values, weights, cou
     assert read_one(tiny, values).member_votes is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"fitted": null}', '{"fitted": {"weights": ["x"]}}'])
+DAMAGED = ["", "[]", '{"fitted": null}']
+DAMAGED += [f'{{"fitted": {{"weights": [{value}]}}}}' for value in ('"x"', "NaN", "Infinity")]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
 def test_damaged_weights_are_refused_by_name(tiny, values, text):
     with refuses(rf"{ENSEMBLES[0]}\.json must"):
         chosen(tiny, values, text)
