@@ -36,7 +36,7 @@ from rs.reporting.page_html import (
 )
 from rs.reporting.page_origins import Origin, describe_origins, origin_key, study_origins
 from rs.reporting.results import Group, Groups, Result, best, filter_groups, published, results_of
-from rs.reporting.summaries import radii_shown
+from rs.reporting.summaries import check_same_data, radii_shown
 from rs.reporting.tables import notes
 from rs.reporting.tables.ensemble_tables import ensembles_table
 from rs.reporting.tables.formatting import (
@@ -172,6 +172,7 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     for result in results:
         terms = result.terms
         of_any_sigma.append(terms._replace(budget=terms.budget | {"sigma": 0.0}))
+        check_same_data(results[0], result)
     metrics.check_comparable(of_any_sigma)
     _check_images(results, pictures)
     radii = radii_shown([result.rows for result in results])

@@ -110,7 +110,7 @@ def compare_rows(
     b = read_alone(second, **log_values)
     _check_stated(a)
     _check_stated(b)
-    _check_same_data(a, b)
+    check_same_data(a, b)
     shared = np.intersect1d(a.rows["idx"], b.rows["idx"])
     if shared.size < 2:
         raise InputError(
@@ -217,7 +217,7 @@ def _check_stated(result: Result) -> None:
         )
 
 
-def _check_same_data(a: Result, b: Result) -> None:
+def check_same_data(a: Result, b: Result) -> None:
     """Refuse rows of different data sets, by their images or else their names, and classes."""
     has_images = None not in (a.provenance.images, b.provenance.images)
     for name in ("images" if has_images else "dataset", "classes"):

@@ -245,6 +245,12 @@ def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_pa
         write_row_file(fewer, tmp_path / "fewer.tsv")
         with refuses("same images, got 12 and 11"):
             page.rows_page([path, tmp_path / "fewer.tsv"])
+    sidecar = files.read_json(path.with_suffix(".json"))
+    for name in ("some", "others"):
+        write_row_file(rows, tmp_path / f"{name}.tsv")
+        files.write_json(tmp_path / f"{name}.json", sidecar | {"images": name})
+    with refuses("must be of the same data set, but their sidecars have different images"):
+        page.rows_page([tmp_path / "some.tsv", tmp_path / "others.tsv"])
     write_row_file(rows.assign(mode=f"acr-error:0.1:{N}"), tmp_path / "early.tsv")
     with refuses(rf"must have labels and all votes .* is of mode acr-error:0\.1:{N}"):
         page.rows_page([tmp_path / "early.tsv"])
