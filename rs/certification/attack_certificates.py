@@ -297,8 +297,8 @@ def attack_certificates(
     limit_threads(images.meta.shape)
     certified = _certified(rows).iloc[: settings.limit]
     stated = Provenance.read(rows, "give rows of rs certify")
-    _check_same(rows, stated, base, images)
     device = options.device or device_of(base.module)
+    _check_same(rows, stated, base, images, device)
     smoothed = _smoothed(base, stated, options)
     indices = certified.index.to_numpy()
     if share is not None:
@@ -365,9 +365,16 @@ def _smoothed(
     return base.smooth(stated.sigma, device=options.device, **arguments)
 
 
-def _check_same(rows: Path, stated: Provenance, base: Classifier, images: Images) -> None:
+def _check_same(
+    rows: Path, stated: Provenance, base: Classifier, images: Images, device: torch.device
+) -> None:
     """Refuse a classifier or images that the rows are not of."""
-    actual = replace(stated, classifier=model_fingerprint(base.module), images=images.fingerprint)
+    actual = replace(
+        stated,
+        classifier=model_fingerprint(base.module),
+        probe=base.probe(device),
+        images=images.fingerprint,
+    )
     if difference := stated.difference(actual):
         raise InputError(
             f"{rows} must be certificates of this model and these images, but {difference}; give "

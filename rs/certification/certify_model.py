@@ -132,6 +132,7 @@ def certify_model(
         model=base.name,
         classifier=model_fingerprint(base.module),
         sources=base.sources,
+        probe=base.probe(device),
         scope=base.scope,
         share=share,
         base_accuracy=base_accuracy,

@@ -33,14 +33,12 @@ from rs.params import (
 )
 from rs.runtime import arithmetic
 from rs.storage import files
+from rs.storage.provenance import are_close
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
 
 PROBE_IMAGES, PROBE_CLASSES = 4, 1000
 """Images whose logits a card stores, and the most logits of each."""
-
-PROBE_TOLERANCE = 1e-4
-"""Largest difference of equal logits, relative to the largest logit."""
 
 ORIGIN = ("method", "dataset", "sigma", "seed", "hyperparameters")
 """Keys of a card, of this version or another, that say which training it is of."""
@@ -186,7 +184,7 @@ def load_model(folder: Path) -> tuple[nn.Sequential, ModelCard]:
 
     Raises:
         InputError: If a file is missing or damaged, the weights do not fit or are not finite, or
-            the code of a user's network has changed and gives other logits.
+            a user's network gives other logits than when it was trained.
     Warns:
         InputWarning: If that code has changed, but gives the logits of the training.
     """
@@ -207,9 +205,16 @@ def load_model(folder: Path) -> tuple[nn.Sequential, ModelCard]:
             raise InputError(f"{refusal} ({error})") from error
         raise
     model.eval()
-    if changed:
-        if not _are_close(probe(model, card.shape), card.probe):
+    if card.probe and not are_close(probe(model, card.shape), card.probe):
+        if changed:
             raise InputError(refusal)
+        raise InputError(
+            f"{card.architecture} must give the logits of its training, but gives others with the "
+            f"same code and the weights in {folder}: it depends on something else, as weights in a "
+            "file or layers in a plain list; restore the file, or register all layers and train "
+            "again, with --restart"
+        )
+    if changed:
         warnings.warn(
             f"{changed} changed since {folder} was trained; the logits of {PROBE_IMAGES} stored "
             "images are the same, so the model is loaded",
@@ -229,16 +234,6 @@ def probe(model: nn.Module, shape: Sequence[int]) -> list[list[float]]:
     with torch.no_grad():
         logits = on_cpu(images)[:, :PROBE_CLASSES].float()
     return logits.tolist() if logits.isfinite().all() else []
-
-
-def _are_close(logits: list[list[float]], expected: list[list[float]]) -> bool:
-    """Return whether logits are equal up to the rounding of another CPU or version of torch."""
-    if [len(row) for row in logits] != [len(row) for row in expected]:
-        return False
-    values = torch.tensor(logits)
-    reference = torch.tensor(expected)
-    largest = (values - reference).abs().max()
-    return bool(largest <= PROBE_TOLERANCE * reference.abs().max())
 
 
 def read_state(path: Path) -> dict[str, Tensor]:

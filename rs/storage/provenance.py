@@ -10,6 +10,7 @@ from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from typing_extensions import TypedDict
 
 from rs.errors import InputError
@@ -19,6 +20,9 @@ from rs.storage.certificate_rows import sidecar_of
 
 DECISIVE = ("device", "precision", "engine", "arithmetic", "torch", "numpy", "noise", "outputs")
 """What may change the digits of rows (:meth:`Provenance.computation`)."""
+
+PROBE_TOLERANCE = 1e-4
+"""Largest difference of equal logits, relative to the largest logit."""
 
 UNROUNDED = "as computed"
 """The default of ``outputs``."""
@@ -46,6 +50,7 @@ class Provenance:
     classifier: str | None = None  # fingerprint of the model, or of the ensemble
     members: list[MemberIdentity] | None = None  # of an ensemble
     sources: str | None = None  # SHA-256 of the source files of the user's own networks
+    probe: list[list[float]] | None = None  # logits of a user's network for fixed images
     scope: str | None = None  # one of rs.statistics.certificate.SCOPES
 
     # the images
@@ -132,13 +137,17 @@ class Provenance:
     def difference(self, other: Provenance) -> str:
         """Return the first key, in alphabetical order, whose value differs; empty if none does.
 
-        The accuracy of the base classifier is not compared: it follows from the rest.
+        The accuracy of the base classifier is not compared: it follows from the rest. Logits are
+        equal up to rounding (:func:`are_close`).
         """
         own_values = self.to_json()
         other_values = other.to_json()
-        for key in sorted((own_values.keys() | other_values.keys()) - {"base_accuracy"}):
+        keys = own_values.keys() | other_values.keys()
+        for key in sorted(keys - {"base_accuracy", "probe"}):
             if own_values.get(key) != other_values.get(key):
                 return f"{key} is {own_values.get(key)} there and {other_values.get(key)} here"
+        if self.probe and other.probe and not are_close(self.probe, other.probe):
+            return "the model gives other logits here than there (probe)"
         return ""
 
     def computation(self) -> dict[str, str | None]:
@@ -152,3 +161,17 @@ class Provenance:
         values = {"noise": "gaussian", "outputs": UNROUNDED} | series
         stated = self.to_json()
         return {name: stated.get(name, values.get(name)) for name in DECISIVE}
+
+
+def are_close(logits: Sequence[Sequence[float]], expected: Sequence[Sequence[float]]) -> bool:
+    """Return whether logits are equal up to the rounding of another processor or version of torch.
+
+    Args:
+        logits: Of some images, (N, K).
+        expected: Of the same images.
+    """
+    if [len(row) for row in logits] != [len(row) for row in expected]:
+        return False
+    reference = np.array(expected)
+    largest = np.abs(np.array(logits) - reference).max(initial=0.0)
+    return bool(largest <= PROBE_TOLERANCE * np.abs(reference).max(initial=0.0))

@@ -87,7 +87,11 @@ def write_rows(
         ValueError: If the body leaves out an image.
     """
     rank, world_size = processes.rank_and_world_size()
-    contents = [provenance.to_json() for provenance in outs.values()]
+    contents = []
+    for provenance in outs.values():
+        if world_size > 1:  # all processes need the same names, and may round logits differently
+            provenance = replace(provenance, probe=None)
+        contents.append(provenance.to_json())
     shares = [{"rows": contents, "rank": k, "world": world_size} for k in range(world_size)]
     folders = [scratch.root() / scratch.key(share) for share in shares]
     if _all_complete(outs, len(indices)):

@@ -106,6 +106,7 @@ def train_on(
         check_finished(out, log, card, inputs, is_unfinished)
         if not is_unfinished:
             if is_first_process:
+                checkpoint.load_model(out)  # refuses a network that is no longer that of the model
                 say(f"complete already: {out}")
             return
     unfinished = None

@@ -22,6 +22,7 @@ from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import LogitsOnly, user_code
 from rs.smoothing.noise import noisy_pair
 from rs.storage import files
+from rs.storage.provenance import are_close
 from rs.training.recipe import Recipe, RunOptions
 
 
@@ -90,7 +91,21 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
     if card.architecture in architectures.USER_NETWORKS:
         images = noisy_pair(tuple(card.shape), torch.device("cpu"))
         check_deterministic(model.get_submodule("network"), images)
+        _check_rebuilt(model, card)
     return model
+
+
+def _check_rebuilt(model: nn.Sequential, card: ModelCard) -> None:
+    """Check that a network that is built again, with the same state, gives the same logits."""
+    rebuilt = card.build()
+    rebuilt.load_state_dict(model.state_dict())
+    logits = checkpoint.probe(rebuilt, card.shape)
+    if not are_close(logits, checkpoint.probe(model, card.shape)):
+        raise InputError(
+            f"{card.architecture} must be decided by its state_dict, which is what is saved, but "
+            "built again with the same one it gives other logits; register its layers "
+            "(nn.ModuleList) and buffers"
+        )
 
 
 def _fill(model: nn.Sequential, card: ModelCard, path: Path) -> None:

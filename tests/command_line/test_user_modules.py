@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from rs.command_line.attack import main as attack
 from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
 from rs.command_line.predict import main as predict
@@ -400,6 +401,161 @@ def test_weights_outside_a_network_are_part_of_what_it_is(capfd, foreign, functi
     del sys.modules[name]  # as in another process
     code, _, err = ended(capfd, *words)
     assert (code, "classifier is" in err.splitlines()[-1]) == (2, True)
+
+
+HIDDEN = """
+import functools, types
+import numpy as np
+import torch
+from torch import nn
+
+LIMIT = {"limit": float(np.load("net.npy"))}
+
+def score(x, limit):
+    light = x.mean((1, 2, 3)) - limit
+    return torch.stack([-light, light], 1)
+
+class Limit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.limit = float(np.load("net.npy"))
+
+    def forward(self, x):
+        light = x.mean((1, 2, 3)) - self.limit
+        return torch.stack([-light, light], 1)
+
+class Shared(nn.Module):
+    limits = types.SimpleNamespace(own=Limit())
+
+    def forward(self, x):
+        return self.limits.own(x)
+
+class Number(nn.Module):
+    def forward(self, x):
+        return score(x, LIMIT["limit"])
+
+class Attribute(nn.Module):
+    def __init__(self):
+        super().__init__()
+        limit = Limit()
+        self.part = lambda x: limit(x)
+
+    def forward(self, x):
+        return self.part(x)
+
+@functools.cache
+def limit():
+    return Limit()
+
+class Cached(nn.Module):
+    def forward(self, x):
+        return limit()(x)
+
+class Read(nn.Module):
+    def forward(self, x):
+        return score(x, float(np.load("net.npy")))
+
+def hooked():
+    limit = Limit()
+    network = nn.Identity()
+    network.register_forward_hook(lambda module, inputs, output: limit(output))
+    return network
+
+def scripted():
+    return torch.jit.script(Limit())
+"""
+
+HIDING = ["Shared", "Number", "Attribute", "Cached", "Read", "hooked", "scripted"]
+ATTACK = ["--n", "200", "--alpha", "0.01", "--samples", "10", "--restarts", "1", "--device", "cpu"]
+
+
+@pytest.mark.parametrize("function", HIDING)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_models_with_weights_that_no_fingerprint_sees_differ_by_their_logits(
+    capfd, foreign, function
+):
+    name = foreign(HIDDEN)
+    words = [certify, f"{name}:{function}", "--out", "rows.tsv"]
+    assert ended(capfd, *words)[0] == 0
+    assert "complete already" in ended(capfd, *words)[2]
+    np.save("net.npy", np.float32(0.51))
+    del sys.modules[name]  # as in another process
+    code, _, err = ended(capfd, *words)
+    assert (code, "the model gives other logits" in err.splitlines()[-1]) == (2, True)
+
+
+STATE = """
+import numpy as np
+import torch
+from torch import nn
+
+class Centered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.center = torch.from_numpy(np.load("net.npy"))
+        self.last = nn.Linear(16, 2)
+
+    def forward(self, x):
+        return self.last(x.flatten(1) - self.center)
+
+class Moving(Centered):
+    def forward(self, x):
+        if self.training:
+            self.center = self.center + x.mean().detach()
+        return super().forward(x)
+
+class Unregistered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Flatten(), nn.Linear(16, 2)]
+        self.last = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.last(self.layers[1](self.layers[0](x)))
+"""
+
+
+def test_rows_are_not_attacked_with_another_function_of_the_same_weights(capfd, foreign):
+    name = foreign(OUTSIDE)
+    model = f"{name}:Limit"
+    words = ["rows.tsv", "--model", model, "--images", "photos", "--out", "attacks.tsv", *ATTACK]
+    assert ended(capfd, certify, model, "--out", "rows.tsv")[0] == 0
+    foreign(OUTSIDE.replace("- self.limit", "- self.limit**2"))
+    del sys.modules[name]  # as in another process
+    assert exit_code(attack, *words) == 2
+    assert "the model gives other logits" in capfd.readouterr().err
+    foreign(OUTSIDE)
+    del sys.modules[name]
+    assert exit_code(attack, *words) == 0
+
+
+TRAIN = ["gaussian", "--out", "model", "--log", "log", "--epochs", "1", "--network"]
+
+
+def test_a_model_loads_only_with_what_its_state_dict_leaves_out(capfd, foreign):
+    name = foreign(STATE)
+    assert ended(capfd, train, *TRAIN, f"{name}:Centered")[0] == 0
+    words = [certify, "model", "--network", f"{name}:Centered", "--out", "rows.tsv"]
+    np.save("net.npy", np.float32(0.6))
+    code, _, err = ended(capfd, *words)
+    assert (code, "must give the logits of its training" in err.splitlines()[-1]) == (2, True)
+    np.save("net.npy", np.float32(0.5))
+    assert ended(capfd, *words)[0] == 0
+
+
+def test_what_training_changes_outside_the_state_dict_is_not_lost_in_silence(capfd, foreign):
+    name = foreign(STATE)
+    ended(capfd, train, *TRAIN, f"{name}:Moving")
+    words = [certify, "model", "--network", f"{name}:Moving", "--out", "rows.tsv"]
+    code, _, err = ended(capfd, *words)
+    assert (code, "must give the logits of its training" in err.splitlines()[-1]) == (2, True)
+
+
+def test_a_network_that_its_state_dict_does_not_decide_is_not_trained(capfd, foreign):
+    code, _, err = ended(capfd, train, *TRAIN, f"{foreign(STATE)}:Unregistered")
+    assert (code, "register its layers" in err.splitlines()[-1]) == (2, True)
+    assert not Path("model").exists()
 
 
 def test_a_file_that_a_model_declares_must_exist(capfd, foreign):
