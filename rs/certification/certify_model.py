@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
 from dataclasses import asdict, replace
@@ -288,10 +289,14 @@ def run_provenance(
         "engine": engine,
         "subset": subset_name(settings.subset),
     }
+    pictures = None
+    if images.files:
+        pictures = hashlib.sha256("\n".join(images.files).encode()).hexdigest()
     return Provenance(
         dataset=images.meta.name,
         classes=len(images.meta.classes),
         images=images.fingerprint,
+        pictures=pictures,
         sigma=sigma,
         split_size=len(images),
         device=device.type,

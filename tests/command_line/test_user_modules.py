@@ -558,6 +558,15 @@ def test_a_network_that_its_state_dict_does_not_decide_is_not_trained(capfd, for
     assert not Path("model").exists()
 
 
+def test_rows_of_pictures_that_have_other_names_now_are_not_taken_for_theirs(capfd, foreign):
+    words = [certify, f"{foreign(STATE)}:Centered", "--out", "rows.tsv"]
+    assert ended(capfd, *words)[0] == 0
+    for path in sorted(Path("photos").rglob("*.png")):
+        path.rename(path.with_name(f"new-{path.name}"))
+    code, _, err = ended(capfd, *words)
+    assert (code, "pictures is" in err.splitlines()[-1]) == (2, True)
+
+
 def test_a_file_that_a_model_declares_must_exist(capfd, foreign):
     name = foreign(FOREIGN.replace('uses("net.npy")', 'uses("other.npy")'))
     code, _, err = ended(capfd, certify, f"{name}:declared", "--out", "rows.tsv")
