@@ -184,6 +184,12 @@ def test_times_replace_nothing_but_times(capfd, flat, times):
         assert certified(capfd, "photos", "rows.tsv", *NAMED, "--times", "new.csv")[0] == 0
 
 
+@pytest.mark.parametrize("times", ["rows.tsv", "rows.json", "./rows.tsv"])
+def test_times_are_not_lost_in_the_rows_or_their_sidecar(capfd, flat, times):
+    line = refused(capfd, "photos", *NAMED, "--times", times)
+    assert "--times must be another file than the rows and their sidecar" in line
+
+
 def test_the_list_of_classes_orders_the_labels(capfd, labelled):
     Path("names.txt").write_text("right\nleft\nmiddle\n")
     certified(capfd, "labelled", "rows.tsv")
