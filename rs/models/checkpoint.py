@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import warnings
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ from rs.params import (
 )
 from rs.runtime import arithmetic
 from rs.storage import files
-from rs.storage.provenance import are_close
+from rs.storage.provenance import PROBE_TOLERANCE, are_close
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
 
@@ -205,7 +206,7 @@ def load_model(folder: Path) -> tuple[nn.Sequential, ModelCard]:
             raise InputError(f"{refusal} ({error})") from error
         raise
     model.eval()
-    if card.probe and not are_close(probe(model, card.shape), card.probe):
+    if card.probe and not are_close(probe(model, card.shape), card.probe, _tolerance(model)):
         if changed:
             raise InputError(refusal)
         raise InputError(
@@ -234,6 +235,13 @@ def probe(model: nn.Module, shape: Sequence[int]) -> list[list[float]]:
     with torch.no_grad():
         logits = on_cpu(images)[:, :PROBE_CLASSES].float()
     return logits.tolist() if logits.isfinite().all() else []
+
+
+def _tolerance(model: nn.Module) -> float:
+    """Return the largest relative difference of equal logits: larger for weights in bfloat16."""
+    types = {value.dtype for value in model.parameters() if value.is_floating_point()}
+    coarsest = max(torch.finfo(dtype).eps for dtype in types | {torch.float32})
+    return PROBE_TOLERANCE * math.sqrt(coarsest / torch.finfo(torch.float32).eps)
 
 
 def read_state(path: Path) -> dict[str, Tensor]:

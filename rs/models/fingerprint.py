@@ -3,7 +3,8 @@
 A fingerprint sees types, parameters, buffers and attributes of modules, the weights that their
 forward passes take from variables outside, and the names of functions and hooks. It does not see
 code, which :func:`sources` holds; the content of objects other than dataclasses; files that code
-reads, unless it declares them (:func:`uses`).
+reads, unless it declares them (:func:`uses`). What it does not see changes the logits of fixed
+images, which cards and sidecars hold as ``probe``.
 """
 
 from __future__ import annotations

@@ -499,6 +499,15 @@ class Centered(nn.Module):
     def forward(self, x):
         return self.last(x.flatten(1) - self.center)
 
+class Half(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.last = nn.Linear(16, 2).bfloat16()
+
+    def forward(self, x):
+        return self.last(x.flatten(1).bfloat16()).float()
+
 class Moving(Centered):
     def forward(self, x):
         if self.training:
@@ -542,6 +551,18 @@ def test_a_model_loads_only_with_what_its_state_dict_leaves_out(capfd, foreign):
     assert (code, "must give the logits of its training" in err.splitlines()[-1]) == (2, True)
     np.save("net.npy", np.float32(0.5))
     assert ended(capfd, *words)[0] == 0
+
+
+@pytest.mark.parametrize(("network", "code"), [("Half", 0), ("Centered", 2)])
+def test_logits_may_differ_by_the_rounding_of_their_weights(capfd, foreign, network, code):
+    """By a few steps of bfloat16, as on another processor."""
+    name = f"{foreign(STATE)}:{network}"
+    assert ended(capfd, train, *TRAIN, name)[0] == 0
+    card = Path("model/model.json")
+    values = json.loads(card.read_text())
+    values["probe"] = (1.01 * np.array(values["probe"])).tolist()
+    card.write_text(json.dumps(values))
+    assert ended(capfd, certify, "model", "--network", name, "--out", "rows.tsv")[0] == code
 
 
 def test_what_training_changes_outside_the_state_dict_is_not_lost_in_silence(capfd, foreign):
