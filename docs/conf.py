@@ -129,7 +129,9 @@ def read_page(app: Sphinx, page: str, source: list[str]) -> None:
         text = BADGE.sub("", text)
         source[0] = re.sub(r"\]\((?!https?:|#)", "](../", text) + "\n" + source[0]
     is_notebook = page.startswith("examples/")
-    source[0] = source[0].replace("](../docs/", "](../" if is_notebook else "](")
+    if is_notebook:  # its code reads files of docs, too
+        source[0] = source[0].replace("../docs/", "../")
+    source[0] = source[0].replace("](../docs/", "](")
     source[0] = re.sub(r"\]\(\.\./(examples/\w+\.ipynb)", r"](\1", source[0])
     for name, file in FROM_ROOT.items():
         source[0] = source[0].replace(f"](../{file}", f"]({name}.md")
