@@ -9,6 +9,7 @@ import latex2mathml.converter
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.util.inspect import TypeAliasForwardRef
 from sphinx.writers.html5 import HTML5Translator
 from typer.testing import CliRunner
 
@@ -31,12 +32,14 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300  # seconds
 
+highlight_language = "none"  # of equations in docstrings; other blocks name their language
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header"]  # of pages that continue after the title with a list of others
 
 add_module_names = False  # the section of a module says its name
 autodoc_typehints = "description"
+autodoc_type_aliases = {name: name for name in ("ArrayLike", "Bounds", "Floats", "ImageLike")}
 autodoc_member_order = "bysource"
 
 PLAIN = {"COLUMNS": "80", "NO_COLOR": "1"}
@@ -161,8 +164,14 @@ def write_equation(translator: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def name_of(alias: TypeAliasForwardRef) -> str:
+    """Return the name of a type of :data:`autodoc_type_aliases`."""
+    return alias.name
+
+
 def setup(app: Sphinx) -> None:
     """Connect the above."""
+    TypeAliasForwardRef.__repr__ = name_of  # which Sphinx shows of a union
     app.add_html_math_renderer("mathml", (write_formula, None), (write_equation, None))
     app.connect("config-inited", copy_notebooks)
     app.connect("config-inited", write_reference)
