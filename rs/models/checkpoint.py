@@ -211,9 +211,9 @@ def load_model(folder: Path) -> tuple[nn.Sequential, ModelCard]:
             raise InputError(refusal)
         raise InputError(
             f"{card.architecture} must give the logits of its training, but gives others with the "
-            f"same code and the weights in {folder}: it depends on something else, as weights in a "
-            "file or layers in a plain list; restore the file, or register all layers and train "
-            "again, with --restart"
+            f"weights in {folder}: it depends on what is not saved, as a file, code in a notebook "
+            "or layers in a plain list; restore it, or register all layers and train again, with "
+            "--restart (restart=True in Python)"
         )
     if changed:
         warnings.warn(
