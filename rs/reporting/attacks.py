@@ -61,8 +61,15 @@ def compare_attacks(first: Path, second: Path) -> Numbers:
     """Return the paired difference of gaps, first minus second, over the images of both.
 
     Raises:
-        InputError: If fewer than two images of both have a confirmed perturbation.
+        InputError: If the images are different ones, or fewer than two images of both have a
+            confirmed perturbation.
     """
+    images = {files.json_values(sidecar_of(path)).get("images") for path in (first, second)}
+    if len(images - {None}) > 1:
+        raise InputError(
+            f"{first} and {second} must be attacks on the same images, but their sidecars have "
+            "different images; attack the same"
+        )
     pairs = read_gaps(first).merge(read_gaps(second), on="idx", suffixes=("_a", "_b"))
     pairs = pairs[np.isfinite(pairs["gap_a"]) & np.isfinite(pairs["gap_b"])]
     if len(pairs) < 2:

@@ -24,7 +24,7 @@ from rs.smoothing.attack import objective
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.gradients import LogProbabilities, vote_gradient
 from rs.smoothing.noise import certification_noise
-from rs.storage import attack_rows
+from rs.storage import attack_rows, files
 from rs.storage.attack_rows import ATTEMPTS
 from rs.storage.files import read_json
 from tests.support.helpers import ended, refuses, update_json, write_params, write_photos
@@ -275,6 +275,10 @@ def test_gaps_are_compared_in_pairs(tmp_path):
     found = compare_attacks(tmp_path / "a.tsv", tmp_path / "b.tsv")
     assert found["difference"] == pytest.approx(-1 / 3)
     assert not found["tie"]
+    for name in ("a", "b"):
+        files.write_json(tmp_path / f"{name}.json", {"images": name})
+    with refuses("must be attacks on the same images"):
+        compare_attacks(tmp_path / "a.tsv", tmp_path / "b.tsv")
 
 
 def test_the_gradient_of_an_ensemble_is_of_its_members():
