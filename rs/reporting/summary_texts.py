@@ -85,6 +85,10 @@ def _image(image: Numbers) -> str:
     return f"{verdict}: {image['file']}"
 
 
+TEXT_COLUMNS = ("dataset", "subset", "mode")
+"""What a table of row files shows if they differ in it: their radii are then not comparable."""
+
+
 def summaries_text(summaries: Sequence[Numbers]) -> str:
     """Return the numbers of several row files as a table: one line per file.
 
@@ -93,6 +97,9 @@ def summaries_text(summaries: Sequence[Numbers]) -> str:
     """
     common = {}
     columns = []
+    for name in TEXT_COLUMNS:
+        if len({about[name] for about in summaries} - {None}) > 1:
+            columns.append(name)
     for name in ("images", "sigma", "n0", "n", "alpha"):
         values = {about[name] for about in summaries}
         if len(values) == 1:
@@ -136,7 +143,8 @@ def _table_lines(
     table = [["", *columns, "ACR", *[f"at {radius}" for radius in radii]]]
     for name, about in zip(names, summaries, strict=True):
         cells = [name]
-        cells += [_optional("{:,g}", about[column]) for column in columns]
+        for column in columns:
+            cells.append(_optional("{}" if column in TEXT_COLUMNS else "{:,g}", about[column]))
         acr = _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"])
         cells.append(acr if about["certified_accuracy"] else "no labels")
         shares = _shares(about)

@@ -65,6 +65,18 @@ def test_a_table_of_files_shows_what_differs_and_fits_a_terminal(files, tmp_path
     assert (head.split()[0], first.split()[1], second.split()[1]) == ("sigma", "0.5", "1")
     assert len(first.split()) == len(second.split())
     assert max(map(len, out.splitlines())) <= 80
+    others = []
+    for name in ("digits", "letters"):
+        others.append(tmp_path / f"{name}.tsv")
+        write_rows(cell_rows("advmacer", 0.5, 0), others[-1])
+        sidecar = json.loads(others[-1].with_suffix(".json").read_text())
+        others[-1].with_suffix(".json").write_text(json.dumps(sidecar | {"dataset": name}))
+    _, _, head, first, second = said("show", *others)[1].splitlines()
+    assert (head.split()[0], first.split()[1], second.split()[1]) == (
+        "dataset",
+        "digits",
+        "letters",
+    )
     radii = ",".join(f"{k / 100}" for k in range(1, 31))
     for words in (["show", files[0], other], ["show", other]):
         _, out, _ = said(*words, "--radii", radii)
