@@ -246,6 +246,11 @@ def certify_images(
     """
     warn_if_n_too_small(settings.n, settings.alpha)
     seconds = seconds or certificate_rows.seconds_of(out)
+    if seconds.resolve() in (out.resolve(), certificate_rows.sidecar_of(out).resolve()):
+        raise InputError(
+            f"--times must be another file than the rows and their sidecar, got {seconds}; name "
+            "another"
+        )
     cascades = [out] if getattr(classifier.base, "lazy", False) else []
     networks = members_of(classifier.base)
     kind = PICTURES if images.files else CERTIFICATES

@@ -206,11 +206,6 @@ def _check_outputs(outs: Mapping[Path, Provenance], seconds: Path) -> None:
     for out in outs:
         files.check_output(out, "rows", replaceable=True)  # their content is checked already
         sidecar = sidecar_of(out)
-        if seconds.resolve() in (out.resolve(), sidecar.resolve()):
-            raise InputError(
-                f"--times must be another file than the rows and their sidecar, got {seconds}; "
-                "name another"
-            )
         is_sidecar = "classifier" in files.json_values(sidecar)
         files.check_output(sidecar, f"the sidecar of {out}", is_sidecar)
     is_seconds = seconds.is_file() and seconds.read_bytes().startswith(SECONDS_HEADER.encode())
