@@ -312,7 +312,8 @@ def test_notebooks_are_committed_without_outputs_and_link_to_files():
         book = nbformat.read(path, as_version=4)
         assert not any(cell.get("outputs") for cell in book.cells)  # the site executes it
         text = "\n".join(cell.source for cell in book.cells if cell.cell_type == "markdown")
-        assert all((path.parent / link).is_file() for link in re.findall(r"\]\((?!https:)([^)#]+)", text))
+        links = re.findall(r"\]\((?!https:)([^)#]+)", text)
+        assert all((path.parent / link).is_file() for link in links)
 
 
 class Loads(HTMLParser):
