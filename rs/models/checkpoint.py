@@ -34,7 +34,7 @@ from rs.params import (
 )
 from rs.runtime import arithmetic
 from rs.storage import files
-from rs.storage.provenance import PROBE_TOLERANCE, are_close
+from rs.storage.probe import PROBE_TOLERANCE, are_close
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
 

@@ -10,19 +10,16 @@ from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from typing_extensions import TypedDict
 
 from rs.errors import InputError
 from rs.params import Count, record, validated
 from rs.storage import files
 from rs.storage.certificate_rows import sidecar_of
+from rs.storage.probe import are_close
 
 DECISIVE = ("device", "precision", "engine", "arithmetic", "torch", "numpy", "noise", "outputs")
 """What may change the digits of rows (:meth:`Provenance.computation`)."""
-
-PROBE_TOLERANCE = 1e-4
-"""Largest difference of equal logits in float32, relative to the largest logit."""
 
 UNROUNDED = "as computed"
 """The default of ``outputs``."""
@@ -162,22 +159,3 @@ class Provenance:
         values = {"noise": "gaussian", "outputs": UNROUNDED} | series
         stated = self.to_json()
         return {name: stated.get(name, values.get(name)) for name in DECISIVE}
-
-
-def are_close(
-    logits: Sequence[Sequence[float]],
-    expected: Sequence[Sequence[float]],
-    tolerance: float = PROBE_TOLERANCE,
-) -> bool:
-    """Return whether logits are equal up to the rounding of another processor or version of torch.
-
-    Args:
-        logits: Of some images, (N, K).
-        expected: Of the same images.
-        tolerance: Largest difference, relative to the largest logit.
-    """
-    if [len(row) for row in logits] != [len(row) for row in expected]:
-        return False
-    reference = np.array(expected)
-    largest = np.abs(np.array(logits) - reference).max(initial=0.0)
-    return bool(largest <= tolerance * np.abs(reference).max(initial=0.0))

@@ -22,7 +22,7 @@ from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import LogitsOnly, user_code
 from rs.smoothing.noise import noisy_pair
 from rs.storage import files
-from rs.storage.provenance import are_close
+from rs.storage.probe import are_close
 from rs.training.recipe import Recipe, RunOptions
 
 
