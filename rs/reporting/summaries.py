@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from rs.errors import InputError
 from rs.reporting.logs import read_alone
@@ -17,7 +18,7 @@ from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import numbers
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, radius_text
-from rs.statistics.comparison import estimate, sample
+from rs.statistics.comparison import LEVEL, estimate, sample
 from rs.statistics.procedures.table import radii_asked
 from rs.storage.certificate_rows import FILE
 
@@ -142,10 +143,20 @@ def compare_rows(
 
 
 def paired_difference(frames: Sequence[pd.DataFrame], radius: float | None = None) -> Numbers:
-    """Return the means of two row files and their difference, of ACR or accuracy at a radius."""
+    """Return the means of two row files and their difference, of ACR or accuracy at a radius.
+
+    Whether accuracies tie is decided by the exact test of McNemar (1947), which holds for few
+    images too: of the images that one side alone certifies, either side has half.
+    """
     a = sample([frames[0]], [()], radius)
     b = sample([frames[1]], [()], radius)
-    return {"a": estimate(a).value, "b": estimate(b).value, **numbers(estimate(a, b))}
+    difference = numbers(estimate(a, b))
+    if radius is not None:
+        signs = np.sign(a.scores - b.scores)
+        alone = np.count_nonzero(signs)
+        p_value = stats.binomtest(np.count_nonzero(signs > 0), alone).pvalue if alone else 1.0
+        difference |= {"p_value": float(p_value), "tie": bool(p_value > LEVEL)}
+    return {"a": estimate(a).value, "b": estimate(b).value, **difference}
 
 
 def _has_clean_accuracy(mode: str) -> bool:

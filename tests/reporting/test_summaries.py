@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from rs.reporting.logs import read_several_alone
-from rs.reporting.summaries import compare_rows, radii_shown, summarize_rows
+from rs.reporting.summaries import compare_rows, paired_difference, radii_shown, summarize_rows
 from rs.reporting.summary_texts import comparison_text, summary_text
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics import metrics
@@ -140,6 +140,17 @@ def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path, asked)
     assert "ACR" not in summary_text(about) + comparison_text(found)
     with refuses(r"whether the radii .*0\.25 are certified; ask for no"):
         summarize_rows(path, [0.25, 0.5])
+
+
+@pytest.mark.parametrize("alone", range(8))
+def test_accuracies_tie_unless_one_side_alone_certifies_many_images(alone):
+    """If k images are certified by one side alone, the exact two-sided p-value is 2^(1 - k)."""
+    is_better = np.arange(IMAGES) < alone
+    rows = [frame(1).assign(radius=np.where(is_better, level, 0.3)) for level in (0.5, 0.2)]
+    correct = [part.assign(correct=1) for part in rows]
+    found = paired_difference(correct, 0.4)
+    assert found["p_value"] == pytest.approx(min(1.0, 2.0 ** (1 - alone)))
+    assert found["tie"] == (alone < 6)
 
 
 def test_differences_are_paired(a, b):
