@@ -28,10 +28,11 @@ class LogOptions:
         typer.Option(callback=sigma_option, help="Noise std of the logs, in pixels of [0, 1]."),
     ] = None
     n0: Annotated[
-        int | None, typer.Option(help=f"Selection draws; rs compare assumes {DEFAULT_N0}.")
+        int | None,
+        typer.Option(help=f"Samples that chose the class; rs compare assumes {DEFAULT_N0}."),
     ] = None
     n: Annotated[
-        int | None, typer.Option(help="Draws that determined the radius (only for logs).")
+        int | None, typer.Option(help="Samples that determined the radius (only for logs).")
     ] = None
     alpha: Annotated[float | None, typer.Option(help="Failure probability.")] = None
 
