@@ -63,8 +63,10 @@ def main(
     sigma = first.smooth(sigma).sigma  # which refuses functions without --sigma
     meta = replace(images.meta, name=first.dataset or images.meta.name)
     folders = [*models]
+    networks = network.split(",") if network else []
     for number, model in enumerate(models):
         if is_importable(model):
+            networks.append(model)
             folders[number] = str(out.with_suffix("") / str(number))
             write_network(model, Path(folders[number]), meta, sigma)
     spec = combine(
@@ -82,4 +84,6 @@ def main(
         say(f"weight {share:.4f} of {model}")
     say(f"ensemble in {out}")
     source = "--images FOLDER" if data is None else f"--data {data} --dataset RECIPE"
+    if networks:
+        source += f" --network {','.join(dict.fromkeys(networks))}"
     say(f"next: rs certify {out} {source} --out rows.tsv", sys.stderr)

@@ -14,6 +14,7 @@ from PIL import Image
 
 from rs.command_line.certify import main as certify
 from rs.command_line.combine import main as combine
+from rs.command_line.main import app
 from rs.data import images as data
 from rs.data import prepared
 from rs.ensemble.base import Ensemble, SoftmaxAverage
@@ -292,6 +293,29 @@ def test_a_network_that_a_function_builds_is_copied_and_needs_its_function(capfd
     with torch.no_grad():
         assert torch.equal(loaded(x), Ensemble(networks, rule).eval()(x))
     assert classes == list(CLASSES)
+
+
+FUNCTIONS = ["networks_here:first", "networks_here:second"]
+
+
+def test_the_next_command_after_two_functions_names_both(capfd):
+    combined(PAIR[0], *FUNCTIONS)
+    assert f"--network {','.join(FUNCTIONS)} " in capfd.readouterr().err
+
+
+def test_a_model_folder_of_a_function_is_in_the_next_command(capfd):
+    combined(PAIR[0], FUNCTIONS[0])
+    capfd.readouterr()
+    shutil.move("ensemble/1", "mine")
+    combined("mine", FUNCTIONS[1], "--network", FUNCTIONS[0], "--sigma", SIGMA, "--force")
+    assert f"--network {','.join(FUNCTIONS)} " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("last", [["--network", FUNCTIONS[1]], [f"--network={FUNCTIONS[1]}"]])
+def test_a_network_given_twice_is_refused(capfd, last):
+    words = ["ensemble.json", "--images", "pictures", "--out", "rows.tsv"]
+    line = refusal(capfd, app, "certify", *words, "--network", FUNCTIONS[0], *last)
+    assert f"--network {','.join(FUNCTIONS)}" in line
 
 
 def test_two_functions_are_of_the_noise_and_the_data_set_that_are_given():
