@@ -22,6 +22,7 @@ from rs.ensemble.outputs import on_simplex
 from rs.ensemble.rules import RULES, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.models.architectures import USER_NETWORKS
 from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import path_of_model
 from rs.params import PIXELS, FilePath, NonNegativeCount, Positive, validated
@@ -212,7 +213,9 @@ def load_members(
         InputError: If one is missing, damaged or has changed, or they do not classify the same
             images, or not those of ``meta``.
     """
-    loaded = [checkpoint.load_model(member.folder(source)) for member in members]
+    folders = [member.folder(source) for member in members]
+    _check_networks(folders)
+    loaded = [checkpoint.load_model(folder) for folder in folders]
     models: list[nn.Module] = [model for model, _ in loaded]
     cards = [card for _, card in loaded]
     for member, model in zip(members, models, strict=True):
@@ -231,6 +234,26 @@ def load_members(
                 f"{source} must be of classifiers of {needed}, but they are of {of_members}"
             )
     return models, cards
+
+
+def _check_networks(folders: Sequence[Path]) -> None:
+    """Check that the functions of all members are registered; names all that are not, at once.
+
+    Raises:
+        InputError: If one is not.
+    """
+    names = []
+    for folder in folders:
+        name = checkpoint.read_card(folder).architecture
+        if ":" in name and not name.startswith("torch") and name not in names:
+            names.append(name)  # a class of torch is no function that could be given
+    missing = [name for name in names if name not in USER_NETWORKS]
+    if missing:
+        noun = "network" if len(missing) == 1 else "networks"
+        raise InputError(
+            f"the {noun} {', '.join(missing)} must be given, because a model folder never imports "
+            f"code by itself; give --network {','.join(names)}; or in Python network="
+        )
 
 
 def check_members(

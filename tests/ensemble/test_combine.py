@@ -311,6 +311,22 @@ def test_a_model_folder_of_a_function_is_in_the_next_command(capfd):
     assert f"--network {','.join(FUNCTIONS)} " in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("given", [[], FUNCTIONS[:1]], ids=len)
+def test_all_networks_of_an_ensemble_are_named_at_once(capfd, given):
+    combined(*FUNCTIONS, "--sigma", SIGMA)
+    forget()
+    capfd.readouterr()
+    words = ["ensemble.json", "--data", "data", "--dataset", "tiny", "--params", "ensembles.yaml"]
+    words += ["--device", "cpu", "--out", "rows.tsv"]
+    if given:
+        words += ["--network", *given]
+    line = refusal(capfd, certify, *words)
+    missing, remedy = line.split("must be given")
+    for name in FUNCTIONS:
+        assert (name in missing) == (name not in given)
+    assert f"--network {','.join(FUNCTIONS)};" in remedy
+
+
 @pytest.mark.parametrize("last", [["--network", FUNCTIONS[1]], [f"--network={FUNCTIONS[1]}"]])
 def test_a_network_given_twice_is_refused(capfd, last):
     words = ["ensemble.json", "--images", "pictures", "--out", "rows.tsv"]
