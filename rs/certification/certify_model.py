@@ -117,6 +117,12 @@ def certify_model(
     indices = select(len(images), settings.subset)
     if is_first_process():
         warn_of_few_classes(images, indices)
+        if base.fitted_to and base.fitted_to == images.fingerprint:
+            say(
+                f"warning: the weights of {base.name} were fitted to these images, so accuracies "
+                "and radii are not those of new images; certify others",
+                sys.stderr,
+            )
     base_accuracy = None
     if without_noise and has_labels:
         base_accuracy = accuracy_without_noise(classifier, images, indices, device)

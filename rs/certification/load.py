@@ -12,7 +12,7 @@ from torch import nn
 
 from rs.certification.inference import Calibration, Optimized, optimize_for_inference
 from rs.data.prepared import Meta, composed, data_set_text
-from rs.ensemble.spec import load_ensemble
+from rs.ensemble.spec import FittedWeights, load_ensemble
 from rs.errors import InputError
 from rs.models import InferenceEngine, checkpoint
 from rs.models.backend import device_of
@@ -54,6 +54,7 @@ class Classifier:
     # of an ensemble's weights (``rs.statistics.certificate.SCOPES``), "model" for a single model
     scope: str = "model"
     folders: tuple[str, ...] = ()  # the model folder, or those of the members
+    fitted_to: str | None = None  # fingerprint of the images to which weights were fitted
 
     def smooth(
         self,
@@ -291,6 +292,7 @@ def _from_disk(name: str) -> Classifier:
             sigma=spec.sigma,
             scope=spec.combination.scope,
             folders=tuple(str(member.folder(path)) for member in spec.voting_members),
+            fitted_to=spec.fitted.fingerprint if isinstance(spec.fitted, FittedWeights) else None,
         )
     if not (path / checkpoint.CARD).is_file():
         remedy = "correct its name, or name the function too, as package.module:build"

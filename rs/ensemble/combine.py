@@ -12,7 +12,7 @@ import torch
 from rs.data.prepared import Images, Meta
 from rs.ensemble.fit_weights import fit_for_all_images
 from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
-from rs.ensemble.spec import EnsembleSpec, Member
+from rs.ensemble.spec import EnsembleSpec, FittedWeights, Member
 from rs.errors import InputError
 from rs.models import architectures, checkpoint, zoo
 from rs.models.fingerprint import check_identity, model_fingerprint
@@ -83,6 +83,8 @@ def combine(
     outputs = MemberOutputs.load(spec, out, images.meta, settings, device, batch)
     fitted = fit_for_all_images(outputs, {spec.name: spec}, images, split)
     spec = fitted.get(spec.name, spec)  # equal weights are not fitted
+    if isinstance(spec.fitted, FittedWeights):
+        spec = replace(spec, fitted=replace(spec.fitted, fingerprint=images.fingerprint))
     spec.write(out)
     return spec
 

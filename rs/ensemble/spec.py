@@ -59,6 +59,8 @@ class FittedWeights:
     images: int  # number of images of this split
     used_share: float  # of these images, that matter (``global_weights``, ``DisputedDraws``)
     shrinkage: float  # towards equal weights, 0 to 1; of weights of the largest radius, else 0
+    # rs.data.prepared.Images.fingerprint of the split; None in studies, which certify another one
+    fingerprint: str | None = None
 
 
 @validated
@@ -154,6 +156,8 @@ class EnsembleSpec:
         for part in ("thresholds", "share"):  # only the files of cascades mention them
             if combination[part] is None:
                 del combination[part]
+        if isinstance(self.fitted, FittedWeights) and self.fitted.fingerprint is None:
+            del values["fitted"]["fingerprint"]
         files.write_json(path, values)
 
 

@@ -1,6 +1,7 @@
 """Ensembles of a user's own models: the command ``combine``."""
 
 import importlib
+import json
 import shutil
 import sys
 import zlib
@@ -32,6 +33,7 @@ from rs.params import packaged
 from rs.recipes import load_section
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.ensemble_weights import global_weights, moments, variance
+from rs.storage import files
 from rs.storage.certificate_rows import read_rows
 from tests.support import tiny_pool
 from tests.support.helpers import SHAPE, exit_code, refusal
@@ -332,6 +334,33 @@ def test_a_network_given_twice_is_refused(capfd, last):
     words = ["ensemble.json", "--images", "pictures", "--out", "rows.tsv"]
     line = refusal(capfd, app, "certify", *words, "--network", FUNCTIONS[0], *last)
     assert f"--network {','.join(FUNCTIONS)}" in line
+
+
+def test_certifying_the_images_of_the_weights_is_warned_of(capfd):
+    write_pictures("fit")
+    write_pictures("others")
+    next(Path("others").glob("*/*.png")).unlink()
+    for weights, folder, is_warned in [
+        ("optimal", "fit", True),
+        ("radius", "fit", True),
+        ("optimal", "others", False),
+        ("equal", "fit", False),
+    ]:
+        words = ["--images", "fit", "--weights", weights, "--device", "cpu", "--force"]
+        assert exit_code(combine, *PAIR, *words, "--out", "ensemble.json") == 0
+        capfd.readouterr()
+        out = ["--n0", 10, "--n", 20, "--device", "cpu", "--out", f"{weights}-{folder}.tsv"]
+        assert exit_code(certify, "ensemble.json", "--images", folder, *out) == 0
+        assert ("fitted to these images" in capfd.readouterr().err) == is_warned
+
+
+def test_files_that_do_not_say_what_was_fitted_to_keep_their_bytes():
+    combined(*PAIR)
+    values = json.loads(Path("ensemble.json").read_text())
+    del values["fitted"]["fingerprint"]
+    files.write_json(Path("old.json"), values)
+    read(Path("old.json")).write(Path("again.json"))
+    assert Path("again.json").read_bytes() == Path("old.json").read_bytes()
 
 
 def test_two_functions_are_of_the_noise_and_the_data_set_that_are_given():
