@@ -45,7 +45,8 @@ UNCHECKED = "accuracy, training and expected input could not be checked"
 class Diagnosis(NamedTuple):
     """Something that was checked, and what to do about it if it is wrong."""
 
-    level: Literal["fault", "warning", "ok"]  # a fault makes certificates wrong or worthless
+    # a fault makes certificates wrong or worthless; too few images leave checks untested
+    level: Literal["fault", "warning", "ok", "not tested"]
     text: str
 
 
@@ -82,7 +83,8 @@ def diagnose(
         device: Where it runs.
         count: Number of images to use, spread over the split.
     Returns:
-        Diagnoses, in the order in which to fix them; all "ok" if no problem was found.
+        Diagnoses, in the order in which to fix them; if no problem was found, all are "ok", or
+        "not tested" for want of images.
     Raises:
         InputError: If the classes and the shape of the images are unknown.
     """
@@ -148,6 +150,9 @@ def _of_order(trial: Trial, predicted: Tensor, classes: int) -> Diagnosis:
 
     It is chosen on every other image, and tested on the images between them.
     """
+    untested = _untested(trial, "the order of classes", 2 * fewest_images(1))
+    if untested:
+        return untested
     confusion = 0.5 * torch.eye(classes)  # of equally good orders, the nearest to the given one
     labels = trial.labels[::2].tolist()
     for label, column in zip(labels, predicted[::2].tolist(), strict=True):
@@ -194,8 +199,11 @@ def _of_input(
     Without noise the accuracy must not become smaller. It must become larger where the input has a
     smaller scale, as this also helps a classifier that knows no noise.
     """
-    fitting = AS_IT_IS if misfit is None else misfit.alternative
     count = len(trial.alternatives)
+    untested = _untested(trial, "other inputs", fewest_images(count))
+    if untested:
+        return untested
+    fitting = AS_IT_IS if misfit is None else misfit.alternative
     finalists = [other for other in _finalists(trial) if other is not fitting]
     if fitting is not AS_IT_IS:
         finalists.append(fitting)
@@ -204,7 +212,8 @@ def _of_input(
     figures = []
     for alternative in finalists:
         right_then = trial.right(trial.sigma, alternative=alternative)
-        figures.append(f"{alternative.name} {percent(right_then)}")
+        if right_then.sum() > right.sum():
+            figures.append(f", {alternative.name} {percent(right_then)}")
         is_above_chance = _is_above_chance(right_then.float().mean(1) > 0.5, chance)
         if not is_above_chance or not is_larger(right_then, right, count):
             continue
@@ -217,8 +226,9 @@ def _of_input(
             best = alternative
             best_right = right_then
     if best is None:
-        text = f"is not clearly higher with any of {count} other inputs: {', '.join(figures)}"
-        return Diagnosis("ok", f"accuracy {trial.condition} {text}, {percent(right)} as it is")
+        text = f"is not clearly higher with any of {count} other inputs"
+        shares = f"{percent(right)} as it is{''.join(figures)}"
+        return Diagnosis("ok", f"accuracy {trial.condition} {text}: {shares}")
     text = f"accuracy {trial.condition} {percent(best_right)} then, {percent(right)} now"
     return Diagnosis("fault", f"{best.remedy} ({text})")
 
@@ -226,14 +236,9 @@ def _of_input(
 def _of_accuracy(trial: Trial, predicted: Tensor, chance: float) -> Diagnosis:
     right = predicted == trial.labels
     counts = f"{int(right.sum())} of {len(right)} images"
-    fewest = 2 * fewest_images(1)
     few = ""
-    if len(right) < fewest:
-        few = (
-            f"; so few images prove little: the order of classes needs {fewest} images or more, "
-            f"other inputs {fewest_images(len(trial.alternatives))}, and a small difference "
-            "hundreds"
-        )
+    if len(right) < 2 * fewest_images(1):
+        few = "; so few images prove little: a small difference needs hundreds"
     if not _is_above_chance(right, chance):
         return Diagnosis(
             "fault" if _is_poor(right, chance) and not few else "warning",
@@ -310,7 +315,18 @@ def _of_noise(trial: Trial, right: Tensor, right_without: Tensor, remedy: str) -
     if is_halved and is_larger(right_without, right):
         text = f"it seems not to have been trained with noise of {sigma:g}, so most"
         return Diagnosis("warning", f"{text} certificates will abstain; {figures}; {remedy}")
+    untested = _untested(trial, "training with other noise", fewest_images(1))
+    if untested:
+        return untested._replace(text=f"{untested.text}; {figures}")
     return Diagnosis("ok", figures)
+
+
+def _untested(trial: Trial, check: str, fewest: int) -> Diagnosis | None:
+    """Return that too few images are left for a check to find anything, if they are."""
+    count = len(trial.x)
+    if count >= fewest:
+        return None
+    return Diagnosis("not tested", f"{check} ({count} of the {fewest} images that it needs)")
 
 
 def _is_above_chance(right: Tensor, chance: float) -> bool:

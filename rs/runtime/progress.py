@@ -24,7 +24,15 @@ WIDTH = 80
 JOINT = "\N{NO-BREAK SPACE}"
 """Character between a number and its sign while a line is broken."""
 
-COLORS = {"error": 31, "fault": 31, "warning": 33, "ok": 32, "next": 36, "verdict": 35}
+COLORS = {
+    "error": 31,
+    "fault": 31,
+    "warning": 33,
+    "not tested": 33,
+    "ok": 32,
+    "next": 36,
+    "verdict": 35,
+}
 """Colors (ANSI) of words that begin a line and end with a colon."""
 
 

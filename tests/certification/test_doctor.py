@@ -207,6 +207,25 @@ def test_no_finding_rests_on_fewer_images_than_a_sign_test_needs(
         assert all(expected in text for text in found)
 
 
+@pytest.mark.parametrize("count", [14, 15, 19, 20, 29, 30])
+def test_a_check_for_which_the_images_are_too_few_is_not_said_to_be_ok(count):
+    """The numbers of images are those of the tests around this one."""
+    images = of_labels(labelled(), [2 + (i // 2) % 3 for i in range(count)])
+    findings = diagnose(classifier_of(Nearest()), images, SIGMA, CPU)
+    untested = [finding.text for finding in findings if finding.level == "not tested"]
+    needed = [int(re.search(f"{count} of the (\\d+) images", text)[1]) for text in untested]
+    assert sorted(needed) == [fewest for fewest in (15, 20, 30) if fewest > count]
+    others = [finding for finding in findings if finding.text not in untested]
+    assert {finding.level for finding in others} == {"ok"}
+    assert any("other inputs:" in finding.text for finding in others) == (count >= 20)
+
+
+def test_only_inputs_that_are_better_are_listed_where_none_is_clearly_better():
+    findings = diagnose(classifier_of(Nearest()), labelled(), SIGMA, CPU)
+    (text,) = [finding.text for finding in findings if "other inputs:" in finding.text]
+    assert text.endswith("100% as it is")
+
+
 @pytest.mark.parametrize(("count", "is_found"), [(14, False), (15, True)])
 def test_the_accuracy_without_noise_is_compared_by_a_sign_test(count, is_found):
     assert 0.5**15 <= LEVEL < 0.5**14
