@@ -36,7 +36,7 @@ def main(
     from rs.certification.doctor import diagnose
     from rs.certification.load import load
     from rs.runtime.device import resolve_device
-    from rs.runtime.progress import say
+    from rs.runtime.progress import say, say_next
 
     with reserve_stdout_for_answers():
         base = load(model, network=network)
@@ -46,4 +46,6 @@ def main(
         findings = diagnose(base, images, sigma, resolve_device(device), count)
     for finding in findings:
         say(f"{finding.level}: {finding.text}")
+    if all(finding.level in ("ok", "not tested") for finding in findings):
+        say_next(pictures.certify_command(model, network, sigma, data))
     raise typer.Exit(int(any(finding.level == "fault" for finding in findings)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,23 @@ class PictureOptions:
                 "--classes, --resize, --crop and --convert are for --images; a prepared data set "
                 "has its own"
             )
+
+    def certify_command(
+        self, model: str, network: str | None, sigma: float | None, data: Path | None
+    ) -> str:
+        """Return the command that certifies a model on these images."""
+        options: dict[str, Any] = {"network": network, "sigma": sigma}
+        if data is None:
+            options |= vars(self) | {"images": self.images or "FOLDER"}
+        else:
+            options |= {"data": data, "dataset": "RECIPE"}
+        words = ["rs", "certify", model]
+        for name, value in options.items():
+            if value is True:
+                words.append(f"--{name}")
+            elif value:
+                words += [f"--{name}", str(value)]
+        return shlex.join([*words, "--out", "rows.tsv"])
 
     @property
     def conversion(self) -> Conversion:

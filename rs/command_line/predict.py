@@ -138,8 +138,9 @@ def main(
             say(text, stdout, whole=as_json)
             if picture is not None:
                 draw_certificate(prediction, picture)
+                say(f"picture in {picture}", sys.stderr)
     if not as_json:
-        say_next("rs certify MODEL --images FOLDER --out rows.tsv")
+        say_next(pictures.certify_command(model, network, sigma, data))
 
 
 def draw_certificate(prediction: "Prediction", picture: Path) -> None:

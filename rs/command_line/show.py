@@ -1,6 +1,7 @@
 """Show row files, compare two of them, and rank many."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,16 +83,19 @@ def show_files(
 
     attacks = [path for path in rows if is_attack_rows(path)]
     certificates = [path for path in rows if path not in attacks]
+    next_commands = []
     if certificates:
-        _show_certificates(certificates, radii, logs, picture, as_json)
+        next_commands = _show_certificates(certificates, radii, logs, picture, as_json)
     if attacks:
-        _show_attacks(attacks, as_json)
+        next_commands = _show_attacks(attacks, as_json)
+    if next_commands and not as_json:
+        say_next(*next_commands)
 
 
 def _show_certificates(
     rows: Sequence[Path], radii: str | None, logs: LogOptions, picture: Path | None, as_json: bool
-) -> None:
-    """Show the radii and accuracies of files of certificate rows."""
+) -> list[str]:
+    """Show the radii and accuracies of files of certificate rows; return what may follow."""
     from rs.reporting.summaries import summarize_rows
     from rs.reporting.summary_texts import summaries_text, summary_text
     from rs.storage.certificate_rows import is_field_log
@@ -102,27 +106,29 @@ def _show_certificates(
         from rs.reporting.report import draw_files
 
         draw_files(rows, picture, **values)
+        say(f"picture in {picture}", sys.stderr)
     if as_json:
         for summary in summaries:
             print(json.dumps(summary, allow_nan=False))
-        return
+        return []
     print(summary_text(summaries[0]) if len(rows) == 1 else summaries_text(summaries))
     have_labels = all(summary["certified_accuracy"] for summary in summaries)
-    if have_labels:
-        have_votes = not any(map(is_field_log, rows))
-        have_votes = have_votes and all(summary["mode"] == "certify" for summary in summaries)
-        report = ["rs report ROWS --out report.html"] if have_votes else []
-        say_next(*report, "rs compare A B")
+    if not have_labels:
+        return []
+    have_votes = not any(map(is_field_log, rows))
+    have_votes = have_votes and all(summary["mode"] == "certify" for summary in summaries)
+    report = ["rs report ROWS --out report.html"] if have_votes else []
+    return [*report, "rs compare A B"]
 
 
-def _show_attacks(attacks: Sequence[Path], as_json: bool) -> None:
-    """Show the gaps of files of attack rows."""
+def _show_attacks(attacks: Sequence[Path], as_json: bool) -> list[str]:
+    """Show the gaps of files of attack rows; return the commands that may follow."""
     from rs.reporting.attacks import attacks_text, summarize_attacks
 
     for path in attacks:
         about = summarize_attacks(path)
         print(json.dumps(about, allow_nan=False) if as_json else attacks_text(about))
-    say_next("rs compare A B", "rs report ROWS ATTACKS --out report.html")
+    return ["rs compare A B", "rs report ROWS ATTACKS --out report.html"]
 
 
 def report_files(

@@ -153,7 +153,8 @@ def test_the_command_finds_the_boundary_of_each_image(certified, capfd):
     assert (rows["found"] >= abs(pixels[rows["idx"]] - 0.5)).all()
     code, out, _ = ended(capfd, show, "attacks.tsv")
     assert (code, f"median {about['median']:.2f}" in out) == (0, True)
-    code, both, _ = ended(capfd, show, "rows.tsv", "attacks.tsv")
+    code, both, err = ended(capfd, show, "rows.tsv", "attacks.tsv")
+    assert [line.split()[0] for line in err.splitlines()].count("next:") == 1
     assert (code, out in both, "abstentions" in both) == (0, True, True)
     code, out, _ = ended(capfd, compare, "attacks.tsv", "attacks.tsv")
     assert (code, out.strip().endswith("tie")) == (0, True)

@@ -48,11 +48,8 @@ def command(capfd, *arguments):
     next command.
     """
     code, out, err = ended(capfd, predict, *arguments)
-    return (
-        code,
-        out.splitlines(),
-        [line for line in err.splitlines() if not line.startswith("next: ")],
-    )
+    before, *_ = re.split("^next:", err, flags=re.MULTILINE)
+    return code, out.splitlines(), before.splitlines()
 
 
 def asked(capfd, *arguments):
@@ -60,6 +57,12 @@ def asked(capfd, *arguments):
     code, out, err = command(capfd, *arguments)
     assert (code, err) == (0, [])
     return out
+
+
+def test_the_command_that_follows_is_of_this_model_and_noise(capfd, tiny_files):
+    _, _, err = ended(capfd, predict, *words(tiny_files[:1], LINEAR, sigma=0.5))
+    commands = " ".join(err.replace("\\\n", " ").split())
+    assert f"rs certify {LINEAR} --sigma 0.5 --images FOLDER --out rows.tsv" in commands
 
 
 def refused(capfd, *arguments):
@@ -367,7 +370,8 @@ def test_the_picture_shows_the_first_samples_of_the_certificate(tiny_files):
 def test_a_certificate_is_drawn_with_its_class_votes_and_radius(capfd, tmp_path, tiny_files):
     out = tmp_path / "card.svg"
     more = {"sigma": 0.5, "picture": out}
-    (line,) = asked(capfd, *words(tiny_files[:1], LINEAR, **more))
+    code, (line,), err = command(capfd, *words(tiny_files[:1], LINEAR, **more))
+    assert (code, err) == (0, [f"picture in {out}"])
     radius = re.search(r"radius ([\d.]+)", line)[1]
     shown = re.findall("<!-- (.+) -->", out.read_text())  # Matplotlib names each text
     assert radius in shown

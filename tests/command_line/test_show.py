@@ -96,7 +96,8 @@ def test_every_file_is_an_object_on_a_line_of_its_own(files):
     ("name", "beginning"), [("curves.png", b"\x89PNG"), ("curves.svg", b"<?xml")]
 )
 def test_files_are_drawn(files, tmp_path, name, beginning):
-    assert said("show", *files, "--picture", tmp_path / name)[0] == 0
+    code, _, said_then = said("show", *files, "--picture", tmp_path / name)
+    assert (code, f"picture in {tmp_path / name}" in said_then.splitlines()) == (0, True)
     assert (tmp_path / name).read_bytes().startswith(beginning)
     drawn = (tmp_path / name).read_text(encoding="utf-8", errors="replace")
     assert name.endswith("png") or all(path.stem in drawn for path in files)
