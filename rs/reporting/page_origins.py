@@ -64,9 +64,12 @@ def describe_origins(origins: Sequence[Origin], first: Result) -> str:
     lines += dict.fromkeys(origin["command"] for origin in origins)
     stated = first.provenance.to_json()
     certified = {name: stated[name] for name in SIDECAR if name in stated}
+    budget: dict[str, float] = {}
+    for name, value in first.terms.budget.items():
+        budget[name] = int(value) if value.is_integer() else value
     values = {
         "parameters": origins[0].get("parameters"),
-        "certified with": first.terms.budget | certified,
+        "certified with": budget | certified,
         "weights chose": first.member_votes,
     }
     definitions = [_definition(name, value) for name, value in values.items() if value]

@@ -21,7 +21,7 @@ from rs.reporting.page_data import Pictures
 from rs.reporting.results import Group, grouped
 from rs.storage import certificate_rows, files
 from tests.support.helpers import ROOT, refuses, write_row_file
-from tests.support.tiny_study import IMAGES, SIGMAS, N, add_family, make_study, result
+from tests.support.tiny_study import ALPHA, IMAGES, N0, SIGMAS, N, add_family, make_study, result
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -193,6 +193,15 @@ def test_every_command_is_of_a_cell_of_the_pipeline_that_makes_the_file(text):
         for file in re.findall(r"results/\S+", listed):
             assert any(file == out or file.startswith(f"{out}/") for out in outs)
     assert seen == {"certify", "certify_ensembles"}
+
+
+def test_whole_numbers_of_the_budget_have_no_decimals(text):
+    listed = re.findall(r"<dt>certified with</dt><dd>([^<]*)</dd>", text)
+    assert listed
+    for line in listed:
+        stated = dict(re.findall(r"(\w+): ([^, ]+)", line))
+        assert (stated["n0"], stated["n"]) == (str(N0), str(N))
+        assert float(stated["alpha"]) == ALPHA
 
 
 CLAIMS = [["claim", "held"], ["AdvMacer beats SmoothAdv", "1"]]
