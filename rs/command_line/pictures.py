@@ -260,7 +260,12 @@ def _takes(network: nn.Module, shape: Sequence[int]) -> bool:
 
 
 def _print_order(classes: Sequence[str]) -> None:
-    """Print on stderr which class has which number, where the names of subfolders decide it."""
+    """Print on stderr which class has which number, where the names of subfolders decide it.
+
+    Names that are these numbers say it themselves.
+    """
+    if list(classes) == list(map(str, range(len(classes)))):
+        return
     numbered = [f"{number} {name}" for number, name in enumerate(classes[:MAX_CLASSES_SHOWN])]
     if len(classes) > MAX_CLASSES_SHOWN:
         numbered.append(f"... of {len(classes)}")

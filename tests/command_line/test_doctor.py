@@ -97,6 +97,14 @@ def test_numbers_in_text_order_are_warned_of_unless_the_order_is_given(photos, n
     assert doctor(*words, "--classes", photos.parent / "names.txt").stderr.startswith("next:")
 
 
+def test_an_order_that_the_names_state_is_not_printed(photos):
+    words = ("own_models:good", "--images", photos, "--sigma", 0.1)
+    assert "in the order of the subfolders" in doctor(*words).stderr
+    (photos / "left").rename(photos / "0")
+    (photos / "right").rename(photos / "1")
+    assert doctor(*words).stderr.startswith("next:")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
