@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
@@ -20,6 +21,9 @@ from rs.storage.probe import are_close
 
 DECISIVE = ("device", "precision", "engine", "arithmetic", "torch", "numpy", "noise", "outputs")
 """What may change the digits of rows (:meth:`Provenance.computation`)."""
+
+HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+"""A SHA-256; the group has the digits that are enough for a person."""
 
 UNROUNDED = "as computed"
 """The default of ``outputs``."""
@@ -136,14 +140,15 @@ class Provenance:
         """Return the first key, in alphabetical order, whose value differs; empty if none does.
 
         The accuracy of the base classifier is not compared: it follows from the rest. Logits are
-        equal up to rounding (:func:`are_close`).
+        equal up to rounding (:func:`are_close`). Hashes are shortened.
         """
         own_values = self.to_json()
         other_values = other.to_json()
         keys = own_values.keys() | other_values.keys()
         for key in sorted(keys - {"base_accuracy", "probe"}):
             if own_values.get(key) != other_values.get(key):
-                return f"{key} is {own_values.get(key)} there and {other_values.get(key)} here"
+                text = f"{key} is {own_values.get(key)} there and {other_values.get(key)} here"
+                return HASH.sub(r"\1", text)
         if self.probe and other.probe and not are_close(self.probe, other.probe):
             return "the model gives other logits here than there (probe)"
         return ""

@@ -34,6 +34,15 @@ def test_keys_of_other_programs_come_back(tmp_path):
     assert Provenance.read(rows, "").to_json() == values
 
 
+def test_a_difference_has_the_first_digits_of_hashes_wherever_they_are():
+    first, second = "0123456789ab" + "c" * 52, "f" * 64
+    difference = Provenance(classifier=first).difference(Provenance(classifier=second))
+    assert difference == "classifier is 0123456789ab there and ffffffffffff here"
+    member = {"method": "macer", "seed": 0, "classifier": first}
+    difference = Provenance(members=[member]).difference(Provenance())
+    assert "'0123456789ab'" in difference
+
+
 def test_computation_has_the_minor_series_of_libraries():
     versions = {"python": "3.12", "torch": "2.14.1+cu130", "numpy": "2.3.5"}
     provenance = Provenance(device="cpu", engine="folded", n=5, versions=versions)
