@@ -110,7 +110,8 @@ def doctor(device, folder, findings, sign=1.0):
     found = diagnose(
         Classifier("a", model, classes=CLASSES, shape=SHAPE), tiny_images(), SIGMA, device
     )
-    assert len([finding for finding in found if finding.level != "ok"]) == findings
+    levels = [finding.level for finding in found]
+    assert len(levels) - levels.count("ok") - levels.count("not tested") == findings
 
 
 class Nothing(nn.Module):
