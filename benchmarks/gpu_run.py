@@ -106,6 +106,11 @@ class Run:
     end: float  # of time.monotonic()
     rehearse: bool
 
+    @property
+    def place(self) -> str:
+        """The folder of the run, as a word of a command."""
+        return shlex.quote(str(self.out))
+
     def left(self) -> float:
         """Return the seconds until the end."""
         return self.end - time.monotonic()
@@ -120,7 +125,7 @@ class Run:
         yaml.representer.ignore_aliases = lambda _: True
         with path.open("w") as file:
             yaml.dump(written, file)
-        return f"--params {path}"
+        return f"--params {shlex.quote(str(path))}"
 
     def recipe(self, training: dict[str, Any], certify: dict[str, Any]) -> dict[str, Any]:
         """Return a recipe of ``fastnet``, or of a small network in a rehearsal."""
@@ -140,21 +145,21 @@ class Run:
         return (
             f"stages.train {method} {options} {self.images} --sigma {sigma} --seed {seed} "
             f"--seconds {2 if self.rehearse else max(1, round(seconds))} "
-            f"--out {self.out}/models/{cell} --log {self.out}/logs/{cell}"
+            f"--out {self.place}/models/{cell} --log {self.place}/logs/{cell}"
         )
 
     def certify(self, options: str, method: str, sigma: str) -> str:
         """Return the command that certifies the network of seed 0."""
         place = f"{DATASET}/{sigma}"
         return (
-            f"stages.certify {self.out}/models/{place}/{method}/0 {options} {self.images} "
-            f"--out {self.out}/results/{place}/{method}-0.tsv "
+            f"stages.certify {self.place}/models/{place}/{method}/0 {options} {self.images} "
+            f"--out {self.place}/results/{place}/{method}-0.tsv "
         )
 
     @property
     def images(self) -> str:
         """Options of stages that read images."""
-        return f"--dataset {DATASET} --data {self.out}/data --device {self.device}"
+        return f"--dataset {DATASET} --data {self.place}/data --device {self.device}"
 
     def side_by_side(self, parts: list[str]) -> None:
         """Run commands at the same time, until all have ended."""
@@ -176,7 +181,7 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     one = Run(data, out, device, time.monotonic() + 60 * minutes, rehearse)
     options = one.write_params("data", {}, {})
-    one.side_by_side([f"stages.prepare {DATASET} --out {out}/data {options}"])
+    one.side_by_side([f"stages.prepare {DATASET} --out {one.place}/data {options}"])
     if plan is Plan.levels:
         train_levels(one)
     else:
@@ -235,16 +240,16 @@ def train_methods(one: Run) -> None:
     for method in methods:
         one.side_by_side([one.train(options, method, SIGMA, seed, seconds) for seed in SEEDS])
     place = f"{DATASET}/{SIGMA}"
-    on_device = f"--data {one.out}/data --device {one.device}"
-    ensembles_of = f"{DATASET} {options} --ensembles {one.out}/ensembles/{place}"
-    weights = f"{one.out}/weights/{place}"
+    on_device = f"--data {one.place}/data --device {one.device}"
+    ensembles_of = f"{DATASET} {options} --ensembles {one.place}/ensembles/{place}"
+    weights = f"{one.place}/weights/{place}"
     chain = [
-        f"stages.ensemble {DATASET} {options} --sigma {SIGMA} --models {one.out}/models/{place} "
-        f"--out {one.out}/ensembles/{place}",
+        f"stages.ensemble {DATASET} {options} --sigma {SIGMA} --models {one.place}/models/{place} "
+        f"--out {one.place}/ensembles/{place}",
         f"stages.weights {ensembles_of} {on_device} --out {weights} "
-        f"--seconds {one.out}/logs/{place}/weights.csv",
+        f"--seconds {one.place}/logs/{place}/weights.csv",
         f"stages.certify_ensembles {ensembles_of} {on_device} --weights {weights} "
-        f"--out {one.out}/results/{place}/pool --times {one.out}/logs/{place}",
+        f"--out {one.place}/results/{place}/pool --times {one.place}/logs/{place}",
     ]
     one.side_by_side([chain[0], *(one.certify(options, method, SIGMA) for method in methods)])
     for part in chain[1:]:

@@ -45,7 +45,7 @@ def rehearse(plan, images, out):
 
 
 def test_a_rehearsal_trains_and_certifies_levels(images, tmp_path):
-    results = rehearse("levels", images, tmp_path / "out")
+    results = rehearse("levels", images, tmp_path / "a run")
     for sigma in (0.5, 0.25):
         path = results / str(sigma) / "advmacer-0.tsv"
         rows = read_rows(path)
