@@ -1,6 +1,5 @@
 """Combine trained models into an ensemble, with weights fitted to images."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +9,7 @@ import typer
 from rs.command_line.pictures import PictureOptions
 from rs.command_line.shell import Batch, Device, Force, Network, PreparedData, Sigma
 from rs.errors import InputError
-from rs.runtime.progress import say
+from rs.runtime.progress import say, say_next
 
 
 def main(
@@ -83,7 +82,6 @@ def main(
     for model, share in zip(models, shares, strict=True):
         say(f"weight {share:.4f} of {model}")
     say(f"ensemble in {out}")
-    source = "--images FOLDER" if data is None else f"--data {data} --dataset RECIPE"
-    if networks:
-        source += f" --network {','.join(dict.fromkeys(networks))}"
-    say(f"next: rs certify {out} {source} --out rows.tsv", sys.stderr)
+    others = replace(pictures, images=None)  # than the weights were fitted to
+    names = ",".join(dict.fromkeys(networks))
+    say_next(others.certify_command(str(out), names, None, data))
