@@ -36,6 +36,10 @@ HEADLINE = (
 MIXED = ("advmacer x1 + macer x2", "advmacer x2 + macer x1")
 ENSEMBLES = ("advmacer x3", "smoothadv x3", "macer x3", *MIXED)
 """Ensembles of the other pages."""
+CHEAPER = "cifar10-cpu-cheaper-attack"
+"""The study whose AdvMacer attacks in the second half of its epochs."""
+EQUAL_SECONDS = "cifar10-cpu-equal-seconds"
+"""The study whose methods have the training time of AdvMacer's six epochs."""
 
 Lines = list[list[str]]
 
@@ -57,6 +61,17 @@ class Committed(NamedTuple):
     def sample(self, name: str, level: str, study: str = "cifar10-cpu") -> Sample:
         """Return the scores of all trainings of a method, or of an ensemble."""
         return sample(*rows_of(name, self.study(study, level)))
+
+    def gain(self, first: tuple[str, str], second: tuple[str, str], level: str) -> Estimate:
+        """Return the difference in ACR of two methods, each named by its study and its name.
+
+        Both have the seeds of the first one, unless that was trained once.
+        """
+        (own_study, own_name), (other_study, other_name) = first, second
+        frames, seeds = rows_of(own_name, self.study(own_study, level))
+        others, trained = rows_of(other_name, self.study(other_study, level))
+        same = len(seeds) if len(seeds) > 1 else len(trained)
+        return estimate(sample(frames, seeds), sample(others[:same], trained[:same]))
 
     def epochs(self, study: str, level: str, method: str) -> int:
         """Return the number of epochs of a training."""
@@ -269,20 +284,17 @@ def cifar10_parts(committed: Committed) -> Lines:
 
 def cifar10_equal_seconds(committed: Committed) -> Lines:
     """Return the ACRs of methods in the training time of AdvMacer, and the differences to it."""
-    seconds, longer = committed.seconds(), "cifar10-cpu-equal-seconds"
+    seconds = committed.seconds()
     lines = [["method", "epochs", "time", *paired_titles("to advmacer")]]
     for method in committed.methods():
-        is_longer = (committed.study(longer, "1.0") / f"{method}-0.tsv").exists()
-        study = longer if is_longer else "cifar10-cpu"
+        is_longer = (committed.study(EQUAL_SECONDS, "1.0") / f"{method}-0.tsv").exists()
+        study = EQUAL_SECONDS if is_longer else "cifar10-cpu"
         epochs = committed.epochs(study, "1.0", method)
         time = epochs * seconds[method] / (6 * seconds["advmacer"])
         lines.append([method, str(epochs), f"{100 * time:.0f} %"])
         for level in LEVELS:
-            frames, seeds = rows_of(method, committed.study(study, level))
-            others, trained = rows_of("advmacer", committed.study("cifar10-cpu", level))
-            same = len(seeds) if len(seeds) > 1 else len(trained)
-            scores = sample(frames, seeds)
-            gain = estimate(scores, sample(others[:same], trained[:same]))
+            scores = committed.sample(method, level, study)
+            gain = committed.gain((study, method), ("cifar10-cpu", "advmacer"), level)
             shown = EMPTY if method == "advmacer" else gain_cell(gain)
             lines[-1] += [f"{estimate(scores).value:.3f}", shown]
     return lines
@@ -293,18 +305,14 @@ def cheaper_attack(committed: Committed) -> Lines:
     others = {
         "minus full attack": ("cifar10-cpu", "advmacer"),
         "minus smoothadv": ("cifar10-cpu", "smoothadv"),
-        "minus consistency": ("cifar10-cpu-equal-seconds", "consistency"),
+        "minus consistency": (EQUAL_SECONDS, "consistency"),
     }
     lines = [["σ", "seeds", "ACR", *others]]
     for level in LEVELS[:2]:
-        frames, seeds = rows_of("advmacer", committed.study("cifar10-cpu-cheaper-attack", level))
-        scores = sample(frames, seeds)
-        line = [level, str(len(seeds)), acr_cell(estimate(scores))]
-        for study, method in others.values():
-            other_frames, other_seeds = rows_of(method, committed.study(study, level))
-            count = len(seeds)
-            other = sample(other_frames[:count], other_seeds[:count])
-            line.append(gain_cell(estimate(scores, other)))
+        scores = committed.sample("advmacer", level, CHEAPER)
+        line = [level, str(len(scores.seeds)), acr_cell(estimate(scores))]
+        for other in others.values():
+            line.append(gain_cell(committed.gain((CHEAPER, "advmacer"), other, level)))
         lines.append(line)
     return lines
 
@@ -331,16 +339,15 @@ def warm_result(committed: Committed) -> Lines:
 
 def warm_lengths(committed: Committed) -> Lines:
     """Return the ACRs of other lengths and methods, with seed 0."""
-    warm, longer = "cifar10-cpu-warm", "cifar10-cpu-equal-seconds"
+    warm = "cifar10-cpu-warm"
     studies = {
         "426": (f"{warm}/426-random", f"{warm}/426-warm"),
         "852": ("cifar10-cpu", warm),
         "1,704": (f"{warm}/1704-random", f"{warm}/1704-warm"),
     }
     trained = [(*pair, "advmacer", level) for level in LEVELS[:2] for pair in studies.items()]
-    trained += [
-        ("852", (longer, warm), method, "0.25") for method in ("gaussian", "macer", "consistency")
-    ]
+    for method in ("gaussian", "macer", "consistency"):
+        trained.append(("852", (EQUAL_SECONDS, warm), method, "0.25"))
     lines = [["seconds", "method", "σ", "random weights", "start without noise", "difference"]]
     for seconds, pair, method, level in trained:
         random, started = (one_seed(committed, study, method, level) for study in pair)
@@ -461,6 +468,26 @@ def paper_scale(committed: Committed) -> Lines:
                 f"{published:.3f}",
             ]
         )
+    return lines
+
+
+def paper_scale_differences(committed: Committed) -> Lines:
+    """Return the differences of these networks from public logs of ResNet-110."""
+    path = committed.root / "benchmarks/results/paper-scale/differences.jsonl"
+    comparisons = [json.loads(line) for line in path.read_text().splitlines()]
+    acr_of = {comparison["b"]["file"]: comparison["acr"] for comparison in comparisons}
+    titles = {
+        "smoothadv": "minus SmoothAdv",
+        "consistency": "minus Consistency",
+        "cat-rs": "minus CAT-RS",
+    }
+    lines = [["σ", *titles.values()]]
+    for level in LEVELS:
+        lines.append([level])
+        for method in titles:
+            acr = acr_of[f"{method}-{level}.log"]
+            cell = f"{signed(acr['difference'], 3)} ± {acr['error_images']:.3f}"
+            lines[-1].append(cell + " tie" * acr["tie"])
     return lines
 
 

@@ -1,7 +1,8 @@
 """Fill the tables and draw the pictures of the pages from what is committed: ``make pages``.
 
-A table stands between ``<!-- generated: NAME ARGUMENTS -->`` and ``<!-- end -->``, which readers of
-a page do not see. NAME is a function of :mod:`benchmarks.page_tables`.
+A table or a text stands between ``<!-- generated: NAME ARGUMENTS -->`` and ``<!-- end -->``, which
+readers of a page do not see. NAME is a function of :mod:`benchmarks.page_tables` or
+:mod:`benchmarks.findings`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import diagrams, page_tables, results_chart
+from benchmarks import diagrams, findings, page_tables, results_chart
 from benchmarks.common import unpack_rows
 from benchmarks.page_tables import Committed, Lines
 from rs.errors import InputError
@@ -31,7 +32,7 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> list[re.Match[str]]:
-    """Return the blocks of a page that hold tables.
+    """Return the generated blocks of a page.
 
     Raises:
         InputError: If a block does not end before the next one begins.
@@ -46,10 +47,13 @@ def blocks(page: Path) -> list[re.Match[str]]:
 
 
 def fill(block: re.Match[str], committed: Committed) -> str:
-    """Return a block with its table made again."""
+    """Return a block with its table or text made again."""
     name, *arguments = block[1].split()
-    table = markdown(getattr(page_tables, name)(committed, *arguments))
-    return f"<!-- generated: {block[1]} -->\n\n{table}\n\n<!-- end -->"
+    module = page_tables if hasattr(page_tables, name) else findings
+    content = getattr(module, name)(committed, *arguments)
+    if not isinstance(content, str):
+        content = markdown(content)
+    return f"<!-- generated: {block[1]} -->\n\n{content}\n\n<!-- end -->"
 
 
 def markdown(lines: Lines) -> str:

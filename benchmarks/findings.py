@@ -1,0 +1,162 @@
+"""The sentences of the pages whose figures and verdicts come from committed files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from benchmarks.page_tables import (
+    CHEAPER,
+    EQUAL_SECONDS,
+    LEVELS,
+    Committed,
+    paper_scale,
+    reported_gain,
+)
+from rs.reporting.tables.formatting import signed
+from rs.statistics.comparison import Estimate, estimate, holm, is_tie
+
+
+def one_gpu(committed: Committed) -> str:
+    """Return what one GPU reached in minutes, next to the paper."""
+    titles, *lines = paper_scale(committed)
+    columns = dict(zip(titles, zip(*lines, strict=True), strict=True))
+    minutes = sum(float(seconds) for seconds in columns["seconds of training"]) / 60
+    return (
+        f"**In {minutes:.0f} minutes, one NVIDIA H200 trained three AdvMacer networks of CIFAR-10 "
+        "close to the paper's**, which took tens of GPU hours: an average certified\n"
+        f"radius (ACR) of {listed(columns['ACR'])} at {sigmas(LEVELS)}, where the paper has\n"
+        f"{listed(columns['paper: ACR'])} ([setting](docs/paper-scale.md); one training each)."
+    )
+
+
+def small_network(committed: Committed, count: str) -> str:
+    """Return a list of the first ``count`` findings on CIFAR-10 with a small network."""
+    functions = [all_methods, equal_seconds, cheaper_attack, ensembles, cascades]
+    findings = [function(committed) for function in functions[: int(count)]]
+    return "\n".join(f"- {finding}" for finding in findings)
+
+
+def all_methods(committed: Committed) -> str:
+    """Return whether a method is ahead of AdvMacer when each has its own few epochs."""
+    methods = committed.methods()
+    epochs = [committed.epochs("cifar10-cpu", "1.0", method) for method in methods]
+    ahead = []
+    for level in LEVELS:
+        own = committed.sample("advmacer", level)
+        for method in methods:
+            gain = estimate(committed.sample(method, level), own)
+            if verdict(gain, gain.tie) == "wins":
+                ahead.append(f"{method} at σ = {level}")
+    place = f"behind {listed(ahead)}" if ahead else "best or tied at every noise level"
+    return f"**With {min(epochs)} to {max(epochs)} epochs**, AdvMacer is {place}."
+
+
+def equal_seconds(committed: Committed) -> str:
+    """Return how Consistency compares with AdvMacer after the same seconds of training."""
+    gains = [
+        committed.gain((EQUAL_SECONDS, "consistency"), ("cifar10-cpu", "advmacer"), level)
+        for level in LEVELS
+    ]
+    return f"**In the same training time**, Consistency {compared(gains, LEVELS)} against AdvMacer."
+
+
+def cheaper_attack(committed: Committed) -> str:
+    """Return what AdvMacer gains from a cheaper attack, and how it then compares."""
+    levels = LEVELS[:2]
+    own = (CHEAPER, "advmacer")
+    gains = [committed.gain(own, ("cifar10-cpu", "advmacer"), level) for level in levels]
+    others = [committed.gain(own, (EQUAL_SECONDS, "consistency"), level) for level in levels]
+    differences = listed([signed(gain.value, 3) for gain in gains])
+    return (
+        f"**A cheaper attack** changes AdvMacer's ACR by {differences} at {sigmas(levels)} in the "
+        f"same time. It then {compared(others, levels)} against Consistency."
+    )
+
+
+def ensembles(committed: Committed) -> str:
+    """Return how many averages have a larger ACR than the mean of their members.
+
+    The p-values are corrected for the number of ensembles, as in the table of claims.
+    """
+    frame = of_combination(committed, "average")
+    gains = [reported_gain(row, "members") for _, row in frame.iterrows()]
+    corrected = holm(frame["members_p_value"].tolist())
+    by_verdict: dict[str, list[Estimate]] = {"wins": [], "ties": [], "loses": []}
+    for gain, p_value in zip(gains, corrected, strict=True):
+        by_verdict[verdict(gain, is_tie(p_value))].append(gain)
+    wins, ties, loses = by_verdict.values()
+    without_seeds = [gain for gain in wins if gain.error is None]
+    return (
+        f"**Ensembles gain a little**: with equal weights, {len(wins)} of {len(gains)} beat the "
+        f"mean of their members, {len(ties)} tie, and {len(loses) or 'none'} lose "
+        f"({len(without_seeds)} wins do not cover training seeds)."
+    )
+
+
+def cascades(committed: Committed) -> str:
+    """Return how many members cascades evaluate, and how their ACR compares with the average's."""
+    frame = of_combination(committed, "cascade")
+    members = frame["members_per_draw"]
+    gains = [reported_gain(row, "reference") for _, row in frame.iterrows()]
+    loses = sum(verdict(gain, gain.tie) == "loses" for gain in gains)
+    return (
+        f"**A cascade is cheaper**: it evaluates {members.min():.1f} to {members.max():.1f} of its "
+        f"three members per sample, and {loses or 'none'} of {len(gains)} loses to the average."
+    )
+
+
+def of_combination(committed: Committed, combination: str) -> pd.DataFrame:
+    """Return the rows of the report on ensembles that combine in one way, at all noise levels."""
+    frames = []
+    for level in LEVELS:
+        frame = committed.report(f"cifar10-cpu/ensembles-{level}", "ensemble", "combination")
+        frames.append(frame.xs(combination, level="combination"))
+    return pd.concat(frames)
+
+
+# ------------------------------------------------------------------------------------------ words
+
+
+def verdict(gain: Estimate, tie: bool) -> str:
+    """Return ``wins``, ``ties`` or ``loses``."""
+    if tie:
+        return "ties"
+    return "wins" if gain.value > 0 else "loses"
+
+
+def compared(gains: Sequence[Estimate], levels: Sequence[str]) -> str:
+    """Return at which noise levels differences are wins, ties and losses.
+
+    >>> won = Estimate(1.0, 0.1, None, 0.0, images=100, seeds=1)
+    >>> tied = Estimate(0.1, 0.1, None, 0.3, images=100, seeds=1)
+    >>> compared([won, tied, tied], ["0.25", "0.5", "1.0"])
+    'wins at σ = 0.25 and ties at σ = 0.5 and 1.0'
+    """
+    levels_of: dict[str, list[str]] = {"wins": [], "ties": [], "loses": []}
+    for gain, level in zip(gains, levels, strict=True):
+        levels_of[verdict(gain, gain.tie)].append(level)
+    parts = [f"{word} at {sigmas(having)}" for word, having in levels_of.items() if having]
+    return listed(parts)
+
+
+def sigmas(levels: Sequence[str]) -> str:
+    """Write noise levels.
+
+    >>> sigmas(["0.25", "0.5"])
+    'σ = 0.25 and 0.5'
+    """
+    return f"σ = {listed(levels)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Join words by commas and ``and``.
+
+    >>> listed(["a", "b", "c"]), listed(["a", "b"]), listed(["a"])
+    ('a, b, and c', 'a and b', 'a')
+    """
+    *others, last = words
+    if len(others) < 2:
+        return " and ".join(words)
+    return f"{', '.join(others)}, and {last}"
