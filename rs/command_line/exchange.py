@@ -77,7 +77,7 @@ def export_rows(
     from rs.reporting.logs import read_alone
     from rs.statistics.certificate import PER_IMAGE_SCOPE
     from rs.statistics.metrics import check_labels, check_radii, mode_of
-    from rs.statistics.procedures.table import draws_at_most
+    from rs.statistics.procedures.early import draws_at_most
     from rs.storage import files
     from rs.storage.certificate_rows import is_field_log, write_field_log
 

@@ -40,7 +40,7 @@ from rs.reporting.results import (
 from rs.reporting.tables import ensemble_tables, method_tables, notes, variance_tables
 from rs.reporting.tables.formatting import Table, render
 from rs.statistics import metrics
-from rs.statistics.procedures.table import radii_asked
+from rs.statistics.procedures.early import radii_asked
 from rs.storage import files
 from rs.study import grid
 

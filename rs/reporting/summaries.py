@@ -19,7 +19,7 @@ from rs.reporting.tables.formatting import numbers
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, radius_text
 from rs.statistics.comparison import LEVEL, estimate, sample
-from rs.statistics.procedures.table import radii_asked
+from rs.statistics.procedures.early import radii_asked
 from rs.storage.certificate_rows import FILE
 
 STEP = 0.25

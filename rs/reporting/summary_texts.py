@@ -12,7 +12,7 @@ from rs.reporting.summaries import Numbers
 from rs.reporting.tables.formatting import signed
 from rs.runtime.progress import WIDTH, wrapped
 from rs.statistics.certificate import ABSTAIN, UNLABELLED
-from rs.statistics.procedures.table import draws_at_most, radii_asked
+from rs.statistics.procedures.early import draws_at_most, radii_asked
 from rs.storage.provenance import UNROUNDED
 
 INDENT = 22

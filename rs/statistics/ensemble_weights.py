@@ -38,8 +38,6 @@ class Moments(NamedTuple):
 def moments(margins: ArrayLike) -> Moments:
     """Return means and covariances of margins (..., L, N, K) over their N samples."""
     z = np.asarray(margins, dtype=np.float64)
-    if z.ndim < 3 or z.shape[-2] < 1:
-        raise ValueError(f"margins must have shape (..., L, N, K) with N >= 1, got {z.shape}")
     means = z.mean(axis=-2)
     centered = z - means[..., None, :]
     products = np.einsum("...lnk,...mnk->...klm", centered, centered)
@@ -48,10 +46,7 @@ def moments(margins: ArrayLike) -> Moments:
 
 def other_classes(y: ArrayLike, classes: int) -> NDArray[np.bool_]:
     """Return a mask of the classes other than y: (...) -> (..., K)."""
-    labels = np.asarray(y)
-    if not np.isin(labels, np.arange(classes)).all():
-        raise ValueError(f"y must be classes in [0, {classes}), got {labels.tolist()}")
-    return np.arange(classes) != labels[..., None]
+    return np.arange(classes) != np.asarray(y)[..., None]
 
 
 def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:
@@ -117,8 +112,6 @@ def global_weights(stats: Moments, ys: ArrayLike, form: str = "optimal") -> Glob
         form: A key of :data:`SOLVERS`.
     """
     means, covariances = stats
-    if means.ndim != 3 or not len(means):
-        raise ValueError(f"moments must be of B >= 1 images, (B, L, K), got {np.shape(means)}")
     a = inverse_square_margins(means, ys)  # (B, K)
     is_finite = np.isfinite(a)
     finite = np.where(is_finite, a, 0.0)
@@ -224,45 +217,31 @@ def variance(weights: ArrayLike, covariances: ArrayLike, a: ArrayLike) -> Floats
     return np.einsum("...k,...klm,...l,...m->...", np.asarray(a), np.asarray(covariances), w, w)
 
 
-def _box(low: ArrayLike, high: ArrayLike, members: int) -> tuple[Floats, Floats]:
-    lows = np.broadcast_to(np.asarray(low, dtype=np.float64), (members,))
-    highs = np.broadcast_to(np.asarray(high, dtype=np.float64), (members,))
-    if not ((lows >= 0) & (lows <= highs) & (highs <= 1)).all():
-        raise ValueError(
-            f"the bounds of weights must have 0 <= low <= high <= 1, got low {low} and high {high}"
-        )
-    if not lows.sum() <= 1 + 1e-12 or not highs.sum() >= 1 - 1e-12:
-        raise ValueError(
-            f"some weights must sum to 1, got low {low} and high {high} for {members} members"
-        )
-    return lows, highs
-
-
-def box_vertices(low: ArrayLike, high: ArrayLike, members: int) -> Floats:
+def box_vertices(low: float, high: float, members: int) -> Floats:
     """Return the vertices of {w on the simplex: low <= w <= high}, shape (V, L), in lexical order.
 
-    At a vertex, all weights except one are at a bound. Bounds are scalars or (L,).
+    At a vertex, all weights except one are at a bound. ``Combination.check_members`` checks that
+    the bounds leave room for weights.
 
     >>> box_vertices(0.3, 0.7, 2)
     array([[0.3, 0.7],
            [0.7, 0.3]])
     """
-    lows, highs = _box(low, high, members)
     corners_inside = []
     for free in range(members):
-        bounds: list[tuple[float, ...]] = list(zip(lows, highs, strict=True))
+        bounds: list[tuple[float, ...]] = [(low, high)] * members
         bounds[free] = (0.0,)
         corners = np.array(list(itertools.product(*bounds)))
         rest = 1 - corners.sum(axis=1)
-        is_inside = (rest >= lows[free] - 1e-12) & (rest <= highs[free] + 1e-12)
-        corners[:, free] = rest.clip(lows[free], highs[free])
+        is_inside = (rest >= low - 1e-12) & (rest <= high + 1e-12)
+        corners[:, free] = rest.clip(low, high)
         corners_inside.append(corners[is_inside])
     vertices = np.concatenate(corners_inside)
     _, first_of_equal = np.unique(vertices.round(12), axis=0, return_index=True)
     return vertices[first_of_equal]
 
 
-def clip_to_box(w: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
+def clip_to_box(w: ArrayLike, low: float, high: float) -> Floats:
     """Project weights (..., L), by Euclidean distance, onto {w on the simplex: low <= w <= high}.
 
     The projection is clip(w - tau, low, high) for the tau at which it sums to 1. The sum falls
@@ -272,13 +251,10 @@ def clip_to_box(w: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
     array([0.7, 0.3])
     """
     weights = np.asarray(w, dtype=np.float64)
-    lows, highs = _box(low, high, weights.shape[-1])
-    if not np.isfinite(weights).all():
-        raise ValueError(f"weights must be finite, got {weights.tolist()}")
-    breakpoints = np.concatenate([weights - lows, weights - highs], axis=-1)
+    breakpoints = np.concatenate([weights - low, weights - high], axis=-1)
     taus = np.sort(breakpoints, axis=-1)  # (..., 2 L)
     shifted = weights[..., None, :] - taus[..., None]
-    sums = shifted.clip(lows, highs).sum(axis=-1)  # from sum(high) down to sum(low)
+    sums = shifted.clip(low, high).sum(axis=-1)  # from sum(high) down to sum(low)
     right = (sums > 1).sum(axis=-1, keepdims=True).clip(1, taus.shape[-1] - 1)
     left = right - 1
     tau_left = np.take_along_axis(taus, left, axis=-1)
@@ -287,4 +263,4 @@ def clip_to_box(w: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
     fall = sum_left - np.take_along_axis(sums, right, axis=-1)
     share = np.where(fall > 0, (sum_left - 1) / np.where(fall > 0, fall, 1.0), 0.0)
     tau = tau_left + share.clip(0.0, 1.0) * (tau_right - tau_left)
-    return (weights - tau).clip(lows, highs)
+    return (weights - tau).clip(low, high)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rs.errors import InputError
 from rs.statistics.certificate import UNLABELLED
-from rs.statistics.procedures.table import draws_at_most, radii_asked
+from rs.statistics.procedures.early import draws_at_most, radii_asked
 
 BUDGET = ("n0", "n", "alpha", "sigma")
 """Columns that must agree before two average radii may be compared."""

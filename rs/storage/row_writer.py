@@ -20,7 +20,7 @@ from rs.errors import InputError, NotDeterministicError
 from rs.runtime import processes, scratch
 from rs.runtime.progress import progress, say
 from rs.statistics.certificate import UNLABELLED, Certificate
-from rs.statistics.procedures.table import draws_at_most
+from rs.statistics.procedures.early import draws_at_most
 from rs.storage import attack_rows, certificate_rows, files
 from rs.storage.certificate_rows import (
     CASCADE_HEADER,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,34 +39,16 @@ class SequentialTest(Protocol):
         """Return a lower bound of the class probability, and the certified radius or ``None``."""
 
 
-class Procedure(ABC):
-    """A certification procedure, as readers of rows know it."""
+class Procedure(NamedTuple):
+    """A certification procedure, as readers of rows know it.
 
-    @abstractmethod
-    def is_mode(self, mode: str) -> bool:
-        """Return whether rows of this procedure have the mode."""
+    ``row_rules`` yields the rules that rows of its modes must obey; a rule may rely on the rules
+    before it. Its arguments are the rows, the class that the n0 samples select, shape (N,), and
+    the votes of the n samples for this class, shape (N,).
+    """
 
-    def draws_at_most(self, mode: str) -> int | None:
-        """Return the largest number of samples, if the mode states it."""
-        return None
-
-    def radii_asked(self, mode: str) -> tuple[float, ...] | None:
-        """Return the radii of a mode whose rows only say which of them are certified."""
-        return None
-
-    @abstractmethod
-    def row_rules(
-        self, rows: Columns, selected: NDArray[np.int64], votes: NDArray[np.int64]
-    ) -> Iterator[Rule]:
-        """Yield the rules that rows of this procedure must obey.
-
-        A rule may rely on the rules before it.
-
-        Args:
-            rows: Rows of modes of this procedure.
-            selected: The class that the n0 samples select, shape (N,).
-            votes: The votes of the n samples for this class, shape (N,).
-        """
+    is_mode: Callable[[str], bool]
+    row_rules: Callable[[Columns, NDArray[np.int64], NDArray[np.int64]], Iterator[Rule]]
 
 
 def has_no_class(rows: Columns) -> NDArray[np.bool_]:

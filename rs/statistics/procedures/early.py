@@ -19,7 +19,6 @@ from rs.params import Count, NonNegative, Positive, validated
 from rs.statistics.certificate import ABSTAIN, TOLERANCE
 from rs.statistics.procedures.base import (
     Columns,
-    Procedure,
     Rule,
     SequentialTest,
     has_no_class,
@@ -69,62 +68,70 @@ class Stop:
         return ExpectedRadius(sigma, self.acr_error, alpha, budget, beta=self.beta, step=self.step)
 
 
-class Early(Procedure):
-    """Rows that stopped early, of which mode and votes do not determine everything."""
+def is_mode(mode: str) -> bool:
+    """Return whether rows that stopped early have the mode."""
+    return _MODE.fullmatch(mode) is not None
 
-    def is_mode(self, mode: str) -> bool:
-        """Return whether rows of this procedure have the mode."""
-        return _MODE.fullmatch(mode) is not None
 
-    def draws_at_most(self, mode: str) -> int | None:
-        """Return the largest number of samples, the last part of the mode."""
-        match = _MODE.fullmatch(mode)
-        return int(match[2]) if match else None
+def draws_at_most(mode: str) -> int | None:
+    """Return the largest number of samples of a mode that stops early; ``None`` for the others.
 
-    def radii_asked(self, mode: str) -> tuple[float, ...] | None:
-        """Return the radii of a mode whose rows only say which of them are certified."""
-        match = _MODE.fullmatch(mode)
-        if match is None or match[1] is None:
-            return None
-        return tuple(map(float, match[1].split(",")))
+    >>> draws_at_most("acr-error:0.05:100000"), draws_at_most("certify")
+    (100000, None)
+    """
+    match = _MODE.fullmatch(mode)
+    return int(match[2]) if match else None
 
-    def row_rules(
-        self, rows: Columns, selected: NDArray[np.int64], votes: NDArray[np.int64]
-    ) -> Iterator[Rule]:
-        """Yield the rules that rows must obey."""
-        most_draws = _by_mode(rows, self.draws_at_most)
-        is_of_radii = _by_mode(rows, lambda mode: self.radii_asked(mode) is not None)
-        is_certified = rows["predict"] == selected
-        rule = "predict must be the class iff p_lower is at least 1/2, else -1"
-        yield is_certified != (rows["p_lower"] >= 0.5), rule
-        expected_radius = radius(rows["p_lower"], rows["sigma"])
-        is_equal = np.isclose(rows["radius"], expected_radius, rtol=TOLERANCE, atol=TOLERANCE)
-        yield ~is_of_radii & ~is_equal, "radius must be that of p_lower and sigma"
-        yield rows["n"] > most_draws, "n must be at most the number that ends the mode"
-        rule = "n must be at least 1 where n0 draws selected a class"
-        yield (rows["n"] == 0) & ~has_no_class(rows), rule
 
-        has_radius = is_of_radii & (rows["predict"] != ABSTAIN)
-        pairs = zip(rows["radius"], rows["mode"], strict=True)
-        is_listed = np.array([radius in (self.radii_asked(mode) or ()) for radius, mode in pairs])
-        yield has_radius & ~is_listed, "radius must be one of those of the mode"
-        with np.errstate(over="ignore"):  # of a tiny sigma, whose Phi is 1
-            p_radius = np.where(has_radius, ndtr(rows["radius"] / rows["sigma"]), 0.0)
-        is_equal = np.isclose(rows["p_lower"], p_radius, rtol=TOLERANCE, atol=0)
-        rule = "p_lower must be Phi(radius / sigma) where a radius of the mode is certified, else 0"
-        yield is_of_radii & ~is_equal, rule
+def radii_asked(mode: str) -> tuple[float, ...] | None:
+    """Return the radii of a mode whose rows say only which of them are certified, or ``None``.
 
-        rule = "p_lower must be at most alpha^(1 / k), k its votes, and probable by all n votes"
-        yield rows["p_lower"] > _largest_bound(rows, votes) * (1 + TOLERANCE), rule
-        is_last_look = ~is_of_radii & (rows["n"] == most_draws)
-        smallest_bound = np.zeros(len(votes))
-        smallest_bound[is_last_look] = lower_bound(
-            votes[is_last_look],
-            rows["n"][is_last_look],
-            FINAL_LOOK_SHARE * rows["alpha"][is_last_look],
-        )
-        rule = "p_lower must be at least the bound of the last look"
-        yield rows["p_lower"] < smallest_bound * (1 - TOLERANCE), rule
+    >>> radii_asked("at-radius:0.25,0.5:100000"), radii_asked("certify")
+    ((0.25, 0.5), None)
+    """
+    match = _MODE.fullmatch(mode)
+    if match is None or match[1] is None:
+        return None
+    return tuple(map(float, match[1].split(",")))
+
+
+def row_rules(
+    rows: Columns, selected: NDArray[np.int64], votes: NDArray[np.int64]
+) -> Iterator[Rule]:
+    """Yield the rules of rows that stopped early: mode and votes do not determine everything."""
+    most_draws = _by_mode(rows, draws_at_most)
+    is_of_radii = _by_mode(rows, lambda mode: radii_asked(mode) is not None)
+    is_certified = rows["predict"] == selected
+    rule = "predict must be the class iff p_lower is at least 1/2, else -1"
+    yield is_certified != (rows["p_lower"] >= 0.5), rule
+    expected_radius = radius(rows["p_lower"], rows["sigma"])
+    is_equal = np.isclose(rows["radius"], expected_radius, rtol=TOLERANCE, atol=TOLERANCE)
+    yield ~is_of_radii & ~is_equal, "radius must be that of p_lower and sigma"
+    yield rows["n"] > most_draws, "n must be at most the number that ends the mode"
+    rule = "n must be at least 1 where n0 draws selected a class"
+    yield (rows["n"] == 0) & ~has_no_class(rows), rule
+
+    has_radius = is_of_radii & (rows["predict"] != ABSTAIN)
+    pairs = zip(rows["radius"], rows["mode"], strict=True)
+    is_listed = np.array([radius in (radii_asked(mode) or ()) for radius, mode in pairs])
+    yield has_radius & ~is_listed, "radius must be one of those of the mode"
+    with np.errstate(over="ignore"):  # of a tiny sigma, whose Phi is 1
+        p_radius = np.where(has_radius, ndtr(rows["radius"] / rows["sigma"]), 0.0)
+    is_equal = np.isclose(rows["p_lower"], p_radius, rtol=TOLERANCE, atol=0)
+    rule = "p_lower must be Phi(radius / sigma) where a radius of the mode is certified, else 0"
+    yield is_of_radii & ~is_equal, rule
+
+    rule = "p_lower must be at most alpha^(1 / k), k its votes, and probable by all n votes"
+    yield rows["p_lower"] > _largest_bound(rows, votes) * (1 + TOLERANCE), rule
+    is_last_look = ~is_of_radii & (rows["n"] == most_draws)
+    smallest_bound = np.zeros(len(votes))
+    smallest_bound[is_last_look] = lower_bound(
+        votes[is_last_look],
+        rows["n"][is_last_look],
+        FINAL_LOOK_SHARE * rows["alpha"][is_last_look],
+    )
+    rule = "p_lower must be at least the bound of the last look"
+    yield rows["p_lower"] < smallest_bound * (1 - TOLERANCE), rule
 
 
 def _largest_bound(rows: Columns, votes: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rs.statistics.certificate import TOLERANCE
-from rs.statistics.procedures.base import Columns, Procedure, Rule, has_no_class
+from rs.statistics.procedures.base import Columns, Rule, has_no_class
 from rs.statistics.radius import lower_bound, radius
 
 MODE = "certify"
@@ -61,34 +61,32 @@ def _bound_and_radius(votes: int, n: int, alpha: float, sigma: float) -> tuple[f
     return p_lower, float(radius(p_lower, sigma))
 
 
-class Fixed(Procedure):
-    """Rows of a fixed number of samples: bound and radius follow from the votes."""
+def is_mode(mode: str) -> bool:
+    """Return whether rows of a fixed number of samples have the mode."""
+    return mode in (MODE, SHORTCUT)
 
-    def is_mode(self, mode: str) -> bool:
-        """Return whether rows of this procedure have the mode."""
-        return mode in (MODE, SHORTCUT)
 
-    def row_rules(
-        self, rows: Columns, selected: NDArray[np.int64], votes: NDArray[np.int64]
-    ) -> Iterator[Rule]:
-        """Yield the rules that rows must obey."""
-        is_shortcut = rows["mode"] == SHORTCUT
-        yield is_shortcut != (rows["n"] == 0), "n must be 0 for a shortcut and only there"
-        yield is_shortcut & (rows["correct"] == 1), "a shortcut is for a wrong class"
-        has_samples = ~is_shortcut & ~has_no_class(rows)
-        p_lower = rows["p_lower"].copy()
-        p_lower[has_samples] = lower_bound(
-            votes[has_samples], rows["n"][has_samples], rows["alpha"][has_samples]
-        )
-        is_equal = np.isclose(rows["p_lower"], p_lower, rtol=TOLERANCE, atol=0)
-        yield ~is_equal, "p_lower must be the lower bound of the votes"
-        is_certified = rows["predict"] == selected
-        rule = "predict must be the class iff p_lower is at least 1/2, else -1"
-        yield ~is_shortcut & (is_certified != (p_lower >= 0.5)), rule
-        yield (
-            is_shortcut & (rows["radius"] + rows["p_lower"] > 0),
-            "a shortcut must have the radius 0",
-        )
-        expected_radius = radius(p_lower, rows["sigma"])
-        is_equal = np.isclose(rows["radius"], expected_radius, rtol=TOLERANCE, atol=TOLERANCE)
-        yield ~is_equal, "radius must be that of p_lower and sigma"
+def row_rules(
+    rows: Columns, selected: NDArray[np.int64], votes: NDArray[np.int64]
+) -> Iterator[Rule]:
+    """Yield the rules of such rows: bound and radius follow from the votes."""
+    is_shortcut = rows["mode"] == SHORTCUT
+    yield is_shortcut != (rows["n"] == 0), "n must be 0 for a shortcut and only there"
+    yield is_shortcut & (rows["correct"] == 1), "a shortcut is for a wrong class"
+    has_samples = ~is_shortcut & ~has_no_class(rows)
+    p_lower = rows["p_lower"].copy()
+    p_lower[has_samples] = lower_bound(
+        votes[has_samples], rows["n"][has_samples], rows["alpha"][has_samples]
+    )
+    is_equal = np.isclose(rows["p_lower"], p_lower, rtol=TOLERANCE, atol=0)
+    yield ~is_equal, "p_lower must be the lower bound of the votes"
+    is_certified = rows["predict"] == selected
+    rule = "predict must be the class iff p_lower is at least 1/2, else -1"
+    yield ~is_shortcut & (is_certified != (p_lower >= 0.5)), rule
+    yield (
+        is_shortcut & (rows["radius"] + rows["p_lower"] > 0),
+        "a shortcut must have the radius 0",
+    )
+    expected_radius = radius(p_lower, rows["sigma"])
+    is_equal = np.isclose(rows["radius"], expected_radius, rtol=TOLERANCE, atol=TOLERANCE)
+    yield ~is_equal, "radius must be that of p_lower and sigma"

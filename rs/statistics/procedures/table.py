@@ -1,16 +1,18 @@
-"""The table of certification procedures, and what readers of rows ask it."""
+"""The table of certification procedures."""
 
 from __future__ import annotations
 
 from functools import cache
 
+from rs.statistics.procedures import early, fixed
 from rs.statistics.procedures.base import Procedure
-from rs.statistics.procedures.early import Early
-from rs.statistics.procedures.fixed import MODE, SHORTCUT, Fixed
 
-PROCEDURES: dict[str, Procedure] = {"fixed": Fixed(), "early": Early()}
+PROCEDURES = {
+    "fixed": Procedure(fixed.is_mode, fixed.row_rules),
+    "early": Procedure(early.is_mode, early.row_rules),
+}
 
-MODES = f"{MODE}, {SHORTCUT}, at-radius:R,...:N, acr-error:E:N"
+MODES = f"{fixed.MODE}, {fixed.SHORTCUT}, at-radius:R,...:N, acr-error:E:N"
 """The modes of rows, for messages."""
 
 
@@ -21,23 +23,3 @@ def procedure_of(mode: str) -> str | None:
         if procedure.is_mode(mode):
             return name
     return None
-
-
-def draws_at_most(mode: str) -> int | None:
-    """Return the largest number of samples of a mode that stops early; ``None`` for the others.
-
-    >>> draws_at_most("acr-error:0.05:100000"), draws_at_most("certify")
-    (100000, None)
-    """
-    name = procedure_of(mode)
-    return None if name is None else PROCEDURES[name].draws_at_most(mode)
-
-
-def radii_asked(mode: str) -> tuple[float, ...] | None:
-    """Return the radii of a mode whose rows say only which of them are certified, or ``None``.
-
-    >>> radii_asked("at-radius:0.25,0.5:100000"), radii_asked("certify")
-    ((0.25, 0.5), None)
-    """
-    name = procedure_of(mode)
-    return None if name is None else PROCEDURES[name].radii_asked(mode)
