@@ -8,15 +8,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from torch.func import functional_call
 
 from rs.data import prepared
-from rs.ensemble.declare import write_ensembles
+from rs.data.images import load_images
+from rs.ensemble.declare import read_pool, write_ensembles
 from rs.ensemble.fit_weights import fit_weights
-from rs.ensemble.member_outputs import NOISE, WeightSettings, perturbed_parameters
+from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
 from rs.models import checkpoint
-from rs.runtime.streams import Stream
-from rs.smoothing.noise import gaussian_block
 from rs.smoothing.settings import CertificationSettings
 from tests.support.combinations import GOOD, named
 from tests.support.helpers import CERTIFY, SHAPE, write_params
@@ -30,9 +28,6 @@ BLIND = {("gaussian", 0): True, ("macer", 0): True, ("macer", 1): False, ("macer
 class top for left.
 """
 POOL = [("gaussian", 0), ("macer", 0), ("macer", 1)]
-NAMES = dict(
-    zip(POOL, (2083373446, 927593077, 1078903523), strict=True)
-)  # CRC-32 of gaussian-0 and so on
 SETTINGS = WeightSettings(noises=8, copies=2, share=0.3, scale=0.05, draws=12, images=20, seed=5)
 CERTIFICATION = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4})
 FEW = replace(CERTIFICATION, n0=3)
@@ -175,30 +170,11 @@ def pool_members():
     return [checkpoint.load_model(Path("models", method, str(seed)))[0] for method, seed in POOL]
 
 
-def slow_probabilities(
-    who, member, images, index, perturbed=True, repeat=0, noises=SETTINGS.noises
-):
-    """Return softmax outputs, (m n, K) or (n, K), by loops over perturbed copies and noisy images.
-
-    Of the first copies and noisy images, or of those that follow ``repeat`` times as many.
-    """
-    own, found = NAMES[who], []
-    noise = gaussian_block(
-        0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu"
-    )
-    copies = SETTINGS.copies if perturbed else 1
-    for copy in range(repeat * copies, (repeat + 1) * copies):
-        changed = perturbed_parameters(
-            member, SETTINGS.share, SETTINGS.scale, SETTINGS.seed, own, copy
-        )
-        changed = changed if perturbed else dict(member.named_parameters())
-        for draw in range(repeat * noises, (repeat + 1) * noises):
-            with torch.no_grad():
-                logits = functional_call(
-                    member, changed, ((images.pixels(index) + noise[draw])[None],)
-                )
-            found.append(torch.softmax(logits[0].double(), dim=0).numpy())
-    return np.array(found)
+def load_outputs(ensembles="ensembles"):
+    """Outputs of the members of a pool in the current folder."""
+    pool, _ = read_pool(Path(ensembles))
+    meta = load_images(Path("data"), "test").meta
+    return MemberOutputs.load(pool, Path(ensembles, "pool.json"), meta, SETTINGS, CPU, BATCH)
 
 
 def solve(
