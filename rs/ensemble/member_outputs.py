@@ -239,7 +239,7 @@ def perturbed_probabilities(
     *,
     sigma: float,
     indices: Sequence[int],
-    names: Sequence[int] | None = None,
+    names: Sequence[int],
     repeat: int = 0,
     batch: int | None = None,
 ) -> NDArray[np.float64]:
@@ -256,8 +256,7 @@ def perturbed_probabilities(
         settings: n noisy copies per image, m perturbed copies per member, and the seed.
         sigma: Noise standard deviation, in pixels of [0, 1].
         indices: Numbers of the images, which key the noise, shape (B,).
-        names: Numbers that key the members' perturbations, at least 0, shape (L,); by default
-            their positions.
+        names: Numbers that key the members' perturbations, at least 0, shape (L,).
         repeat: 0, or 1, 2, ... for other noise and other copies, independent of those of 0.
         batch: Noisy images evaluated at once; chosen by the size of an image if ``None``.
     Returns:
@@ -273,7 +272,7 @@ def perturbed_probabilities(
     noisy = torch.cat([noisy_copies(x, noises, sigma, seed, i, repeat) for x, i in images])
     batches = noisy.split(batch or default_batch(xs[0]))
     outputs = []
-    for name, network in zip(names or range(len(networks)), networks, strict=True):
+    for name, network in zip(names, networks, strict=True):
         for copy in range(repeat * copies, (repeat + 1) * copies):
             parameters = perturbed_parameters(
                 network, settings.share, settings.scale, seed, name, copy
