@@ -95,12 +95,10 @@ def test_algorithm_2_minimises_the_paper_s_objective_without_the_class_itself():
     assert 0.5 < found[0] < 1
 
 
-@pytest.mark.parametrize("mean", [0.0, -0.3])
+@pytest.mark.parametrize("mean", [0.0, -0.25])
 def test_algorithm_2_answers_a_margin_that_is_not_positive_with_equal_weights(mean):
     z = margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], [0.1, 0.2])
-    z[1, :, 2] += mean - z[1, :, 2].mean()
-    if mean == 0:
-        z[1, :, 2] = np.tile([0.25, -0.25], 25)  # a mean of exactly 0
+    z[1, :, 2] = mean + np.tile([0.25, -0.25], 25)
     assert per_image_weights(z, 0).tolist() == [0.5, 0.5]
 
 
@@ -130,19 +128,13 @@ def test_an_image_whose_bound_says_nothing_does_not_decide_the_weights_of_all():
     assert found.used_share == 0.5
 
 
-boxes = st.tuples(st.integers(1, 5), st.integers(0, 2**32 - 1), st.booleans()).map(
-    lambda given: random_box(*given)
-)
-
-
-def random_box(members, seed, scalar):
-    """Bounds around a random point of the simplex, so that there is something between them."""
+def random_box(members, seed):
+    """Bounds between which there are weights, and the number of members."""
     rng = np.random.default_rng(seed)
-    if scalar:
-        return rng.uniform(0, 1 / members), rng.uniform(1 / members, 1), members
-    centre = rng.dirichlet(np.ones(members))
-    low = centre * rng.uniform(0, 1, members)
-    return low, centre + (1 - centre) * rng.uniform(0, 1, members), members
+    return rng.uniform(0, 1 / members), rng.uniform(1 / members, 1), members
+
+
+boxes = st.builds(random_box, st.integers(1, 5), st.integers(0, 2**32 - 1))
 
 
 @given(boxes, st.integers(0, 2**32 - 1))
@@ -152,26 +144,9 @@ def test_the_largest_value_of_a_linear_function_on_a_box_is_at_a_vertex(box, see
     """
     low, high, members = box
     direction = np.random.default_rng(seed).normal(size=members)
-    bounds = list(zip(np.broadcast_to(low, members), np.broadcast_to(high, members), strict=True))
-    found = optimize.linprog(-direction, A_eq=np.ones((1, members)), b_eq=[1.0], bounds=bounds)
-    assert (box_vertices(low, high, members) @ direction).max() == pytest.approx(
-        -found.fun, abs=1e-9
-    )
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "message"),
-    [
-        (-0.1, 1, "0 <= low <= high <= 1"),
-        (0.5, 0.4, "0 <= low <= high <= 1"),
-        (0.6, 1, "some weights must sum to 1"),
-        (np.nan, 1, "0 <= low <= high <= 1"),
-    ],
-)
-def test_an_impossible_box_is_refused(low, high, message):
-    for call in (lambda: box_vertices(low, high, 2), lambda: clip_to_box([0.5, 0.5], low, high)):
-        with pytest.raises(ValueError, match=message):
-            call()
+    found = optimize.linprog(-direction, A_eq=np.ones((1, members)), b_eq=[1.0], bounds=(low, high))
+    largest = (box_vertices(low, high, members) @ direction).max()
+    assert largest == pytest.approx(-found.fun, abs=1e-9)
 
 
 @given(boxes, st.integers(0, 2**32 - 1))
@@ -192,9 +167,6 @@ def test_the_projection_is_in_the_box_and_no_vertex_is_on_its_far_side(box, seed
         lambda: optimal_weights(np.eye(2)[None], [np.nan]),
         lambda: optimal_weights(np.eye(2)[None], [-1.0]),
         lambda: printed_pair_weights(np.eye(3)[None], [1.0]),
-        lambda: moments(np.zeros((2, 3))),
-        lambda: global_weights(moments(np.ones((2, 4, 3))), [0, 0]),
-        lambda: clip_to_box([np.nan, 0.5], 0, 1),
     ],
 )
 def test_what_is_not_a_problem_is_refused(call):
