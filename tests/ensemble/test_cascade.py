@@ -89,19 +89,13 @@ def test_a_vote_depends_on_its_draw_alone(given_thresholds, order):
 
 
 def asked(given_thresholds):
-    """How many draws each member is asked about, by the logits of all of them."""
-    counts, left, draws = [], torch.ones(DRAWS, dtype=torch.bool), []
+    """How many draws each member is asked about, by the rule on the logits of all of them."""
+    draws = []
     classifier = SmoothedClassifier(nn.Identity(), 2, SIGMA)
     classifier.for_each_batch(lambda x, _: draws.append(x), image(), DRAWS, 1, Stream.ESTIMATE, 0)
-    p = [torch.softmax(member(torch.cat(draws)).double(), dim=-1) for member in three()]
-    for number in range(3):
-        counts.append(int(left.sum()))
-        if number < 2:
-            first, second = (
-                (sum(p[: number + 1]) / (number + 1)).sort(descending=True).values.unbind(-1)
-            )
-            left &= first - second < given_thresholds[number]
-    return counts
+    outputs = Outputs([member(torch.cat(draws)) for member in three()])
+    _, taken = Cascade(given_thresholds).decide(outputs)
+    return [int((taken >= number).sum()) for number in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("given_thresholds", [[0.9, 0.5], [0.5, 0.9], [0.2, 0.0]])
@@ -114,19 +108,15 @@ def test_evaluations_are_counted_exactly_and_images_that_fill_up_a_batch_are_not
 
 
 def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evaluated():
-    for how in ({"label": 0}, {"label": 1}):
-        members = [Counting(member) for member in three()]
-        made = smoothed(members, [1.1, 1.1]).certify(image(), 100, 300, 0.01, **how)
-        assert made.evaluations == sum(member.images for member in members) == 3 * (100 + made.n)
     members = [Counting(member) for member in three()]
-    made = smoothed(members, [1.1, 1.1]).certify_until(
-        image(), 100, Decider([0.1 * SIGMA], SIGMA, 0.01, 1000)
-    )
-    assert made.evaluations == sum(member.images for member in members) == 3 * (100 + made.n)
-    assert (
-        smoothed(three(), [0.5, 0.5]).certify(image(), 100, 300, 0.01).row(0, 0)["evaluations"]
-        >= 400
-    )
+    classifier = smoothed(members, [1.1, 1.1])
+    certificates = [classifier.certify(image(), 100, 300, 0.01, label=label) for label in (0, 1)]
+    test = Decider([0.1 * SIGMA], SIGMA, 0.01, 1000)
+    certificates.append(classifier.certify_until(image(), 100, test))
+    for made in certificates:
+        assert made.evaluations == 3 * (100 + made.n)
+    evaluations = sum(made.evaluations for made in certificates)
+    assert sum(member.images for member in members) == evaluations
 
 
 # -------------------------------------------------------------------------------------------------

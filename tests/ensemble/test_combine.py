@@ -4,14 +4,12 @@ import importlib
 import json
 import shutil
 import sys
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from rs.command_line.certify import main as certify
 from rs.command_line.combine import main as combine
@@ -19,12 +17,7 @@ from rs.command_line.main import app
 from rs.data import images as data
 from rs.data import prepared
 from rs.ensemble.base import Ensemble, SoftmaxAverage
-from rs.ensemble.member_outputs import (
-    MemberOutputs,
-    WeightSettings,
-    margins,
-    perturbed_probabilities,
-)
+from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
 from rs.ensemble.spec import load_ensemble, read
 from rs.models import architectures, checkpoint
 from rs.models.fingerprint import model_fingerprint
@@ -32,17 +25,20 @@ from rs.models.zoo import path_of_model
 from rs.params import packaged
 from rs.recipes import load_section
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.statistics.ensemble_weights import global_weights, moments, variance
 from rs.storage import files
 from rs.storage.certificate_rows import read_rows
 from tests.support import tiny_pool
-from tests.support.helpers import SHAPE, exit_code, refusal
+from tests.support.helpers import SHAPE, exit_code, refusal, write_photos
 from tests.support.quadratic import by_enumeration
-from tests.support.tiny_pool import CLASSES, SIGMA, pool_members
+from tests.support.tiny_pool import CLASSES, CPU, SIGMA, pool_members
 
 MODELS = [f"models/{method}/{seed}" for method, seed in tiny_pool.POOL]
 PAIR = MODELS[1:]
 DATA = ["--data", "data", "--device", "cpu", "--out", "ensemble.json"]
+ROWS = (
+    "ensemble.json --data data --dataset tiny --params ensembles.yaml "
+    "--engine plain --device cpu --out rows.tsv"
+)
 SETTINGS = load_section(packaged(), "recipes.finetune.weights", WeightSettings)
 
 NETWORKS = """
@@ -89,28 +85,19 @@ def combined(*words):
     return read(Path("ensemble.json"))
 
 
-def outputs_of(models):
-    """Outputs of perturbed copies of models on the training images, and the labels."""
-    train = data.load_images(Path("data"), "train")
-    probabilities = perturbed_probabilities(
-        [checkpoint.load_model(Path(model))[0] for model in models],
-        torch.stack([train.pixels(index) for index in range(len(train))]),
-        SETTINGS,
-        sigma=SIGMA,
-        indices=range(len(train)),
-        names=[zlib.crc32("-".join(Path(model).parts[1:]).encode()) for model in models],
-    )
-    return probabilities, train.labels
-
-
-def paper_objective(probabilities, labels):
+def paper_objective(ensemble):
     """The matrix A of the paper's bound, sum of a_i S_i over images and wrong classes, by loops.
 
     Only images count whose bound at equal weights is above 0.
     """
-    count = probabilities.shape[1]
+    train = data.load_images(Path("data"), "train")
+    members = MemberOutputs.load(
+        ensemble, Path("ensemble.json"), train.meta, SETTINGS, CPU, batch=None
+    )
+    probabilities = members.probabilities(train, list(range(len(train))))
+    count = len(ensemble.members)
     total = np.zeros((count, count))
-    for outputs, label in zip(probabilities, labels, strict=True):
+    for outputs, label in zip(probabilities, train.labels, strict=True):
         of_image = np.zeros((count, count))
         for wrong in set(range(len(CLASSES))) - {int(label)}:
             z = outputs[:, :, label] - outputs[:, :, wrong]  # (L, N)
@@ -123,39 +110,29 @@ def paper_objective(probabilities, labels):
 
 @pytest.mark.parametrize("models", [PAIR, MODELS], ids=len)
 def test_weights_are_the_solution_of_the_quadratic_program_of_the_paper(models):
-    weights = np.array(combined(*models).fitted.weights)
-    probabilities, labels = outputs_of(models)
-    library, _ = global_weights(moments(margins(probabilities, labels)), labels)
-    np.testing.assert_allclose(weights, library, rtol=1e-9)
-    matrix = paper_objective(probabilities, labels)
+    ensemble = combined(*models)
+    weights = np.array(ensemble.fitted.weights)
+    matrix = paper_objective(ensemble)
     smallest = by_enumeration(matrix[None], np.ones(1))
-    assert variance(weights, matrix[None], np.ones(1)) == pytest.approx(smallest, rel=1e-12)
+    assert weights @ matrix @ weights == pytest.approx(smallest, rel=1e-12)
     assert len({*weights}) == len(models)  # not the equal weights of a failure
 
 
 def test_rows_of_the_ensemble_are_the_certificates_of_the_average_with_its_weights():
     ensemble = combined(*PAIR)
     assert (ensemble.fitted.split, ensemble.fitted.images) == ("train", 24)
-    words = ["--data", "data", "--dataset", "tiny", "--params", "ensembles.yaml"]
-    settings = ["--engine", "plain", "--device", "cpu", "--out", "rows.tsv"]
-    assert exit_code(certify, "ensemble.json", *words, *settings) == 0
+    assert exit_code(certify, *ROWS.split()) == 0
     rows = read_rows(Path("rows.tsv"))
     average = Ensemble(pool_members()[1:], SoftmaxAverage(ensemble.fitted.weights))
     smoothed = SmoothedClassifier(average.eval(), len(CLASSES), SIGMA)
     test = data.load_images(Path("data"), "test")
-    certification = tiny_pool.CERTIFICATION
-    for row in rows.to_dict("records"):
-        index, label = row["idx"], int(test.labels[row["idx"]])
-        certificate = smoothed.certify(
-            test.pixels(index),
-            certification.n0,
-            certification.n,
-            certification.alpha,
-            seed=certification.seed,
-            index=index,
-        )
-        expected = certificate.row(index, label, "global")
-        assert (row["predict"], row["radius"]) == (expected["predict"], expected["radius"])
+    how = tiny_pool.CERTIFICATION
+    certificates = [
+        smoothed.certify(test.pixels(i), how.n0, how.n, how.alpha, seed=how.seed, index=i)
+        for i in range(len(test))
+    ]
+    assert rows["predict"].tolist() == [made.predict for made in certificates]
+    assert rows["radius"].tolist() == [made.radius for made in certificates]
 
 
 def test_equal_weights_and_those_of_the_largest_radius():
@@ -177,13 +154,10 @@ def test_weights_are_fitted_to_the_validation_split_if_there_is_one():
     assert (fitted.split, fitted.images) == ("validation", 9)
 
 
-def write_pictures(folder, sort=True):
+def write_pictures(folder, is_sorted=True):
     """The test images as files, in folders of their classes."""
     test = data.load_images(Path("data"), "test")
-    for index, label in enumerate(test.labels):
-        place = Path(folder, CLASSES[label]) if sort else Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(test.images[index, 0]).save(place / f"{index}.png")
+    write_photos(Path(folder), test.images, test.labels if is_sorted else None, CLASSES)
 
 
 @pytest.mark.parametrize("first", [PAIR[0], "networks_here:first"])
@@ -195,7 +169,7 @@ def test_weights_are_fitted_to_pictures(first):
 
 
 def test_pictures_without_labels_are_refused(capfd):
-    write_pictures("pictures", sort=False)
+    write_pictures("pictures", is_sorted=False)
     words = ["--images", "pictures", "--device", "cpu", "--out", "ensemble.json"]
     assert "label" in refusal(capfd, combine, *PAIR, *words)
 
@@ -237,9 +211,8 @@ def test_members_of_one_method_and_seed_are_perturbed_independently():
     network = pool_members()[1]
     train = data.load_images(Path("data"), "train")
     twins = [replace(members[0], classifier=name) for name in ("a", "b")]
-    outputs = MemberOutputs(
-        twins, [network, network], SIGMA, SETTINGS, torch.device("cpu"), None
-    ).probabilities(train, [0])
+    loaded = MemberOutputs(twins, [network, network], SIGMA, SETTINGS, CPU, batch=None)
+    outputs = loaded.probabilities(train, [0])
     assert not (outputs[:, 0] == outputs[:, 1]).any()
 
 
@@ -286,10 +259,8 @@ def test_a_network_that_a_function_builds_is_copied_and_needs_its_function(capfd
     assert min(ensemble.fitted.weights) > 0
     forget()
     capfd.readouterr()
-    words = ["ensemble.json", "--data", "data", "--dataset", "tiny", "--params", "ensembles.yaml"]
-    words += ["--engine", "plain", "--device", "cpu", "--out", "rows.tsv"]
-    assert "--network networks_here:first" in refusal(capfd, certify, *words)
-    assert exit_code(certify, *words, "--network", "networks_here:first") == 0
+    assert "--network networks_here:first" in refusal(capfd, certify, *ROWS.split())
+    assert exit_code(certify, *ROWS.split(), "--network", "networks_here:first") == 0
     loaded, _, classes, _ = load_ensemble(Path("ensemble.json"))
     x = torch.rand(20, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -300,8 +271,9 @@ def test_a_network_that_a_function_builds_is_copied_and_needs_its_function(capfd
 FUNCTIONS = ["networks_here:first", "networks_here:second"]
 
 
-def test_the_next_command_after_two_functions_names_both(capfd):
-    combined(PAIR[0], *FUNCTIONS)
+def test_two_functions_are_of_the_given_noise_and_data_and_the_next_command_names_both(capfd):
+    spec = combined(*FUNCTIONS, "--sigma", 0.5)
+    assert (spec.sigma, spec.dataset, len(spec.fitted.weights)) == (0.5, "tiny", 2)
     assert f"--network {','.join(FUNCTIONS)} " in capfd.readouterr().err
 
 
@@ -318,11 +290,7 @@ def test_all_networks_of_an_ensemble_are_named_at_once(capfd, given):
     combined(*FUNCTIONS, "--sigma", SIGMA)
     forget()
     capfd.readouterr()
-    words = ["ensemble.json", "--data", "data", "--dataset", "tiny", "--params", "ensembles.yaml"]
-    words += ["--device", "cpu", "--out", "rows.tsv"]
-    if given:
-        words += ["--network", *given]
-    line = refusal(capfd, certify, *words)
+    line = refusal(capfd, certify, *ROWS.split(), *(["--network", *given] if given else []))
     missing, remedy = line.split("must be given")
     for name in FUNCTIONS:
         assert (name in missing) == (name not in given)
@@ -361,11 +329,6 @@ def test_files_that_do_not_say_what_was_fitted_to_keep_their_bytes():
     files.write_json(Path("old.json"), values)
     read(Path("old.json")).write(Path("again.json"))
     assert Path("again.json").read_bytes() == Path("old.json").read_bytes()
-
-
-def test_two_functions_are_of_the_noise_and_the_data_set_that_are_given():
-    spec = combined("networks_here:first", "networks_here:second", "--sigma", 0.5)
-    assert (spec.sigma, spec.dataset, len(spec.fitted.weights)) == (0.5, "tiny", 2)
 
 
 def test_an_ensemble_is_replaced_only_by_force(capfd):

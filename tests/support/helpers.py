@@ -122,10 +122,10 @@ def write_tiny(folder, train=24, test=10, validation=0):
     return folder
 
 
-def write_photos(folder, images, labels=None):
+def write_photos(folder, images, labels=None, classes=CLASSES):
     """Write gray images (N, 1, H, W) as files, in a subfolder for each class with labels."""
     for number, image in enumerate(images):
-        path = folder / ("" if labels is None else CLASSES[labels[number]]) / f"{number}.png"
+        path = folder / ("" if labels is None else classes[labels[number]]) / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image[0]).save(path)
 
