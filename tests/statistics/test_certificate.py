@@ -76,32 +76,16 @@ def test_numbers_of_numpy_are_the_numbers_of_python():
     assert len({a_certificate(**numpy), made}) == 1
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"predict": 0},
-        {"radius": 0.5},
-        {"p_lower": 0.75},
-        {"n0": 99},
-        {"n": 999},
-        {"alpha": 0.002},
-        {"sigma": 0.25},
-        {"counts0": votes([1, 99])},
-        {"counts": votes([31, 969])},
-        {"mode": "shortcut"},
-        {"evaluations": 0},
-        {"noise": "grid"},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_certificates_that_differ_in_one_field_are_not_equal(changes):
-    assert a_certificate(**changes) != a_certificate()
-    assert next(iter(changes)) in {entry.name for entry in fields(Certificate)}
+@pytest.mark.parametrize("field", [entry.name for entry in fields(Certificate)])
+def test_certificates_that_differ_in_one_field_are_not_equal(field):
+    other = {"mode": "shortcut", "evaluations": 0, "noise": "grid"}.get(field)
+    if other is None:
+        other = getattr(a_certificate(), field) + 1
+    assert a_certificate(**{field: other}) != a_certificate()
 
 
 def test_a_certificate_equals_nothing_else():
     assert a_certificate() != a_certificate().to_dict()
-    assert a_certificate() != None  # noqa: E711
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 from itertools import combinations, product
-from math import comb
 
 import numpy as np
 import pytest
@@ -56,72 +55,47 @@ def sample_of(scores, seeds, **fewest):
     return Sample(terms, scores, tuple(map(frozenset, seeds)), **fewest)
 
 
-@pytest.fixture
-def no_interval(monkeypatch):
-    """Leave out the interval, which is no part of the p-value but takes most of the time."""
-    monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
+def sub_ensembles(rng, seeds, members, effect):
+    """All sub-ensembles, each the mean of its members, with an effect of its own."""
+    scores = normal_scores(rng, seeds, 8.0, 0.5)
+    chosen = list(combinations(range(seeds), members))
+    means = np.stack([scores[list(own)].mean(axis=0) for own in chosen])
+    return [sample_of(means + effect * rng.standard_normal((len(chosen), 1)), chosen)]
 
 
-def p_value_of_sub_ensembles(scores, members, effects=0.0):
-    """P-value of the mean of all sub-ensembles, each the mean of its members and of an effect of
-    its own.
-    """
-    chosen = list(combinations(range(len(scores)), members))
-    means = np.stack([scores[list(seeds)].mean(axis=0) for seeds in chosen])
-    return estimate(sample_of(means + effects, chosen)).p_value
+def unequal_sides(rng, few, many):
+    """A difference; most of the variance is that of the seeds of one side, which has fewer."""
+    first = normal_scores(rng, len(few), 50.0, 0.5)
+    second = normal_scores(rng, len(many), 0.0, 0.5)
+    return sample_of(first, [[s] for s in few]), sample_of(second, [[s] for s in many])
 
 
-@pytest.mark.usefixtures("no_interval")
-@pytest.mark.parametrize(("seeds", "members"), [(3, 2), (4, 3)])
-def test_the_mean_of_all_sub_ensembles_keeps_the_level(seeds, members):
-    """With and without an effect of each ensemble."""
-    rng, number = np.random.default_rng(seeds), comb(seeds, members)
-    p_values = {"means": [], "with effects": []}
-    for trial in range(2 * TABLES):
-        scores = normal_scores(rng, seeds, 8.0, 0.5)
-        p_values["means"].append(p_value_of_sub_ensembles(scores, members))
-        if trial % 4 == 0:
-            effects = 3 * rng.standard_normal((number, 1))
-            p_values["with effects"].append(p_value_of_sub_ensembles(scores, members, effects))
-    assert not any(rejects_too_often(np.array(p)) for p in p_values.values())
-
-
-UNEQUAL = [
-    ([0, 1, 2, 3, 4], [0, 1]),
-    ([0, 1], [2, 3, 4]),
-]
-
-
-@pytest.mark.usefixtures("no_interval")
-@pytest.mark.parametrize(("ours", "theirs"), UNEQUAL)
-def test_a_difference_keeps_the_level_where_the_seeds_of_its_sides_differ(ours, theirs):
-    """Most of the variance is that of the seeds of one side, the one with fewer of them."""
-    rng, p_values = np.random.default_rng(0), []
-    few, many = sorted((ours, theirs), key=len)
-    for _ in range(TABLES):
-        first = normal_scores(rng, len(few), 50.0, 0.5)
-        second = normal_scores(rng, len(many), 0.0, 0.5)
-        p_values.append(
-            estimate(
-                sample_of(first, [[s] for s in few]), sample_of(second, [[s] for s in many])
-            ).p_value
-        )
-    assert not rejects_too_often(np.array(p_values))
-
-
-@pytest.mark.usefixtures("no_interval")
-def test_an_ensemble_keeps_the_level_where_its_methods_have_different_numbers_of_seeds():
+def unequal_methods(rng):
     """Pairs of a method with five seeds and one with two, whose seeds make most of the variance."""
-    rng, p_values = np.random.default_rng(0), []
     pairs = [(a, b) for a in range(5) for b in range(2) if a != b]
     teams = [(("many", a), ("few", b)) for a, b in pairs]
-    for _ in range(TABLES):
-        many = normal_scores(rng, 5, 0.0, 0.5)
-        few = normal_scores(rng, 2, 50.0, 0.5)
-        scores = np.stack([(many[a] + few[b]) / 2 for a, b in pairs])
-        p_values.append(
-            estimate(sample_of(scores, pairs, fewest_seeds=fewest_seeds_of(teams))).p_value
-        )
+    many = normal_scores(rng, 5, 0.0, 0.5)
+    few = normal_scores(rng, 2, 50.0, 0.5)
+    scores = np.stack([(many[a] + few[b]) / 2 for a, b in pairs])
+    return [sample_of(scores, pairs, fewest_seeds=fewest_seeds_of(teams))]
+
+
+@pytest.mark.parametrize(
+    ("samples", "how"),
+    [
+        (sub_ensembles, (3, 2, 0.0)),
+        (sub_ensembles, (4, 3, 0.0)),
+        (sub_ensembles, (4, 3, 3.0)),
+        (unequal_sides, ([0, 1], [0, 1, 2, 3, 4])),
+        (unequal_sides, ([0, 1], [2, 3, 4])),
+        (unequal_methods, ()),
+    ],
+)
+def test_estimates_keep_the_level(monkeypatch, samples, how):
+    """Without the interval, which is no part of the p-value but takes most of the time."""
+    monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
+    rng = np.random.default_rng(0)
+    p_values = [estimate(*samples(rng, *how)).p_value for _ in range(TABLES)]
     assert not rejects_too_often(np.array(p_values))
 
 
