@@ -18,12 +18,9 @@ def frame(scores, **changes):
     )
 
 
-def models(scores, seeds=None):
-    """A sample of single models, scores (S, I), by default with the seeds 0, 1, ..."""
-    return sample(
-        [frame(own) for own in scores],
-        [[s] for s in (range(len(scores)) if seeds is None else seeds)],
-    )
+def models(scores):
+    """A sample of single models, scores (S, I), with the seeds 0, 1, ..."""
+    return sample([frame(own) for own in scores], [[seed] for seed in range(len(scores))])
 
 
 # ------------------------------------------------------------------------------------------------
@@ -43,16 +40,14 @@ def test_of_sub_ensembles_that_share_seeds_unevenly_the_larger_error_counts():
     chosen, rng = [(0, 1), (0, 2), (1, 2), (0, 3)], np.random.default_rng(0)
     by_images = 0
     for _ in range(100):
-        scores = rng.normal(size=(4, 30)) * rng.uniform(0.2, 2, 4)[:, None] + 2 * rng.normal(
-            size=30
-        )
+        by_seed = rng.normal(size=(4, 30)) * rng.uniform(0.2, 2, 4)[:, None]
+        scores = by_seed + 2 * rng.normal(size=30)
         made = estimate(sample([frame(scores[list(pair)].mean(axis=0)) for pair in chosen], chosen))
         width = made.error_images * stats.t.isf(LEVEL / 2, 29)
         by_images += made.half_width == pytest.approx(width, rel=ROUNDING)
         assert made.half_width >= width * (1 - ROUNDING)
-        assert made.p_value >= 2 * stats.t.sf(abs(made.value) / made.error_images, 29) * (
-            1 - ROUNDING
-        )
+        by_t = 2 * stats.t.sf(abs(made.value) / made.error_images, 29)
+        assert made.p_value >= by_t * (1 - ROUNDING)
     assert by_images > 0
 
 
@@ -87,19 +82,10 @@ def test_over_images_it_is_the_mean_gap_with_its_own_error():
     assert (made.images, made.seeds) == (20, 3)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (models(np.ones((1, 3))), None),  # one seed
-        (
-            sample([frame([1.0, 2.0, 3.0])], [[0, 1, 2]]),
-            None,
-        ),  # one ensemble: without a seed there is none left
-        (sample([frame([1.0, 2.0, 3.0])] * 2, [[], []]), None),  # seeds that nobody knows
-    ],
-)
-def test_where_no_seed_can_be_left_out_the_error_is_of_images_only(ours, theirs):
-    made = estimate(ours, theirs)
+@pytest.mark.parametrize("seeds", [[[0]], [[0, 1, 2]], [[], []]])
+def test_where_no_seed_can_be_left_out_the_error_is_of_images_only(seeds):
+    """Of one seed; of one ensemble; of seeds that nobody knows."""
+    made = estimate(sample([frame([1.0, 2.0, 3.0])] * len(seeds), seeds))
     assert made.error is None
     assert made.half_width == pytest.approx(made.error_images * stats.t.isf(LEVEL / 2, 2))
 

@@ -23,9 +23,9 @@ from rs.statistics.radius_weights import (
 )
 
 
-def pool(seed, members=3, images=30, draws=20, skill=0.0, own=1.0):
-    """Margins (B, L, N, 2) of the classes 0: of two classes, normal, some images and draws being
-    hard for all members.
+def disputed_draws(seed, members=3, images=30, draws=20, skill=0.0, own=1.0):
+    """Draws whose margins of two classes are normal, some images and draws being hard for all
+    members.
 
     Args:
         skill: Mean margin of each member, or one for all.
@@ -33,17 +33,9 @@ def pool(seed, members=3, images=30, draws=20, skill=0.0, own=1.0):
     """
     rng = np.random.default_rng(seed)
     hard = rng.normal(size=(images, 1, 1)) + 0.5 * rng.normal(size=(images, 1, draws))
-    z = (
-        np.broadcast_to(skill, members)[:, None]
-        + hard
-        + own * rng.normal(size=(images, members, draws))
-    )
-    return np.stack([np.zeros_like(z), z], axis=-1)
-
-
-def disputed_draws(*args, **kwargs):
-    z = pool(*args, **kwargs)
-    return DisputedDraws.of(z, np.zeros(len(z), dtype=int))
+    skills = np.broadcast_to(skill, members)[:, None]
+    z = skills + hard + own * rng.normal(size=(images, members, draws))
+    return DisputedDraws.of(np.stack([np.zeros_like(z), z], axis=-1), np.zeros(images, dtype=int))
 
 
 problems = st.builds(
@@ -56,11 +48,12 @@ problems = st.builds(
 )
 
 
-def mean_radius(given_contests, weights):
+def mean_radius(problem, weights):
     """J by hand."""
-    bounds = [special.betaincinv(k, given_contests.draws - k + 1, ALPHA) if k else 0.0 for k in
-              given_contests.votes(weights)]  # fmt: skip
-    return statistics.fmean(max(0.0, float(special.ndtri(bound))) for bound in bounds)
+    votes = problem.votes(weights)
+    bounds = special.betaincinv(np.maximum(votes, 1), problem.draws - votes + 1, ALPHA)
+    radii = np.where(votes > 0, special.ndtri(bounds), 0.0)
+    return statistics.fmean(radii.clip(min=0.0))
 
 
 def lattice(members):
@@ -79,18 +72,14 @@ def test_votes_are_those_of_the_softmax_average(seed, members, classes):
     vote.
     """
     rng = np.random.default_rng(seed)
-    p, y = (
-        rng.multinomial(32, np.full(classes, 1 / classes), size=(3, members, 7)) / 32,
-        rng.integers(classes, size=3),
-    )
+    p = rng.multinomial(32, np.full(classes, 1 / classes), size=(3, members, 7)) / 32
+    y = rng.integers(classes, size=3)
     weights = (rng.multinomial(32, np.full(members, 1 / members)) / 32).tolist()
     z = p[np.arange(3), :, :, y][..., None] - p
     average = np.einsum("l,blnk->bnk", weights, p)
-    expected = [
-        sum(all(draw[y[b]] > draw[i] for i in range(classes) if i != y[b]) for draw in average[b])
-        for b in range(3)
-    ]
-    assert DisputedDraws.of(z, y).votes(weights).tolist() == expected
+    own = np.take_along_axis(average, y[:, None, None], axis=2)
+    is_beaten = (average < own).sum(axis=2) == classes - 1
+    assert DisputedDraws.of(z, y).votes(weights).tolist() == is_beaten.sum(axis=1).tolist()
 
 
 # -------------------------------------------------------------------------------------------------
@@ -152,23 +141,17 @@ def test_the_shrinkage_is_the_largest_within_one_error_of_the_best_on_images_lef
 
 def slow_choice(problem, budget):
     """How often each member is chosen, in loops over what has been chosen, with J by hand."""
-    chosen = []
-    for _ in range(budget):
+    counts = [0] * problem.members
+    for step in range(1, budget + 1):
         means = []
         for member in range(problem.members):
-            team = [*chosen, member]
-            means.append(
-                mean_radius(
-                    problem, [team.count(one) / len(team) for one in range(problem.members)]
-                )
-            )
-        good = [
-            one
-            for one, mean in enumerate(means)
-            if mean == pytest.approx(max(means), rel=1e-12, abs=1e-12)
-        ]
-        chosen.append(min(good, key=lambda one: (chosen.count(one), one)))
-    return [chosen.count(one) for one in range(problem.members)]
+            team = [*counts]
+            team[member] += 1
+            means.append(mean_radius(problem, [count / step for count in team]))
+        best = pytest.approx(max(means), rel=1e-12, abs=1e-12)
+        good = [member for member, mean in enumerate(means) if mean == best]
+        counts[min(good, key=lambda member: (counts[member], member))] += 1
+    return counts
 
 
 @given(problems, st.integers(1, 5))
@@ -177,7 +160,3 @@ def test_each_member_that_is_chosen_is_the_best_one_to_add(problem, budget):
     weights, shrinkage = chosen_weights(problem, budget)
     assert weights == tuple(count / budget for count in counts)
     assert shrinkage == 0
-
-
-# -------------------------------------------------------------------------------------------------
-# noise

@@ -2,71 +2,50 @@ from functools import cache
 from itertools import combinations, product
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 from scipy.special import ndtri
 
-from rs.statistics.certificate import ABSTAIN
+from rs.statistics.certificate import ABSTAIN, format_counts
 from rs.statistics.radius import lower_bound, radius, two_sided_radius
-from rs.statistics.resampling import SPLITS, two_sided, with_fewer_draws
-from rs.storage import certificate_rows
+from rs.statistics.resampling import SPLITS, dense_votes, two_sided, with_fewer_draws
 from tests.support import tiny_study
 from tests.support.helpers import refuses
-from tests.support.tiny_study import ALPHA, IMAGES, N, cell_rows
+from tests.support.tiny_study import ALPHA, IMAGES, N, cell_rows, make_rows
 
-SIGMA, LEVEL = 0.5, 0.3
+SIGMA = 0.5
 
 
 def split_radius(first, votes, sigma, alpha, split):
     """Two-sided radii of the class that the n0 draws chose, by what they say of the others."""
-    return two_sided_radius(
-        votes, first.argmax(axis=-1), sigma, alpha, first + 1 if split == "votes" else None
-    )
+    weights = first + 1 if split == "votes" else None
+    return two_sided_radius(votes, first.argmax(axis=-1), sigma, alpha, weights)
 
 
 def fewer(rows, draws):
     return next(with_fewer_draws(rows, [draws]))
 
 
-def row(votes0, votes, label, alpha=LEVEL):
-    """A consistent row of one image."""
-    n, chosen = sum(votes), int(np.argmax(votes0))
-    p_lower = float(lower_bound(votes[chosen], n, alpha))
-    predict = chosen if p_lower >= 0.5 else ABSTAIN
-    texts = {
-        "counts0": certificate_rows.format_counts(votes0),
-        "counts": certificate_rows.format_counts(votes),
-    }
-    made = {"idx": 0, "label": label, "predict": predict, "radius": float(radius(p_lower, SIGMA))}
-    made |= {
-        "correct": int(predict == label),
-        "p_lower": p_lower,
-        "n0": sum(votes0),
-        "n": n,
-        "alpha": alpha,
-    }
-    return pd.DataFrame([made | {"sigma": SIGMA, "mode": "certify", "scope": "model"} | texts])
-
-
-def mean_over_subsets(draws, size):
-    """The mean radius of class 0 over every subset of the draws, one by one."""
+def mean_over_subsets(is_vote, size):
+    """The mean radius over every subset of the draws, one by one."""
     radii = [
-        radius(lower_bound(sum(draws[k] == 0 for k in chosen), size, LEVEL), SIGMA)
-        for chosen in combinations(range(len(draws)), size)
+        radius(lower_bound(sum(chosen), size, ALPHA), SIGMA)
+        for chosen in combinations(is_vote, size)
     ]
     return np.mean(radii)
 
 
-@pytest.mark.parametrize(
-    "votes", [(6, 2, 1), (9, 0, 0), (0, 5, 4), (1, 8, 0), (4, 4, 1), (8, 1, 0)]
-)
 @pytest.mark.parametrize("size", range(1, 10))
-def test_fewer_draws_are_the_mean_over_every_choice_of_so_many(votes, size):
-    rows = fewer(row((3, 1, 1), votes, 0), size)
-    draws = np.repeat(range(3), votes)
-    assert rows["radius"].tolist() == pytest.approx([mean_over_subsets(draws, size)], rel=1e-12)
-    assert (rows["n"].tolist(), rows["correct"].tolist()) == ([size], [1])
+def test_fewer_draws_are_the_mean_over_every_choice_of_so_many(size):
+    rows = make_rows(SIGMA, 0, n=9, label=0)[:10]
+    rows["counts"] = [format_counts([votes, 9 - votes]) for votes in range(10)]
+    found = fewer(rows, size)
+    expected = [
+        mean_over_subsets([number < votes for number in range(9)], size) for votes in range(10)
+    ]
+    assert found["radius"].tolist() == pytest.approx(expected, rel=1e-12)
+    assert set(found["n"]) == {size}
+    assert set(found["correct"]) == {1}
 
 
 def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
@@ -85,13 +64,8 @@ def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
 
 
 def test_two_sided_rows_are_those_of_the_class_and_the_split_of_the_n0_draws():
-    frame = cell_rows("gaussian", 0.5, 0).assign(counts0="0:6,1:1,2:3")
-    votes = np.array(
-        [
-            [certificate_rows.parse_counts(text).get(k, 0) for k in range(3)]
-            for text in frame["counts"]
-        ]
-    )
+    frame = cell_rows("gaussian", SIGMA, 0).assign(counts0="0:6,1:1,2:3")
+    votes = dense_votes(frame["counts"], 3)
     for split, rows in two_sided(frame, tiny_study.CLASSES).items():
         radii = split_radius(np.tile([6, 1, 3], (IMAGES, 1)), votes, 0.5, ALPHA, split=split)
         predict = np.where(radii > 0, 0, ABSTAIN)
@@ -122,21 +96,8 @@ def outcomes(n, classes):
 
 
 GRID = {
-    3: [
-        (0.6, 0.3, 0.1),
-        (0.5, 0.25, 0.25),
-        (0.34, 0.33, 0.33),
-        (0.4, 0.5, 0.1),
-        (0.9, 0.1, 0.0),
-        (0.45, 0.44, 0.11),
-    ],
-    4: [
-        (0.5, 0.3, 0.1, 0.1),
-        (0.7, 0.1, 0.1, 0.1),
-        (0.28, 0.26, 0.24, 0.22),
-        (0.45, 0.45, 0.1, 0.0),
-        (0.2, 0.6, 0.1, 0.1),
-    ],
+    3: [(0.6, 0.3, 0.1), (0.34, 0.33, 0.33), (0.4, 0.5, 0.1), (0.9, 0.1, 0.0)],
+    4: [(0.5, 0.3, 0.1, 0.1), (0.28, 0.26, 0.24, 0.22), (0.45, 0.45, 0.1, 0.0)],
 }
 
 
