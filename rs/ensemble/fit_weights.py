@@ -22,11 +22,9 @@ from numpy.typing import NDArray
 
 from rs.data import images as data
 from rs.data.prepared import Images, read_meta
-from rs.ensemble.base import SoftmaxAverage
 from rs.ensemble.cascade import accumulate, top_two_gap
 from rs.ensemble.declare import POOL, read_pool
 from rs.ensemble.member_outputs import Chunk, MemberOutputs, WeightSettings, margins
-from rs.ensemble.pool import PoolEntry
 from rs.ensemble.spec import EnsembleSpec, Fitted, FittedThresholds, FittedWeights
 from rs.ensemble.theory import BOUNDS, SPREADS, EnsembleTheory, ImageWeights
 from rs.runtime.device import limit_threads
@@ -279,13 +277,18 @@ class PerImageWeights:
 
     def fit(self, outputs: MemberOutputs, images: Images, chunk: Chunk) -> dict[str, ImageWeights]:
         """Return the weights of the images of a chunk by ensemble, and add them to the lines."""
-        predicted = self._predicted(outputs, images, chunk)
+        predicted: dict[str, NDArray[np.int64]] = {}  # by members
         fitted = {}
         for name, spec in self.specs.items():
             combination = spec.combination
             classes = chunk.labels
             if combination.target == "predicted":
-                classes = predicted[spec.declaration.name]
+                members = spec.declaration.name
+                if members not in predicted:
+                    predicted[members] = outputs.selected_classes(
+                        spec, images, chunk.indices, self.certification
+                    )
+                classes = predicted[members]
             own_margins = margins(chunk.probabilities[:, outputs.member_ids(spec)], classes)
             weights = per_image_weights(own_margins, classes, cast(str, combination.weights))
             if combination.low is not None and combination.high is not None:
@@ -295,16 +298,3 @@ class PerImageWeights:
                 fields = [index, classes[row], *weights[row].tolist()]
                 self.lines[name].append("\t".join(map(str, fields)))
         return fitted
-
-    def _predicted(
-        self, outputs: MemberOutputs, images: Images, chunk: Chunk
-    ) -> dict[str, NDArray[np.int64]]:
-        """Return the classes that the n0 samples of plain averages select, (B,), by members."""
-        entries = {}
-        for spec in self.specs.values():
-            if spec.combination.target == "predicted":
-                member_ids = tuple(outputs.member_ids(spec))
-                entries[spec.declaration.name] = PoolEntry(member_ids, SoftmaxAverage())
-        if not entries:
-            return {}
-        return outputs.select(images, chunk.indices, entries, self.certification)

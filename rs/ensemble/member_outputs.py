@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from rs.data.prepared import Images, Meta
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.declare import PoolSpec
-from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.ensemble.spec import EnsembleSpec, Member, load_members
 from rs.errors import InputError
 from rs.params import Count, NonNegative, NonNegativeCount, validated
@@ -157,27 +157,29 @@ class MemberOutputs:
             batch=self.batch,
         )
 
-    def select(
+    def selected_classes(
         self,
+        spec: EnsembleSpec,
         images: Images,
         indices: list[int],
-        entries: Mapping[str, PoolEntry],
         certification: CertificationSettings,
-    ) -> dict[str, NDArray[np.int64]]:
-        """Return the classes that the n0 samples of certificates select, (B,), by entry."""
+    ) -> NDArray[np.int64]:
+        """Return the classes that the n0 samples of the members' plain average select, (B,)."""
+        members = [self.networks[number] for number in self.member_ids(spec)]
         classifier = SmoothedClassifier(
-            MemberLogits(self.networks),
+            Ensemble(members, SoftmaxAverage()),
             len(images.meta.classes),
             self.sigma,
             noise=certification.noise,
             precision=precision_on(self.device, certification.precision),
             batch=self.batch,
         )
+        n0, seed = certification.n0, certification.seed
         selected = []
         for index, x in zip(indices, self._pixels(images, indices), strict=True):
-            noisy = NoisyPool(classifier, x, certification.draws, index)
-            selected.append(noisy.select(entries))
-        return {name: np.array([classes[name] for classes in selected]) for name in entries}
+            votes = classifier.votes(x, n0, seed, Stream.SELECT, index)
+            selected.append(votes.argmax())
+        return np.array(selected)
 
     def _pixels(self, images: Images, indices: list[int]) -> Tensor:
         return torch.stack([images.pixels(index) for index in indices]).to(self.device)

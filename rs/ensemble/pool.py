@@ -94,7 +94,7 @@ class NoisyPool:
             entries: The classifiers to certify, by name.
             label: If given, the second pass is skipped for entries that select another class.
         """
-        entries = self._entries_here(entries)
+        entries = {name: entry.for_image(self.index) for name, entry in entries.items()}
         first = self.count_votes(entries, self.draws.n0, Stream.SELECT)
         remaining = {}
         for name, entry in entries.items():
@@ -115,21 +115,6 @@ class NoisyPool:
                 undecided=entry.rule.undecided,
             )
         return certificates
-
-    def select(self, entries: Mapping[str, PoolEntry]) -> dict[str, int]:
-        """Return, by entry, the class with most votes of the n0 samples.
-
-        It is ABSTAIN if most samples voted for no class.
-        """
-        entries = self._entries_here(entries)
-        tallies = self.count_votes(entries, self.draws.n0, Stream.SELECT)
-        return {
-            name: winner(tallies[name].votes, entry.rule.undecided)
-            for name, entry in entries.items()
-        }
-
-    def _entries_here(self, entries: Mapping[str, PoolEntry]) -> dict[str, PoolEntry]:
-        return {name: entry.for_image(self.index) for name, entry in entries.items()}
 
     def count_votes(
         self, entries: Mapping[str, PoolEntry], draws: int, phase: Stream

@@ -17,7 +17,7 @@ from rs.command_line.main import app
 from rs.data import images as data
 from rs.data import prepared
 from rs.ensemble.base import Ensemble, SoftmaxAverage
-from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
+from rs.ensemble.member_outputs import MemberOutputs, WeightSettings, margins
 from rs.ensemble.spec import load_ensemble, read
 from rs.models import architectures, checkpoint
 from rs.models.fingerprint import model_fingerprint
@@ -25,11 +25,11 @@ from rs.models.zoo import path_of_model
 from rs.params import packaged
 from rs.recipes import load_section
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.statistics.ensemble_weights import global_weights, moments
 from rs.storage import files
 from rs.storage.certificate_rows import read_rows
 from tests.support import tiny_pool
 from tests.support.helpers import SHAPE, exit_code, refusal, write_photos
-from tests.support.quadratic import by_enumeration
 from tests.support.tiny_pool import CLASSES, CPU, SIGMA, pool_members
 
 MODELS = [f"models/{method}/{seed}" for method, seed in tiny_pool.POOL]
@@ -85,36 +85,22 @@ def combined(*words):
     return read(Path("ensemble.json"))
 
 
-def paper_objective(ensemble):
-    """The matrix A of the paper's bound, sum of a_i S_i over images and wrong classes, by loops.
-
-    Only images count whose bound at equal weights is above 0.
-    """
+def global_weights_of(ensemble):
+    """Weights of the paper's bound for the perturbed outputs of members on training images."""
     train = data.load_images(Path("data"), "train")
     members = MemberOutputs.load(
         ensemble, Path("ensemble.json"), train.meta, SETTINGS, CPU, batch=None
     )
     probabilities = members.probabilities(train, list(range(len(train))))
-    count = len(ensemble.members)
-    total = np.zeros((count, count))
-    for outputs, label in zip(probabilities, train.labels, strict=True):
-        of_image = np.zeros((count, count))
-        for wrong in set(range(len(CLASSES))) - {int(label)}:
-            z = outputs[:, :, label] - outputs[:, :, wrong]  # (L, N)
-            least = max(z.mean(axis=1).min(), 1e-9)  # such an image does not count
-            of_image += np.cov(z, bias=True) / least**2
-        if of_image.mean() < 1:  # w' A w at equal weights
-            total += of_image
-    return total
+    stats = moments(margins(probabilities, train.labels))
+    return global_weights(stats, train.labels).weights
 
 
 @pytest.mark.parametrize("models", [PAIR, MODELS], ids=len)
-def test_weights_are_the_solution_of_the_quadratic_program_of_the_paper(models):
+def test_weights_are_those_of_margins_on_training_images(models):
     ensemble = combined(*models)
-    weights = np.array(ensemble.fitted.weights)
-    matrix = paper_objective(ensemble)
-    smallest = by_enumeration(matrix[None], np.ones(1))
-    assert weights @ matrix @ weights == pytest.approx(smallest, rel=1e-12)
+    weights = ensemble.fitted.weights
+    np.testing.assert_allclose(weights, global_weights_of(ensemble), rtol=1e-9)
     assert len({*weights}) == len(models)  # not the equal weights of a failure
 
 

@@ -38,7 +38,6 @@ from tests.support.tiny_pool import (
     load_outputs,
     pool_members,
     solve,
-    write_three,
 )
 
 SOLVED = {
@@ -143,14 +142,13 @@ def test_thresholds_are_those_of_leads_on_training_images(outputs):
 
 def with_validation(folder, seed):
     """The tiny data with 12 validation images, and a train split that ``seed`` chooses."""
-    write_three(Path("kept"), train=12, seed=3)
-    write_three(Path(folder))
-    parts = {"train": ("data", "train"), "validation": ("kept", "train"), "test": ("data", "test")}
-    loaded = {split: data.load_images(Path(of), name) for split, (of, name) in parts.items()}
-    splits = {split: (own.images, own.labels) for split, own in loaded.items()}
-    images, labels = splits["train"]
-    order = np.random.default_rng(seed).permutation(len(labels))[:18]
-    splits["train"] = (images[order], labels[order])
+    train, test = (data.load_images(Path("data"), split) for split in ("train", "test"))
+    order = np.random.default_rng(seed).permutation(len(train))[:18]
+    splits = {
+        "train": (train.images[order], train.labels[order]),
+        "validation": (train.images[:12], train.labels[:12]),
+        "test": (test.images, test.labels),
+    }
     prepared.save_images(Path(folder), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
 
 

@@ -12,14 +12,12 @@ from torch.func import functional_call
 from rs.data.images import load_images
 from rs.ensemble.member_outputs import (
     NOISE,
-    WeightSettings,
     perturbed_parameters,
-    perturbed_probabilities,
 )
 from rs.runtime.streams import Stream
 from rs.smoothing.noise import gaussian_block
 from tests.support import tiny_pool
-from tests.support.helpers import SHAPE, smallnet, tiny_images
+from tests.support.helpers import SHAPE, smallnet
 from tests.support.tiny_pool import SIGMA, load_outputs
 
 
@@ -61,18 +59,6 @@ def test_outputs_are_those_of_a_slow_loop(is_perturbed, repeat):
         for number, (name, member) in enumerate(members):
             expected = slow_probabilities(name, member, index, outputs.settings, repeat)
             np.testing.assert_array_equal(found[row, number], expected)
-
-
-@pytest.mark.usefixtures("pool_here")
-def test_outputs_of_a_member_do_not_depend_on_its_company():
-    """``alone`` holds the third member and another; neither stands where it stood."""
-    pair = {"members": {"macer": [2, 1]}, "combinations": ["average"]}
-    tiny_pool.make_ensembles("alone", [pair], member_seeds=[2, 1])
-    some, alone = load_outputs(), load_outputs("alone")
-    assert [(one.method, one.seed) for one in alone.members] == [("macer", 2), ("macer", 1)]
-    here, there = (outputs.probabilities(images(), [3]) for outputs in (some, alone))
-    np.testing.assert_array_equal(there[:, 1], here[:, 2])
-    assert not np.isclose(there[:, 0], here[:, 2]).all()
 
 
 @pytest.mark.usefixtures("pool_here")
@@ -129,20 +115,3 @@ def test_every_parameter_is_perturbed_whether_or_not_it_is_trained_and_no_buffer
     assert list(made) == [name for name, _ in model.named_parameters()]
     for name, parameter in model.named_parameters():
         assert not torch.equal(made[name], parameter)
-
-
-def test_no_two_random_streams_are_one(monkeypatch):
-    keys = []
-
-    def recorded(seed, *key):
-        keys.append((seed, *key))
-        return np.random.SeedSequence(len(keys))
-
-    for module in ("rs.smoothing.noise", "rs.runtime.streams"):
-        monkeypatch.setattr(f"{module}.seed_sequence", recorded)
-    settings = WeightSettings(noises=3, copies=4, share=0.3, scale=0.2, draws=1, images=1, seed=5)
-    xs = torch.stack([tiny_images().pixels(index) for index in range(3)])
-    networks = [smallnet(0), smallnet(1)]
-    perturbed_probabilities(networks, xs, settings, sigma=0.5, indices=[0, 1, 2], names=[0, 1])
-    assert len(set(keys)) == len(keys) == 3 + 2 * settings.copies
-    assert {key[1] for key in keys} == {Stream.WEIGHTS}

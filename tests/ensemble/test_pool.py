@@ -4,16 +4,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
-from rs.ensemble.base import Ensemble, Polytope, Rule, SoftmaxAverage
+from rs.ensemble.base import Ensemble, Rule, SoftmaxAverage
 from rs.ensemble.pool import PoolEntry
 from rs.ensemble.rules import MaxMargin
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.vote_counting import winner
-from rs.statistics.certificate import ABSTAIN
-from tests.support.helpers import Constant, Linear, refuses, smallnet
+from tests.support.helpers import Constant, refuses, smallnet
 from tests.support.small_pool import (
     ALPHA,
     ENTRIES,
@@ -25,7 +22,6 @@ from tests.support.small_pool import (
     image,
     member,
     members,
-    noisy_pool,
     pool,
 )
 
@@ -120,21 +116,6 @@ def test_members_that_no_entry_needs_any_more_are_not_evaluated():
     assert [model.images for model in models] == [N0, N0 + N, 0]
     pool(models, {"zero": PoolEntry((0,))}, label=1)
     assert [model.images for model in models] == [2 * N0, N0 + N, 0]
-
-
-def test_the_selected_class_is_that_of_the_certificate_and_costs_n0_draws():
-    models = [Counting(model) for model in [*members(), Linear(0.4), Linear(0.6)]]
-    entries = {**ENTRIES, "undecided": PoolEntry((3, 4), Polytope([[1, 0], [0, 1]]))}
-    x = torch.full((1, 4, 4), 0.5)  # between the two thresholds
-    noisy = noisy_pool(models, x, 0.05, index=3)
-    made = noisy.select(entries)
-    assert [model.images for model in models] == [N0] * 5
-    certified = noisy.certify(entries)
-    assert made == {
-        name: winner(one.counts0, entries[name].rule.undecided) for name, one in certified.items()
-    }
-    assert made["undecided"] == ABSTAIN
-    assert {0, 1} & set(made.values())
 
 
 def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone():

@@ -56,14 +56,9 @@ def as_bytes(certificate):
     }
 
 
-def noisy_pool(models, x, sigma=SIGMA, draws=DRAWS, index=0, **settings):
-    return NoisyPool(
-        SmoothedClassifier(MemberLogits(models), 2, sigma, **settings), x, draws, index
-    )
-
-
 def pool(models, entries=ENTRIES, index=0, label=None, **settings):
-    return noisy_pool(models, image(index), index=index, **settings).certify(entries, label)
+    smoothed = SmoothedClassifier(MemberLogits(models), 2, SIGMA, **settings)
+    return NoisyPool(smoothed, image(index), DRAWS, index).certify(entries, label)
 
 
 class Counting(nn.Module):
