@@ -97,10 +97,16 @@ class Outputs:
             )
 
     def of(self, member_ids: Sequence[int]) -> Outputs:
-        """Return the outputs of some members, by number: the same object for the same members."""
+        """Return the outputs of some members, by number: the same object for the same members.
+
+        The softmax is the one of all members; logits keep the dtype that each member has alone.
+        """
         numbers = tuple(member_ids)
         if numbers not in self._views:
-            self._views[numbers] = _View(self, numbers)
+            view = Outputs([self.member_logits[number] for number in numbers])
+            members = self.probabilities.unbind()
+            view.probabilities = torch.stack([members[number] for number in numbers])
+            self._views[numbers] = view
         return self._views[numbers]
 
     @cached_property
@@ -140,17 +146,3 @@ class Outputs:
     def broken(self) -> Tensor:
         """Whether the largest logit of a member is not a finite number, (L, N)."""
         return ~self.logits.amax(dim=-1).isfinite()
-
-
-class _View(Outputs):
-    """Some members of ``whole``, with its softmax; their logits keep the dtype they have alone."""
-
-    def __init__(self, whole: Outputs, numbers: Sequence[int]) -> None:
-        super().__init__([whole.member_logits[number] for number in numbers])
-        self.whole, self.numbers = whole, numbers
-
-    @cached_property
-    def probabilities(self) -> Tensor:
-        """The softmax of the logits, (L, N, K), float64; computed for all members at once."""
-        members = self.whole.probabilities.unbind()
-        return torch.stack([members[number] for number in self.numbers])

@@ -48,13 +48,11 @@ def test_fewer_draws_are_the_mean_over_every_choice_of_so_many(size):
     assert set(found["correct"]) == {1}
 
 
-def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
+def test_fewer_draws_refuse_more_draws_and_rows_that_stopped_early():
     rows = cell_rows("gaussian", 0.5, 0)
     for draws in (0, N + 1):
         with refuses(f"between 1 and the {N}"):
             fewer(rows, draws)
-    with refuses("with votes"):
-        fewer(rows.assign(counts0="-"), 5)
     with refuses("fixed number of draws"):
         fewer(rows.assign(mode="acr-error:0.1:200"), 5)
 
@@ -74,18 +72,12 @@ def test_two_sided_rows_are_those_of_the_class_and_the_split_of_the_n0_draws():
         assert rows["correct"].tolist() == (predict == frame["label"]).tolist()
 
 
-@pytest.mark.parametrize(
-    ("classes", "changes", "message"),
-    [
-        (1, {}, "one of 1 classes"),
-        (3, {"counts": "0:1"}, "needs the votes"),
-        (3, {"mode": "acr-error:0.1:200"}, "rows of a fixed number of draws"),
-        (3, {"counts0": ["-"] + ["0:1"] * (IMAGES - 1)}, "votes of the n0 draws"),
-    ],
-)
-def test_rows_without_all_their_votes_have_no_two_sided_radius(classes, changes, message):
-    with refuses(message):
-        two_sided(cell_rows("gaussian", 0.5, 0).assign(**changes), classes)
+def test_rows_of_other_classes_or_that_stopped_early_have_no_two_sided_radius():
+    rows = cell_rows("gaussian", SIGMA, 0)
+    with refuses("one of 1 classes"):
+        two_sided(rows, 1)
+    with refuses("rows of a fixed number of draws"):
+        two_sided(rows.assign(mode="acr-error:0.1:200"), 3)
 
 
 @cache
