@@ -49,6 +49,7 @@ from rs.ensemble.member_outputs import (
     perturbed_probabilities,
 )
 from rs.ensemble.spec import EnsembleSpec
+from rs.recipes import load_section
 from rs.runtime.device import resolve_device
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import ascend, forward, project
@@ -63,7 +64,7 @@ from rs.storage import files
 if TYPE_CHECKING:
     from rs.data.prepared import Images
 
-INSIDE, BEYOND = (0.9, 0.99), 2.5
+INSIDE = (0.9, 0.99)
 """Distances of attacked points, in certified radii."""
 SMALL = 1e-3
 """Smaller radii are not attacked: a sum of float32 is rounded by as much as is left between .99 R
@@ -408,44 +409,15 @@ def counted(attempts: Sequence[Attempt], distance: float) -> dict[str, Any]:
 
 
 def summary(rows: pd.DataFrame) -> list[str]:
-    """Return the lines of two Markdown tables: classifiers of sound scope, and weights that are
-    chosen by image.
-    """
-    sound, by_image = rows[rows["scope"] != "per-image"], rows[rows["scope"] == "per-image"]
+    """Return the lines of a Markdown table of weights that are chosen by image."""
     lines = [
-        "| | certificates | false at .9 R | false at .99 R | rate, at most | least share | below "
-        "one half at 2.5 R | rate, at least |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    sound = sound[sound["attacked"] > 0]  # of a group without a certificate there is no rate
-    kinds = sound["classifier"].map(kind_of)
-    settings = sound["noise"] + ", " + sound["precision"]
-    for names, order in ((kinds, sorted(set(kinds))), (settings, sorted(set(settings)))):
-        lines += [_sound_line(name, sound[names == name]) for name in order]
-    lines += [_sound_line("all", sound)] if len(sound) else []
-    lines += [
-        "",
         "| weights by image | σ | certified | below one half at .99 R | rate, 95 % | another class "
         "at .99 R | with other draws | below one half at .9 R |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    by_image = by_image[by_image["attacked"] > 0].groupby(["classifier", "sigma", "boxed"])
-    return lines + [_image_line(*key, group) for key, group in by_image]
-
-
-def kind_of(classifier: str) -> str:
-    """Return the method of METHOD-SEED, or the combination of MEMBERS.COMBINATION."""
-    return classifier.rpartition(".")[2] if "." in classifier else classifier.rpartition("-")[0]
-
-
-def _sound_line(name: str, rows: pd.DataFrame) -> str:
-    near, far, beyond = (rows[rows["distance"] == distance] for distance in (*INSIDE, BEYOND))
-    count, found = int(far["attacked"].sum()), int(beyond["below_half"].sum())
-    false = int(far["below_half"].sum())
-    at_most, at_least = upper_bound(false, count, 0.05), lower_bound(found, count, 0.05)
-    cells = [name, f"{count:,}", str(int(near["below_half"].sum())), str(false), f"{at_most:.2%}"]
-    cells += [f"{far['least_share'].astype(float).min():.3f}", f"{found:,}", f"{at_least:.1%}"]
-    return f"| {' | '.join(cells)} |"
+    by_image = rows[(rows["scope"] == "per-image") & (rows["attacked"] > 0)]
+    groups = by_image.groupby(["classifier", "sigma", "boxed"])
+    return lines + [_image_line(*key, group) for key, group in groups]
 
 
 def _image_line(classifier: str, sigma: float, boxed: bool, rows: pd.DataFrame) -> str:
@@ -479,8 +451,8 @@ def main(
         bool, typer.Option("--boxed", help="Weights by image: attack among images in [0, 1].")
     ] = False,
 ) -> None:
-    """Attack the certificates of every ensemble, count the false ones, and print tables."""
-    settings = parameters.load_section(
+    """Attack the certificates of every ensemble, count the false ones, and print a table."""
+    settings = load_section(
         parameters.read_params(params), f"recipes.{recipe}.weights", WeightSettings
     )
     place = resolve_device(device)

@@ -255,13 +255,5 @@ def nccl(device: torch.device) -> str:
         dist.destroy_process_group()
 
 
-@check("the GPU has a name", "rs.training.record._provenance")
-def name(device: torch.device) -> str:
-    """Ask torch for the name that logs say."""
-    import torch
-
-    return "" if torch.cuda.get_device_name(device) else "torch gives an empty name"
-
-
 if __name__ == "__main__":
     run(main)

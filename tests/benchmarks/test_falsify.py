@@ -17,7 +17,7 @@ from rs.ensemble.declare import read_weights
 from rs.methods import METHODS
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support import tiny_pool
-from tests.support.helpers import tiny_images, trainer, write_tiny
+from tests.support.helpers import exit_code, read_csv, tiny_images, trainer, write_tiny
 
 pytestmark = pytest.mark.trust_only
 
@@ -82,6 +82,15 @@ def test_the_gradient_goes_through_the_weights(pool, slug):
                 behind = attacked.solved(x - 1e-6 * direction, y, [index])[0, 0].item()
             assert slope == pytest.approx((ahead - behind) / 2e-6, rel=1e-3, abs=1e-6)
         assert inside
+
+
+def test_the_command_counts_attacks_at_both_distances_and_prints_a_table(pool, capfd):
+    with chdir(pool):
+        words = f"ensembles/{PER_IMAGE[0]}.json --data data --out counts.csv --images 2"
+        options = "--params ensembles.yaml --recipe tiny"
+        assert exit_code(falsify.main, *words.split(), *options.split()) == 0
+        assert [row["distance"] for row in read_csv(Path("counts.csv"))] == ["0.9", "0.99"]
+    assert f"| {PER_IMAGE[0]} | 0.25 | 2 |" in capfd.readouterr().out
 
 
 # --- Trained networks, in `make trust`
