@@ -238,9 +238,9 @@ def counted(way: Way, spent: list[float]) -> Way:
 def noise_alone(kind: str, x: torch.Tensor, n: int) -> Way:
     """Return the noise of a certificate of n0 + n samples, without its images and its network."""
     from rs.runtime.streams import Stream
-    from rs.smoothing.noise import BLOCK, block, grid_block
+    from rs.smoothing.noise import BLOCK, gaussian_block, grid_block
 
-    drawn = {"gaussian": block, "grid": grid_block}[kind]
+    drawn = {"gaussian": gaussian_block, "grid": grid_block}[kind]
     numbers = range((N0 + n) // BLOCK)
     return lambda: [drawn(i, x.shape, SIGMA, 0, Stream.ESTIMATE, device=x.device) for i in numbers]
 

@@ -1,6 +1,7 @@
 """Which package of ``rs`` may import which: the plan of the house, held against the code."""
 
 import ast
+import pkgutil
 from graphlib import TopologicalSorter
 
 import pytest
@@ -81,6 +82,12 @@ def test_no_module_imports_itself_through_others():
         for name, path in modules.items()
     }
     TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_every_name_that_a_benchmark_imports_exists():
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        for name in imports(path.read_text(encoding="utf-8")):
+            pkgutil.resolve_name(name)
 
 
 PURE = (
