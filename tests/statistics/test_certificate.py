@@ -38,14 +38,12 @@ def certificates(draw):
         return certificate_of_votes(first, second, alpha, sigma, "grid", undecided=undecided)
     test = TESTS[kind](sigma=0.5, alpha=0.001, budget=3000, step=100)
     counts = votes([0] * classes)
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     top = int(first.votes.argmax())
-    p = draw(st.floats(0, 1))
+    share = draw(st.floats(0, 1))
     while samples := test.next_draws():
-        successes = int(rng.binomial(samples, p))
-        counts[top] += successes
-        counts[top - 1] += samples - successes
-        test.update(successes, samples)
+        test.update(round(share * samples), samples)
+    counts[top] = test.successes
+    counts[top - 1] = test.draws - test.successes
     return certificate_of_test(first, Tally(counts), test, "gaussian", False)
 
 

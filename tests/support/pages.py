@@ -17,6 +17,8 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").g
 BLOCK = re.compile(
     r"(?:^<!-- not run: ([^\n]*) -->\n)?^```(\w+) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
+END = "\n; "
+"""What the end of a line is to the lexer, which takes no line for the end of a command."""
 SEPARATORS = {"&&", "||", "|", ";", "&", "(", ")", "$", "<", ">", ">>", "{", "}"}
 BEFORE_A_COMMAND = re.compile(r"\w+=.*|do|done|while|if|then|else|!|read")
 
@@ -40,31 +42,17 @@ def commands(text):
     >>> list(commands("A=1 dvc pull && rs show a.tsv \\\\\\n  b.tsv  # both\\nx | y"))
     [['dvc', 'pull'], ['rs', 'show', 'a.tsv', 'b.tsv'], ['x'], ['y']]
     """
-    for line in _lines(text):
-        command: list[str] = []
-        for word in [*line, ";"]:
-            if word in SEPARATORS:
-                if command:
-                    yield command
-                command = []
-            elif command or not BEFORE_A_COMMAND.fullmatch(word):
-                command.append(word)
-
-
-def _lines(text):
-    """The words of each line, or of several that a backslash or a quote joins."""
-    waiting = ""
-    for line in text.replace("\\\n", " ").splitlines():
-        waiting += line + "\n"
-        lexer = shlex.shlex(waiting, posix=True, punctuation_chars="();<>|&")
-        lexer.whitespace_split = True
-        try:
-            words = list(lexer)
-        except ValueError:  # a quote goes on in the next line
-            continue
-        yield words
-        waiting = ""
-    assert not waiting.strip(), waiting
+    text = text.replace("\\\n", " ").replace("\n", END) + END
+    lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&")
+    lexer.whitespace_split = True
+    command: list[str] = []
+    for word in lexer:
+        if word in SEPARATORS:
+            if command:
+                yield command
+            command = []
+        elif command or not BEFORE_A_COMMAND.fullmatch(word):
+            command.append(word.replace(END, "\n"))  # in quotes a line may end
 
 
 STANDS_FOR = {
