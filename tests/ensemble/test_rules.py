@@ -29,9 +29,7 @@ def logits(members=3, draws=200, classes=4, seed=0, dtype=torch.float32):
 
 
 def mixed(weights, vectors):
-    return [
-        sum(w * v[k] for w, v in zip(weights, vectors, strict=True)) for k in range(len(vectors[0]))
-    ]
+    return np.asarray(weights) @ np.asarray(vectors)
 
 
 def slow_softmax(members, parts):
@@ -39,16 +37,8 @@ def slow_softmax(members, parts):
     p = [softmax(m) for m in members]
     if parts["weights"]:
         return argmax(mixed(parts["weights"], p))
-    low, high = parts["low"], parts["high"]
-    corners = itertools.product((low, high), repeat=len(members) - 1)
-    vertices = {
-        vertex
-        for corner in corners
-        for vertex in itertools.permutations((*corner, 1 - sum(corner)))
-    }
-    winners = {
-        argmax(mixed(w, p)) for w in vertices if low - 1e-9 <= min(w) and max(w) <= high + 1e-9
-    }
+    vertices = box_vertices(parts["low"], parts["high"], len(members))
+    winners = {argmax(mixed(weights, p)) for weights in vertices}
     return winners.pop() if len(winners) == 1 else len(p[0])
 
 
@@ -76,10 +66,8 @@ def slow_cascade(members, parts):
     p = [softmax(m) for m in members]
     averages = [mixed([1 / count] * count, p[:count]) for count in range(1, len(p) + 1)]
     leads = [sorted(average)[-1] - sorted(average)[-2] for average in averages]
-    clear = [
-        lead >= threshold for lead, threshold in zip(leads, (*parts["thresholds"], 0), strict=True)
-    ]
-    return argmax(averages[clear.index(True)])
+    clear = np.greater_equal(leads, [*parts["thresholds"], 0])
+    return argmax(averages[argmax(clear)])
 
 
 SLOW_FORMS = {

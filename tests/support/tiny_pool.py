@@ -96,23 +96,11 @@ lower left and right.
 """
 
 
-def bias_of(who):
-    """What a member adds to the classes: a blind one never says top, and rather left than right."""
-    return torch.zeros(3) if who == POOL[-1] else torch.tensor([0.8, 0.0, -30.0])
-
-
-def logits_of(who, x):
-    """Logits of a member: of images in [0, 1], (N, 1, 4, 4) -> (N, 3)."""
-    row, column = divmod(POOL.index(who), 2)
-    pixels = (x[:, 0, row::2, column::2].flatten(1) - 0.5) / 0.25
-    return pixels @ SEES.T + bias_of(who)
-
-
 def save_member(method, seed, folder=None, gain=1.0):
-    """Save a small network whose weights are set by hand to :func:`logits_of`.
+    """Save a small network whose weights are set by hand.
 
     It keeps a number and its negative, as rectified numbers; looks at one pixel of each quadrant;
-    and takes the four apart.
+    and takes the four apart. A blind one never says top, and rather left than right.
     """
     card = replace(CARD, classes=list(CLASSES), method=method, sigma=SIGMA, seed=seed)
     model = card.build(0)
@@ -121,6 +109,7 @@ def save_member(method, seed, folder=None, gain=1.0):
     with torch.no_grad():
         for layer in (*convolutions, model.network.fc):
             layer.weight.zero_()
+        model.network.fc.bias.zero_()
         for sign, value in enumerate((1.0, -1.0)):
             convolutions[0].weight[sign, 0, 1, 1] = value
             convolutions[1].weight[sign, sign, 1 + row, 1 + column] = 1.0
@@ -129,7 +118,8 @@ def save_member(method, seed, folder=None, gain=1.0):
                     4 * sign + quadrant, sign, 1 + quadrant // 2, 1 + quadrant % 2
                 ] = 1.0
             model.network.fc.weight[:, 4 * sign : 4 * sign + 4] = value * gain * SEES
-        model.network.fc.bias.copy_(bias_of((method, seed)))
+        if (method, seed) != POOL[-1]:
+            model.network.fc.bias.copy_(torch.tensor([0.8, 0.0, -30.0]))
     checkpoint.save(folder or Path("models", method, str(seed)), model, card)
 
 
