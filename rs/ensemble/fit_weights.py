@@ -18,7 +18,6 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from rs.data import images as data
 from rs.data.prepared import Images, read_meta
@@ -277,18 +276,12 @@ class PerImageWeights:
 
     def fit(self, outputs: MemberOutputs, images: Images, chunk: Chunk) -> dict[str, ImageWeights]:
         """Return the weights of the images of a chunk by ensemble, and add them to the lines."""
-        predicted: dict[str, NDArray[np.int64]] = {}  # by members
         fitted = {}
         for name, spec in self.specs.items():
             combination = spec.combination
             classes = chunk.labels
             if combination.target == "predicted":
-                members = spec.declaration.name
-                if members not in predicted:
-                    predicted[members] = outputs.selected_classes(
-                        spec, images, chunk.indices, self.certification
-                    )
-                classes = predicted[members]
+                classes = outputs.selected_classes(spec, images, chunk.indices, self.certification)
             own_margins = margins(chunk.probabilities[:, outputs.member_ids(spec)], classes)
             weights = per_image_weights(own_margins, classes, cast(str, combination.weights))
             if combination.low is not None and combination.high is not None:

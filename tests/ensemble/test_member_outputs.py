@@ -1,5 +1,7 @@
 """Outputs of the members of a pool on noisy images: ``rs.ensemble.member_outputs``."""
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +12,14 @@ from torch import nn
 from torch.func import functional_call
 
 from rs.data.images import load_images
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.member_outputs import (
     NOISE,
     perturbed_parameters,
 )
+from rs.ensemble.spec import read
 from rs.runtime.streams import Stream
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import gaussian_block
 from tests.support import tiny_pool
 from tests.support.helpers import SHAPE, smallnet
@@ -62,6 +67,22 @@ def test_outputs_are_those_of_a_slow_loop(is_perturbed, repeat):
 
 
 @pytest.mark.usefixtures("pool_here")
+def test_selected_classes_are_those_of_the_n0_draws_of_certificates():
+    """On gray images, of which a draw shows any class."""
+    gray = replace(images(), images=np.full_like(images().images, 120))
+    spec = read(Path("ensembles", f"{tiny_pool.ALL}.per-image.json"))
+    how = replace(tiny_pool.CERTIFICATION, n0=1)
+    found = load_outputs().selected_classes(spec, gray, list(range(10)), how)
+    average = Ensemble(tiny_pool.pool_members(), SoftmaxAverage())
+    classifier = SmoothedClassifier(average, 3, SIGMA)
+    for index, chosen in enumerate(found):
+        x = gray.pixels(index)
+        made = classifier.certify(x, how.n0, how.n, how.alpha, seed=how.seed, index=index)
+        assert made.counts0[chosen] == 1
+    assert len(set(found)) > 1
+
+
+@pytest.mark.usefixtures("pool_here")
 @pytest.mark.parametrize(("numbers", "sizes"), [(1, [1] * 5), (600, [2, 2, 1]), (10**9, [5])])
 def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(monkeypatch, numbers, sizes):
     """An image takes 3 members x 16 draws x 3 classes + 8 noisy copies x 16 pixels = 272 numbers;
@@ -102,8 +123,8 @@ def test_changes_are_normal_in_a_binomial_share_of_the_parameters():
 def test_perturbations_are_named_by_seed_member_and_copy():
     made = [changes(0.3, 1.0, **key) for key in ({}, {}, {"seed": 1}, {"member": 1}, {"copy": 1})]
     assert (made[0] == made[1]).all()
-    for other in made[2:]:
-        shared = ((made[0] != 0) & (other != 0)).sum()
+    for one, other in itertools.combinations(made[1:], 2):
+        shared = ((one != 0) & (other != 0)).sum()
         # independent choices meet in share^2 of the parameters
         assert stats.binomtest(int(shared), len(other), 0.09).pvalue > 1e-6
 
