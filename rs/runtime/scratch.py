@@ -69,20 +69,16 @@ def scratch_folder(identity: dict[str, Any]) -> Iterator[Path]:
         InputError: If another process makes the same thing, or finished it before we acquired the
             lock.
     """
-    path = root() / key(identity)
-    path.mkdir(parents=True, exist_ok=True)
-    with (path / "lock").open("a+") as lock:
-        _acquire(lock, "making the same thing")
+    name = key(identity)
+    path = root() / name
+    with _lock_file(name, "making the same thing"):
+        path.mkdir(exist_ok=True)
         try:
             yield path
         except KeyboardInterrupt as stop:
             stop.add_note("the same command continues")
             raise
-        done = _done(path)  # at once it is nobody's
-        shutil.rmtree(done, ignore_errors=True)
-        path.rename(done)
-    # now that the lock is closed: NFS removes no folder with an open file
-    shutil.rmtree(done, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
@@ -92,10 +88,21 @@ def sole_writer(folder: Path) -> Iterator[None]:
     Raises:
         InputError: If another process writes into it; names that process.
     """
-    path = root() / f"{key({'folder': str(folder.resolve())})}.lock"
+    with _lock_file(key({"folder": str(folder.resolve())}), f"writing into {folder}"):
+        yield
+
+
+@contextmanager
+def _lock_file(name: str, activity: str) -> Iterator[None]:
+    """Hold the lock of a name, whose file lies in the scratch root and is removed at the end.
+
+    Raises:
+        InputError: If another process holds the lock, or gave it up before we acquired it.
+    """
+    path = root() / f"{name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as lock:
-        _acquire(lock, f"writing into {folder}")
+        _acquire(lock, activity)
         try:
             yield
         finally:
@@ -125,12 +132,8 @@ def _acquire(lock: TextIO, activity: str) -> None:
 
 
 def has_scratch_folder(identity: dict[str, Any]) -> bool:
-    """Return whether work on ``identity`` goes on, or was stopped before its end.
-
-    A folder that is being removed has another name, and counts too.
-    """
-    path = root() / key(identity)
-    return path.is_dir() or _done(path).is_dir()
+    """Return whether work on ``identity`` goes on, or was stopped before its end."""
+    return (root() / key(identity)).is_dir()
 
 
 def discard(identity: dict[str, Any]) -> None:
@@ -138,11 +141,6 @@ def discard(identity: dict[str, Any]) -> None:
     if has_scratch_folder(identity):
         with suppress(InputError), scratch_folder(identity):
             pass
-
-
-def _done(path: Path) -> Path:
-    """Return the name that a scratch folder has while it is removed."""
-    return path.with_name(f"{path.name}.done")
 
 
 @contextmanager
@@ -166,5 +164,5 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _is_open_file(path: Path, descriptor: int) -> bool:
-    """Return whether ``path`` is still the open file: its folder may have been removed."""
+    """Return whether ``path`` is still the open file, which its owner may have removed."""
     return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))

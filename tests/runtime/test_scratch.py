@@ -1,7 +1,5 @@
 import errno
 import fcntl
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -95,15 +93,14 @@ def test_another_process_is_refused_and_the_death_of_the_first_frees_the_work():
 @pytest.mark.trust_only("kills and interruptions")
 @pytest.mark.usefixtures("work")
 @pytest.mark.parametrize("anew", [False, True], ids=["removed", "made anew"])
-def test_a_lock_on_a_folder_that_its_owner_removed_meanwhile_is_no_lock(monkeypatch, anew):
+def test_a_lock_on_a_file_that_its_owner_removed_meanwhile_is_no_lock(monkeypatch, anew):
     """The owner finishes between our opening of its lock file and our locking of it."""
     flock = fcntl.flock
 
     def late(lock, operation):
         path = Path(lock.name)
-        shutil.rmtree(path.parent)
+        path.unlink()
         if anew:
-            path.parent.mkdir()
             path.touch()
         flock(lock, operation)
 
@@ -115,15 +112,14 @@ def test_a_lock_on_a_folder_that_its_owner_removed_meanwhile_is_no_lock(monkeypa
 def test_what_was_left_of_finished_work_is_removed_unless_somebody_works_in_it(work):
     discard(WHAT)
     assert not work.exists()
-    (work / f"{key(WHAT)}.done").mkdir(
-        parents=True
-    )  # of a process that was killed while it removed it
     with pytest.raises(RuntimeError, match="midway"):
         _fail_midway()
     with scratch_folder({**WHAT, "sigma": 1.0}) as other:
         discard({**WHAT, "sigma": 1.0})
         discard(WHAT)
-        assert list(work.iterdir()) == [other]
+        assert not (work / key(WHAT)).exists()
+        assert other.exists()
+    assert list(work.iterdir()) == []
 
 
 def test_who_wants_to_change_a_locked_folder_waits_and_the_lock_leaves_nothing(
@@ -165,26 +161,3 @@ def test_a_folder_that_its_disk_does_not_lock_is_changed_nevertheless(
         locked(tmp_path),
     ):
         assert goes_on
-
-
-@pytest.mark.trust_only("kills and interruptions")
-def test_finished_work_is_removed_where_the_disk_keeps_the_name_of_an_open_file(work, monkeypatch):
-    """NFS does: a folder that holds a file that is open cannot be removed."""
-    rmtree, unfinished = shutil.rmtree, {**WHAT, "sigma": 1.0}
-
-    def of_nfs(path, ignore_errors=False):
-        held = [
-            os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")
-        ]
-        if not any(Path(one).is_relative_to(path) for one in held):
-            rmtree(path, ignore_errors=ignore_errors)
-        elif not ignore_errors:
-            raise OSError(errno.ENOTEMPTY, "Directory not empty")
-
-    monkeypatch.setattr(shutil, "rmtree", of_nfs)
-    with scratch_folder(WHAT) as path:
-        (path / "part").write_text("half")
-    with scratch_folder(unfinished) as path:
-        (path / "part").write_text("half")
-        assert [*work.iterdir()] == [path]
-    assert [*work.iterdir()] == []
