@@ -1,6 +1,6 @@
 """The error and the warning that a user can cause, and helpers for their messages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 DISTRIBUTION = "randomized-smoothing"
@@ -58,6 +58,16 @@ def raised(error: BaseException) -> str:
 def one_line(error: BaseException) -> str:
     """Return an error's message as one line."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Check that a value is one of the choices.
+
+    Raises:
+        InputError: If it is not; lists the choices.
+    """
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from rs.certification.quantize import quantized_identity, quantized_members
 from rs.ensemble.base import Ensemble
-from rs.errors import InputError
+from rs.errors import InputError, check_choice
 from rs.models import InferenceEngine
 from rs.models.architectures import Logits
 from rs.models.backend import (
@@ -112,10 +112,8 @@ def optimize_for_inference(
             another engine than plain, what is folded is not one function of each image, or a
             quantized network is to run in bfloat16 or elsewhere than on a CPU.
     """
-    choices = (("engine", engine, tuple(ENGINES)), ("precision", precision, get_args(Precision)))
-    for name, value, names in choices:
-        if value not in names:
-            raise InputError(f"{name} must be one of {', '.join(names)}; got {value!r}")
+    check_choice("engine", engine, tuple(ENGINES))
+    check_choice("precision", precision, get_args(Precision))
     with products(device, precision):  # what is chosen and compiled here depends on it
         return ENGINES[engine](
             _Job(module, engine, precision, tuple(shape), device, batch, calibration)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from rs.errors import InputError
+from rs.errors import check_choice
 
 if TYPE_CHECKING:
     from rs.methods.base import Method
@@ -41,7 +41,6 @@ def method_class(name: str) -> type[Method]:
     Raises:
         InputError: If the method is unknown; lists the known ones.
     """
-    if name not in EVERY_METHOD:
-        raise InputError(f"the method must be one of {', '.join(EVERY_METHOD)}; got {name!r}")
+    check_choice("the method", name, tuple(EVERY_METHOD))
     method: type[Method] = resolve_name(EVERY_METHOD[name])
     return method

@@ -14,7 +14,7 @@ import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.errors import InputError
+from rs.errors import InputError, check_choice
 from rs.params import MAX_NUMBERS
 from rs.runtime.streams import seeded
 
@@ -218,10 +218,7 @@ def check_architecture(architecture: str) -> None:
             f"by itself{got}; add --network {name}; or in Python network=, with the name or the "
             "function"
         )
-    if architecture not in ARCHITECTURES:
-        raise InputError(
-            f"architecture must be one of {', '.join(ARCHITECTURES)}; got {architecture!r}"
-        )
+    check_choice("architecture", architecture, tuple(ARCHITECTURES))
 
 
 def build(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Integral
-from typing import Any, Protocol, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rs.errors import InputError
+from rs.errors import InputError, check_choice
 from rs.models.backend import device_of
 from rs.models.denoised import check_denoisers
 from rs.params import PIXELS, Bounds, check_bounds, check_sigma, describe_bounds
@@ -21,7 +21,7 @@ from rs.runtime.device import products
 from rs.runtime.streams import Stream
 from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating
-from rs.smoothing.gradients import LogProbabilities
+from rs.smoothing.gradients import LogProbabilities, gradient_of
 from rs.smoothing.inputs import (
     Base,
     ImageLike,
@@ -49,13 +49,6 @@ from rs.statistics.certificate import ABSTAIN, Certificate
 from rs.statistics.procedures.base import SequentialTest
 from rs.statistics.procedures.fixed import FixedTest
 from rs.statistics.radius import predicted_class
-
-
-class Cascading(Protocol):
-    """A base classifier that evaluates more members on some images; its ``lazy`` is true."""
-
-    def evaluate_cascade(self, batches: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
-        """Yield the scores of all images, in any order, and the evaluations that they took."""
 
 
 class SmoothedClassifier:
@@ -130,9 +123,9 @@ class SmoothedClassifier:
             )
         if batch is not None and (not is_number(batch, Integral) or batch < 1):
             raise InputError(f"batch must be at least 1, got {batch!r}")
-        _check_choice("precision", precision, get_args(Precision))
+        check_choice("precision", precision, get_args(Precision))
         if noise is not None:
-            _check_choice("noise", noise, get_args(Noise))
+            check_choice("noise", noise, get_args(Noise))
         self.bounds = check_bounds(bounds)
         if noise == "grid" and self.bounds != PIXELS:
             raise InputError(
@@ -321,17 +314,18 @@ class SmoothedClassifier:
         """Count votes as :meth:`votes` does, and the evaluations of members of a cascade."""
         width = self._classes(x) + self.undecided
         counter = VoteCounter([width], x.device)
-        is_cascade = getattr(self.base, "lazy", False)
+        base: Any = self.base  # an ensemble, if it is lazy
+        is_cascade = getattr(base, "lazy", False)
         evaluations = 0
         with self._evaluation_mode(x):
             batches = self._batches(x, draws, seed, *key, start=start)
             if is_cascade:
-                for scores, evaluated in cast(Cascading, self.base).evaluate_cascade(batches):
+                for scores, evaluated in base.evaluate_cascade(batches):
                     counter.add(scores[None], (len(scores), width))
                     evaluations += evaluated
             else:
                 for batch in batches:
-                    logits = evaluate(self.base, batch).to(x.device)
+                    logits = evaluate(base, batch).to(x.device)
                     counter.add(logits[None], (len(batch), width))
         return Tally(counter.fetch()[0], evaluations if is_cascade else None)
 
@@ -387,7 +381,11 @@ class SmoothedClassifier:
             InputError: If an argument is not what it must be, or ``base`` has no gradient.
         """
         image = self._checked(x, 0.5, seed, 0, label)
-        return self.as_module(samples, seed=seed).loss_and_gradient(image, label)
+        log_probabilities = self.as_module(samples, seed=seed)
+        losses, gradients = gradient_of(
+            lambda points: -log_probabilities(points)[:, label], image[None]
+        )
+        return float(losses), gradients[0]
 
     def base_class(self, x: Tensor) -> int:
         """Return the class that ``base`` gives to an image (C, H, W) without noise."""
@@ -485,11 +483,6 @@ class SmoothedClassifier:
         draw_range = range(start, start + draws)
         batch = self.batch or default_batch(x)
         return noisy_batches(x, self.noise_of(x), self.sigma, draw_range, batch, seed, *key)
-
-
-def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
 
 
 @contextmanager

@@ -55,11 +55,6 @@ class LogProbabilities(nn.Module):
         probabilities = soft_probabilities(logits.unflatten(0, (len(x), self.samples)))
         return probabilities.clamp_min(LOG_CLAMP).log()
 
-    def loss_and_gradient(self, x: Tensor, label: int) -> tuple[float, Tensor]:
-        """Return -log z_hat(x)[label] of an image (C, H, W), and its gradient."""
-        losses, gradients = gradient_of(lambda points: -self(points)[:, label], x[None])
-        return float(losses), gradients[0]
-
 
 def gradient_of(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the values of a function of images, (N,), and the gradient of their sum.
