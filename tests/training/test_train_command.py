@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -25,6 +24,7 @@ from tests.support.helpers import (
     ended,
     exit_code,
     read_csv,
+    refusal,
     refuses,
     write_params,
     write_photos,
@@ -106,18 +106,31 @@ def test_options_replace_the_settings_of_the_recipe():
     assert card()["training"]["micro_batch"] == 5
 
 
-def test_another_optimizer_without_a_learning_rate_is_refused_before_the_network_is_built(capfd):
-    code, _, err = ended(capfd, train, *words("--optimizer", "adamw"))
-    assert code == 2
-    assert "give --lr" in err
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (words("--optimizer", "adamw"), "give --lr"),
+        (words(images="absent"), "absent must be a folder of pictures"),
+    ],
+)
+def test_a_mistake_is_refused_before_the_network_is_built(capfd, arguments, message):
+    assert message in refusal(capfd, train, *arguments)
     assert not Path("built").exists()
 
 
-def test_a_folder_of_pictures_is_checked_before_the_network_is_built(capfd):
-    code, _, err = ended(capfd, train, *words(images="absent"))
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (words(network="thousand"), "--classes FILE"),
+        (words("--classes", "classes.txt", images="unlabeled"), "must have images with labels"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(capfd, arguments, message):
+    write_photos(Path("unlabeled"), arrays(24, 2)[0])
+    Path("classes.txt").write_text("\n".join(CLASSES))
+    code, _, err = ended(capfd, train, *arguments)
     assert code == 2
-    assert "absent must be a folder of pictures" in err
-    assert not Path("built").exists()
+    assert message in err
 
 
 def acrs():
@@ -132,7 +145,6 @@ def test_no_image_is_held_out_unless_the_acr_is_wanted(capfd):
     assert err.splitlines()[-2:] == [f"  {command} \\", "      --out rows.tsv"]
     assert acrs() == ["", ""]
     _, _, err = ended(capfd, train, *words("--epochs", 2, "--eval-every", 2, "--restart"))
-    assert "2 epochs of 22 images" in err
     assert "quick ACR of 2 images every 2 epochs" in err
     assert acrs()[0] == ""
     assert float(acrs()[1]) >= 0
@@ -142,7 +154,6 @@ def test_the_pictures_of_validation_are_those_of_the_acr(capfd):
     _, _, err = ended(capfd, train, *words("--epochs", 1, "--validation", "others"))
     assert "1 epoch of 24 images" in err
     assert "quick ACR of 10 images every 1 epochs" in err
-    assert "accuracy under noise" in err
     assert "ACR 0." in err
 
 
@@ -165,12 +176,6 @@ def test_a_network_of_more_classes_trains_on_a_folder_of_a_few():
     named = ["--network", "networks_of_mine:thousand"]
     assert exit_code(certify, "model", *named, *images, *budget) == 0
     assert {row["label"] for row in read_csv(Path("rows.tsv"), "\t")} == {"1", "2"}
-
-
-def test_a_network_of_more_classes_without_their_names_is_refused_with_the_remedy(capfd):
-    code, _, err = ended(capfd, train, *words(network="thousand"))
-    assert code == 2
-    assert "--classes FILE" in err
 
 
 @pytest.mark.parametrize("method", ["denoiser-mse", "denoiser-stability"])
@@ -196,29 +201,17 @@ def test_a_denoiser_needs_no_labels_and_starts_from_a_model_folder(method, capfd
     assert read_csv(Path("denoised-log/history.csv"))[0]["accuracy"] == ""
 
 
-def test_other_methods_need_labels(capfd):
-    write_photos(Path("unlabeled"), arrays(24, 2)[0])
-    Path("classes.txt").write_text("\n".join(CLASSES))
-    code, _, err = ended(capfd, train, *words("--classes", "classes.txt", images="unlabeled"))
-    assert code == 2
-    assert "gaussian must have images with labels" in err
-
-
 def test_python_keeps_a_model_unless_it_is_told_to_replace_it():
-    module = importlib.import_module("networks_of_mine")
-    given = {"sigma": 0.25, "method": "gaussian", "out": "mine"}
-    data = arrays(24, 0)
-    rs.train(module.network, *data, epochs=1, **given)
+    network = importlib.import_module("networks_of_mine").network
+    settings = {"sigma": 0.25, "method": "gaussian", "out": "mine"}
+    images, labels = arrays(24, 0)
+    rs.train(network, images, labels, epochs=1, **settings)
     before = Path("mine/model.safetensors").stat().st_mtime_ns
-    again = rs.train(module.network, *data, epochs=1, **given)
+    assert rs.train(network, images, labels, epochs=1, **settings).sigma == 0.25
+    with refuses(r"finished one with .*restart=True"):
+        rs.train(network, images, labels, epochs=2, **settings)
     assert Path("mine/model.safetensors").stat().st_mtime_ns == before
-    assert again.sigma == 0.25
-    with refuses(r"finished one with .*restart=True"):
-        rs.train(module.network, *data, epochs=2, **given)
-    others = 255 - np.asarray(data[0]), data[1]
-    with refuses(r"finished one with .*restart=True"):
-        rs.train(module.network, *others, epochs=1, **given)
-    rs.train(module.network, *data, epochs=2, restart=True, **given)
+    rs.train(network, images, labels, epochs=2, restart=True, **settings)
     assert read_json(Path("mine/model.json"))["epochs"] == 2
 
 
