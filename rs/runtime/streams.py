@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import IntEnum
+from enum import IntEnum, unique
 
 import numpy as np
 import torch
 
 
+@unique
 class Stream(IntEnum):
     """What a random stream is for: the first word of its key, so no two purposes share numbers."""
 

@@ -90,10 +90,6 @@ def test_gradient_is_that_of_minus_the_log_of_the_mean_over_draws(beta, draws):
         assert g[i].numpy() == pytest.approx(
             slow, abs=1e-7
         )  # h^2 times a third derivative, about 1e-10 x 64
-        inside = np.mean(
-            [slow_gradient(model, x[i], y[i], noise[i, [k]], beta) for k in range(draws)], axis=0
-        )
-        assert draws == 1 or np.abs(g[i].numpy() - inside).max() > 1e-5
 
 
 @pytest.mark.parametrize("run", [attack.pgd, attack.projected_path_attack])

@@ -10,7 +10,6 @@ from scipy.stats import norm
 from torch import nn
 
 from rs.errors import InputWarning
-from rs.smoothing.attack import mixing_path, pgd, projected_path_attack
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import ABSTAIN
 from tests.support.helpers import generator, refuses
@@ -62,10 +61,8 @@ def test_a_radius_is_in_the_unit_of_the_inputs_and_below_the_distance_to_the_bou
     [
         ((0, 1), -0.5, r"pixels in \[0, 1\], got torch.float32 from -0.5 to .*; .* give bounds="),
         ((-1, 1), 1.01, r"finite floating-point numbers within \[-1, 1\], got .* to 1.01; correct"),
-        ((-1, 1), math.nan, r"finite floating-point numbers within \[-1, 1\], got"),
         (None, math.inf, r"finite floating-point numbers within no bounds, got .* to inf"),
         (None, math.nan, r"finite floating-point numbers within no bounds, got .* nan to nan"),
-        (None, 1e300, r"finite floating-point numbers within no bounds"),
     ],
 )
 def test_an_input_beyond_its_bounds_is_refused(bounds, value, message):
@@ -75,9 +72,7 @@ def test_an_input_beyond_its_bounds_is_refused(bounds, value, message):
         SmoothedClassifier(linear, sigma=SIGMA, bounds=bounds).certify(x)
 
 
-@pytest.mark.parametrize(
-    "bounds", [(1, 0), (0, 0), (0, math.inf), (math.nan, 1), "ab", 3, (0, 1, 2)]
-)
+@pytest.mark.parametrize("bounds", [(1, 0), (0, 0), (0, math.inf), "ab", 3, (0, 1, 2)])
 def test_bounds_are_two_finite_increasing_numbers(bounds):
     with refuses(r"bounds must be the least .*, got .*"):
         SmoothedClassifier(linear, sigma=SIGMA, bounds=bounds)
@@ -153,40 +148,3 @@ def test_one_probability_in_place_of_a_logit_gives_a_warning():
     smoothed = SmoothedClassifier(lambda x: one_logit(x).sigmoid(), sigma=SIGMA, bounds=None)
     with pytest.warns(InputWarning, match=r"all of 100 lie in \[0, 1\], .*; leave out the sigmoid"):
         smoothed.certify(INPUT, n=100)
-
-
-# ------------------------------------------------------------------------------------------
-# attacks
-
-
-def mlp(inputs=NUMBERS, classes=3):
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        layers = [nn.Flatten(), nn.Linear(inputs, 16), nn.Tanh(), nn.Linear(16, classes)]
-    return nn.Sequential(*layers)
-
-
-def attacked(images=5, draws=3):
-    x = torch.rand(images, NUMBERS, generator=generator(5))
-    noise = SIGMA * torch.randn(images, draws, NUMBERS, generator=generator(6))
-    return x, torch.arange(images) % 3, noise
-
-
-ATTACKS = {
-    "pgd": lambda *given: pgd(*given[:4], 3, 50.0, bounds=given[4]),
-    "mixing path": lambda *given: mixing_path(*given[:4], 3, 2.0, given[4])[-1],
-    "projected path": lambda *given: projected_path_attack(*given[:4], 3, 5.0, given[4]),
-}
-
-
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_an_attack_reaches_its_bounds_and_no_further(attack):
-    x, y, noise = attacked()
-    for low, high in ((-1.0, 1.0), (0.0, 1.0), (-3.0, 0.5)):
-        start = low + (high - low) * x
-        reached = attack(mlp(), start, y, noise, (low, high))
-        ends = torch.stack([reached.min(), reached.max()])
-        torch.testing.assert_close(ends, torch.tensor([low, high]))
-    unbounded = attack(mlp(), x, y, noise, None)
-    assert unbounded.min() < 0
-    assert unbounded.max() > 1

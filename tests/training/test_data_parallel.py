@@ -22,7 +22,12 @@ from tests.support.helpers import python, refuses, tiny_images, tiny_params, tra
 
 # in the middle between a rounding in float64 and one in float32, which anything forgotten exceeds
 ROUNDING = 3e-12
-WHOLE = {"batch": 16, "epochs": 2, "clip_norm": 0.5}  # 40 images: batches of 16, 16 and 8
+WHOLE = {
+    "batch": 16,
+    "epochs": 2,
+    "clip_norm": 0.5,
+    "schedule": "linear",
+}  # 40 images: batches of 16, 16 and 8
 RESUMED = {"epochs": 3, "crop": 1, "flip": True}
 
 
