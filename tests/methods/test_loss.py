@@ -32,9 +32,6 @@ def test_a_loss_that_needs_targets_says_so():
         rs.loss("cat-rs", sigma=0.25)(network(), X, Y)
 
 
-ONE_HOT = nn.functional.one_hot(Y, 3)
-
-
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
@@ -43,13 +40,11 @@ ONE_HOT = nn.functional.one_hot(Y, 3)
             Y,
             r"in \[0, 1\], got torch.float32 from -.* to .*; .*first layer of the model",
         ),
-        (X * 255, Y, r"pixels in \[0, 1\], got torch.float32 from .* to 25"),
         ((X * 255).byte(), Y, r"floating-point pixels in \[0, 1\], got torch.uint8"),
         (X.new_full(X.shape, float("nan")), Y, r"pixels in \[0, 1\], got .* from nan to nan"),
         (X[0, 0, 0], Y[:4], r"the shape \(B, C, H, W\), .*, got \(4,\); give a batch"),
         (X, Y[:, None], r"of shape \(6,\), one per image, got torch.int64 of shape \(6, 1\)"),
         (X, Y[:5], r"of shape \(6,\), one per image, got torch.int64 of shape \(5,\)"),
-        (X, ONE_HOT, r"one per image, got torch.int64 of shape \(6, 3\)"),
         (X, Y.float(), "labels must be whole numbers .*, got torch.float32"),
         (X, Y - 101, r"labels must lie in 0\.\.2, one for each logit, got -101 to -99"),
         (X, Y + 1, r"labels must lie in 0\.\.2, one for each logit, got 1 to 3"),
@@ -110,7 +105,6 @@ def test_hyperparameters_are_those_of_the_nearest_noise_level_unless_given():
     ("arguments", "message"),
     [
         (("advmacr", 0.5), "the method must be one of gaussian, .*; got 'advmacr'"),
-        (("advmacer", 0.0), "sigma must be a positive number, got 0.0"),
         (("advmacer", 64), r"sigma is in pixels of \[0, 1\] and must be at most 10, got 64"),
         (
             ("advmacer", 0.5, {"lamb": 1.0}),

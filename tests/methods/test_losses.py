@@ -271,7 +271,6 @@ CASES = {
     "stability": (slow_stability, {"lam": 2.0}, 0),
     "smoothadv": (slow_smoothadv, SMOOTHADV, 20),
     "smoothadv in its warm-up": (slow_smoothadv, SMOOTHADV, 3),
-    "smoothadv of one draw": (slow_smoothadv, SMOOTHADV | {"draws": 1}, 20),
     "macer": (slow_macer, HINGE, 0),
     "macer before the end of its deferral": (slow_macer, HINGE | {"defer": 5}, 4),
     "macer after the end of its deferral": (slow_macer, HINGE | {"defer": 5}, 5),
@@ -287,20 +286,16 @@ CASES = {
     "advmacer attacked by two of its draws": (slow_advmacer, ADVMACER | {"attack_draws": 2}, 20),
     "advmacer before its attack": (slow_advmacer, ADVMACER | {"steps_warmup": 9}, 2),
     "advmacer with its first step": (slow_advmacer, ADVMACER | {"steps_warmup": 9}, 3),
-    "advmacer with all of its steps": (slow_advmacer, ADVMACER | {"steps_warmup": 9}, 6),
     "advmacer with fresh draws": (slow_advmacer, ADVMACER | {"fresh_draws": True}, 20),
     "advmacer of one temperature": (
         slow_advmacer,
         ADVMACER | {"beta_cross_entropy": 4.0, "beta_attack": 4.0},
         20,
     ),
-    "advmacer with the mean of logs": (slow_advmacer, MEAN_OF_LOGS, 20),
     "advmacer with the mean of logs at another temperature": (slow_advmacer, HOTTER, 20),
     "advmacer before the end of its deferral": (slow_advmacer, ADVMACER | {"defer": 21}, 20),
-    "advmacer after the end of its deferral": (slow_advmacer, ADVMACER | {"defer": 20}, 20),
     "cat-rs": (slow_cat_rs, CAT_RS, 0),
     "cat-rs of one step": (slow_cat_rs, CAT_RS | {"steps": 1}, 0),
-    "cat-rs without an attack": (slow_cat_rs, CAT_RS | {"steps": 0}, 0),
     "cat-rs by the confidence of the targets": (slow_cat_rs, CAT_RS | {"confidence": "targets"}, 0),
     "hard-drop": (slow_hard_drop, HARD_DROP, 2),
     "hard-drop before the end of its deferral": (slow_hard_drop, HARD_DROP, 1),
@@ -357,20 +352,14 @@ def made(case, model, images):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_loss_agrees_with_the_slow_form(case, model, images):
-    weights = parameters_to_vector(model.parameters()).detach()
-    assert made(case, model, images).loss.item() == pytest.approx(
-        slow_of(case, weights, model, images), rel=1e-8
-    )
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_gradient_agrees_with_finite_differences_of_the_slow_form(case, model, images):
+def test_loss_and_gradient_agree_with_the_slow_form_and_its_finite_differences(case, model, images):
     # error h^2/6 times a third derivative of at most about lam 16^3 = 1e4, so 2e-7; rounding is
     # 1e-16 / h
     h = 1e-5
     weights = parameters_to_vector(model.parameters()).detach()
-    made(case, model, images).loss.backward()
+    loss = made(case, model, images).loss
+    assert loss.item() == pytest.approx(slow_of(case, weights, model, images), rel=1e-8)
+    loss.backward()
     gradient = parameters_to_vector([weight.grad for weight in model.parameters()])
     for seed in range(4):
         direction = torch.randn(len(weights), generator=generator(seed), dtype=torch.float64)
