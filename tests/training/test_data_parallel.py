@@ -7,18 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from rs.data.images import PackedImages, load_images
+from rs.data.images import PackedImages
 from rs.methods import METHODS
 from rs.methods.base import WeightsImages
 from rs.models.architectures import Logits, Normalize
-from rs.runtime import processes, scratch
-from rs.training import attack_backend, record, run, start
+from rs.runtime import processes
+from rs.training import attack_backend, record
 from rs.training.history import HISTORY
-from rs.training.recipe import RunOptions, training_recipe
-from rs.training.run import train_model
+from rs.training.recipe import RunOptions
 from rs.training.trainer import Trainer
 from tests.support.forked import run_forked
-from tests.support.helpers import python, refuses, tiny_images, tiny_params, trainer, write_tiny
+from tests.support.helpers import python, refuses, tiny_images, trainer
 
 # in the middle between a rounding in float64 and one in float32, which anything forgotten exceeds
 ROUNDING = 3e-12
@@ -244,31 +243,16 @@ def test_a_limit_of_seconds_is_refused_because_clocks_differ(monkeypatch):
         Trainer(alone.model, alone.method, alone.images, alone.evaluation, alone.settings, options)
 
 
-def test_a_checkpoint_is_not_continued_by_another_number_of_processes(tmp_path, work, monkeypatch):
+def test_a_checkpoint_is_not_continued_by_another_number_of_processes(monkeypatch):
     """It would be a model of neither number, and provenance.json says one."""
+    training = trainer()
 
-    def stop(*_):
-        raise KeyboardInterrupt
+    def inputs():
+        return record.inputs_of(training.images, training.options, training.model)
 
-    monkeypatch.setattr(Trainer, "run", stop)
-    folder, recipe = (
-        write_tiny(tmp_path / "data"),
-        training_recipe(tiny_params(), "tiny", "macer", 0.25),
-    )
-    options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"))
-    with pytest.raises(KeyboardInterrupt):
-        train_model(recipe, folder, options, out=tmp_path / "out", log=tmp_path / "log")
-    train = load_images(folder, "train")
-    card = run._card(recipe, train, options)
-    model = start.initial(card, None, options)
-
-    def is_unfinished():
-        inputs = record.inputs_of(train, options, model)
-        return scratch.has_scratch_folder(run._identity(card, inputs, model))
-
-    assert is_unfinished()
+    alone = inputs()
     monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, 2))
-    assert not is_unfinished()
+    assert inputs() == alone | {"processes": 2}
 
 
 if __name__ == "__main__":

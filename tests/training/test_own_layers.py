@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 import rs
-from rs.models.backend import copy_network, fold_norms
+from rs.models.backend import copy_network
 from rs.models.fingerprint import model_fingerprint
 from rs.training.attack_backend import frozen
 from tests.support.helpers import SHAPE, arrays
@@ -80,19 +80,6 @@ def test_the_network_of_attacks_follows_the_weights(make):
             parameter.mul_(1.5)
     x = images(3, SHAPE).double()
     torch.testing.assert_close(attacked(x), copy_network(network).eval()(x))
-
-
-def test_weights_that_a_pass_computes_are_not_folded():
-    assert any(isinstance(layer, nn.BatchNorm2d) for layer in folded(pruned()).modules())
-    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in folded(plain()).modules())
-
-
-def plain():
-    return layers(convolution())
-
-
-def folded(network):
-    return fold_norms(network.eval(), lambda conv, norm: nn.Identity())
 
 
 def test_the_fingerprint_does_not_depend_on_the_weights_of_the_last_pass():
