@@ -26,7 +26,7 @@ from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
-from rs.smoothing.inputs import Base, Function, as_module, logits_of, user_code
+from rs.smoothing.inputs import Base, Function, LogitsOnly, as_module, user_code
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.user_networks import (
     MODEL_KINDS,
@@ -197,21 +197,16 @@ class Classifier:
         return hashlib.sha256("\n".join(sorted(stated)).encode()).hexdigest()
 
     def probe(self, device: torch.device) -> list[list[float]] | None:
-        """Return a user's model's logits of two fixed images; ``None`` for models of this project.
-
-        They tell models apart whose weights no fingerprint sees: weights in files and caches, in
-        variables that its functions read, or in compiled code.
+        """Return the ``checkpoint.probe`` of a user's model; ``None`` for models of this project.
 
         Args:
             device: Where the model runs.
         """
         if self.sources is None or not self.shape:
             return None
-        module = self.module.to(device)
-        images = noisy_pair(self.shape, device)
-        with torch.no_grad(), evaluating(module), products(device, "float32"):
-            logits = logits_of(module(images))
-        return logits[:, : checkpoint.PROBE_CLASSES].float().tolist()
+        module = LogitsOnly(self.module.to(device))
+        with evaluating(module), products(device, "float32"):
+            return checkpoint.probe(module, self.shape, device)
 
 
 def load(

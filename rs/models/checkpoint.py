@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from rs.errors import InputError, InputWarning
 from rs.models import architectures
-from rs.models.backend import copy_network
 from rs.models.denoised import DENOISER_METHODS, DenoiserSize, with_denoiser
 from rs.params import (
     MAX_CLASSES,
@@ -39,7 +38,7 @@ from rs.storage.probe import PROBE_TOLERANCE, are_close
 WEIGHTS, CARD = "model.safetensors", "model.json"
 
 PROBE_IMAGES, PROBE_CLASSES = 4, 1000
-"""Images whose logits a card stores, and the most logits of each."""
+"""Images of a :func:`probe`, and the most logits of each."""
 
 ORIGIN = ("method", "dataset", "sigma", "seed", "hyperparameters")
 """Keys of a card, of this version or another, that say which training it is of."""
@@ -225,15 +224,24 @@ def load_model(folder: Path) -> tuple[nn.Sequential, ModelCard]:
     return model, card
 
 
-def probe(model: nn.Module, shape: Sequence[int]) -> list[list[float]]:
-    """Return the logits of fixed random images, computed on the CPU; none if not all are finite.
+def probe(
+    model: nn.Module, shape: Sequence[int], device: torch.device | str = "cpu"
+) -> list[list[float]]:
+    """Return the logits of fixed random images; none if not all are finite.
 
-    Of many classes, those of the first :data:`PROBE_CLASSES` are enough.
+    They tell models apart whose weights no fingerprint sees: weights in files and caches, in
+    variables that its functions read, or in compiled code. Of many classes, those of the first
+    :data:`PROBE_CLASSES` are enough.
+
+    Args:
+        model: In eval mode; images (N, C, H, W) -> logits (N, K).
+        shape: (C, H, W) of an image.
+        device: Where the model is.
     """
-    images = torch.rand(PROBE_IMAGES, *shape, generator=torch.Generator().manual_seed(0))
-    on_cpu = copy_network(model).cpu().eval()
+    rng = torch.Generator().manual_seed(0)
+    images = torch.rand(PROBE_IMAGES, *shape, generator=rng, dtype=torch.float32, device="cpu")
     with torch.no_grad():
-        logits = on_cpu(images)[:, :PROBE_CLASSES].float()
+        logits = model(images.to(device))[:, :PROBE_CLASSES].float()
     return logits.tolist() if logits.isfinite().all() else []
 
 

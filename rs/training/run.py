@@ -16,6 +16,7 @@ from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.methods import EVERY_METHOD
 from rs.models import architectures, checkpoint
+from rs.models.backend import copy_network
 from rs.models.checkpoint import ModelCard
 from rs.models.denoised import DENOISER_METHODS
 from rs.models.fingerprint import model_fingerprint
@@ -214,7 +215,8 @@ def _save(out: Path, model: nn.Module, card: ModelCard, epochs: int) -> None:
     training = card.training | {"epochs": epochs}  # which --seconds decides
     card = replace(card, epochs=epochs, training=training)
     if card.architecture in architectures.USER_NETWORKS:
-        card = replace(card, probe=checkpoint.probe(model, card.shape))
+        trained = copy_network(model).cpu().eval()
+        card = replace(card, probe=checkpoint.probe(trained, card.shape))
     checkpoint.save(out, model, card)
 
 

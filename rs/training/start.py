@@ -97,10 +97,10 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
 
 def _check_rebuilt(model: nn.Sequential, card: ModelCard) -> None:
     """Check that a network that is built again, with the same state, gives the same logits."""
-    rebuilt = card.build()
+    rebuilt = card.build().eval()
     rebuilt.load_state_dict(model.state_dict())
     logits = checkpoint.probe(rebuilt, card.shape)
-    if not are_close(logits, checkpoint.probe(model, card.shape)):
+    if not are_close(logits, checkpoint.probe(copy_network(model).eval(), card.shape)):
         raise InputError(
             f"{card.architecture} must be decided by its state_dict, which is what is saved, but "
             "built again with the same one it gives other logits; register its layers "
