@@ -173,7 +173,7 @@ class Classifier:
         """SHA-256 of the source files of a user's model; ``None`` for models of this project.
 
         They are the files of its function and its modules, and of what they import; for a model
-        folder, the files that its card lists. Of installed packages only the files of its function
+        folder, the code that its card states. Of installed packages only the files of its function
         and its modules are read, and of torch and torchvision none
         (``rs.models.fingerprint.sources``). Weights and attributes are part of the fingerprint;
         files that the user's code reads are known if it declares them (``rs.uses``).
@@ -188,7 +188,7 @@ class Classifier:
         stated: set[str] = set()
         for folder in self.folders:
             card = checkpoint.read_card(Path(folder))
-            stated |= {f"{module} {code}" for module, code in card.sources.items()}
+            stated |= {f"{module} {code}" for module, code in card.code.items()}
             stated |= {
                 f"{module} changed to {code}" for module, code in card.changed_code().items()
             }

@@ -101,11 +101,10 @@ def write_network(network: str, folder: Path, meta: Meta, sigma: float) -> None:
         InputError: If its weights are not known, it does not take the images, or ``folder`` holds
             something else.
     """
-    user_code = architectures.USER_NETWORKS[register_network(network)]
+    code = architectures.USER_NETWORKS[register_network(network)]
     card = imported_card(network, meta, "none", sigma, {})
     checkpoint.check_model_folder(folder, card)
     model = card.build().eval()
-    check_identity(model, user_code.sources)
-    probe = checkpoint.probe(model, meta.shape)
-    card = replace(card, sources=user_code.sources, code=user_code.code, probe=probe)
+    check_identity(model, code)
+    card = replace(card, code=code, probe=checkpoint.probe(model, meta.shape))
     checkpoint.save(folder, model, card)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.fx
@@ -175,19 +174,14 @@ not part of it.
 """
 
 
-@dataclass(frozen=True)
-class UserCode:
-    """Hashes of the source files of a user's network, by module."""
+USER_NETWORKS: dict[str, dict[str, str]] = {}
+"""From the name ``package.module:function`` of each user's network to its code.
 
-    sources: dict[str, str]  # SHA-256 of the files
-    code: dict[str, str]  # of their syntax trees, which comments and docstrings do not change
-
-
-USER_NETWORKS: dict[str, UserCode] = {}
-"""The code of each user's network, by its name ``package.module:function``."""
+That is a hash of each of its source files, by module, which comments and docstrings do not change.
+"""
 
 
-def register(name: str, build: Callable[[Sequence[int]], nn.Module], user_code: UserCode) -> None:
+def register(name: str, build: Callable[[Sequence[int]], nn.Module], code: dict[str, str]) -> None:
     """Register a user's network, so that models that were trained from it can be built.
 
     A model folder names its network and never imports it, so only code that the user names runs.
@@ -196,10 +190,10 @@ def register(name: str, build: Callable[[Sequence[int]], nn.Module], user_code: 
         name: ``package.module:function``, as model folders name it.
         build: From the shape (C, H, W) of an image to the network: images (N, C, H, W) in [0, 1] ->
             logits (N, K).
-        user_code: Hashes of its source files.
+        code: Hashes of its source files, by module.
     """
     ARCHITECTURES[name] = lambda shape, num_classes: build(shape)
-    USER_NETWORKS[name] = user_code
+    USER_NETWORKS[name] = code
 
 
 def check_architecture(architecture: str) -> None:

@@ -64,8 +64,7 @@ class ModelCard:
     device: str
     arithmetic: arithmetic.Arithmetic
     versions: dict[str, str]
-    # hashes of a user's source files and of their syntax trees, by module
-    sources: dict[str, str] = field(default_factory=dict)
+    # hashes of a user's source files, by module, as of ``architectures.USER_NETWORKS``
     code: dict[str, str] = field(default_factory=dict)
     # logits of a user's network for fixed images, as of `probe`
     probe: list[list[Finite]] = field(default_factory=list)
@@ -98,18 +97,12 @@ class ModelCard:
         return model
 
     def changed_code(self) -> dict[str, str | None]:
-        """Return the modules whose code is not that of the training, with its present hash.
-
-        Comments and docstrings do not count, if the card has the hashes of syntax trees.
-        """
-        unknown_code = architectures.UserCode({}, {})
-        current = architectures.USER_NETWORKS.get(self.architecture, unknown_code)
+        """Return the modules whose code is not that of the training, with its present hash."""
+        current = architectures.USER_NETWORKS.get(self.architecture, {})
         changed = {}
-        for module, source in sorted(self.sources.items()):
-            is_same_file = source == current.sources.get(module)
-            is_same_code = module in self.code and self.code[module] == current.code.get(module)
-            if not (is_same_file or is_same_code):
-                changed[module] = current.code.get(module)
+        for module, code in sorted(self.code.items()):
+            if code != current.get(module):
+                changed[module] = current.get(module)
         return changed
 
 
@@ -156,7 +149,7 @@ def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
     content = safetensors.torch.save(state)
     (folder / WEIGHTS).unlink(missing_ok=True)
     values = asdict(card)
-    for name in ("sources", "code", "probe"):  # of users' networks
+    for name in ("code", "probe"):  # of users' networks
         if not values[name]:
             del values[name]
     if card.bounds == PIXELS:

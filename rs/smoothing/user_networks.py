@@ -51,14 +51,10 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
         return _built(network, own_name)
 
     modules = own_modules(function_module, build()) - {"__main__"}
-    contents = sources(modules)
-    user_code = architectures.UserCode(
-        sources={name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
-        code={name: _code_hash(content) for name, content in contents.items()},
-    )
+    code = {name: _code_hash(content) for name, content in sources(modules).items()}
     registered = name or own_name
     architectures.register(
-        registered, lambda shape: _with_plain_logits(build(), registered, shape), user_code
+        registered, lambda shape: _with_plain_logits(build(), registered, shape), code
     )
     return registered
 

@@ -68,7 +68,7 @@ def settings_of(card: dict[str, Any]) -> dict[str, Any]:
     """
     settings = {"bounds": params.describe_bounds(card.get("bounds", params.PIXELS))}
     for name, value in card.items():
-        if name in ("bounds", "device", "arithmetic", "versions", "sources", "probe"):
+        if name in ("bounds", "device", "arithmetic", "versions", "probe"):
             continue
         if not isinstance(value, dict):
             settings[name] = value

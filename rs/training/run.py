@@ -279,8 +279,8 @@ def _sources_in_main(model: nn.Module) -> dict[str, str]:
 
 def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
     meta = train.meta
-    user_code = architectures.USER_NETWORKS.get(recipe.architecture)
-    is_own = user_code is not None  # a user's network has its own normalization
+    code = architectures.USER_NETWORKS.get(recipe.architecture)
+    is_own = code is not None  # a user's network has its own normalization
     training = recipe.training.card()
     training["precision"] = precision_on(options.device, recipe.training.precision)
     training |= start.run_details(recipe, options)
@@ -302,7 +302,6 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
         device=options.device.type,
         arithmetic=arithmetic.current(),
         versions=checkpoint.library_versions(),
-        sources=user_code.sources if user_code else {},
-        code=user_code.code if user_code else {},
+        code=code or {},
         bounds=options.bounds,
     )
