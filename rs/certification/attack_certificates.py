@@ -23,8 +23,8 @@ from scipy.special import ndtri
 from torch import Tensor, nn
 
 from rs.certification.certify_model import report_expected_time
-from rs.certification.inference import engine_identity
 from rs.certification.load import Classifier
+from rs.certification.quantize import quantized_identity
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -304,7 +304,7 @@ def attack_certificates(
     if share is not None:
         indices = share_of(indices, share)
     computed: dict[str, Any] = {"versions": checkpoint.library_versions()}
-    computed |= engine_identity([smoothed.base])  # networks in int8 have versions of their own
+    computed |= quantized_identity([smoothed.base])  # networks in int8 have versions of their own
     provenance = replace(
         stated,
         model=base.name,

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs import params, recipes
-from rs.certification.inference import engine_identity, members_of
+from rs.certification.inference import members_of
 from rs.certification.load import Classifier
+from rs.certification.quantize import quantized_identity
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -144,7 +145,7 @@ def certify_model(
         share=share,
         base_accuracy=base_accuracy,
         rows=len(indices),
-        **engine_identity([classifier.base]),
+        **quantized_identity([classifier.base]),
     )
     certify_images(classifier, images, indices, settings, device, provenance, out, seconds)
 

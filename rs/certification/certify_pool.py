@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from rs.certification.certify_model import run_provenance, smooth
-from rs.certification.inference import engine_identity, members_of
+from rs.certification.inference import members_of
 from rs.certification.load import Classifier
+from rs.certification.quantize import quantized_identity
 from rs.data import images as data
 from rs.data.prepared import Images
 from rs.ensemble.base import Cascade, Ensemble, LogitAverage, SoftmaxAverage
@@ -115,7 +116,7 @@ def certify_pool(
     for name, entry in entries.items():
         path = out / f"{name}.tsv"
         voters = [networks[number] for number in entry.member_ids]
-        provenances[path] = replace(entry.provenance.joined(run), **engine_identity(voters))
+        provenances[path] = replace(entry.provenance.joined(run), **quantized_identity(voters))
         if isinstance(entry.rule, Cascade):
             cascades.append(path)
     warn_if_n_too_small(certification.n, certification.alpha)

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from rs.certification.quantize import quantized_identity, quantized_members
+from rs.certification.quantize import Calibration, quantized_members
 from rs.ensemble.base import Ensemble
 from rs.errors import InputError, check_choice
 from rs.models import InferenceEngine
@@ -51,36 +49,6 @@ class Optimized(NamedTuple):
     engine: InferenceEngine  # that runs: "folded" if there was no compiler for "compiled"
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Where quantized networks come from."""
-
-    folders: Sequence[str]  # model folders of the members; empty if they have none
-    data: Path | None  # the prepared data set that calibrates new networks
-    sigma: float  # noise of the training, in pixels of [0, 1]
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A classifier to optimize; the fields are the arguments of :func:`optimize_for_inference`."""
-
-    module: nn.Module
-    engine: InferenceEngine
-    precision: Precision
-    shape: tuple[int, ...]
-    device: torch.device
-    batch: int | None
-    calibration: Calibration | None
-
-    def result(self, networks: Sequence[nn.Module]) -> Optimized:
-        """Return the classifier of networks that replace its members."""
-        module = networks[0]
-        if isinstance(self.module, Ensemble):
-            module = Ensemble(networks, self.module.rule).eval()
-        precision = "float32" if self.precision == "bfloat16" else self.precision
-        return Optimized(module, precision, self.batch, self.engine)
-
-
 def optimize_for_inference(
     module: nn.Module,
     engine: InferenceEngine,
@@ -112,12 +80,30 @@ def optimize_for_inference(
             another engine than plain, what is folded is not one function of each image, or a
             quantized network is to run in bfloat16 or elsewhere than on a CPU.
     """
-    check_choice("engine", engine, tuple(ENGINES))
+    check_choice("engine", engine, get_args(InferenceEngine))
     check_choice("precision", precision, get_args(Precision))
     with products(device, precision):  # what is chosen and compiled here depends on it
-        return ENGINES[engine](
-            _Job(module, engine, precision, tuple(shape), device, batch, calibration)
-        )
+        if engine == "plain":
+            return Optimized(_moved(module, device, precision), precision, batch, engine)
+        _check_has_networks(module, engine)
+        if engine == "quantized":
+            networks = _quantized_members(module, precision, shape, device, calibration)
+        else:
+            networks = _folded_members(module, engine, precision, shape, device)
+        if engine == "compiled":
+            image = torch.zeros(tuple(shape), device=device)
+            batch = batch or min(BLOCK, default_batch(image))
+            sample = image.expand(batch, *shape).contiguous()
+            try:
+                networks = [_compiled_network(network, sample) for network in networks]
+            except Exception as error:  # each compiler raises errors of its own
+                warn_of_fallback("is not compiled", error)
+                engine = "folded"
+    optimized = networks[0]
+    if isinstance(module, Ensemble):
+        optimized = Ensemble(networks, module.rule).eval()
+    stored = "float32" if precision == "bfloat16" else precision
+    return Optimized(optimized, stored, batch, engine)
 
 
 def members_of(module: nn.Module) -> list[nn.Module]:
@@ -125,83 +111,55 @@ def members_of(module: nn.Module) -> list[nn.Module]:
     return list(module.members) if isinstance(module, Ensemble) else [module]
 
 
-def engine_identity(modules: Sequence[nn.Module]) -> dict[str, Any]:
-    """Return what an engine has changed in classifiers, for the sidecar of their rows."""
-    return quantized_identity(modules)
-
-
-def _plain(job: _Job) -> Optimized:
-    module = _moved(job)
-    return Optimized(module, job.precision, job.batch, job.engine)
-
-
-def _folded(job: _Job) -> Optimized:
-    return job.result(_folded_members(job))
-
-
-def _compiled(job: _Job) -> Optimized:
-    folded = _folded_members(job)
-    image = torch.zeros(job.shape, device=job.device)
-    batch = job.batch or min(BLOCK, default_batch(image))
-    sample = image.expand(batch, *job.shape).contiguous()
-    try:
-        networks = [_compiled_network(network, sample) for network in folded]
-    except Exception as error:  # each compiler raises errors of its own
-        warn_of_fallback("is not compiled", error)
-        return replace(job, engine="folded", batch=batch).result(folded)
-    return replace(job, batch=batch).result(networks)
-
-
-def _quantized(job: _Job) -> Optimized:
-    _check_has_networks(job)
-    if job.precision != "float32" or job.device.type != "cpu":
-        raise InputError(
-            "engine quantized must run on a CPU, with precision left at float32, got "
-            f"{job.precision} on {job.device.type}; take engine compiled there"
-        )
-    if job.calibration is None:
-        raise InputError("engine quantized must have a calibration, got None; give one")
-    calibration = job.calibration
-    members = members_of(job.module.cpu())
-    folders, images, sigma = calibration.folders, calibration.data, calibration.sigma
-    return job.result(quantized_members(members, folders, images, sigma, job.shape))
-
-
-ENGINES: dict[InferenceEngine, Callable[[_Job], Optimized]] = {
-    "plain": _plain,
-    "folded": _folded,
-    "compiled": _compiled,
-    "quantized": _quantized,
-}
-
-
-def _check_has_networks(job: _Job) -> None:
-    for member in members_of(job.module):
+def _check_has_networks(module: nn.Module, engine: InferenceEngine) -> None:
+    for member in members_of(module):
         if isinstance(member, Function):
             raise InputError(
                 "engine must be plain for a plain function, whose networks are not known, got "
-                f"{job.engine}; give the nn.Module"
+                f"{engine}; give the nn.Module"
             )
 
 
-def _moved(job: _Job) -> nn.Module:
+def _moved(module: nn.Module, device: torch.device, precision: Precision) -> nn.Module:
     """Return the classifier on its device, there in the order of memory that is fastest."""
-    module = job.module.to(job.device)
-    if job.device.type == "cuda":  # on a CPU the order of its author
-        module = module.to(memory_format=layout(job.device, DTYPES[job.precision]))
+    module = module.to(device)
+    if device.type == "cuda":  # on a CPU the order of its author
+        module = module.to(memory_format=layout(device, DTYPES[precision]))
     return module
 
 
-def _folded_members(job: _Job) -> list[nn.Module]:
-    _check_has_networks(job)
+def _quantized_members(
+    module: nn.Module,
+    precision: Precision,
+    shape: Sequence[int],
+    device: torch.device,
+    calibration: Calibration | None,
+) -> list[nn.Module]:
+    if precision != "float32" or device.type != "cpu":
+        raise InputError(
+            "engine quantized must run on a CPU, with precision left at float32, got "
+            f"{precision} on {device.type}; take engine compiled there"
+        )
+    if calibration is None:
+        raise InputError("engine quantized must have a calibration, got None; give one")
+    return quantized_members(members_of(module.cpu()), calibration, shape)
+
+
+def _folded_members(
+    module: nn.Module,
+    engine: InferenceEngine,
+    precision: Precision,
+    shape: Sequence[int],
+    device: torch.device,
+) -> list[nn.Module]:
     networks = []
-    for member in members_of(_moved(job)):
-        network = fold(member, DTYPES[job.precision], job.shape)
+    for member in members_of(_moved(module, device, precision)):
+        network = fold(member, DTYPES[precision], shape)
         # The copy may call what was not copied, or compute with what was not converted.
         try:
-            check_deterministic(network, noisy_pair(job.shape, job.device), job.precision)
+            check_deterministic(network, noisy_pair(tuple(shape), device), precision)
         except InputError as error:
-            raise InputError(f"with engine {job.engine} {error}; or take engine plain") from error
+            raise InputError(f"with engine {engine} {error}; or take engine plain") from error
         networks.append(network)
     return networks
 

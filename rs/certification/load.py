@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from rs.certification.inference import Calibration, Optimized, optimize_for_inference
+from rs.certification.inference import Optimized, optimize_for_inference
+from rs.certification.quantize import Calibration
 from rs.data.prepared import Meta, composed, data_set_text
 from rs.ensemble.spec import FittedWeights, load_ensemble
 from rs.errors import InputError

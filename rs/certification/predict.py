@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rs.certification.certify_model import report_expected_time, smooth
-from rs.certification.inference import engine_identity, members_of
+from rs.certification.inference import members_of
 from rs.certification.load import Classifier
+from rs.certification.quantize import quantized_identity
 from rs.data.image_folder import as_tensor
 from rs.data.pictures import Conversion, picture_with_notes
 from rs.errors import InputError
@@ -126,7 +127,7 @@ def predict_files(
         "precision": precision_on(device, settings.precision),
         "engine": classifier.engine,
     }
-    identity = engine_identity([classifier.base])
+    identity = quantized_identity([classifier.base])
     provenance |= {name: identity[name] for name in ENGINE_FIELDS if name in identity}
     if str(conversion):
         provenance["conversion"] = str(conversion)

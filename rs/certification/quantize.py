@@ -26,7 +26,7 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
 from itertools import repeat
@@ -229,33 +229,36 @@ class QuantizedNetwork(nn.Module):
         return dict(part.split("=", 1) for part in runs_with.split(";"))["isa"]
 
 
+@dataclass(frozen=True)
+class Calibration:
+    """Where quantized networks come from."""
+
+    folders: Sequence[str]  # model folders of the members, in their order; empty if they have none
+    data: Path | None  # the prepared data set whose training images calibrate new networks
+    sigma: float  # noise of the training, in pixels of [0, 1]
+
+
 def quantized_members(
-    members: Sequence[nn.Module],
-    folders: Sequence[str],
-    calibration: Path | None,
-    sigma: float,
-    shape: Sequence[int],
+    members: Sequence[nn.Module], calibration: Calibration, shape: Sequence[int]
 ) -> list[nn.Module]:
     """Return the quantized networks of classifiers: read from their folders, or made.
 
     Args:
         members: Models on the CPU.
-        folders: Their model folders, in the same order; empty if they have none.
-        calibration: The prepared data set whose training split calibrates new ones, by
-            CALIBRATION_IMAGES noisy images; needed if none is on disk.
-        sigma: Noise of the calibration images: that of the training.
+        calibration: Where they come from; its data set is needed if a network is not on disk.
         shape: (C, H, W) of an image.
     Raises:
         InputError: If the extra ``int8`` is not installed, a network on disk is of another model or
             noise, there is neither a network nor a calibration, or it cannot be converted.
     """
     networks: list[nn.Module] = []
-    for member, folder in zip(members, folders or repeat(None, len(members)), strict=True):
+    folders = calibration.folders or repeat(None, len(members))
+    for member, folder in zip(members, folders, strict=True):
         if folder is not None and Path(folder, CARD).exists():
-            quantized = _read_for(member, Path(folder), sigma)
-        elif calibration is not None:
-            images = load_images(calibration, "train")
-            quantized = quantize(member, images, sigma, CALIBRATION_IMAGES)
+            quantized = _read_for(member, Path(folder), calibration.sigma)
+        elif calibration.data is not None:
+            images = load_images(calibration.data, "train")
+            quantized = quantize(member, images, calibration.sigma, CALIBRATION_IMAGES)
         else:
             raise InputError(
                 "engine quantized needs a quantized network next to a model folder, or training "

@@ -19,23 +19,22 @@ def zoo_names(zoo: Path = FOLDER) -> list[str]:
     return sorted(card.parent.name for card in zoo.glob(f"*/{CARD}"))
 
 
-def path_of_model(model: str | Path, zoo: Path = FOLDER) -> Path:
+def path_of_model(model: str | Path) -> Path:
     """Return the path of a model: its folder in the zoo for ``zoo:NAME``, else the path itself.
 
     Args:
         model: ``zoo:NAME``, or the path of a model folder or of an ensemble.
-        zoo: Folder of the zoo.
     Raises:
         InputError: If the zoo has no network of this name.
     """
     if not str(model).startswith(PREFIX):
         return Path(model)
     name = str(model).removeprefix(PREFIX)
-    names = zoo_names(zoo)
+    names = zoo_names()
     if name not in names:
         question = did_you_mean(name, names)
         raise InputError(f"zoo:NAME must name one of {', '.join(names)}, got {name!r}{question}")
-    return zoo / name
+    return FOLDER / name
 
 
 def check_may_write(folder: Path) -> None:

@@ -273,9 +273,9 @@ def test_a_damaged_network_is_refused(tiny, tmp_path, name):
 
 
 def test_the_network_of_another_model_is_refused(tiny):
-    folder = [str(tiny / "model")]
+    source = int8.Calibration([str(tiny / "model")], None, SIGMA)
     with refuses("must be of the model next to it"):
-        int8.quantized_members([smallnet(5).eval()], folder, None, SIGMA, SHAPE)
+        int8.quantized_members([smallnet(5).eval()], source, SHAPE)
 
 
 def test_a_network_of_other_noise_than_the_training_s_is_refused(tiny, tmp_path):

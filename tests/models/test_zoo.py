@@ -1,7 +1,5 @@
 """The trained networks of the package, and their names ``zoo:NAME``."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -9,11 +7,10 @@ import rs
 from rs.certification.load import check_has_folder
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
-from rs.models.zoo import FOLDER, path_of_model, zoo_names
+from rs.models.zoo import FOLDER, zoo_names
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.files import read_json
 from tests.support.helpers import refuses
-from tests.support.untrained import save_model
 
 NAMES = zoo_names()
 
@@ -47,12 +44,6 @@ def test_the_rows_of_a_network_are_those_of_its_weights(rows):
 def test_an_unknown_name_is_refused_with_the_names_that_there_are(name):
     with refuses(f"one of {', '.join(NAMES)}, got '{name}'"):
         rs.load(f"zoo:{name}")
-
-
-def test_other_paths_are_unchanged_and_a_zoo_may_be_elsewhere(tmp_path):
-    save_model(tmp_path / "mine")
-    assert path_of_model("models/mine") == Path("models/mine")
-    assert path_of_model("zoo:mine", tmp_path) == tmp_path / "mine"
 
 
 def test_a_network_of_the_zoo_has_a_folder_where_one_is_needed():
