@@ -358,7 +358,7 @@ def _smoothed(
     base: Classifier, stated: Provenance, options: SmoothingOptions
 ) -> SmoothedClassifier:
     """Return the smoothed classifier that a sidecar is of."""
-    arguments: dict[str, Any] = {"engine": stated.engine, "noise": stated.noise or "gaussian"}
+    arguments: dict[str, Any] = {"engine": stated.engine, "noise": stated.noise}
     is_quantized = stated.engine == "quantized"  # it states the precision of its networks, int8
     arguments["precision"] = "auto" if is_quantized else stated.precision
     arguments |= {"batch": options.batch, "calibration": options.calibration}

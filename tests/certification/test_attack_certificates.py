@@ -195,22 +195,18 @@ def test_an_attack_inside_a_radius_is_in_capitals(certified, capfd, monkeypatch)
     assert len(summarize_attacks(Path("attacks.tsv"))["false_certificates"]) == 6
 
 
-def test_rows_of_other_images_are_refused(certified, capfd):
-    write_photos(Path("others"), np.full((6, 4, 4, 1), 77, np.uint8), np.array([1, 1, 1, 0, 0, 1]))
-    certified[4] = "others"
+@pytest.mark.parametrize("key", ["images", "classifier"])
+def test_rows_of_another_model_or_of_other_images_are_refused(certified, capfd, key):
+    update_json(Path("rows.json"), **{key: "0" * 64})
     code, _, err = ended(capfd, attack, *certified, "attacks.tsv")
-    assert (code, "but images is" in err) == (2, True)
+    assert (code, f"but {key} is" in err) == (2, True)
 
 
-def test_rows_that_do_not_state_their_noise_are_attacked_with_gaussian_noise(certified, capfd):
-    """Older rows are of Gaussian noise, and newer ones of that on the grid."""
-    assert read_json(Path("rows.json"))["noise"] == "grid"
-    assert ended(capfd, attack, *certified, "grid.tsv")[0] == 0
-    for name, noise in (("stated", "gaussian"), ("silent", None)):
+def test_an_attack_draws_the_noise_of_the_rows(certified, capfd):
+    for noise in ("grid", "gaussian"):
         update_json(Path("rows.json"), noise=noise)
-        assert ended(capfd, attack, *certified, f"{name}.tsv")[0] == 0
-    assert Path("stated.tsv").read_bytes() == Path("silent.tsv").read_bytes()
-    assert Path("stated.tsv").read_bytes() != Path("grid.tsv").read_bytes()
+        assert ended(capfd, attack, *certified, f"{noise}.tsv", "--limit", 1)[0] == 0
+    assert Path("grid.tsv").read_bytes() != Path("gaussian.tsv").read_bytes()
 
 
 def test_attacks_state_the_precision_that_the_rows_certify(certified, capfd):
@@ -220,12 +216,6 @@ def test_attacks_state_the_precision_that_the_rows_certify(certified, capfd):
     assert ended(capfd, certify, LINEAR, *images, *as_run, "--out", "rounded.tsv")[0] == 0
     assert ended(capfd, attack, "rounded.tsv", *certified[1:], "attacks.tsv", "--limit", 1)[0] == 0
     assert read_json(Path("attacks.json"))["precision"] == "bfloat16"
-
-
-def test_rows_of_another_model_are_refused(certified, capfd):
-    update_json(Path("rows.json"), classifier="0" * 64)
-    code, _, err = ended(capfd, attack, *certified, "attacks.tsv")
-    assert (code, "but classifier is" in err) == (2, True)
 
 
 def row(**changes):

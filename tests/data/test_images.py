@@ -211,7 +211,6 @@ def edit(folder, **changes):
     ("damage", "message"),
     [
         (lambda folder: (folder / "meta.json").unlink(), "no meta.json"),
-        (lambda folder: edit(folder, std=[1.0]), "each of 3 channels"),
         (lambda folder: edit(folder, sizes={"test": 5}), "must have the split train"),
         (lambda folder: edit(folder, shape=[3, 5, 4]), r"must have shape \(3, 5, 4\)"),
         (lambda folder: (folder / "train.npz").unlink(), "train.npz must be a file"),

@@ -105,12 +105,9 @@ def test_same_seed_gives_the_same_weights_and_another_seed_others():
     assert not torch.equal(one["network.fc.weight"], other["network.fc.weight"])
 
 
-@pytest.mark.parametrize("name", ["resnet111", "", "ResNet110"])
-def test_an_unknown_architecture_is_refused_with_the_known_ones(name):
-    with refuses(
-        f"resnet110, resnet20, resnet8, fastnet, resnet50, smallnet.*; got '{name}'",
-    ):
-        build(name)
+def test_an_unknown_architecture_is_refused_with_the_known_ones():
+    with refuses("resnet110, resnet20, resnet8, fastnet, resnet50, smallnet.*; got 'ResNet110'"):
+        build("ResNet110")
 
 
 @pytest.mark.parametrize(

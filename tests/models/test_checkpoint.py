@@ -89,10 +89,8 @@ def change_weights(folder, model, **changes):
     ("key", "other", "said"),
     [
         ("network.fc.weight", lambda tensor: tensor.long(), "int64"),
-        ("network.fc.weight", lambda tensor: tensor > 0, "bool"),
         ("network.fc.weight", lambda tensor: tensor.to(torch.complex64), "complex64"),
         ("network.features.1.num_batches_tracked", lambda tensor: tensor.float(), "float32"),
-        ("network.features.1.num_batches_tracked", lambda tensor: tensor > 0, "bool"),
     ],
 )
 def test_numbers_of_another_kind_are_refused(folder, trained, key, other, said):
@@ -145,16 +143,12 @@ def without_epochs(card):
     ("changes", "said"),
     [
         ({"sigma": "0.25"}, "sigma: Input should be a valid number"),
-        ({"classes": []}, "classes: List should have at least 1 item"),
-        ({"shape": [1, -4, 4]}, "shape.1: Input should be greater than or equal to 1"),
         ({"shape": [1, 4, 10**30]}, "shape.2: Input should be less than or equal to 16777216"),
         (
             {"mean": [0.5] * 2},
             "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and "
             "1",
         ),
-        ({"std": [0.0]}, "std.0: Input should be greater than 0"),
-        ({"arithmetic": "exact"}, "arithmetic: Input should be 'portable' or 'native'"),
         ({"classes": [""] * 100_001}, "classes: List should have at most 100000 items"),
         ({"shape": [1, 16384, 16384]}, "an image must have at most 16,777,216 numbers"),
     ],

@@ -150,21 +150,3 @@ def test_what_cannot_be_denoised_is_refused():
     for alphas in ([], [0.9], [0.5, 0.9], [1.5, 0.5], [0.5, 0.0]):
         with refuses("alphas_cumprod must hold"):
             DiffusionDenoiser(nn.Identity(), alphas)
-
-
-def test_a_network_of_diffusers_runs():
-    diffusers = pytest.importorskip("diffusers", reason="no diffusers here: pip install diffusers")
-    scheduler = diffusers.DDPMScheduler()
-    blocks = {
-        "down_block_types": ("DownBlock2D",),
-        "up_block_types": ("UpBlock2D",),
-        "block_out_channels": (32,),
-    }
-    unet = diffusers.UNet2DModel(sample_size=8, layers_per_block=1, norm_num_groups=8, **blocks)
-    base = Denoised(classifier(), DiffusionDenoiser(unet, scheduler.alphas_cumprod), 0.25).eval()
-    assert (
-        rs.SmoothedClassifier(base, 4, 0.25)
-        .certify(torch.full((3, 8, 8), 0.5), n0=4, n=10, alpha=0.01)
-        .n
-        == 10
-    )
