@@ -20,11 +20,12 @@ from rs.models.published_checkpoints import import_checkpoint, read_network
 from tests.support.helpers import refuses
 
 LAYOUTS = {
-    "cohen": ("1.", "state_dict"),
-    "lightning": ("model.network.", "state_dict"),
-    "plain": ("", ""),
-    "nested": ("net.", "best.model"),
+    "cohen": ("1.", "state_dict", "mean-std"),
+    "lightning": ("model.network.", "state_dict", "mean-std"),
+    "plain": ("", "", "none"),
+    "nested": ("net.", "best.model", "centre"),
 }
+"""Prefix of the names and key of the weights, and the first layer of the network."""
 
 
 @pytest.fixture
@@ -70,30 +71,19 @@ def save(path, net, prefix, key, old=False):
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_imported_network_gives_the_outputs_of_the_original(layout, old, folder, tmp_path):
-    net = network()
-    path = save(tmp_path / "checkpoint.pth.tar", net, *LAYOUTS[layout], old=old)
-    meta = read_meta(folder)
-    weights = import_checkpoint(path, meta, "resnet20", "mean-std", 0.25, tmp_path / "model")
-    prefix, key = LAYOUTS[layout]
+    net, meta = network(), read_meta(folder)
+    prefix, key, normalisation = LAYOUTS[layout]
+    path = save(tmp_path / "checkpoint.pth.tar", net, prefix, key, old=old)
+    weights = import_checkpoint(path, meta, "resnet20", normalisation, 0.25, tmp_path / "model")
     assert weights.key == f"{key}.{prefix}".strip(".")
     assert weights.left == ["epoch", "arch", "optimizer"]
     model, card = checkpoint.load_model(tmp_path / "model")
     x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     mean, std = (torch.tensor(values)[:, None, None] for values in (meta.mean, meta.std))
+    inputs = {"none": x, "centre": x - mean, "mean-std": (x - mean) / std}
     with torch.no_grad():
-        assert torch.equal(model(x), net((x - mean) / std))
+        assert torch.equal(model(x), net(inputs[normalisation]))
     assert card.sigma == 0.25
-
-
-@pytest.mark.parametrize("normalisation", ["centre", "none"])
-def test_the_normalisation_is_the_one_that_was_named(normalisation, folder, tmp_path):
-    net, meta = network(), read_meta(folder)
-    path = save(tmp_path / "440.pth", net, "", "net")
-    import_checkpoint(path, meta, "resnet20", normalisation, 0.5, tmp_path / "model")
-    x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    shifted = x - torch.tensor(meta.mean)[:, None, None] if normalisation == "centre" else x
-    with torch.no_grad():
-        assert torch.equal(checkpoint.load_model(tmp_path / "model")[0](x), net(shifted))
 
 
 def test_weights_in_a_safetensors_file_are_taken(folder, tmp_path):
