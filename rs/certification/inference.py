@@ -179,7 +179,7 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
         shape: (C, H, W) of an image.
     """
     try:
-        check_folding(module, shape, lambda exact: _split(exact).exactly)
+        check_folding(module, shape, _split)
         return _split(copy_network(module).eval(), dtype)
     except Exception as error:  # tracing arbitrary networks may raise anything
         warn_of_fallback("keeps its batch norms", error)
@@ -209,7 +209,10 @@ def _cast(network: nn.Module, folded: nn.Module, dtype: torch.dtype) -> nn.Modul
 
 
 class InferenceNetwork(nn.Module):
-    """Normalization in float32, then a network in ``dtype``; logits in float32."""
+    """Normalization in float32, then a network in ``dtype``; logits in float32.
+
+    To compare it with the original, all of it may be in float64.
+    """
 
     def __init__(self, normalize: nn.Module, network: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
@@ -221,11 +224,8 @@ class InferenceNetwork(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Compute logits (N, K) of images (N, C, H, W)."""
         x = self.normalize(x)
-        return logits_of(self.network(x.to(self.dtype, memory_format=self.layout))).float()
-
-    def exactly(self, x: Tensor) -> Tensor:
-        """Compute the same logits in the precision of the images, for comparison."""
-        return logits_of(self.network(self.normalize(x)))
+        logits = logits_of(self.network(x.to(self.dtype, memory_format=self.layout)))
+        return logits if self.dtype == torch.float64 else logits.float()
 
 
 class FixedBatch(nn.Module):

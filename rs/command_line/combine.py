@@ -49,7 +49,6 @@ def main(
     from rs.ensemble.combine import combine, write_network
     from rs.ensemble.fit_weights import fitting_split
     from rs.runtime.device import resolve_device
-    from rs.smoothing.user_networks import is_importable
     from rs.storage import files
 
     files.check_output(out, "an ensemble", force=force)
@@ -64,7 +63,7 @@ def main(
     folders = [*models]
     networks = network.split(",") if network else []
     for number, model in enumerate(models):
-        if is_importable(model):
+        if not bases[number].folders:  # a function of the user
             networks.append(model)
             folders[number] = str(out.with_suffix("") / str(number))
             write_network(model, Path(folders[number]), meta, sigma)

@@ -52,15 +52,6 @@ class PackedImages:
         """Return image ``index``: float32 (C, H, W) in [0, 1], on the CPU."""
         return to_float(torch.from_numpy(self.images[index]))
 
-    def resident(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        """Return images uint8 (N, C, H, W) and labels int64 (N,) on ``device``, cached there."""
-        device = torch.device(device)
-        if device not in self._resident:
-            images = torch.from_numpy(self.images).to(device)
-            labels = torch.from_numpy(self.labels).to(device)
-            self._resident[device] = images, labels
-        return self._resident[device]
-
     def batches(
         self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
@@ -74,7 +65,11 @@ class PackedImages:
         self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order``: uint8 (B, C, H, W) and int64 (B,), on ``device``."""
-        images, labels = self.resident(device)
+        device = torch.device(device)
+        if device not in self._resident:  # they stay there for the next epoch
+            images = torch.from_numpy(self.images).to(device)
+            self._resident[device] = images, torch.from_numpy(self.labels).to(device)
+        images, labels = self._resident[device]
         for indices in order.to(images.device).split(epoch.size):
             yield images[indices], labels[indices]
 
