@@ -151,9 +151,7 @@ def _resnet50(shape: Sequence[int], num_classes: int) -> nn.Module:
     from torchvision.models import resnet50  # a second to import, and only ImageNet needs it
 
     network = resnet50(weights=None, num_classes=num_classes)
-    last = Logits(network.fc.in_features, num_classes)
-    last.load_state_dict(network.fc.state_dict())
-    network.fc = last
+    network.fc = Logits(network.fc.in_features, num_classes)
     return network
 
 

@@ -34,14 +34,11 @@ from tests.support.tiny_pool import (
     CPU,
     PAIR,
     POOL,
-    SETTINGS,
     SIGMA,
     TURNED,
     make_ensembles,
     pool_members,
     save_member,
-    solve,
-    write_three,
 )
 
 IMAGES = 10
@@ -301,8 +298,6 @@ SPOILT = [
         {"folder": "two"},
         "must be of classifiers of tiny (2 classes",
     ),
-    (lambda: None, {"weights": "nowhere"}, "nowhere/"),
-    (lambda: None, {"folder": "nowhere"}, "nowhere"),
 ]
 
 
@@ -312,17 +307,3 @@ def test_what_does_not_belong_together_is_refused(spoil, changes, message):
     with refuses(re.escape(message)):
         pool(**changes)
     assert table("rows") == {}
-
-
-def test_rows_of_other_draws_or_other_images_are_refused_and_left_alone():
-    write_three(Path("other"), seed=7)
-    solve("again", settings=replace(SETTINGS, seed=6), batch=None)
-    before = stamps("unbroken", "unbroken-times")
-    for changes, message in (
-        ({"seed": 5}, "seed is 4 there and 5 here"),
-        ({"folder": "other"}, "images is"),
-        ({"weights": "again"}, "classifier is"),
-    ):
-        with refuses(message):
-            pool("unbroken", **changes)
-        assert stamps("unbroken", "unbroken-times") == before

@@ -160,18 +160,6 @@ def test_a_plain_function_runs_plain_alone(engine, together):
 
 
 @pytest.mark.parametrize("engine", ["folded", "compiled"])
-def test_what_runs_is_one_function_too_where_a_copy_calls_what_was_not_copied(engine):
-    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(16, 2)).train()
-    caller = nn.Identity()
-    caller.network, caller.forward = model, lambda x: model(x)
-    check_deterministic(
-        caller, noisy_pair(SHAPE, CPU)
-    )  # the network is one of its modules, so it is in eval mode
-    with refuses("must be one function of each image, but its logits differ from one call"):
-        optimize_for_inference(caller, engine, "float32", SHAPE, CPU)
-
-
-@pytest.mark.parametrize("engine", ["folded", "compiled"])
 def test_a_network_with_a_precision_of_its_own_is_refused_by_the_engine_that_would_change_it(
     engine,
 ):

@@ -160,13 +160,6 @@ def test_a_mistake_inside_the_users_function_is_kept_as_the_cause(meta, own):
 # smoothed
 
 
-def test_a_model_without_weights_is_refused_by_its_name_too(own):
-    with Path(f"{own}.py").open("a") as file:
-        file.write("\ndef empty():\n    return nn.Linear(16, 2, device='meta')\n")
-    with refuses("but weight is on the device meta, which stores no data; load them, or"):
-        rs.load(f"{own}:empty")
-
-
 # ------------------------------------------------------------------------------------------ for
 # programs
 

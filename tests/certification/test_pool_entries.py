@@ -8,7 +8,7 @@ import pytest
 
 from rs.certification.certify_pool import pool_entries
 from rs.ensemble.base import Ensemble, SoftmaxAverage
-from rs.ensemble.declare import POOL, read_pool, read_weights
+from rs.ensemble.declare import POOL, read_pool
 from rs.ensemble.spec import load_members, read
 from rs.models.fingerprint import model_fingerprint
 from rs.storage import files
@@ -114,10 +114,3 @@ def test_weights_of_images_that_are_damaged_are_refused(text, message):
     (WEIGHTS / f"{PER_IMAGE}.tsv").write_text(text)
     with refuses(rf"0-1\.label\.tsv.*{re.escape(message)}"):
         models_and_entries()
-
-
-def test_weights_come_back_with_every_digit(tmp_path):
-    weights = {0: [0.1 + 0.2, 0.7, 1e-17], 12: [1.0, 0.0, 0.0]}
-    lines = ["\t".join([str(index), "1", *map(repr, w)]) for index, w in weights.items()]
-    (tmp_path / "w.tsv").write_text("\n".join(["idx\tclass\tw0\tw1\tw2", *lines, ""]))
-    assert read_weights(tmp_path / "w.tsv", 3) == weights

@@ -277,12 +277,10 @@ def test_a_folder_gives_its_pictures_and_their_classes_and_a_bad_file_is_passed_
     ("more", "said"),
     [
         ((), "give image files, or --images"),
-        (("a.png", "--images", "photos"), "give image files, or --images"),
         (
             ("a.png", "--classes", "names.txt", "--data", "data"),
             "give --classes, names of classes, or --data",
         ),
-        (("--images", "photos", "--data", "data"), "give --data, a prepared data set, or --images"),
     ],
 )
 def test_images_are_files_or_a_folder(capfd, more, said):

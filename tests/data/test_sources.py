@@ -68,34 +68,22 @@ def test_another_source_replaces_the_section_but_for_its_constants():
     assert same == sources.Torchvision(source="torchvision", root="b", download=False, **own)
 
 
-def test_a_share_of_each_class_of_the_train_split_is_kept_back(tmp_path):
-    digits = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
-    for name, share in (("all", 0.0), ("parts", 0.1)):
-        sources.settings({**digits, "validation_share": share}, "datasets.digits").prepare(
-            "digits", tmp_path / name
-        )
-    whole, test = (
-        images.load_images(tmp_path / "all", "train"),
-        images.load_images(tmp_path / "all", "test"),
-    )
-    train, kept = (
-        images.load_images(tmp_path / "parts", "train"),
-        images.load_images(tmp_path / "parts", "validation"),
-    )
-    assert images.load_images(tmp_path / "parts", "test").fingerprint == test.fingerprint
-    for label, size in Counter(whole.labels.tolist()).items():
-        assert (kept.labels == label).sum() == round(0.1 * size)
-    shown = [
-        (label, image.tobytes()) for image, label in zip(whole.images, whole.labels, strict=True)
-    ]
-    parts = [
-        [(label, image.tobytes()) for image, label in zip(s.images, s.labels, strict=True)]
-        for s in (train, kept)
-    ]
-    assert Counter(parts[0] + parts[1]) == Counter(shown)
-    for part in parts:
-        rest = iter(shown)
-        assert all(one in rest for one in part)  # in the order of the whole
+def test_a_share_of_each_class_of_the_train_split_is_kept_back():
+    raw = readers.read_digits(0.2, 0)
+    parts = readers.split_validation(raw, 0.1).splits
+    assert parts["test"] is raw.splits["test"]
+    for label, size in Counter(raw.splits["train"][1].tolist()).items():
+        assert (parts["validation"][1] == label).sum() == round(0.1 * size)
+    whole = listed(raw.splits["train"])
+    kept, rest = listed(parts["validation"]), listed(parts["train"])
+    assert Counter(kept + rest) == Counter(whole)
+    for part in (kept, rest):
+        remaining = iter(whole)
+        assert all(one in remaining for one in part)  # in the order of the whole
+
+
+def listed(split):
+    return [(label, image.tobytes()) for image, label in zip(*split, strict=True)]
 
 
 def made(tmp_path, **values):
