@@ -130,6 +130,8 @@ def without_epochs(card):
             "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and "
             "1",
         ),
+        ({"std": [0.0]}, "std.0: Input should be greater than 0"),
+        ({"arithmetic": "exact"}, "arithmetic: Input should be 'portable' or 'native'"),
         ({"classes": [""] * 100_001}, "classes: List should have at most 100000 items"),
         ({"shape": [1, 16384, 16384]}, "an image must have at most 16,777,216 numbers"),
     ],
