@@ -396,7 +396,6 @@ def test_a_network_is_not_said_to_clip_if_it_only_reads_pixels_that_stay_in_the_
     found = examined(Layer(lambda _, x: near(x)), 0.02, images)
     assert not any("clips" in finding.text for finding in found)
     clipping = Nearest(lambda x: x.clamp(0, 1))
-    assert any("clips" in finding.text for finding in examined(clipping))
     gray = of_labels(images, [0, 1] * 20)
     gray.images[:] = gray.images.clip(100, 155)
     assert not any("clips" in finding.text for finding in examined(clipping, 0.02, gray))

@@ -93,18 +93,11 @@ def test_what_was_written_is_what_is_read(folder):
     train = data.load_images(folder, "train")
     assert np.array_equal(train.images, images)
     assert np.array_equal(train.labels, labels)
-    assert (train.images.dtype, train.labels.dtype, len(train)) == (np.uint8, np.int64, 11)
-    assert (train.meta.name, train.meta.classes, train.meta.num_classes) == (
-        "tiny",
-        ("a", "b", "c"),
-        3,
-    )
-    assert (train.meta.shape, train.meta.sizes) == ((3, 4, 5), {"train": 11, "test": 5})
-    assert (
-        train.fingerprint
-        == train.meta.sha256["train"]
-        == prepared.images_fingerprint(images, labels)
-    )
+    meta = train.meta
+    assert (meta.name, meta.classes, meta.shape) == ("tiny", ("a", "b", "c"), (3, 4, 5))
+    assert (len(train), meta.sizes) == (11, {"train": 11, "test": 5})
+    fingerprint = prepared.images_fingerprint(images, labels)
+    assert train.fingerprint == meta.sha256["train"] == fingerprint
     assert torch.equal(train.pixels(3), torch.tensor(images[3] / np.float32(255)))
 
 

@@ -43,14 +43,10 @@ def test_normalisation_is_the_first_layer_comes_after_the_noise_and_is_not_in_th
     model = build("resnet20").eval()
     assert [name for name, _ in model.named_children()] == ["normalize", "network"]
     assert not [name for name in model.state_dict() if "normalize" in name]
-    assert not list(model.normalize.parameters())
-    x, noise = (
-        torch.rand(2, *CIFAR),
-        torch.randn(2, 3, *CIFAR),
-    )  # noisy images leave [0, 1] and are not clipped
-    normalized = torch.empty(2, 3, *CIFAR)
-    for c in range(3):
-        normalized[:, :, c] = (x[:, None, c] + noise[:, :, c] - MEAN[c]) / STD[c]
+    x = torch.rand(2, *CIFAR)
+    noise = torch.randn(2, 3, *CIFAR)  # noisy images leave [0, 1] and are not clipped
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    normalized = (x[:, None] + noise - mean) / std
     expected = model.network(normalized.flatten(0, 1)).unflatten(0, (2, 3))
     assert torch.allclose(attack.forward(model, x, noise), expected, rtol=1e-4, atol=1e-5)
 
