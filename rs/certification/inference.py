@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from rs.certification.quantize import Calibration, quantized_members
+from rs.certification.quantize import NO_CALIBRATION, Calibration, quantized_members
 from rs.ensemble.base import Ensemble
 from rs.errors import InputError, check_choice
 from rs.models import InferenceEngine
@@ -56,7 +56,7 @@ def optimize_for_inference(
     shape: Sequence[int],
     device: torch.device,
     batch: int | None = None,
-    calibration: Calibration | None = None,
+    calibration: Calibration = NO_CALIBRATION,
 ) -> Optimized:
     """Optimize a classifier for many forward passes; of an ensemble, each member.
 
@@ -71,7 +71,7 @@ def optimize_for_inference(
         shape: (C, H, W) of an image.
         device: Where it runs.
         batch: Noisy images at once; if ``None``, chosen by the size of an image.
-        calibration: What the engine ``quantized`` needs.
+        calibration: Where the engine ``quantized`` takes its networks from.
     Returns:
         The optimized classifier; if a network cannot be compiled, the folded one, with a warning on
         stderr.
@@ -133,15 +133,13 @@ def _quantized_members(
     precision: Precision,
     shape: Sequence[int],
     device: torch.device,
-    calibration: Calibration | None,
+    calibration: Calibration,
 ) -> list[nn.Module]:
     if precision != "float32" or device.type != "cpu":
         raise InputError(
             "engine quantized must run on a CPU, with precision left at float32, got "
             f"{precision} on {device.type}; take engine compiled there"
         )
-    if calibration is None:
-        raise InputError("engine quantized must have a calibration, got None; give one")
     return quantized_members(members_of(module.cpu()), calibration, shape)
 
 

@@ -238,6 +238,9 @@ class Calibration:
     sigma: float  # noise of the training, in pixels of [0, 1]
 
 
+NO_CALIBRATION = Calibration((), None, 0.0)
+
+
 def quantized_members(
     members: Sequence[nn.Module], calibration: Calibration, shape: Sequence[int]
 ) -> list[nn.Module]:

@@ -91,7 +91,6 @@ def keep_rows(count):
             "classifier is .* there and other here; remove it",
         ),
         ({**IDENTITY, "stop": STOP}, None, "stop is None there and {.*} here"),
-        ({k: v for k, v in IDENTITY.items() if k != "n"}, None, "n is 60 there and None here"),
         (
             IDENTITY,
             lambda out: sidecar_of(out).unlink(),

@@ -330,14 +330,6 @@ def test_a_network_whose_path_depends_on_the_image_is_refused(network):
         int8.quantize(network().eval(), tiny_images(4), SIGMA, 4)
 
 
-class Checks(nn.Module):
-    """Looks at the shape of the images, of which torch warns as of their values."""
-
-    def forward(self, x):
-        torch._assert(x.shape[1] == SHAPE[0], "channels")
-        return x.flatten(1)[:, :3] / int(x.shape[2]) * torch.tensor(2.0)
-
-
 @pytest.mark.parametrize("normalize", [transforms.Normalize, v2.Normalize, Normalize])
 def test_a_normalization_of_three_channels_is_converted(normalize):
     layers = normalize([0.4, 0.5, 0.6], [0.2, 0.25, 0.3]), nn.Flatten(), nn.Linear(192, 2)
@@ -345,10 +337,6 @@ def test_a_normalization_of_three_channels_is_converted(normalize):
     x = images(2, COLOUR)
     found = int8._compiled(int8.serialize(int8.convert(network, x[:1])))(x.numpy())[0]
     torch.testing.assert_close(torch.from_numpy(found), network(x).detach())
-
-
-def test_a_network_whose_path_depends_on_the_shape_is_accepted():
-    int8.convert(Checks().eval(), images(1, SHAPE))
 
 
 # ------------------------------------------------------------------------------------------

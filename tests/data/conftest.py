@@ -14,7 +14,12 @@ def hub(tmp_path):
     """Four train images in two shards and two test images."""
     images = [image_bytes(image) for image in pixels(6)]
     root = tmp_path / "raw"
-    write_parquet(root / "train-00000-of-00002.parquet", images[:3], [0, 1, 0], names=["x", "y"])
+    write_parquet(
+        root / "train-00000-of-00002-b42a775f407cee45.parquet",
+        images[:3],
+        [0, 1, 0],
+        names=["x", "y"],
+    )
     write_parquet(root / "train-00001-of-00002.parquet", images[3:4], [1], names=["x", "y"])
     write_parquet(root / "test-00000-of-00001.parquet", images[4:], [1, 0], names=["x", "y"])
     return root
