@@ -152,11 +152,13 @@ def test_files_that_changed_since_they_were_prepared_are_refused(folder, root, c
     ("change", "message"),
     [
         ({"crop": None}, "needs resize, crop"),
+        ({"mean": None}, "needs resize, crop"),
         ({"crop": 9}, "at most resize"),
         ({"lazy": False}, "for lazy folders"),
         ({"validation_share": 0.1}, "must be 0 for a lazy folder"),
         ({"mean": [0.5]}, "each of 3 channels"),
         ({"test_folder": "other/val"}, "must be a name in the root, got 'other/val'"),
+        ({"test_folder": ".."}, "must be a name in the root"),
     ],
 )
 def test_lazy_settings_that_do_not_fit_are_refused(root, tmp_path, change, message):

@@ -12,8 +12,13 @@ from tests.support.helpers import refuses
 from tests.support.raw_images import damage, image_bytes, pixels, prepare, refused, write_parquet
 
 
+def at(root):
+    """Settings of parquet files in a folder."""
+    return {"source": "parquet", "root": str(root)}
+
+
 def test_parquet_shards_are_read_in_order_with_the_hubs_class_names(hub, tmp_path):
-    train, test = prepare(tmp_path, source="parquet", root=str(hub))
+    train, test = prepare(tmp_path, **at(hub))
     assert np.array_equal(
         np.concatenate([train.images, test.images]), pixels(6).transpose(0, 3, 1, 2)
     )
@@ -36,32 +41,18 @@ def test_grey_images_have_one_channel_and_other_column_names_are_understood(tmp_
             image="image",
             label="fine_label",
         )
-    train, _ = prepare(tmp_path, source="parquet", root=str(tmp_path / "raw"))
+    train, _ = prepare(tmp_path, **at(tmp_path / "raw"))
     assert np.array_equal(train.images, images[:, None])
     assert train.meta.classes == ("0", "1", "2")
 
 
 def test_classes_can_be_named_by_parameter_and_constants_given(tmp_path):
     for split in ("train", "test"):
-        write_parquet(
-            tmp_path / "raw" / f"{split}.parquet",
-            [image_bytes(image) for image in pixels(2)],
-            [2, 1],
-        )
-    root = str(tmp_path / "raw")
-    train, _ = prepare(
-        tmp_path,
-        source="parquet",
-        root=root,
-        classes=["a", "b", "c"],
-        mean=[0, 0, 0],
-        std=[1, 1, 1],
-    )
-    assert (train.meta.classes, train.meta.mean, train.meta.std) == (
-        ("a", "b", "c"),
-        (0, 0, 0),
-        (1, 1, 1),
-    )
+        cells = [image_bytes(image) for image in pixels(2)]
+        write_parquet(tmp_path / "raw" / f"{split}.parquet", cells, [2, 1])
+    given = {"classes": ["a", "b", "c"], "mean": [0, 0, 0], "std": [1, 1, 1]}
+    meta = prepare(tmp_path, **at(tmp_path / "raw"), **given)[0].meta
+    assert (meta.classes, meta.mean, meta.std) == (("a", "b", "c"), (0, 0, 0), (1, 1, 1))
 
 
 GOOD = image_bytes(pixels(1)[0])
@@ -90,7 +81,7 @@ HASHED = "train-00000-of-00002-b42a775f407cee45.parquet"
 def test_bad_rows_are_refused(tmp_path, cells, labels, message):
     write_parquet(tmp_path / "raw" / "train.parquet", cells, labels, names=["x", "y"])
     write_parquet(tmp_path / "raw" / "test.parquet", [GOOD, GOOD], [0, 1], names=["x", "y"])
-    refused(tmp_path, message, source="parquet", root=str(tmp_path / "raw"))
+    refused(tmp_path, message, **at(tmp_path / "raw"))
 
 
 @pytest.mark.parametrize(
@@ -118,30 +109,30 @@ def test_bad_rows_are_refused(tmp_path, cells, labels, message):
 )
 def test_a_bad_folder_of_parquet_files_is_refused(hub, tmp_path, change, message):
     change(hub)
-    refused(tmp_path, message, source="parquet", root=str(hub))
+    refused(tmp_path, message, **at(hub))
 
 
 def test_a_folder_as_the_hub_has_it_is_read_from_its_root(hub, tmp_path):
-    expected = [images.fingerprint for images in prepare(tmp_path, source="parquet", root=str(hub))]
+    expected = [images.fingerprint for images in prepare(tmp_path, **at(hub))]
     for name in ("data", "plain_text"):
         inner = hub / name
         inner.mkdir()
         for path in hub.rglob("*.parquet"):
             path.rename(inner / path.name)
-        found = prepare(tmp_path, source="parquet", root=str(hub))
+        found = prepare(tmp_path, **at(hub))
         assert [images.fingerprint for images in found] == expected
         assert {*found[0].meta.raw} == {f"{name}/{path.name}" for path in inner.iterdir()}
 
 
 def test_a_folder_for_each_split_is_read(hub, tmp_path):
     """As in the branch of the hub that holds converted files: ``default/train/0000.parquet``."""
-    expected = [images.fingerprint for images in prepare(tmp_path, source="parquet", root=str(hub))]
+    expected = [images.fingerprint for images in prepare(tmp_path, **at(hub))]
     for path in [*hub.iterdir()]:
         split, number, *_ = path.name.split("-")
         folder = hub / "default" / split
         folder.mkdir(parents=True, exist_ok=True)
         path.rename(folder / f"{number[1:]}.parquet")
-    found = prepare(tmp_path, source="parquet", root=str(hub))
+    found = prepare(tmp_path, **at(hub))
     assert [images.fingerprint for images in found] == expected
     assert len(found[0].meta.raw) == 3
 
@@ -152,15 +143,15 @@ def test_files_of_two_data_sets_are_not_mixed(hub, tmp_path):
             (hub / name).mkdir(exist_ok=True)
             (hub / name / path.name).write_bytes(path.read_bytes())
         path.unlink()
-    refused(tmp_path, "must hold one data set", source="parquet", root=str(hub))
-    prepare(tmp_path, source="parquet", root=str(hub / "fine"))
+    refused(tmp_path, "must hold one data set", **at(hub))
+    prepare(tmp_path, **at(hub / "fine"))
 
 
 def test_where_labels_of_the_test_split_are_unknown_another_can_be_named(hub, tmp_path):
     test = hub / "test-00000-of-00001.parquet"
     test.rename(hub / "validation-00000-of-00001.parquet")
     write_parquet(test, [image_bytes(image) for image in pixels(2)], [-1, -1], names=["x", "y"])
-    values = {"source": "parquet", "root": str(hub)}
+    values = at(hub)
     refused(tmp_path, "test_split: NAME .* often validation", **values)
     _, found = prepare(tmp_path, **values, test_split="validation")
     assert found.labels.tolist() == [1, 0]
@@ -177,7 +168,7 @@ def test_images_of_several_modes_are_converted_where_the_settings_say_so(split, 
     for name in ("train", "test"):
         few = cells if name == split else cells[:1] * 3
         write_parquet(tmp_path / "raw" / f"{name}.parquet", few, [0, 1, 0])
-    values = {"source": "parquet", "root": str(tmp_path / "raw")}
+    values = at(tmp_path / "raw")
     refused(tmp_path, "convert: RGB", **values)
     gray = np.asarray(Image.fromarray(image).convert("L"))
     rgb = [image.transpose(2, 0, 1), np.stack([gray] * 3), image.transpose(2, 0, 1)]
@@ -191,7 +182,7 @@ def test_images_of_several_modes_are_converted_where_the_settings_say_so(split, 
 def test_unnamed_classes_must_be_numbered_without_a_gap(tmp_path):
     for split in ("train", "test"):
         write_parquet(tmp_path / "raw" / f"{split}.parquet", [GOOD, GOOD], [1, 2])
-    refused(tmp_path, r"labels must be 0, 1, 2", source="parquet", root=str(tmp_path / "raw"))
+    refused(tmp_path, r"labels must be 0, 1, 2", **at(tmp_path / "raw"))
 
 
 NAMES = [7, "ab", [1, 2], {"a": 1}]
@@ -203,4 +194,4 @@ NAMES = [7, "ab", [1, 2], {"a": 1}]
 def test_a_description_of_another_kind_than_the_hubs_is_refused(hub, tmp_path, text):
     for path in hub.glob("*.parquet"):
         pq.write_table(pq.read_table(path).replace_schema_metadata({"huggingface": text}), path)
-    refused(tmp_path, "must describe its features as the hub does", source="parquet", root=str(hub))
+    refused(tmp_path, "must describe its features as the hub does", **at(hub))

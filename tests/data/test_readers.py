@@ -18,6 +18,11 @@ from tests.support.helpers import refuses
 from tests.support.raw_images import damage, image_bytes, pixels, prepare, refused
 
 
+def at(root):
+    """Settings of class folders."""
+    return {"source": "folder", "root": str(root)}
+
+
 def test_the_split_of_digits_is_the_one_this_seed_always_gave():
     """Keys of a class come from SeedSequence(0, spawn_key=(class,)), which NumPy never changes."""
     everything = load_digits()
@@ -37,7 +42,7 @@ def test_the_split_of_digits_is_the_one_this_seed_always_gave():
 
 
 def test_class_folders_become_classes_in_alphabetical_order(tree, tmp_path):
-    train, test = prepare(tmp_path, source="folder", root=str(tree))
+    train, test = prepare(tmp_path, **at(tree))
     assert np.array_equal(
         np.concatenate([train.images, test.images]), pixels(8).transpose(0, 3, 1, 2)
     )
@@ -80,7 +85,7 @@ def test_class_folders_become_classes_in_alphabetical_order(tree, tmp_path):
 )
 def test_a_bad_folder_of_images_is_refused(tree, tmp_path, change, message):
     change(tree)
-    refused(tmp_path, message, source="folder", root=str(tree))
+    refused(tmp_path, message, **at(tree))
 
 
 def test_a_data_set_of_one_class_is_refused(tree, tmp_path):
@@ -88,7 +93,7 @@ def test_a_data_set_of_one_class_is_refused(tree, tmp_path):
         shutil.rmtree(tree / split / "bee")
     for lazy in ({}, {"lazy": True, "resize": 4, "crop": 4, "mean": [0.5] * 3, "std": [0.5] * 3}):
         message = "must have two classes or more, got ape; add the others"
-        refused(tmp_path, message, source="folder", root=str(tree), **lazy)
+        refused(tmp_path, message, **at(tree), **lazy)
 
 
 def test_torchvisions_cifar10_files_are_read(cifar, tmp_path):
@@ -186,7 +191,7 @@ def test_a_folder_that_cannot_be_read_is_not_left_out(tree, monkeypatch):
 
 @pytest.mark.parametrize("lazy", [True, False])
 def test_names_of_files_may_hold_bytes_that_are_no_text(tree, tmp_path, lazy):
-    values = {"source": "folder", "root": str(tree), "mean": [0.5] * 3, "std": [0.5] * 3}
+    values = at(tree) | {"mean": [0.5] * 3, "std": [0.5] * 3}
     values |= {"lazy": True, "resize": 3, "crop": 3} if lazy else {}
     before = prepare(tmp_path, **values)[0].fingerprint
     (tree / "train" / "ape" / "1.png").rename(tree / "train" / "ape" / os.fsdecode(b"\xff.png"))
@@ -283,7 +288,7 @@ def test_a_list_of_classes_may_begin_with_a_byte_order_mark(tmp_path):
 def test_files_that_prepare_leaves_out_are_said_for_each_split(tree, tmp_path, capsys):
     (tree / "train" / "ape" / "a.gif").write_bytes(b"")
     (tree / "train" / ".cache").mkdir()
-    prepare(tmp_path, source="folder", root=str(tree))
+    prepare(tmp_path, **at(tree))
     said = capsys.readouterr().err.splitlines()
     assert said == [f"left out of {tree / 'train'}: 1 .gif, 1 hidden"]
 
@@ -294,7 +299,7 @@ def test_a_folder_of_several_color_modes_is_converted_where_the_settings_say_so(
 ):
     path = tree / "train" / "ape" / "0.png"
     Image.open(path).convert("L").save(path)
-    refused(tmp_path, "convert: RGB", source="folder", root=str(tree))
-    found, _ = prepare(tmp_path, source="folder", root=str(tree), convert=convert)
+    refused(tmp_path, "convert: RGB", **at(tree))
+    found, _ = prepare(tmp_path, **at(tree), convert=convert)
     gray = np.asarray(Image.open(path))
     assert np.array_equal(found.images[0], np.stack([gray] * channels))

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.data.prepared import read_meta, save_images
+from rs.data.prepared import Meta
 from rs.errors import InputWarning
 from rs.models import architectures, checkpoint
 from rs.models.published_checkpoints import import_checkpoint, read_network
@@ -28,22 +28,22 @@ LAYOUTS = {
 """Prefix of the names and key of the weights, and the first layer of the network."""
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A data set of 32x32 colour images."""
-    images = (
-        torch.randint(0, 256, (20, 3, 32, 32), generator=torch.Generator().manual_seed(0))
-        .byte()
-        .numpy()
-    )
-    labels = torch.arange(20).remainder(10).numpy()
-    save_images(
-        tmp_path / "data",
-        "tiny",
-        {"train": (images, labels), "test": (images, labels)},
-        list("abcdefghij"),
-    )
-    return tmp_path / "data"
+META = Meta(
+    name="tiny",
+    classes=tuple("abcdefghij"),
+    shape=(3, 32, 32),
+    mean=(0.5, 0.4, 0.6),
+    std=(0.2, 0.25, 0.3),
+    source="",
+    sizes={},
+    sha256={},
+)
+
+
+def imported(path, normalisation="none", key=None):
+    """Import a ResNet-20 into the folder ``model`` next to its checkpoint."""
+    out = path.parent / "model"
+    return import_checkpoint(path, META, "resnet20", normalisation, 0.5, out, force=True, key=key)
 
 
 def network(seed=0):
@@ -70,28 +70,28 @@ def save(path, net, prefix, key, old=False):
 
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_imported_network_gives_the_outputs_of_the_original(layout, old, folder, tmp_path):
-    net, meta = network(), read_meta(folder)
+def test_an_imported_network_gives_the_outputs_of_the_original(layout, old, tmp_path):
+    net = network()
     prefix, key, normalisation = LAYOUTS[layout]
     path = save(tmp_path / "checkpoint.pth.tar", net, prefix, key, old=old)
-    weights = import_checkpoint(path, meta, "resnet20", normalisation, 0.25, tmp_path / "model")
+    weights = imported(path, normalisation)
     assert weights.key == f"{key}.{prefix}".strip(".")
     assert weights.left == ["epoch", "arch", "optimizer"]
     model, card = checkpoint.load_model(tmp_path / "model")
     x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    mean, std = (torch.tensor(values)[:, None, None] for values in (meta.mean, meta.std))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (META.mean, META.std))
     inputs = {"none": x, "centre": x - mean, "mean-std": (x - mean) / std}
     with torch.no_grad():
         assert torch.equal(model(x), net(inputs[normalisation]))
-    assert card.sigma == 0.25
+    assert card.sigma == 0.5
 
 
-def test_weights_in_a_safetensors_file_are_taken(folder, tmp_path):
+def test_weights_in_a_safetensors_file_are_taken(tmp_path):
     net = network()
     state = {f"network.{name}": value.contiguous() for name, value in net.state_dict().items()}
-    safetensors.torch.save_file(state, tmp_path / "theirs.safetensors")
     path = tmp_path / "theirs.safetensors"
-    import_checkpoint(path, read_meta(folder), "resnet20", "none", 0.5, tmp_path / "model")
+    safetensors.torch.save_file(state, path)
+    imported(path)
     assert_holds(tmp_path / "model", net)
 
 
@@ -125,7 +125,7 @@ RAW_AND_AVERAGED = [("state_dict", "state_dict_ema"), ("net", "swa_model")]
 
 @pytest.mark.parametrize(("raw", "averaged"), RAW_AND_AVERAGED)
 @pytest.mark.parametrize("in_one_dict", [False, True])
-def test_averaged_weights_are_taken_only_by_their_key(raw, averaged, in_one_dict, folder, tmp_path):
+def test_averaged_weights_are_taken_only_by_their_key(raw, averaged, in_one_dict, tmp_path):
     nets = {averaged: network(1), raw: network(0)}
     content = {name: net.state_dict() for name, net in nets.items()}
     key = averaged
@@ -137,51 +137,38 @@ def test_averaged_weights_are_taken_only_by_their_key(raw, averaged, in_one_dict
         content = {"state_dict": both}
     torch.save(content, tmp_path / "c.pth")
     for chosen, name in [(None, raw), (key, averaged)]:
-        weights = import_checkpoint(
-            tmp_path / "c.pth",
-            read_meta(folder),
-            "resnet20",
-            "none",
-            0.5,
-            tmp_path / name,
-            key=chosen,
-        )
-        assert_holds(tmp_path / name, nets[name])
+        weights = imported(tmp_path / "c.pth", key=chosen)
+        assert_holds(tmp_path / "model", nets[name])
         assert weights.key.endswith(name)
         assert ("averaged" in str(weights)) == (name == averaged)
         others = ", ".join([*weights.left, *weights.alternatives])
         assert (averaged if name == raw else raw) in others
 
 
-def test_a_key_without_weights_is_refused(folder, tmp_path):
+@pytest.mark.parametrize("key", ["optimizer", "state", "nowhere"])
+def test_a_key_without_weights_is_refused(key, tmp_path):
     path = save(tmp_path / "c.pth", network(), "", "state_dict")
-    for key in ("optimizer", "state", "nowhere"):
-        with refuses(f"in {key}; got a dict with state_dict, epoch, arch"):
-            import_checkpoint(
-                path, read_meta(folder), "resnet20", "none", 0.5, tmp_path / "model", key=key
-            )
+    with refuses(f"in {key}; got a dict with state_dict, epoch, arch"):
+        imported(path, key=key)
 
 
 @pytest.mark.parametrize("names", [("0.means", "0.sds"), ("normalize.mean", "normalize.std")])
 @pytest.mark.parametrize("shift", [0, 0.01])
-def test_a_normalizer_in_the_file_is_dropped_and_must_agree(names, shift, folder, tmp_path):
-    net, meta = network(), read_meta(folder)
+def test_a_normalizer_in_the_file_is_dropped_and_must_agree(names, shift, tmp_path):
+    net = network()
     prefix = "1." if names[0].startswith("0.") else ""
     state = {prefix + name: value for name, value in net.state_dict().items()}
-    state[names[0]] = torch.tensor(meta.mean)[None, :, None, None]
-    state[names[1]] = torch.tensor(meta.std) + shift
+    state[names[0]] = torch.tensor(META.mean)[None, :, None, None]
+    state[names[1]] = torch.tensor(META.std) + shift
     torch.save(state, tmp_path / "c.pth")
-    disagreeing = [] if shift == 0 else [names[1]]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InputWarning)
-        weights = import_checkpoint(
-            tmp_path / "c.pth", meta, "resnet20", "mean-std", 0.5, tmp_path / "model"
-        )
+        weights = imported(tmp_path / "c.pth", "mean-std")
     assert_holds(tmp_path / "model", net)
     assert set(weights.left) == set(names)
-    assert len(caught) == len(disagreeing)
-    for warning, name in zip(caught, disagreeing, strict=True):
-        assert f"its own normalizer, {name} = " in str(warning.message)
+    assert len(caught) == (shift > 0)
+    for warning in caught:
+        assert f"its own normalizer, {names[1]} = " in str(warning.message)
 
 
 @pytest.mark.parametrize(
@@ -216,14 +203,10 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("content", "message"), [*((content, "must hold a dict") for content in NONE), *REFUSED]
 )
-def test_what_is_no_checkpoint_is_refused_and_never_executed(
-    content, message, folder, tmp_path, capsys
-):
+def test_what_is_no_checkpoint_is_refused_and_never_executed(content, message, tmp_path, capsys):
     torch.save(content, tmp_path / "c.pth")
     with refuses(message):
-        import_checkpoint(
-            tmp_path / "c.pth", read_meta(folder), "resnet20", "none", 0.5, tmp_path / "model"
-        )
+        imported(tmp_path / "c.pth")
     assert "executed" not in capsys.readouterr().out
 
 
