@@ -18,7 +18,6 @@ from rs.certification.quantize import quantize, write_quantized
 from rs.data import images as data
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.declare import read_weights
-from rs.ensemble.pool import MemberLogits
 from rs.ensemble.spec import read
 from rs.models import checkpoint
 from rs.models.architectures import SmallNet
@@ -190,37 +189,6 @@ def test_rows_of_weights_chosen_by_the_image_are_those_of_a_slow_loop_over_their
 
 # -------------------------------------------------------------------------------------------------
 # interruptions
-
-
-def mortal(monkeypatch, images, forward=MemberLogits.forward):
-    """Die when image number ``images`` is half certified (two calls an image)."""
-    calls = count(1)
-
-    def dying(self, x):
-        if next(calls) > 2 * images + 1:
-            raise RuntimeError("died")
-        return forward(self, x)
-
-    monkeypatch.setattr(MemberLogits, "forward", dying)
-
-
-@pytest.mark.parametrize("images", [0, 6])
-def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(
-    monkeypatch, images, capsys
-):
-    mortal(monkeypatch, images)
-    with pytest.raises(RuntimeError, match="died"):
-        pool()
-    assert list(Path("rows").iterdir()) == list(Path("rows-times").iterdir()) == []
-    mortal(
-        monkeypatch, IMAGES - images
-    )  # has no more calls than the rest needs, and half an image's
-    capsys.readouterr()
-    pool()
-    assert table("rows") == table("unbroken")
-    lines = Path("rows-times", "images.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in lines] == ["idx", *map(str, range(IMAGES))]
-    assert (f"continuing after {images} of 10 images" in capsys.readouterr().err) == (images > 0)
 
 
 def test_a_second_certification_does_nothing(monkeypatch, capsys):

@@ -108,19 +108,6 @@ def test_an_image_is_augmented_the_same_in_any_batch_and_differently_in_each_epo
     assert len(set.union(*rows)) == 18
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_processes_share_out_the_images_and_each_file_is_read_once(folder, monkeypatch, world_size):
-    images, read = data.load_images(folder, "train"), []
-    image = images.image
-    whole_x, whole_y = epoch(images, size=6)
-    monkeypatch.setattr(images, "image", lambda index: read.append(index) or image(index))
-    for rank in range(world_size):
-        x, y = epoch(images, size=2, rank=rank, world_size=world_size)
-        assert torch.equal(x, whole_x[rank::world_size])
-        assert torch.equal(y, whole_y[rank::world_size])
-    assert sorted(read) == list(range(6))
-
-
 @pytest.mark.parametrize("change", [{"resize": 9}, {"crop": 5}])
 def test_other_conversions_of_the_same_files_have_other_fingerprints(
     folder, root, tmp_path, change
