@@ -44,26 +44,13 @@ IMAGES = 10
 MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POOL}
 GIVEN = [f"{PAIR}.average", f"{ALL}.average", f"{ALL}.mme", f"{ALL}.set", f"{TURNED}.vote"]
 CASCADE = f"{ALL}.cascade"
-SOLVED = [
-    f"{PAIR}.optimal",
-    f"{PAIR}.turned",
-    f"{ALL}.optimal",
-    f"{ALL}.radius",
-    f"{ALL}.two",
-    f"{TURNED}.optimal",
-]
-SOLVED += [CASCADE]
-FILES = {slug: f"ensembles/{slug}.json" for slug in GIVEN} | {
-    slug: f"weights/{slug}.json" for slug in SOLVED
-}
+SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{TURNED}.optimal", CASCADE]
+SOLVED += [f"{ALL}.{name}" for name in ("optimal", "radius", "two")]
+FILES = {slug: f"ensembles/{slug}.json" for slug in GIVEN}
+FILES |= {slug: f"weights/{slug}.json" for slug in SOLVED}
 PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{PAIR}.clipped": [1, 2]}
 PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
-SCOPES = (
-    dict.fromkeys(MEMBERS, "model")
-    | dict.fromkeys(FILES, "global")
-    | dict.fromkeys(PER_IMAGE, "per-image")
-)
-SCOPES |= {f"{ALL}.mme": "noisy-input", CASCADE: "noisy-input", f"{ALL}.set": "set"}
+NAMES = [*MEMBERS, *FILES, *PER_IMAGE]
 ON_CPU = SmoothingOptions(device=CPU)
 
 
@@ -144,7 +131,7 @@ def test_rows_and_sidecars_are_those_of_each_classifier_certified_alone(shortcut
     check_each_alone(MEMBERS | FILES, together_in, replace(CERTIFICATION, shortcut=shortcut))
     modes = {
         mode
-        for name in SCOPES
+        for name in NAMES
         for mode in certificate_rows.read_rows(together_in / f"{name}.tsv")["mode"]
     }
     assert modes == ({"certify", "shortcut"} if shortcut else {"certify"})
@@ -221,10 +208,10 @@ def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_n
     assert alone["sidecar"].tolist() == [
         files.sha256(Path("rows", f"{name}.json")) for name in alone["classifier"]
     ]
-    assert sorted(alone["classifier"]) == sorted(SCOPES)
+    assert sorted(alone["classifier"]) == sorted(NAMES)
     seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
     assert seconds.pop(CASCADE) == 2 / IMAGES
-    assert [*seconds.values()] == [pytest.approx(2 / 50 * 70, rel=1e-15)] * (len(SCOPES) - 1)
+    assert [*seconds.values()] == [pytest.approx(2 / 50 * 70, rel=1e-15)] * (len(NAMES) - 1)
 
 
 def test_a_classifier_is_timed_with_its_own_members_alone_and_no_rows_change(monkeypatch):

@@ -137,6 +137,17 @@ def test_batches_of_every_size_are_filled_up_or_cut(count):
     assert set(seen) == {4}
 
 
+def test_members_of_an_ensemble_are_optimized_one_by_one_and_its_rule_stays():
+    ensemble = Ensemble(
+        [lived_in(smallnet(seed), SHAPE) for seed in (0, 1)], SoftmaxAverage([0.3, 0.7])
+    ).eval()
+    made = optimize_for_inference(ensemble, "folded", "float32", SHAPE, CPU)
+    x = images(5, SHAPE)
+    assert (made.engine, made.precision, made.module.rule) == ("folded", "float32", ensemble.rule)
+    assert not [module for module in made.module.modules() if isinstance(module, nn.BatchNorm2d)]
+    torch.testing.assert_close(made.module(x), ensemble(x), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("engine", ["folded", "compiled", "quantized"])
 @pytest.mark.parametrize("together", [False, True])
 def test_a_plain_function_runs_plain_alone(engine, together):
