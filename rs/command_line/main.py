@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from importlib import metadata
-from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,27 +23,9 @@ from rs.command_line import (
 )
 from rs.command_line.help import CommandGroup
 from rs.command_line.shell import add_command, application, run
-from rs.errors import DISTRIBUTION, InputError
+from rs.errors import DISTRIBUTION
 
-
-class _Commands(CommandGroup):
-    """The commands; each takes --network once."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; refuse --network twice, of which only the last would count."""
-        names = []
-        for word, following in pairwise([*args, ""]):
-            option, _, value = word.partition("=")
-            if option == "--network":
-                names.append(value or following)
-        if len(names) > 1:
-            raise InputError(
-                f"--network must be given once, got {len(names)}; give --network {','.join(names)}"
-            )
-        return super().parse_args(ctx, args)
-
-
-app = application(cls=_Commands, no_args_is_help=True, add_completion=True)
+app = application(cls=CommandGroup, no_args_is_help=True, add_completion=True)
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "Start": {
         "demo": demo.main,

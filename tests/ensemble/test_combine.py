@@ -287,7 +287,7 @@ def test_all_networks_of_an_ensemble_are_named_at_once(capfd, given):
 def test_a_network_given_twice_is_refused(capfd, last):
     words = ["ensemble.json", "--images", "pictures", "--out", "rows.tsv"]
     line = refusal(capfd, app, "certify", *words, "--network", FUNCTIONS[0], *last)
-    assert f"--network {','.join(FUNCTIONS)}" in line
+    assert "name several functions with commas between them" in line
 
 
 def test_certifying_the_images_of_the_weights_is_warned_of(capfd):
