@@ -16,9 +16,6 @@ from rs.runtime.progress import say, say_next
 DEFAULT_RECIPE = "finetune"
 """Recipe of the package that is followed if none is named."""
 
-DEFAULT_PARAMS = Path("params.yaml")
-"""The parameter file if none is named."""
-
 STOP_DEFAULTS = {"beta": 0.01, "step": 100}
 """Settings of a rule that stops early, as in ``certify.stop`` of a recipe."""
 
@@ -101,7 +98,7 @@ def main(
         str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")
     ] = None,
     share: shell.Share = None,
-    params: shell.ParamsFile = DEFAULT_PARAMS,
+    params: shell.ParamsFile = shell.DEFAULT_PARAMS,
     network: shell.Network = None,
     device: shell.Device = "auto",
     batch: shell.Batch = None,
@@ -130,11 +127,7 @@ def main(
         raise InputError(
             "give --dataset, the recipe for --data: a key of recipes in the parameters, as cifar10"
         )
-    if dataset is None and params != DEFAULT_PARAMS:
-        raise InputError(
-            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, "
-            "or neither"
-        )
+    shell.check_recipe_options(dataset, params)
     values = {} if dataset is None else shell.parameters(params, dataset)
     from rs import params as params_module
     from rs.certification import certify_model

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rs.command_line.pictures import PictureOptions
+from rs.command_line.pictures import UNSEEN, PictureOptions
 from rs.command_line.shell import Batch, Device, Force, Network, PreparedData, Sigma
 from rs.errors import InputError
 from rs.runtime.progress import say, say_next
@@ -81,6 +81,6 @@ def main(
     for model, share in zip(models, shares, strict=True):
         say(f"weight {share:.4f} of {model}")
     say(f"ensemble in {out}")
-    others = replace(pictures, images=None)  # than the weights were fitted to
+    unseen = replace(pictures, images=UNSEEN)
     names = ",".join(dict.fromkeys(networks))
-    say_next(others.certify_command(str(out), names, None, data))
+    say_next(unseen.certify_command(str(out), names, None, data))

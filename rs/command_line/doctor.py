@@ -1,20 +1,24 @@
 """Look for common mistakes in a classifier."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Device, ModelArgument, Network, Sigma, reserve_stdout_for_answers
+from rs.command_line.shell import (
+    Device,
+    ModelArgument,
+    Network,
+    PreparedData,
+    Sigma,
+    reserve_stdout_for_answers,
+)
 
 
 def main(
     model: ModelArgument,
     *,
-    data: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Prepared data set to test the model on.")
-    ] = None,
+    data: PreparedData = None,
     count: Annotated[
         int, typer.Option(min=20, help="Number of images to use, evenly spread.")
     ] = 200,

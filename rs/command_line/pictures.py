@@ -25,6 +25,9 @@ if TYPE_CHECKING:  # seconds to import
 Classifier: TypeAlias = Any
 """``rs.certification.load.Classifier``; importing it would make trainings depend on its code."""
 
+UNSEEN = Path("UNSEEN_IMAGES")
+"""In a command, the folder of pictures that a model was not fitted to."""
+
 MAX_CLASSES_SHOWN = 10
 """Classes in a line that shows their order."""
 
@@ -74,14 +77,19 @@ class PictureOptions:
             )
 
     def certify_command(
-        self, model: str, network: str | None, sigma: float | None, data: Path | None
+        self,
+        model: str,
+        network: str | None,
+        sigma: float | None,
+        data: Path | None,
+        dataset: str | None = None,
     ) -> str:
         """Return the command that certifies a model on these images."""
         options: dict[str, Any] = {"network": network, "sigma": sigma}
         if data is None:
             options |= vars(self) | {"images": self.images or "FOLDER"}
         else:
-            options |= {"data": data, "dataset": "RECIPE"}
+            options |= {"data": data, "dataset": dataset or "RECIPE"}
         words = ["rs", "certify", model]
         for name, value in options.items():
             if value is True:

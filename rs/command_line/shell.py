@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields, is_dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -76,6 +75,9 @@ NoiseOption = Annotated[
         "certificates."
     ),
 ]
+DEFAULT_PARAMS = Path("params.yaml")
+"""The parameter file if none is named."""
+
 PACKAGED = Path(__file__).parent.parent / "params.yaml"
 """The parameters of this project, a part of the package."""
 
@@ -118,6 +120,15 @@ def parse_radii(text: str | None, option: str = "--radii") -> list[float] | None
         raise InputError(
             f"{option} must be numbers with commas between them, like 0.25,0.5, got {text!r}"
         ) from error
+
+
+def check_recipe_options(dataset: str | None, params: Path) -> None:
+    """Refuse a parameter file without the name of a recipe in it."""
+    if dataset is None and params != DEFAULT_PARAMS:
+        raise InputError(
+            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, "
+            "or neither"
+        )
 
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -215,6 +226,12 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
             words = ["interrupted", *getattr(stop, "__notes__", [])]
             say("; ".join(words), sys.stderr)
             raise SystemExit(INTERRUPTED) from None
+        except InputError as error:
+            fault = str(error).removeprefix(str(DEFAULT_PARAMS))
+            if fault == str(error):
+                raise
+            # messages about the parameters do not know the name of their file
+            raise InputError(f"{values.get('params', DEFAULT_PARAMS)}{fault}") from error
         except Exception:
             raise
         except BaseException as error:
@@ -263,7 +280,7 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
         if DEBUG in words:
             traceback.print_exception(error)
         if message:
-            say(f"error: {_with_parameters_named(message, words)}", sys.stderr)
+            say(f"error: {message}", sys.stderr)
         raise SystemExit(2) from None
     raise SystemExit(code or 0)
 
@@ -286,20 +303,6 @@ def _warnings_in_one_line() -> Iterator[None]:
         warnings.simplefilter("once", InputWarning)
         warnings.showwarning = show_in_one_line
         yield
-
-
-def _with_parameters_named(message: str, words: Sequence[str]) -> str:
-    """Return a message about ``params.yaml`` with the name of the file that --params names."""
-    default = "params.yaml"
-    name = default
-    for word, following in pairwise([*words, ""]):
-        if word == "--params":
-            name = following
-        elif word.startswith("--params="):
-            name = word.removeprefix("--params=")
-    if message.startswith(default):
-        return name + message.removeprefix(default)
-    return message
 
 
 def _user_message(error: Exception) -> str:

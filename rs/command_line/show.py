@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Force, Json, Radii, parse_radii, sigma_option
+from rs.command_line.shell import Force, Json, PreparedData, Radii, parse_radii, sigma_option
 from rs.errors import InputError
 from rs.runtime.progress import say, say_next
 
@@ -138,9 +138,7 @@ def report_files(
     ],
     out: Annotated[Path, typer.Option(dir_okay=False, help="Page to write, *.html.")],
     *,
-    data: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Prepared data set of the rows' images.")
-    ] = None,
+    data: PreparedData = None,
     force: Force = False,
     pictures: PictureOptions,
 ) -> None:

@@ -1,7 +1,7 @@
 """Train one base classifier: one method, one noise level, one seed."""
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rs.command_line import shell
-from rs.command_line.pictures import PictureOptions
+from rs.command_line.pictures import UNSEEN, PictureOptions
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, EVERY_METHOD
 from rs.runtime.progress import say, say_next
@@ -119,7 +119,7 @@ def main(
             help="Folder of pictures for a quick ACR after each epoch (or --eval-every).",
         ),
     ] = None,
-    params: shell.ParamsFile = Path("params.yaml"),
+    params: shell.ParamsFile = shell.DEFAULT_PARAMS,
     device: shell.Device = "auto",
     workers: shell.Workers = 0,
     seconds: Annotated[
@@ -160,11 +160,7 @@ def main(
         raise InputError(
             "give --dataset, the recipe to follow: a key of recipes in the parameters, as digits"
         )
-    if dataset is None and params != Path("params.yaml"):
-        raise InputError(
-            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, "
-            "or neither"
-        )
+    shell.check_recipe_options(dataset, params)
     if out.resolve() == log.resolve():
         raise InputError(
             f"--log must be another folder than --out, got {log} for both; name another --log"
@@ -225,16 +221,5 @@ def main(
     if is_first_process:
         say(f"model of the last epoch in {out}, log in {log}")
         if "DVC_ROOT" not in os.environ:  # a stage has another one that follows
-            _say_next(out, base.network, data, dataset)
-
-
-def _say_next(out: Path, network: str | None, data: Path | None, dataset: str | None) -> None:
-    """Say which command certifies the model."""
-    command = f"rs certify {out}"
-    if network is not None:
-        command += f" --network {network}"
-    if data is None:
-        command += " --images UNSEEN_IMAGES"
-    else:
-        command += f" --data {data} --dataset {dataset or 'RECIPE'}"
-    say_next(f"{command} --out rows.tsv")
+            unseen = replace(pictures, images=UNSEEN)
+            say_next(unseen.certify_command(str(out), base.network, None, data, dataset))
