@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rs.statistics.certificate import ABSTAIN, MAX_DRAWS, MIN_ALPHA, parse_counts
+from rs.statistics.certificate import ABSTAIN, MAX_DRAWS, parse_counts
 from rs.statistics.radius import predicted_class
 from rs.storage import tsv
 from rs.storage.certificate_rows import counts, line_of
@@ -82,10 +82,6 @@ def read_attacks(path: Path) -> pd.DataFrame:
         ),
         ((rows["samples"] < 0) | (rows["seed"] < 0), "samples and seed must not be negative"),
         ((rows["n"] < 1) | (rows["n"] > MAX_DRAWS), f"n must lie between 1 and {MAX_DRAWS:,}"),
-        (
-            (rows["alpha"] < MIN_ALPHA) | (rows["alpha"] >= 1),
-            f"alpha must lie strictly between 0 and 1, at least {MIN_ALPHA}",
-        ),
         ([not _is_confirmed(row) for row in frame.to_dict("records")], "counts must confirm found"),
     ):
         tsv.refuse_rows(path, bad, rule)

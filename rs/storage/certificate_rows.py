@@ -144,10 +144,6 @@ def read_rows(path: Path) -> pd.DataFrame:
         ),
         (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != rows["scope"][0], "scope must be the same in all rows"),
-        (
-            (rows["alpha"] < MIN_ALPHA) | (rows["alpha"] >= 1),
-            f"alpha must lie strictly between 0 and 1, at least {MIN_ALPHA}",
-        ),
         (rows["sigma"] <= 0, "sigma must be positive"),
         ((rows["p_lower"] < 0) | (rows["p_lower"] > 1), "p_lower must lie in [0, 1]"),
         (totals["counts0"] != rows["n0"], "counts0 must be n0 votes"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, Votes, votes_for
+from rs.statistics.certificate import ABSTAIN, MIN_ALPHA, UNLABELLED, Votes, votes_for
 from rs.statistics.procedures.base import Columns
 from rs.statistics.procedures.table import PROCEDURES, procedure_of
 from rs.storage import tsv
@@ -23,10 +23,18 @@ def as_arrays(frame: pd.DataFrame) -> Columns:
 
 
 def check_columns(path: Path, rows: Columns) -> None:
-    """Refuse rows whose class, label and radius contradict each other; names the line."""
+    """Refuse rows whose class, label and radius contradict each other; names the line.
+
+    Also rows with an impossible alpha, which logs do not have.
+    """
     first = np.unique(rows["idx"], return_index=True)[1]
+    alpha = rows.get("alpha", np.array([0.5]))
     for bad, rule in (
         (~np.isin(np.arange(len(rows["idx"])), first), "idx must be unique"),
+        (
+            (alpha < MIN_ALPHA) | (alpha >= 1),
+            f"alpha must lie strictly between 0 and 1, at least {MIN_ALPHA}",
+        ),
         (rows["idx"] < 0, "idx must be at least 0"),
         (rows["predict"] < ABSTAIN, "predict must be a class, or -1 (abstains)"),
         (
