@@ -24,7 +24,8 @@ From the declaration to a table, with seeds 0 to 2 and two noise levels:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain, product
 from itertools import combinations as combinations_of
 from typing import Annotated, Any, Literal, get_args
 
@@ -169,7 +170,7 @@ def members_text(members: Sequence[tuple[str, int]]) -> str:
     return " + ".join(f"{method} {'-'.join(numbers)}" for method, numbers in seeds.items())
 
 
-_TRAINED = {"methods": "seeds", "members": "member_seeds"}
+TRAINED = {"methods": "seeds", "members": "member_seeds"}
 """Lists of methods of the grid, and the list of the seeds of each."""
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+ -]+$")]
@@ -266,7 +267,16 @@ def _member_choices(
                 f"params.yaml: {where}.members must be among {', '.join(seeds_of)}; got {method}"
                 f"{did_you_mean(method, seeds_of) or '; add it to members'}"
             )
-    choices = list(_disjoint_choices(counts, seeds_of))
+    choices_of_methods = []
+    for method, count in counts.items():
+        models = [(method, seed) for seed in seeds_of[method]]
+        choices_of_methods.append(combinations_of(models, count))
+    choices = []
+    for choice in product(*choices_of_methods):
+        members = tuple(chain.from_iterable(choice))
+        seeds = {seed for _, seed in members}
+        if len(seeds) == len(members):  # models of one seed start from the same weights
+            choices.append(members)
     if not choices:
         raise InputError(
             f"params.yaml: {where}.members must leave each member its own seed, but the grid has "
@@ -289,30 +299,10 @@ def _checked_combination(
     return combinations[key]
 
 
-def _disjoint_choices(
-    counts: Mapping[str, int],
-    seeds_of: Mapping[str, Sequence[int]],
-    taken: tuple[int, ...] = (),
-) -> Iterator[Members]:
-    """Yield every choice of that many seeds for each method, with all seeds different.
-
-    Models of one seed start from the same weights.
-    """
-    if not counts:
-        yield ()
-        return
-    (method, count), *rest = counts.items()
-    free = [seed for seed in seeds_of[method] if seed not in taken]
-    for choice in combinations_of(free, count):
-        members = tuple((method, seed) for seed in choice)
-        for others in _disjoint_choices(dict(rest), seeds_of, taken + choice):
-            yield members + others
-
-
 def _trained_seeds(values: Mapping[str, Any]) -> dict[str, list[int]]:
     """Return the seeds that the grid trains, by method, in ascending order."""
     trained: dict[str, set[int]] = {}
-    for methods_key, seeds_key in _TRAINED.items():
+    for methods_key, seeds_key in TRAINED.items():
         methods = validate(list[str], values.get(methods_key) or [], methods_key)
         seeds = validate(list[NonNegativeCount], values.get(seeds_key) or [], seeds_key)
         for method in methods:

@@ -13,7 +13,7 @@ from typing import Any
 from rs.errors import InputError, did_you_mean
 from rs.params import PRETRAINING, NonNegativeCount, Positive, section, validate
 from rs.recipes import load_section, merge, merge_recipe, recipe_chain
-from rs.study.ensembles import declared_ensembles
+from rs.study.ensembles import TRAINED, declared_ensembles
 from rs.study.layout import GridCell, pool_rows, pool_target
 
 TABLE_PARAMETERS = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "batch")
@@ -71,13 +71,11 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     values_given = {key: value for key, value in values.items() if value is not None}
     stated: dict[str, Any] = {"members": [], "member_seeds": []} | values_given
     load_section(values, "sigmas", list[Positive])
-    lists: dict[str, list[Any]] = {
-        "sigmas": section(values, "sigmas"),  # as written there: they are part of file names
-        "methods": load_section(stated, "methods", list[str]),
-        "seeds": load_section(stated, "seeds", list[NonNegativeCount]),
-        "members": load_section(stated, "members", list[str]),
-        "member_seeds": load_section(stated, "member_seeds", list[NonNegativeCount]),
-    }
+    # as written there: they are part of file names
+    lists: dict[str, list[Any]] = {"sigmas": section(values, "sigmas")}
+    for methods_key, seeds_key in TRAINED.items():
+        lists[methods_key] = load_section(stated, methods_key, list[str])
+        lists[seeds_key] = load_section(stated, seeds_key, list[NonNegativeCount])
     for key, entries in lists.items():
         if len(set(entries)) < len(entries):
             listed = ", ".join(map(str, entries))
