@@ -23,31 +23,21 @@ from safetensors.torch import load_file, save_file
 import rs
 from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
-from rs.command_line.fingerprints import _network_files, cell_fingerprints
+from rs.command_line.fingerprints import cell_fingerprints
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.command_line.show import report_files, show_files
 from rs.command_line.train import main as train
 from rs.data.image_folder import listed, split_by_content
 from rs.data.prepared import save_images
-from rs.ensemble.spec import EnsembleSpec, Member
 from rs.errors import InputWarning
 from rs.models import architectures
-from rs.models.fingerprint import model_fingerprint
 from rs.storage.files import read_json
-from rs.study.ensembles import Combination, EnsembleDeclaration
 from rs.training.history import quick_acr
-from stages.ensemble import main as ensemble
-from tests.support.combinations import GOOD
 from tests.support.helpers import ROOT, SECTIONS, exit_code, refuses, tiny_params, write_params
 
 CLASSES = ("circle", "square", "stripe")
 PHOTOS = ["--images", "photos", "--sigma", "0.25", "--out", "model", "--log", "log"]
-CERTIFY = [
-    "--subset",
-    "{stride: 30}",
-    *["--images", "photos", "--n0", "10", "--n", "50", "--out", "rows.tsv"],
-]
 
 MODULE = """
 from types import SimpleNamespace
@@ -219,19 +209,6 @@ def test_a_folder_never_imports_a_network_by_itself(capsys):
     assert (by_name.sigma, by_name.classes) == (0.25, CLASSES)
 
 
-def test_changed_source_files_are_refused_by_name(capsys):
-    folder = trained("--epochs", 1)
-    assert read_json(Path(folder, "model.json"))["code"].keys() == {"own_networks"}
-    forget()
-    importlib.sys.modules.pop("own_networks")
-    Path("own_networks.py").write_text(
-        MODULE.replace("nn.ReLU(), nn.Conv2d", "nn.Sigmoid(), nn.Conv2d")
-    )
-    words = ["--network", "own_networks:pretrained", "--images", "photos", "--out", "rows.tsv"]
-    message = refusal(capsys, certify, folder, *words)
-    assert "must be that of the training, but own_networks changed" in message
-
-
 def load_after_edit(folder, text):
     """Load a model folder in a process whose module has another text."""
     forget()
@@ -322,34 +299,31 @@ def test_a_training_replaces_neither_its_start_nor_the_model_of_another_network(
 def test_a_finished_training_is_not_repeated_and_other_settings_need_restart(capsys):
     Path("own_networks.py").write_text(MODULE + READS_WEIGHTS)
     torch.save(0.0, "bias.pt")
-    folder = trained("--epochs", 2, "--batch", 40, network="stored")
+    settings = ["--epochs", "2", "--batch", "40"]
+    folder = trained(*settings, network="stored")
     weights = Path(folder, "model.safetensors")
     written = weights.stat().st_mtime_ns
     content = weights.read_bytes()
-    trained("--epochs", 2, "--batch", 40, network="stored")
+    trained(*settings, network="stored")
     assert f"complete already: {folder}" in capsys.readouterr().out
     assert weights.stat().st_mtime_ns == written
     named = ["gaussian", "--network", "own_networks:stored", *PHOTOS, "--log", "model-log"]
     named += ["--device", "cpu"]
     for words, difference in (
-        (["--epochs", 1, "--batch", 40], "training.epochs 2, not 1"),
-        (["--epochs", 2, "--batch", 20], "training.batch 40, not 20"),
-        (
-            ["--epochs", 2, "--batch", 40, "--trainable", "head"],
-            "training.trainable None, not head",
-        ),
-        (["--epochs", 2, "--batch", 40, "--log", "elsewhere"], "elsewhere must hold the log"),
-        (["--seconds", 1, "--batch", 40], "seconds None, not 1.0"),
+        ("--epochs 1 --batch 40", "training.epochs 2, not 1"),
+        ("--epochs 2 --batch 20", "training.batch 40, not 20"),
+        ("--epochs 2 --batch 40 --trainable head", "training.trainable None, not head"),
+        ("--epochs 2 --batch 40 --log elsewhere", "elsewhere must hold the log"),
+        ("--seconds 1 --batch 40", "seconds None, not 1.0"),
     ):
-        line = refusal(capsys, train, *named, *words)
+        line = refusal(capsys, train, *named, *words.split())
         assert difference in line
         assert "--restart" in line
     torch.save(1.0, "bias.pt")
-    assert "with start " in refusal(capsys, train, *named, "--epochs", 2, "--batch", 40)
+    assert "with start " in refusal(capsys, train, *named, *settings)
     torch.save(0.0, "bias.pt")
     Path("photos/stripe/3.png").unlink()
-    line = refusal(capsys, train, *named, "--epochs", 2, "--batch", 40)
-    assert "with images " in line
+    assert "with images " in refusal(capsys, train, *named, *settings)
     assert weights.read_bytes() == content
     trained("--epochs", 1, "--restart", network="stored")
     assert read_json(Path(folder, "model.json"))["epochs"] == 1
@@ -486,6 +460,12 @@ def data():
     return np.stack(pixels).transpose(0, 3, 1, 2), np.repeat([0, 1, 2], 30)
 
 
+def write_data():
+    """Write a data set whose splits both have all pictures."""
+    splits = {"train": data(), "test": data()}
+    save_images(Path("data"), name="shapes", classes=CLASSES, splits=splits)
+
+
 def test_python_trains_arrays_tensors_and_data_sets_alike():
     build, (images, labels) = importlib.import_module("own_networks").pretrained, data()
     rows, settings = [], {"sigma": 0.3, "method": "advmacer", "epochs": 1}
@@ -527,29 +507,6 @@ def test_a_folder_that_python_made_of_a_network_loads_by_a_function_that_builds_
     forget()
     with refuses("the network own_networks:Small must be given"):
         rs.load("mine", network="builders:Unused")
-
-
-def test_an_ensemble_of_several_networks_loads_by_their_names(capsys):
-    names = ["own_networks:build", "own_networks:pretrained"]
-    members = []
-    for seed, name in enumerate(names):
-        path = trained(
-            "--epochs", 1, "--seed", seed, network=name.partition(":")[2], out=f"member-{seed}"
-        )
-        classifier = model_fingerprint(rs.load(path).module)
-        members.append(Member(path=path, method="gaussian", seed=seed, classifier=classifier))
-    seeds, equal = (("gaussian", 0), ("gaussian", 1)), Combination(**GOOD["equal"])
-    declared = EnsembleDeclaration(name="two", members=seeds, key="equal", combination=equal)
-    spec = EnsembleSpec(
-        declaration=declared, dataset="photos", sigma=0.25, members=members, fitted=None
-    )
-    spec.write(Path("two.json"))
-    words = ["two.json", *CERTIFY]
-    forget()
-    message = refusal(capsys, certify, *words, "--network", names[0])
-    assert f"the network {names[1]} must be given" in message
-    forget()
-    command(certify, *words, "--network", ",".join(names))
 
 
 READS_WEIGHTS = """
@@ -631,21 +588,8 @@ def test_the_quick_acr_of_a_prepared_data_set_is_never_of_test_images(monkeypatc
     monkeypatch.setattr(
         "rs.training.run.train_on", lambda _, *images, **to: seen.extend([*images[:2], to["log"]])
     )
-    words = [
-        "--network",
-        "own_networks:build",
-        "--sigma",
-        "0.25",
-        "--data",
-        "data",
-        "--out",
-        "model",
-        "--log",
-        "log",
-        "--eval-every",
-        "1",
-    ]
-    command(train, "gaussian", *words)
+    words = "--network own_networks:build --sigma 0.25 --data data --out model --log log"
+    command(train, "gaussian", *words.split(), "--eval-every", 1)
     trained_on, evaluation, _ = seen
     if has_validation:
         assert np.array_equal(evaluation.images, splits["validation"][0])
@@ -671,17 +615,12 @@ def test_copies_of_images_stay_together_or_are_counted(capsys):
 
 def test_python_and_the_command_train_to_the_same_bytes(capsys):
     """On one data set, of which both leave the same tenth out, by the default method."""
-    images, labels = data()
-    splits = {"train": (images, labels), "test": (images, labels)}
-    save_images(Path("data"), name="shapes", classes=CLASSES, splits=splits)
-    words = (
-        "--network own_networks:pretrained --sigma 0.25 --epochs 1 --batch 40 --seed 3 --data data"
-    )
-    command(train, *words.split(), *["--device", "cpu", "--out", "model", "--log", "log"])
+    write_data()
+    words = "--network own_networks:pretrained --epochs 1 --batch 40 --seed 3 --data data"
+    places = "--sigma 0.25 --device cpu --out model --log log"
+    command(train, *words.split(), *places.split())
     build = importlib.import_module("own_networks").pretrained
-    rs.train(
-        build, images, labels, sigma=0.25, epochs=1, batch=40, seed=3, out="python", device="cpu"
-    )
+    rs.train(build, *data(), sigma=0.25, epochs=1, batch=40, seed=3, out="python", device="cpu")
     assert (
         Path("model/model.safetensors").read_bytes()
         == Path("python/model.safetensors").read_bytes()
@@ -695,54 +634,21 @@ def test_python_and_the_command_train_to_the_same_bytes(capsys):
     assert "model of the last epoch in model" in capsys.readouterr().out
 
 
-def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
+def test_a_recipe_names_a_network():
+    write_data()
     model = {"architecture": "resnet110", "network": "own_networks:pretrained"}
-    sources = {}
-    for text in (MODULE, MODULE.replace("Small()", "Small( )"), MODULE):
-        Path("own_networks.py").write_text(text)
-        sources[text] = _network_files("own_networks:pretrained", None, [0])
-    assert len({files["own_networks"] for files in sources.values()}) == 2
-    images, labels = data()
-    save_images(
-        Path("data"), "shapes", {"train": (images, labels), "test": (images, labels)}, CLASSES
-    )
     write_params(Path("params.yaml"), model=model)
     recipe = ["--dataset", "tiny", "--data", "data", "--params", "params.yaml"]
     command(train, "gaussian", *recipe, "--sigma", 0.25, "--out", "model", "--log", "log")
     forget()
     command(certify, "model", *recipe, "--out", "rows.tsv")
-    forget()
-    grid = {
-        "sigmas": [0.25],
-        "methods": ["gaussian"],
-        "seeds": [0],
-        "members": ["gaussian"],
-        "member_seeds": [1],
-    }
-    Path("params.yaml").write_text(json.dumps(read_json(Path("params.yaml")) | grid))
-    Path("models/gaussian").mkdir(parents=True)
-    command(
-        train,
-        "gaussian",
-        *recipe,
-        "--sigma",
-        0.25,
-        "--seed",
-        1,
-        "--out",
-        "models/gaussian/1",
-        "--log",
-        "log-1",
-    )
-    forget()
-    command(ensemble, "tiny", "--sigma", 0.25, "--models", "models", "--out", "ensembles")
     assert read_json(Path("model/model.json"))["architecture"] == "own_networks:pretrained"
 
 
 def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
     """Ensembles too, whose files have no code."""
     monkeypatch.setattr("rs.runtime.code_fingerprint.stage_fingerprints", lambda *_: {})
-    Path("own_networks.py").write_text(MODULE + READS_WEIGHTS)
+    text = MODULE + READS_WEIGHTS
     sections = SECTIONS | {"model": {"network": "own_networks:stored"}}
     grid = {
         "sigmas": [0.25],
@@ -769,14 +675,15 @@ def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
         }
 
     found = []
-    for bias in (0.0, 0.0, 1.0):
+    for bias, source in ((0.0, text), (0.0, text), (1.0, text), (0.0, text + "# other\n")):
         torch.save(bias, "bias.pt")
+        Path("own_networks.py").write_text(source)
         found.append(networks())
     assert found[0] == found[1]
-    changed = {name for name in found[0] if found[0][name] != found[2][name]}
-    assert changed == {
-        f"parameters/tiny/{name}" for name in ("train/macer-0.25", "weights", "certify_ensembles")
-    }
+    stages = ("train/macer-0.25", "weights", "certify_ensembles")
+    for other in found[2:]:
+        changed = {name for name in other if found[0][name] != other[name]}
+        assert changed == {f"parameters/tiny/{name}" for name in stages}
 
 
 @pytest.mark.parametrize(

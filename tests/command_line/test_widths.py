@@ -19,7 +19,11 @@ merge photos.tsv photos-2.tsv --out merged.tsv
 show first.tsv
 show first.tsv model.tsv
 show first.tsv model.tsv --radii 0,0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4,0.45,0.5
+show first.tsv --radii 0,0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4,0.45,0.5
+certify model --dataset tiny --data data --out a-long-name-of-rows-of-a-network-with-other-noise.tsv
+show first.tsv a-long-name-of-rows-of-a-network-with-other-noise.tsv --radii 0.25,0.5
 compare first.tsv model.tsv
+compare first.tsv a-long-name-of-rows-of-a-network-with-other-noise.tsv
 attack first.tsv --model first --data data --out attacks.tsv --samples 10 --n 100
 show attacks.tsv
 compare attacks.tsv attacks.tsv

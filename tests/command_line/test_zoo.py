@@ -14,8 +14,6 @@ from rs.data.prepared import save_images
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import FOLDER, zoo_names
-from rs.statistics import metrics
-from rs.storage import certificate_rows
 from rs.storage.files import read_json
 from tests.support.helpers import exit_code, refusal
 from tests.support.tiny_study import cell_rows, write_rows
@@ -56,12 +54,6 @@ def test_the_table_has_the_numbers_of_the_rows_beside_each_network(tmp_path):
         ]
         assert [line[f"{radius:g}"] for radius in RADII] == shares
     assert table["small-0.25"]["ACR"] != table["small-0.5"]["ACR"]
-
-
-@pytest.mark.parametrize("rows", sorted(FOLDER.glob(f"*/{ROWS}")), ids=str)
-def test_the_acr_of_a_network_of_the_package_is_that_of_its_rows(rows):
-    expected = f"{metrics.acr(certificate_rows.read_rows(rows)):.3f}"
-    assert table_of(zoo_table(FOLDER))[rows.parent.name]["ACR"] == expected
 
 
 @pytest.fixture

@@ -172,6 +172,7 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
     [
         ({"correct": 0}, "correct must be 1 iff"),
         ({"correct": 2}, "correct must be 0 or 1"),
+        ({"label": -2, "correct": 0}, "label must be known of all or none"),
         ({"radius": -0.1}, "radius must not be negative"),
         ({"predict": -1, "correct": 0}, "radius must be 0 where"),
         *(
