@@ -1,10 +1,9 @@
 import copy
 import math
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
 import pytest
-from pydantic import Field
 
 from rs import params, recipes
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
@@ -48,15 +47,6 @@ def written(tmp_path, text):
     return path
 
 
-def test_a_file_is_read_as_its_sections(tmp_path):
-    path = written(tmp_path, "train: {lam: 0.5}\nsigmas:\n  - 0.25\n  - 0.5\nnothing: null\n")
-    assert params.read_params(path) == {
-        "train": {"lam": 0.5},
-        "sigmas": [0.25, 0.5],
-        "nothing": None,
-    }
-
-
 def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
     said = message(params.read_params, tmp_path / "absent.yaml")
     assert str(tmp_path / "absent.yaml") in said
@@ -64,13 +54,10 @@ def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
     assert str(tmp_path) in message(params.read_params, tmp_path)  # a folder
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"), [("- 1\n- 2\n", "list"), ("", "NoneType"), ("7", "int"), ("text", "str")]
-)
+@pytest.mark.parametrize(("text", "kind"), [("- 1\n- 2\n", "list"), ("", "NoneType")])
 def test_a_file_without_sections_is_refused_with_what_it_holds(tmp_path, text, kind):
-    assert message(params.read_params, written(tmp_path, text)).endswith(
-        f"must hold a mapping of sections, got {kind}"
-    )
+    said = message(params.read_params, written(tmp_path, text))
+    assert said.endswith(f"must hold a mapping of sections, got {kind}")
 
 
 @pytest.mark.parametrize(
@@ -118,13 +105,9 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path):
     ("text", "value"),
     [
         ("1e-3", 0.001),
-        ("1e3", 1000.0),
-        ("12", 12),
         ("0o17", 15),
         ("017", 17),
         ("yes", "yes"),
-        ("null", None),
-        ("{first: 500}", {"first": 500}),
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text, value):
@@ -135,12 +118,13 @@ def test_scalars_are_those_of_yaml_1_2(text, value):
 
 def test_a_missing_section_is_named_with_its_dotted_key_and_the_known_ones():
     tree = {"recipes": {"digits": {"macer": {}, "gaussian": {}}}}
+    must = "params.yaml must have the key "
     said = message(params.section, tree, "recipes.digits.advmacer")
-    assert (
-        said == "params.yaml must have the key recipes.digits.advmacer; known here: macer, gaussian"
-    )
+    assert said == f"{must}recipes.digits.advmacer; known here: macer, gaussian"
     said = message(params.section, tree, "recipes.mnist.macer")
-    assert said == "params.yaml must have the key recipes.mnist; known here: digits"
+    assert said == f"{must}recipes.mnist; known here: digits"
+    said = message(recipes.load_section, LAYERED, "recipes.huge.certify", Certify)
+    assert said == f"{must}recipes.huge; known here: cifar10, digits, empty"
 
 
 LAYERED = {
@@ -182,7 +166,7 @@ def test_a_recipe_has_the_defaults_that_it_does_not_change():
 
 def test_a_mapping_replaces_the_one_of_the_defaults_unless_both_are_from_noise_levels():
     certify, _ = recipes.merge(LAYERED, "recipes.digits.certify")
-    assert certify == {"n": 1000, "subset": {"stride": 2}}
+    assert certify["subset"] == {"stride": 2}
     at_sigma = partial(recipes.merge, LAYERED, "recipes.digits.macer")
     assert at_sigma(sigma=0.25)[0]["lam"] == 12.0
     assert at_sigma(sigma=0.5)[0]["lam"] == 1.0
@@ -273,12 +257,12 @@ class Certify:
 
 
 def test_a_section_is_loaded_as_its_class_or_plain_type():
-    assert recipes.load_section(LAYERED, "recipes.digits.certify", Certify) == Certify(
-        n=1000, subset={"stride": 2}
-    )
+    section = recipes.load_section(LAYERED, "recipes.digits.certify", Certify)
+    assert section == Certify(n=1000, subset={"stride": 2})
     for dataset, arithmetic in (("digits", "portable"), ("cifar10", "native")):
         assert recipes.load_section(LAYERED, f"recipes.{dataset}.arithmetic", str) == arithmetic
-    assert recipes.load_section({"sigmas": [0.5]}, "sigmas", list[Positive]) == [0.5]
+    sigmas = recipes.load_section({"sigmas": [1, 0.5]}, "sigmas", list[Positive])
+    assert [repr(sigma) for sigma in sigmas] == ["1.0", "0.5"]
 
 
 def test_a_fault_is_named_where_it_stands():
@@ -290,19 +274,11 @@ def test_a_fault_is_named_where_it_stands():
     assert "defaults.certify.n: " in said
     assert "recipes.digits.certify.subset: " in said
     assert "recipes.digits.certify.m is not a known key" in said
-    assert "recipes.cifar10.certify.n is missing" in message(
-        recipes.load_section,
-        {"defaults": {"certify": {}}, "recipes": {"cifar10": {}}},
-        "recipes.cifar10.certify",
-        Certify,
-    )
-    said = message(
-        recipes.load_section,
-        {"defaults": {"seed": "0"}, "recipes": {"digits": {}}},
-        "recipes.digits.seed",
-        int,
-    )
-    assert said.startswith("params.yaml: defaults.seed: ")
+    values = {"defaults": {"certify": {}, "seed": "0"}, "recipes": {"cifar10": {}}}
+    said = message(recipes.load_section, values, "recipes.cifar10.certify", Certify)
+    assert "recipes.cifar10.certify.n is missing" in said
+    said = message(recipes.load_section, values, "recipes.cifar10.seed", int)
+    assert said == "params.yaml: defaults.seed: Input should be a valid integer, got '0'"
 
 
 def test_a_section_that_is_nowhere_is_named_with_every_place_it_can_have():
@@ -316,11 +292,6 @@ def test_a_section_that_is_nowhere_is_named_with_every_place_it_can_have():
     assert recipes.merge(LAYERED, key, optional=True) == ({}, {})
 
 
-def test_a_data_set_without_a_recipe_is_refused_though_there_are_defaults():
-    said = message(recipes.load_section, LAYERED, "recipes.huge.certify", Certify)
-    assert said == "params.yaml must have the key recipes.huge; known here: cifar10, digits, empty"
-
-
 @pytest.mark.parametrize("section", [[1], "fast", 3])
 def test_a_section_that_is_no_mapping_is_refused(section):
     values = {"defaults": {"certify": {"n": 1}}, "recipes": {"digits": {"certify": section}}}
@@ -329,21 +300,9 @@ def test_a_section_that_is_no_mapping_is_refused(section):
     assert said.endswith(f"got {section!r}")
 
 
-# ---------------------------------------------------------------------------------- the project's
-# own parameters
-
-
-def test_good_values_become_the_dataclass_with_integers_accepted_as_floats():
-    made = params.validate(Settings, GOOD | {"lam": 2, "clip": 1}, "macer")
-    assert made == Settings(**GOOD | {"lam": 2.0, "clip": 1.0})
-    assert type(made.lam) is float
-
-
 def test_every_key_at_fault_is_named_at_once():
-    values = {key: value for key, value in GOOD.items() if key != "steps"} | {
-        "drawz": 3,
-        "lam": -1.0,
-    }
+    values = GOOD | {"drawz": 3, "lam": -1.0}
+    del values["steps"]
     said = message(params.validate, Settings, values, "recipes.digits.macer")
     assert said.startswith("params.yaml: ")
     assert "recipes.digits.macer.drawz is not a known key; correct its name or remove it" in said
@@ -354,43 +313,19 @@ def test_every_key_at_fault_is_named_at_once():
 
 @pytest.mark.parametrize(
     ("key", "wrong"),
-    [
-        ("draws", 0),
-        ("lam", math.nan),
-        ("lam", {0.25: 1.0}),
-        ("mode", "quick"),
-        ("flag", 1),
-        ("milestones", [1, "2"]),
-    ],
+    [("draws", 0), ("lam", math.nan), ("lam", {0.25: 1.0}), ("flag", 1), ("milestones.1", "2")],
 )
 def test_a_wrong_value_is_refused_with_its_key_and_what_came(key, wrong):
-    said = message(params.validate, Settings, GOOD | {key: wrong}, "where")
-    assert f"params.yaml: where.{key}" in said
-    assert ", got " in said
-    assert str(wrong if not isinstance(wrong, list) else wrong[-1]) in said
+    value = [1, wrong] if key == "milestones.1" else wrong
+    said = message(params.validate, Settings, GOOD | {key.partition(".")[0]: value}, "where")
+    assert said.startswith(f"params.yaml: where.{key}")
+    assert said.endswith(f", got {wrong!r}")
 
 
 @pytest.mark.parametrize("values", [None, 3, "text", [1, 2], {1: 2}, {None: 1}])
 def test_values_that_are_not_named_are_refused(values):
     said = message(params.validate, Settings, values, "macer")
     assert said == f"params.yaml: macer must be a mapping of named values, got {values!r}"
-
-
-def test_plain_types_are_checked_too():
-    assert params.validate(list[int], [1, 2], "seeds") == [1, 2]
-    assert (
-        message(params.validate, int, "3", "seed")
-        == "params.yaml: seed: Input should be a valid integer, got '3'"
-    )
-    assert message(params.validate, list[int], [1, "b"], "seeds").startswith(
-        "params.yaml: seeds.1: "
-    )
-    share = Annotated[float, Field(gt=0, lt=1)]
-    assert params.validate(share, 0.5, "alpha") == 0.5
-    assert (
-        message(params.validate, share, 1.0, "alpha")
-        == "params.yaml: alpha: Input should be less than 1, got 1.0"
-    )
 
 
 def test_values_per_noise_level_are_replaced_at_any_depth():
@@ -400,16 +335,10 @@ def test_values_per_noise_level_are_replaced_at_any_depth():
         "deep": {"lam": {0.25: 12.0, 0.5: 4.0}},
         "list": [1],
     }
-    assert recipes.for_sigma(values, 0.5, "w") == {
-        "epsilon": 2.0,
-        "draws": 4,
-        "deep": {"lam": 4.0},
-        "list": [1],
-    }
-    assert recipes.for_sigma(values, 0.25, "w")["deep"] == {"lam": 12.0}
-    assert recipes.for_sigma({0.25: {"lam": 1.0}, 1: {"lam": 2.0}}, 1.0, "w") == {
-        "lam": 2.0
-    }  # the integer 1 is 1.0
+    expected = {"epsilon": 2.0, "draws": 4, "deep": {"lam": 4.0}, "list": [1]}
+    assert recipes.for_sigma(values, 0.5, "w") == expected
+    whole = {0.25: {"lam": 1.0}, 1: {"lam": 2.0}}
+    assert recipes.for_sigma(whole, 1.0, "w") == {"lam": 2.0}  # the integer 1 is 1.0
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path):

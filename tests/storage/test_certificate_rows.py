@@ -69,41 +69,18 @@ def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, vo
     assert all(back[name][0] == made[name] for name in ("radius", "p_lower", "sigma"))
 
 
-@pytest.mark.parametrize(
-    ("name", "damaged"),
-    [
-        ("idx", "1_2"),
-        ("sigma", "0.2_5"),
-        ("label", "٣"),
-        ("counts", "0_0:900,1:100"),
-        ("counts0", "+0:100"),
-    ],
-)
-def test_what_python_alone_would_read_as_a_number_is_refused_by_its_line(tmp_path, name, damaged):
-    path = tmp_path / "a.tsv"
-    write_row_file([row(0), row(1)], path)
-    head, first, second, _ = path.read_text().split("\n")
-    fields = dict(zip(head.split("\t"), second.split("\t"), strict=True)) | {name: damaged}
-    path.write_text("\n".join([head, first, "\t".join(fields.values()), ""]))
-    with refuses(rf"a\.tsv, line 3: {name} cannot be"):
-        certificate_rows.read_rows(path)
-
-
 def test_evaluations_of_members_are_a_further_column_where_they_are_counted(tmp_path):
-    write_row_file(
-        [row(0, evaluations=1210), row(1, label=1, evaluations=1100)], tmp_path / "a.tsv"
-    )
-    header, line, _ = (tmp_path / "a.tsv").read_text().splitlines()
+    paths = [tmp_path / name for name in ("a.tsv", "b.tsv", "none.tsv")]
+    write_row_file([row(0, evaluations=1210), row(1, label=1, evaluations=1100)], paths[0])
+    header, line, _ = paths[0].read_text().splitlines()
     assert header == f"{certificate_rows.HEADER}\tevaluations"
     assert line == f"{certificate_rows.format_row(row(0))}\t1210"
-    frame = certificate_rows.read_rows(tmp_path / "a.tsv")
+    frame = certificate_rows.read_rows(paths[0])
     assert frame["evaluations"].tolist() == [1210, 1100]
-    write_row_file(frame, tmp_path / "b.tsv")
-    assert (tmp_path / "a.tsv").read_bytes() == (tmp_path / "b.tsv").read_bytes()
-    write_row_file([row(evaluations=None)], tmp_path / "none.tsv")
-    assert (
-        tuple(certificate_rows.read_rows(tmp_path / "none.tsv").columns) == certificate_rows.COLUMNS
-    )
+    write_row_file(frame, paths[1])
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    write_row_file([row(evaluations=None)], paths[2])
+    assert tuple(certificate_rows.read_rows(paths[2])) == certificate_rows.COLUMNS
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=12))
@@ -130,6 +107,10 @@ def test_damaged_counts_are_refused(text):
         (lambda t: t.replace("\tcertify", ""), "line 2: there must be 14 fields, got 13"),
         (lambda t: t.replace("\n1\t", "\nx\t"), "line 3: idx cannot be 'x'"),
         (lambda t: t.replace("0:900", "900"), "line 2: counts cannot be"),
+        # what Python alone would read as a number
+        (lambda t: t.replace("\n1\t0", "\n1_2\t0"), "line 3: idx cannot be"),
+        (lambda t: t.replace("\n1\t0", "\n1\t٣"), "line 3: label cannot be"),
+        (lambda t: t.replace("\t0.5\t", "\t0.2_5\t"), "line 2: sigma cannot be"),
         (lambda t: certificate_rows.HEADER + "\n", "at least one row"),
         (lambda t: "", "the file is empty"),
         (lambda t: t.replace("\n1\t", "\n0\t"), "line 3: idx must be unique"),
@@ -175,16 +156,9 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         ({"label": -2, "correct": 0}, "label must be known of all or none"),
         ({"radius": -0.1}, "radius must not be negative"),
         ({"predict": -1, "correct": 0}, "radius must be 0 where"),
-        *(
-            ({"mode": mode}, "mode must be one of")
-            for mode in (
-                "guess",
-                "at-radius:0.1:0",
-                "at-radius:0.1,:5",
-                "acr-error:0.1",
-                "acr-error:1,2:5",
-            )
-        ),
+        ({"mode": "guess"}, "mode must be one of"),
+        ({"mode": "at-radius:0.1,:5"}, "mode must be one of"),
+        ({"mode": "acr-error:0.1"}, "mode must be one of"),
         ({"scope": "local"}, "scope must be one of"),
         ({"alpha": 1.0}, "alpha must lie"),
         ({"sigma": 0.0}, "sigma must be positive"),
@@ -202,13 +176,10 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
             "p_lower must be the lower bound of the votes",
         ),
         (
-            {"counts": [1, N - 1], "predict": -1, "correct": 0, "radius": 0.0, "p_lower": 1.001e-6},
+            NOTHING | {"counts": [1, N - 1], "p_lower": 1.001e-6},
             "p_lower must be the lower bound of the votes",  # 1 - (1 - alpha)^(1/n) is 1.0005e-6
         ),
-        (
-            {"predict": -1, "correct": 0, "radius": 0.0},
-            "predict must be the class iff p_lower is at least 1/2",
-        ),
+        (NOTHING, "predict must be the class iff p_lower is at least 1/2"),
         ({"radius": 5.0}, "radius must be that of p_lower and sigma"),
         ({"sigma": SIGMA * (1 + 1e-6)}, "radius must be that of p_lower and sigma"),
         (SHORTCUT | {"label": 1, "radius": 0.1}, "a shortcut must have the radius 0"),
@@ -222,7 +193,6 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
             AVERAGE | NOTHING | {"p_lower": 0.0},
             "p_lower must be at least the bound of the last look",
         ),
-        (AVERAGE | {"p_lower": 1.0, "radius": 0.0}, "radius must be that of p_lower and sigma"),
         (
             AVERAGE | {"p_lower": 0.9999, "radius": float(radius(0.9999, SIGMA))},
             r"p_lower must be at most alpha\^",
@@ -239,10 +209,6 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         (
             AT_RADII | {"p_lower": AT_RADII["p_lower"] * (1 + 1e-8)},
             r"p_lower must be Phi\(radius / sigma\)",
-        ),
-        (
-            AT_RADII | {"n": N + 1, "counts": [901, 100]},
-            "n must be at most the number that ends the mode",
         ),
         (AT_RADII | {"counts": [0, N]}, r"p_lower must be at most alpha\^"),
         (AT_RADII | NOTHING | {"p_lower": 0.1}, r"p_lower must be Phi\(radius / sigma\)"),
@@ -345,10 +311,9 @@ def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
     path.write_text(FIELD + f"0\t{label}\t-1\t0.0\t{made['correct']}\t1.0\n")
     with refuses(r"line 2: label must be a class, or -2 \(not known\)"):
         certificate_rows.read_field_log(path)
+    votes = Tally(np.array([9, 1]))
     with refuses(f"label must be a class, or -2 where it is not known, got {label}"):
-        certificate_of_votes(Tally(np.array([9, 1])), Tally(np.array([5, 5])), ALPHA, SIGMA).row(
-            0, label
-        )
+        certificate_of_votes(votes, votes, ALPHA, SIGMA).row(0, label)
 
 
 def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):

@@ -24,37 +24,6 @@ def combination(**parts):
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        (
-            "vote",
-            {"scope": "model"},
-            "x.scope: Input should be 'global', 'noisy-input', 'set' or 'per-image'",
-        ),
-        ("consensus", {"agree": 0}, "x.agree: Input should be greater than or equal to 1, got 0"),
-        ("set", {"high": 1.1}, "x.high: Input should be less than or equal to 1, got 1.1"),
-    ],
-)
-def test_a_value_out_of_range_is_named(name, change, message):
-    with refuses(rf"^params\.yaml: combinations\..*{re.escape(message)}"):
-        combination(**GOOD[name] | change)
-
-
-def test_what_is_solved_for_are_weights_of_the_bound_and_of_the_radius_and_fitted_thresholds():
-    solved = {
-        "optimal",
-        "printed",
-        "radius",
-        "choice",
-        "per-image",
-        "per-image, printed",
-        "per-image, clipped",
-    }
-    solved |= {"cascade"}
-    assert {name for name, parts in GOOD.items() if combination(**parts).solved} == solved
-
-
-@pytest.mark.parametrize(
     ("parts", "count", "wrong", "message"),
     [
         (GOOD["printed"], 2, 3, "printed weights must be of 2 members, got 3; use optimal"),
@@ -162,6 +131,14 @@ BAD_ENTRIES = [
             "ensembles.macer must not have the name of a method",
         ),
         ({"ensembles": {"a": entry()}}, "must have the key combinations"),
+        (
+            OF_MACER | {"combinations": {"set": GOOD["set"] | {"high": 1.1}}},
+            "combinations.set.high: Input should be less than or equal to 1, got 1.1",
+        ),
+        (
+            OF_MACER | {"combinations": {"vote": GOOD["vote"] | {"scope": "model"}}},
+            "combinations.vote.scope: Input should be 'global', 'noisy-input', 'set' or",
+        ),
         (
             OF_MACER | {"combinations": KNOWN | {"../a": EQUAL}},
             "combinations.../a.[key]: String should",
