@@ -15,12 +15,10 @@ from rs.storage.files import read_json, sha256
 from rs.training.history import HISTORY, TIMING
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
-from tests.support.cells import certify_tiny, train_tiny
+from tests.support.cells import train_tiny
 from tests.support.helpers import TRAINING, read_csv, refuses, tiny_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
-CPU = torch.device("cpu")
-STILL = TRAINING | {"learning_rate": 1e-30}
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +56,19 @@ def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(trained
     assert float(timing[-1]["seconds"]) == provenance["training_seconds"] > 0
 
 
+def train_still(root, data, **changes):
+    """Train with seed 7 and without a step: 1e-30 leaves float32 weights where they were."""
+    values = tiny_params(training=TRAINING | {"learning_rate": 1e-30})
+    recipe = replace(training_recipe(values, "tiny", "gaussian", 0.25), **changes)
+    options = RunOptions(sigma=0.25, seed=7, device=torch.device("cpu"))
+    train_model(recipe, data, options, out=root / "model", log=root / "log")
+
+
 def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(
     tmp_path, tiny, monkeypatch
 ):
-    """A learning rate of 1e-30 leaves float32 weights where they were."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    recipe = training_recipe(tiny_params(training=STILL), "tiny", "gaussian", 0.25)
-    train_model(
-        recipe,
-        tiny,
-        RunOptions(sigma=0.25, seed=7, device=CPU),
-        out=tmp_path / "model",
-        log=tmp_path / "log",
-    )
+    train_still(tmp_path, tiny)
     trained, card = checkpoint.load_model(tmp_path / "model")
     assert torch.equal(
         trained.network.fc.weight, card.build(derived_seed(7, Stream.INITIAL)).network.fc.weight
@@ -82,39 +80,14 @@ def test_a_training_continues_from_a_model_and_its_card_and_fingerprint_say_of_w
     tmp_path, tiny, trained
 ):
     """``{seed}`` in the name of the model is that of the training."""
-    start, still = tmp_path / "start-7", tiny_params(training=STILL)
-    shutil.copytree(trained / "out" / "model", start)
+    start = shutil.copytree(trained / "out" / "model", tmp_path / "start-7")
     weights = str(tmp_path / "start-{seed}")
-    recipe = replace(training_recipe(still, "tiny", "gaussian", 0.25), weights=weights)
-    train_model(
-        recipe,
-        tiny,
-        RunOptions(sigma=0.25, seed=7, device=CPU),
-        out=tmp_path / "model",
-        log=tmp_path / "log",
-    )
-    (model, card), (first, _) = (
-        checkpoint.load_model(folder) for folder in (tmp_path / "model", start)
-    )
+    train_still(tmp_path, tiny, weights=weights)
+    model, card = checkpoint.load_model(tmp_path / "model")
+    first, _ = checkpoint.load_model(start)
     assert torch.equal(model.network.fc.weight, first.network.fc.weight)
     file = start / "model.safetensors"
     assert card.training["start"] == f"sha256 {sha256(file)}"
     assert _network_files(None, weights, [7]) == {str(file): sha256(file)}
     with refuses(r"start-8 must be a file, but there is none"):
         _network_files(None, weights, [7, 8])
-
-
-MODULE = "from tests.support.helpers import Linear\n\ndef make():\n    return Linear()\n"
-
-
-def test_rows_of_a_model_whose_code_has_changed_do_not_take_the_place_of_the_old(
-    tmp_path, tiny, monkeypatch
-):
-    path = tmp_path / f"module_{tmp_path.name}.py"
-    path.write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    certify_tiny(f"{path.stem}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)
-    path.write_text(MODULE + "# another version of it\n")
-    with refuses(r"sources is .* there"):
-        certify_tiny(f"{path.stem}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)
