@@ -29,13 +29,8 @@ def started(monkeypatch):
     return become
 
 
-@pytest.mark.parametrize("params", [{}, {"launcher": None}])
-def test_without_a_launcher_nothing_is_started(started, params):
-    launch(params)
-    assert started == []
-
-
-def test_a_process_that_torchrun_started_starts_nothing(started, monkeypatch):
+def test_without_a_launcher_or_in_a_process_of_torchrun_nothing_is_started(started, monkeypatch):
+    launch({"launcher": None})
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     launch({"launcher": TWO})
     assert started == []
@@ -56,20 +51,10 @@ def test_torchrun_is_told_the_module_and_every_word_of_the_command(started):
     ]
 
 
-def test_a_launcher_of_torchrun_stays_before_it(started):
-    launch({"launcher": "srun -n '1 0' torchrun"})
-    ((file, words),) = started
-    assert file == "srun"
-    assert words[:6] == ["srun", "-n", "1 0", sys.executable, "-m", "torch.distributed.run"]
-
-
 def test_another_program_needs_leave_of_the_environment(started, capfd, monkeypatch):
     monkeypatch.delenv("RS_ANY_LAUNCHER", raising=False)
-    refused(
-        capfd,
-        "nice torchrun",
-        "begins with torchrun, srun or mpirun, got 'nice torchrun'.*RS_ANY_LAUNCHER=1",
-    )
+    message = "begins with torchrun, srun or mpirun, got 'nice torchrun'.*RS_ANY_LAUNCHER=1"
+    refused(capfd, "nice torchrun", message)
     monkeypatch.setenv("PROGRAM", "nice")
     refused(capfd, "$PROGRAM torchrun", "begins with")
     assert started == []
@@ -79,10 +64,14 @@ def test_another_program_needs_leave_of_the_environment(started, capfd, monkeypa
 
 
 def test_variables_of_the_environment_are_replaced(started, monkeypatch):
+    """What stands before torchrun stays there."""
     monkeypatch.setenv("NODES", "5")
     monkeypatch.setenv("HEAD", "head:29400")
-    launch({"launcher": "torchrun --nnodes $NODES --rdzv-endpoint=${HEAD}"})
-    assert started[0][1][3:6] == ["--nnodes", "5", "--rdzv-endpoint=head:29400"]
+    launch({"launcher": "srun -n '1 0' torchrun --nnodes $NODES --rdzv-endpoint=${HEAD}"})
+    ((file, words),) = started
+    assert file == "srun"
+    assert words[:6] == ["srun", "-n", "1 0", sys.executable, "-m", "torch.distributed.run"]
+    assert words[6:9] == ["--nnodes", "5", "--rdzv-endpoint=head:29400"]
 
 
 @pytest.mark.parametrize(
@@ -90,19 +79,14 @@ def test_variables_of_the_environment_are_replaced(started, monkeypatch):
 )
 def test_a_variable_that_is_not_set_is_named(started, capfd, monkeypatch, launcher):
     monkeypatch.delenv("GPUS", raising=False)
-    refused(
-        capfd, launcher, "of variables that are set, but \\$GPUS is not; set it, as export GPUS="
-    )
+    refused(capfd, launcher, r"of variables that are set, but \$GPUS is not; set it, as export")
     assert started == []
 
 
 @pytest.mark.parametrize("launcher", ["", "mytorchrun", "torchrun --log-dir 'logs"])
 def test_what_is_no_command_with_torchrun_is_one_line_that_names_the_key(started, capfd, launcher):
-    refused(
-        capfd,
-        launcher,
-        "null or a command with the word torchrun in it.*got " + re.escape(repr(launcher)),
-    )
+    message = f"null or a command with the word torchrun in it.*got {re.escape(repr(launcher))}"
+    refused(capfd, launcher, message)
     assert started == []
 
 

@@ -22,14 +22,9 @@ def params(tmp_path):
     [
         (["nothing"], "datasets.nothing"),
         (["mine"], "nowhere must hold train.parquet"),
-        (
-            ["mine", "--source", "folder", "--root", "elsewhere"],
-            "elsewhere must hold a folder train",
-        ),
-        (
-            ["digits", "--source", "parquet"],
-            "--root is missing",
-        ),  # of another source the section's does not count
+        (["mine", "--source", "folder", "--root", "elsewhere"], "elsewhere must hold a folder"),
+        # of another source the section's does not count
+        (["digits", "--source", "parquet"], "--root is missing"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2_and_leaves_nothing(

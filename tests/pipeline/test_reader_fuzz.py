@@ -29,6 +29,7 @@ from rs.storage import attack_rows, certificate_rows, tsv
 from rs.study.ensembles import declared_ensembles
 from rs.study.grid import stage_parameters
 from tests.support import tiny_pool, tiny_study
+from tests.support.helpers import update_json
 from tests.support.raw_images import image_bytes, pixels, write_parquet
 
 EXAMPLES = 1500
@@ -101,17 +102,10 @@ def place(tmp_path_factory):
         torch.save({"state_dict": network.state_dict()}, "c.pth")
         rows = tiny_study.make_rows(0.25, 0)
         tiny_study.write_rows(rows, Path("rows.tsv"))
-        said = json.loads(Path("rows.json").read_text())
-        said |= {
-            "images": "0" * 64,
-            "precision": "float32",
-            "versions": {"torch": "2.9.1"},
-            "device": "cpu",
-            "seed": 0,
-        }
-        shutil.copy("rows.tsv", "changed.tsv")
-        for name in ("rows", "changed"):
-            Path(f"{name}.json").write_text(json.dumps(said))
+        run = {"precision": "float32", "versions": {"torch": "2.9.1"}, "device": "cpu", "seed": 0}
+        update_json(Path("rows.json"), images="0" * 64, **run)
+        for end in ("tsv", "json"):
+            shutil.copy(f"rows.{end}", f"changed.{end}")
         certificate_rows.write_field_log(rows, Path("log.tsv"))
         votes = {"counts": [600, 400, 0], "n": 1_000, "alpha": 1e-3, "classes": 3}
         found = {"idx": 0, "predict": 1, "radius": 0.3, "found": 0.4, "attack": "votes"}
@@ -165,6 +159,12 @@ def other_values(draw, content):
     return (text.replace('"DEEP"', DEEP, 1) if new is DEEP else text).encode()
 
 
+WORDS = [
+    "", "nan", "inf", "-1", "9" * 30, "9" * 5000, "1e400", "0x1", "1_0", "\u00b2", "x", "0:1,0:2",
+    "0:-1", "-", f"{2**62}:{2**62}", "\0", '"',
+]  # fmt: skip
+
+
 @st.composite
 def other_fields(draw, content):
     """A table with another field, or with a line left out, twice or cut."""
@@ -173,31 +173,9 @@ def other_fields(draw, content):
     separator = "\t" if "\t" in lines[0] else ","
     fields = lines[number].split(separator)
     column = draw(st.integers(0, len(fields) - 1))
-    words = [
-        "",
-        "nan",
-        "inf",
-        "-1",
-        "9" * 30,
-        "9" * 5000,
-        "1e400",
-        "0x1",
-        "1_0",
-        "\u00b2",
-        "x",
-        "0:1,0:2",
-        "0:-1",
-        "-",
-    ]
-    fields[column] = draw(
-        st.sampled_from([*words, f"{2**62}:{2**62}", "\0", '"', fields[column] * 2])
-    )
-    kind = draw(st.sampled_from(["field", "out", "twice"]))
-    lines[number : number + 1] = {
-        "field": [separator.join(fields)],
-        "out": [],
-        "twice": [lines[number]] * 2,
-    }[kind]
+    fields[column] = draw(st.sampled_from([*WORDS, fields[column] * 2]))
+    changes = ([separator.join(fields)], [], [lines[number]] * 2)
+    lines[number : number + 1] = draw(st.sampled_from(changes))
     return "\n".join(lines).encode()
 
 
@@ -208,9 +186,8 @@ def other_bytes(draw, content):
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(made)))
         length = draw(st.integers(0, 40))
-        new = draw(
-            st.one_of(st.binary(max_size=8), st.just(bytes(made[start : start + length]) * 2))
-        )
+        twice = bytes(made[start : start + length]) * 2
+        new = draw(st.binary(max_size=8) | st.just(twice))
         made[start : start + draw(st.sampled_from([0, 1, length, len(made)]))] = new
     return bytes(made)
 
