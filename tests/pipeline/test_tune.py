@@ -155,3 +155,9 @@ def test_a_file_of_settings_at_fault_is_named(tmp_path, folder, capfd, changes, 
     assert tune(tmp_path, folder, "gaussian") == 2
     assert message in capfd.readouterr().err
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_another_file_is_not_overwritten(tmp_path, folder):
+    (tmp_path / "out.csv").write_text("mine\n")
+    assert tune(tmp_path, folder) == 2
+    assert (tmp_path / "out.csv").read_text() == "mine\n"
