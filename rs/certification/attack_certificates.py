@@ -42,10 +42,10 @@ from rs.smoothing.noise import BLOCK, GRAY_LEVELS
 from rs.smoothing.settings import DrawCount, Draws, SmoothingOptions
 from rs.statistics.certificate import ABSTAIN, MIN_ALPHA, UNLABELLED
 from rs.statistics.radius import predicted_class
-from rs.storage import certificate_rows
+from rs.storage import attack_rows, certificate_rows
 from rs.storage.attack_rows import ATTEMPTS
 from rs.storage.provenance import Provenance
-from rs.storage.row_writer import ATTACKS, write_rows
+from rs.storage.row_writer import write_rows
 from rs.study.subset import share_of
 
 MODULE = "rs/certification/attack_certificates.py"
@@ -330,7 +330,9 @@ def attack_certificates(
     classes = len(images.meta.classes)
     width = classes + smoothed.undecided
     seconds = certificate_rows.seconds_of(out)
-    with write_rows({out: provenance}, seconds, indices, kind=ATTACKS) as writer:
+    with write_rows(
+        {out: provenance}, seconds, indices, attack_rows.rows_text, verb="attack"
+    ) as writer:
         for index in writer.remaining:
             image = images.pixels(index).to(device)
             label = int(certified.loc[index, "predict"])

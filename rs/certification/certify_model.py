@@ -38,7 +38,7 @@ from rs.statistics.procedures.early import Stop
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import FILE
 from rs.storage.provenance import Provenance
-from rs.storage.row_writer import CERTIFICATES, PICTURES, write_rows
+from rs.storage.row_writer import write_rows
 from rs.study.subset import select, share_of, subset_name
 
 LONG = 60.0
@@ -258,10 +258,8 @@ def certify_images(
             f"--times must be another file than the rows and their sidecar, got {seconds}; name "
             "another"
         )
-    cascades = [out] if getattr(classifier.base, "lazy", False) else []
     networks = members_of(classifier.base)
-    kind = PICTURES if images.files else CERTIFICATES
-    with write_rows({out: provenance}, seconds, indices, cascades, kind) as writer:
+    with write_rows({out: provenance}, seconds, indices) as writer:
         for index in checking_determinism(writer.remaining, networks, classifier.precision):
             label = int(images.labels[index])
             certificate = classifier.certify_until(

@@ -19,7 +19,7 @@ from rs.certification.load import Classifier
 from rs.certification.quantize import quantized_identity
 from rs.data import images as data
 from rs.data.prepared import Images
-from rs.ensemble.base import Cascade, Ensemble, LogitAverage, SoftmaxAverage
+from rs.ensemble.base import Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
 from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
@@ -112,16 +112,13 @@ def certify_pool(
     )
     run = replace(run, sources=pool_classifier.sources)
     provenances = {}
-    cascades = []
     for name, entry in entries.items():
         path = out / f"{name}.tsv"
         voters = [networks[number] for number in entry.member_ids]
         provenances[path] = replace(entry.provenance.joined(run), **quantized_identity(voters))
-        if isinstance(entry.rule, Cascade):
-            cascades.append(path)
     warn_if_n_too_small(certification.n, certification.alpha)
     members = _with_base(smoothed_pool, MemberLogits(networks))
-    with write_rows(provenances, times / "images.csv", indices, cascades) as writer:
+    with write_rows(provenances, times / "images.csv", indices) as writer:
         for index in checking_determinism(writer.remaining, networks, smoothed_pool.precision):
             x = images.pixels(index).to(device)
             label = int(images.labels[index])

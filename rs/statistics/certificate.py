@@ -207,7 +207,7 @@ class Certificate:
         return hash((self.predict, self.radius, self.p_lower, self.n, self.alpha, self.sigma))
 
     def row(self, index: int, label: int, scope: str = "model") -> dict[str, Any]:
-        """Return the row of image ``index``, for :func:`rs.storage.certificate_rows.format_row`.
+        """Return the row of image ``index``, for :func:`rs.storage.certificate_rows.rows_text`.
 
         Raises:
             InputError: If ``label`` is neither a class nor :data:`UNLABELLED`.

@@ -6,7 +6,7 @@ A row's hit is computed again from its votes when it is read, as a certificate i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from rs.statistics.certificate import ABSTAIN, MAX_DRAWS, parse_counts
 from rs.statistics.radius import predicted_class
 from rs.storage import tsv
-from rs.storage.certificate_rows import counts, line_of
+from rs.storage.certificate_rows import counts, table_text
 from rs.storage.row_checks import as_arrays, check_columns
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ _CELLS: dict[str, tsv.CellReader] = {
     "counts": counts,
 }
 COLUMNS = tuple(_CELLS)
-HEADER = "\t".join(COLUMNS)
-"""First line of a file, without the newline."""
 
 
 def is_attack_rows(path: Path) -> bool:
@@ -55,10 +53,13 @@ def is_attack_rows(path: Path) -> bool:
     return tsv.read_columns(path) == COLUMNS
 
 
-def format_row(row: Mapping[str, Any]) -> str:
-    """Return one row as a line, without the newline."""
-    distance = "" if math.isnan(row["found"]) else repr(float(row["found"]))
-    return line_of({**row, "found": distance}, _CELLS)
+def rows_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as the text of a file."""
+    records = []
+    for row in rows:
+        distance = "" if math.isnan(row["found"]) else repr(float(row["found"]))
+        records.append({**row, "found": distance})
+    return table_text(records, _CELLS)
 
 
 def read_attacks(path: Path) -> pd.DataFrame:

@@ -8,7 +8,7 @@ the line.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,10 +69,6 @@ EVALUATIONS = "evaluations"
 """The last column of rows of cascades: evaluations of members, on all samples of the image."""
 _OPTIONAL_KINDS: dict[str, tsv.CellReader] = {FILE: printable, EVALUATIONS: tsv.whole}
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
-HEADER = "\t".join(COLUMNS)
-"""First line of a file of rows, without the newline."""
-CASCADE_HEADER = f"{HEADER}\t{EVALUATIONS}"
-"""First line of a file of rows of a cascade, without the newline."""
 
 
 def sidecar_of(path: Path) -> Path:
@@ -85,22 +81,28 @@ def seconds_of(path: Path) -> Path:
     return path.with_suffix(".seconds.csv")
 
 
-def format_row(row: Mapping[str, Any]) -> str:
-    """Return one row as a line, without the newline, from which its numbers are read exactly.
+def rows_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as the text of a file, from which their numbers are read exactly.
 
     Args:
-        row: A value for each of :data:`COLUMNS`, for :data:`FILE` of a picture, and for
-            :data:`EVALUATIONS` of a cascade; counts are votes per class, or text.
+        rows: Of one classifier; each has a value for each of :data:`COLUMNS`, for :data:`FILE` of a
+            picture, and for :data:`EVALUATIONS` of a cascade; counts are votes per class, or text.
     Raises:
         ValueError: If a number is not finite.
     """
-    optional = {name: kind for name, kind in _OPTIONAL_KINDS.items() if row.get(name) is not None}
-    return line_of(row, _KINDS | optional)
+    kinds = dict(_KINDS)
+    for name, kind in _OPTIONAL_KINDS.items():
+        if rows[0].get(name) is not None:
+            kinds[name] = kind
+    return table_text(rows, kinds)
 
 
-def line_of(row: Mapping[str, Any], kinds: Mapping[str, tsv.CellReader]) -> str:
-    """Return the values of a row as a line, in the order of the columns ``kinds``."""
-    return "\t".join(_text(kind, row[name]) for name, kind in kinds.items())
+def table_text(rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, tsv.CellReader]) -> str:
+    """Return rows as the text of a table with the columns ``kinds`` and a header."""
+    lines = ["\t".join(kinds)]
+    for row in rows:
+        lines.append("\t".join(_text(kind, row[name]) for name, kind in kinds.items()))
+    return "\n".join(lines) + "\n"
 
 
 def _text(kind: tsv.CellReader, value: Any) -> str:
@@ -247,9 +249,5 @@ def read_any(path: Path, **log_values: Any) -> pd.DataFrame:
 
 def write_field_log(rows: pd.DataFrame, path: Path) -> None:
     """Write Cohen's six columns, with all digits of the radii; the time of each image is 0."""
-    columns = FIELD_COLUMNS[:-1]
-    lines = ["\t".join(FIELD_COLUMNS)]
-    for values in zip(*(rows[name] for name in columns), strict=True):
-        row = dict(zip(columns, values, strict=True))
-        lines.append(line_of(row | {"time": "0:00:00"}, _FIELD_KINDS))
-    files.write_text(path, "\n".join(lines) + "\n")
+    records = rows.assign(time="0:00:00").to_dict("records")
+    files.write_text(path, table_text(records, _FIELD_KINDS))

@@ -7,11 +7,11 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,28 +22,11 @@ from rs.runtime.progress import progress, say
 from rs.statistics.certificate import UNLABELLED, Certificate
 from rs.statistics.procedures.early import draws_at_most
 from rs.storage import attack_rows, certificate_rows, files
-from rs.storage.certificate_rows import (
-    CASCADE_HEADER,
-    EVALUATIONS,
-    FILE,
-    HEADER,
-    seconds_of,
-    sidecar_of,
-)
+from rs.storage.certificate_rows import seconds_of, sidecar_of
 from rs.storage.provenance import Provenance
 
-
-class RowKind(NamedTuple):
-    """A kind of row file."""
-
-    verb: str  # what makes its rows
-    header: str
-    format_row: Callable[[Mapping[str, Any]], str]
-
-
-CERTIFICATES = RowKind("certify", HEADER, certificate_rows.format_row)
-PICTURES = CERTIFICATES._replace(header=f"{HEADER}\t{FILE}")
-ATTACKS = RowKind("attack", attack_rows.HEADER, attack_rows.format_row)
+RowsText = Callable[[Sequence[Mapping[str, Any]]], str]
+"""Returns rows as the text of a file."""
 
 SECONDS = "seconds.csv"
 SECONDS_HEADER = "idx,seconds\n"
@@ -54,8 +37,8 @@ def write_rows(
     outs: Mapping[Path, Provenance],
     seconds: Path,
     indices: NDArray[np.int64],
-    cascades: Collection[Path] = (),
-    kind: RowKind = CERTIFICATES,
+    rows_text: RowsText = certificate_rows.rows_text,
+    verb: str = "certify",
 ) -> Iterator[RowWriter]:
     """Write row files of the same images, their sidecars and the seconds of each image.
 
@@ -77,9 +60,8 @@ def write_rows(
             as the sidecar, and compared with an existing one.
         seconds: File for the wall-clock seconds of each image.
         indices: The images.
-        cascades: The row files that have the column ``evaluations``
-            (``rs.storage.certificate_rows.EVALUATIONS``).
-        kind: What the rows are.
+        rows_text: That of the rows' module.
+        verb: What is done to each image, for the progress bar.
     Raises:
         InputError: If a file is not a ``*.tsv``, holds other rows (also if this is noticed only at
             the end), or is being written by another process; or if its sidecar or ``seconds`` is
@@ -96,13 +78,13 @@ def write_rows(
     folders = [scratch.root() / scratch.key(share) for share in shares]
     if _all_complete(outs, len(indices)):
         scratch.discard(shares[rank])
-        yield RowWriter({}, None, indices[:0], was_complete=True)
+        yield RowWriter({}, None, indices[:0], rows_text, was_complete=True)
         return
     _check_outputs(outs, seconds)
     try:
         with scratch.scratch_folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
             own_indices = indices[rank::world_size]
-            with _open_parts(outs, folder, own_indices, cascades, kind) as writer:
+            with _open_parts(outs, folder, own_indices, rows_text, verb) as writer:
                 yield writer
             wait_for_all()
             if rank == 0:
@@ -124,9 +106,9 @@ class RowWriter:
     row_files: Mapping[Path, TextIO]  # unfinished files, by the path of the published file
     seconds_file: TextIO | None  # None if there is nothing to write
     indices: NDArray[np.int64]  # the images of this process
+    rows_text: RowsText
     written: int = 0  # number of images whose rows are in the files
     description: str = ""  # of the work, for the progress bar
-    kind: RowKind = CERTIFICATES
     was_complete: bool = False  # whether the files were published before
 
     @property
@@ -141,11 +123,13 @@ class RowWriter:
         """Append the row of an image to each file, and the seconds since the previous image."""
         assert self.seconds_file is not None  # there is something to write
         now = time.perf_counter()
+        texts = [(self.seconds_file, f"{SECONDS_HEADER}{index},{now - self._start:.6f}\n")]
         for out, file in self.row_files.items():
-            file.write(self.kind.format_row(rows[out]) + "\n")
+            texts.append((file, self.rows_text([rows[out]])))
+        for file, text in texts:
+            header, _, line = text.partition("\n")
+            file.write(line if self.written else f"{header}\n{line}")
             file.flush()
-        self.seconds_file.write(f"{index},{now - self._start:.6f}\n")
-        self.seconds_file.flush()
         self.written += 1
         self._start = now
 
@@ -217,17 +201,12 @@ def _open_parts(
     outs: Mapping[Path, Provenance],
     folder: Path,
     indices: NDArray[np.int64],
-    cascades: Collection[Path],
-    kind: RowKind,
+    rows_text: RowsText,
+    verb: str,
 ) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
-    parts = {}
-    headers = {folder / SECONDS: SECONDS_HEADER}
-    for number, out in enumerate(outs):
-        parts[out] = folder / f"{number}.tsv"
-        header = f"{kind.header}\t{EVALUATIONS}" if out in cascades else kind.header
-        headers[parts[out]] = header + "\n"
-    written = _resume(headers)
+    parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
+    written = _resume([folder / SECONDS, *parts.values()])
     if written:
         say(f"continuing after {written} of {len(indices)} images", sys.stderr)
     with ExitStack() as stack:
@@ -235,8 +214,8 @@ def _open_parts(
         for out, path in parts.items():
             row_files[out] = stack.enter_context(path.open("a", encoding="utf-8"))
         seconds_file = stack.enter_context((folder / SECONDS).open("a", encoding="utf-8"))
-        description = _description(outs, kind.verb)
-        writer = RowWriter(row_files, seconds_file, indices, written, description, kind)
+        description = _description(outs, verb)
+        writer = RowWriter(row_files, seconds_file, indices, rows_text, written, description)
         yield writer
         if writer.written != len(indices):
             raise ValueError(
@@ -255,20 +234,17 @@ def _description(outs: Mapping[Path, Provenance], verb: str) -> str:
     return text
 
 
-def _resume(headers: Mapping[Path, str]) -> int:
+def _resume(paths: Sequence[Path]) -> int:
     """Truncate interrupted files to their common images; return the number of these images."""
-    if not all(path.exists() for path in headers):
-        for path, header in headers.items():
-            files.write_text(path, header)
-        return 0
     lines = {}
-    for path in headers:
-        text = path.read_text(encoding="utf-8")
+    for path in paths:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
         lines[path] = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    complete = max(1, min(map(len, lines.values())))
-    for path in headers:
-        files.write_text(path, "".join(lines[path][:complete]))
-    return complete - 1
+    images = max(0, min(map(len, lines.values())) - 1)
+    for path in paths:
+        kept = lines[path][: images + 1] if images else []  # no header without rows
+        files.write_text(path, "".join(kept))
+    return images
 
 
 def _publish(
@@ -343,16 +319,16 @@ def write_certificates(
             "each certificate must have a label and an index, got "
             f"{len(certificates)} certificates, {len(labels)} labels and {len(indices)} indices"
         )
-    lines = [HEADER if certificates[0].evaluations is None else CASCADE_HEADER]
+    rows = []
     for certificate, label, index in zip(certificates, labels, indices, strict=True):
-        row = certificate.row(int(index), int(label), scope)
-        lines.append(certificate_rows.format_row(row))
+        rows.append(certificate.row(int(index), int(label), scope))
+    text = certificate_rows.rows_text(rows)
     stated = {name: _common(certificates, name) for name in ("sigma", "n0", "alpha", "noise")}
     sampled = [certificate for certificate in certificates if certificate.n]
     n = _common(sampled or certificates[:1], "n")
     provenance = Provenance(scope=scope, n=n, rows=len(certificates), **stated)
     provenance.write(out)
-    files.write_text(out, "\n".join(lines) + "\n")
+    files.write_text(out, text)
 
 
 def _common(certificates: Sequence[Certificate], name: str) -> Any:

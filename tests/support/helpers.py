@@ -300,8 +300,5 @@ def update_json(path, **changes):
 def write_row_file(rows, path):
     """Write certificate rows, of a frame or dicts, with their header."""
     records = rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
-    is_of_cascade = records[0].get(certificate_rows.EVALUATIONS) is not None
-    header = certificate_rows.CASCADE_HEADER if is_of_cascade else certificate_rows.HEADER
-    lines = [header, *map(certificate_rows.format_row, records)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text(certificate_rows.rows_text(records))
