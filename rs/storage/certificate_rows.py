@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from rs.errors import InputError, printable
+from rs.params import Count, Positive, validate, validated
 from rs.statistics.certificate import (
     MIN_ALPHA,
     SCOPES,
@@ -178,7 +180,7 @@ def read_field_log(
     rows = tsv.read_tsv(path, _FIELD_KINDS, blank_end=True)
     check_columns(path, as_arrays(rows))
     budget = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
-    _check_budget(path, **budget)
+    validate(_LogBudget, budget, "", source=f"{path} must be of possible values")
     columns = {name: math.nan if value is None else value for name, value in budget.items()}
     rows = rows.assign(
         p_lower=math.nan, **columns, counts0="-", counts="-", mode="certify", scope="model"
@@ -191,21 +193,14 @@ def read_field_log(
     return rows
 
 
-def _check_budget(path: Path, **budget: float | None) -> None:
-    limits = {
-        "sigma": (0, math.inf),
-        "n0": (0, 2**63),
-        "n": (0, 2**63),
-        "alpha": (math.nextafter(MIN_ALPHA, 0), 1),
-    }
-    bad = []
-    for name, value in budget.items():
-        low, high = limits[name]
-        if value is not None and not low < value < high:
-            bad.append(f"{name} {value}")
-    if bad:
-        must = f"sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), at least {MIN_ALPHA}"
-        raise InputError(f"{path} must be of {must}, got {', '.join(bad)}")
+@validated
+class _LogBudget:
+    """Values that a six-column log does not contain; ``None`` if unknown."""
+
+    sigma: Positive | None
+    n0: Count | None
+    n: Count | None
+    alpha: Annotated[float, Field(ge=MIN_ALPHA, lt=1)] | None
 
 
 def is_field_log(path: Path) -> bool:

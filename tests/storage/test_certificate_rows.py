@@ -322,7 +322,7 @@ def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):
     with refuses(r"line 2: alpha must lie .*, at least 1e-200"):
         certificate_rows.read_rows(tmp_path / "rows.tsv")
     (tmp_path / "log.tsv").write_text(FIELD + "0\t3\t-1\t0.0\t0\t1.0\n")
-    with refuses(r"alpha in .*, at least 1e-200, got alpha 1e-300"):
+    with refuses(r"log\.tsv must be .*: alpha: .* equal to 1e-200, got 1e-300"):
         certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, n=100, alpha=1e-300)
 
 
