@@ -13,27 +13,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rs.command_line import preload
-from rs.command_line.shell import ParamsFile, run
+from rs.command_line.shell import INTERRUPTED, ParamsFile, run
 from rs.errors import InputError
+from rs.runtime.progress import duration
 
 if TYPE_CHECKING:  # half a second to import
     from dvc.repo import Repo
     from dvc.stage import Stage
-
-Runner = Callable[[list[str], IO[bytes]], int]
-"""Runs the words of a command, writes its output to a file, and returns its exit code."""
-
-INTERRUPTED = 130
-"""Exit code of a command after Ctrl-C."""
 
 
 class Progress:
@@ -50,22 +44,8 @@ class Progress:
         line = f"cell {self.done} of {self.cells}: {cell}{how}"
         if self.cells / 10 <= self.done < self.cells:
             seconds = (time.monotonic() - self.start) / self.done * (self.cells - self.done)
-            line += f", {time_left(seconds)}"
+            line += f", about {duration(seconds)} left"
         print(line, flush=True)
-
-
-def time_left(seconds: float) -> str:
-    """Describe the remaining time.
-
-    >>> time_left(250)
-    'about 4 minutes left'
-    """
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return "less than a minute left"
-    if minutes == 1:
-        return "about 1 minute left"
-    return f"about {minutes} minutes left"
 
 
 def main(
@@ -103,12 +83,12 @@ def main(
             return
         waves = waves_of_changed_cells(repo)
         progress = Progress(sum(map(len, waves)))
-        if waves:
-            # a launcher replaces the process of a command, which must not happen to a fork
-            may_fork = not values.get("launcher")
-            with runner(arithmetic.environment_of(values, dataset), may_fork) as run_command:
-                for wave in waves:
-                    run_wave(repo, wave, jobs, run_command, progress)
+        os.environ.update(arithmetic.environment_of(values, dataset))
+        # not all systems fork safely, and a launcher replaces the process of a command, which must
+        # not happen to a fork
+        may_fork = sys.platform == "linux" and not values.get("launcher")
+        for wave in waves:
+            run_wave(repo, wave, jobs, may_fork, progress)
     print(f"Everything is up to date. Open reports/{dataset}/index.html in a browser.")
 
 
@@ -154,42 +134,8 @@ def changed_cells(repo: Repo) -> set[str]:
     return repo.status().keys() - always_changed
 
 
-@contextmanager
-def runner(environment: dict[str, str], may_fork: bool) -> Iterator[Runner]:
-    """Yield a function that runs commands.
-
-    They run in forks of a process that has imported torch, if the system forks safely.
-    """
-    environment = {**os.environ, **environment}
-
-    def run_as_usual(words: list[str], output: IO[bytes]) -> int:
-        done = subprocess.run(words, env=environment, stdout=output, stderr=output, check=False)
-        return done.returncode
-
-    if sys.platform != "linux" or not may_fork:
-        yield run_as_usual
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        address = str(Path(folder, "socket"))
-        server = [sys.executable, "-m", preload.__name__, address]
-        pipe = subprocess.PIPE
-
-        def run_in_fork(words: list[str], output: IO[bytes]) -> int:
-            _, _, module, *arguments = words  # python -m MODULE ...
-            return preload.run_in_fork(address, module, arguments, output.fileno())
-
-        with subprocess.Popen(server, stdin=pipe, stdout=pipe, env=environment) as process:
-            assert process.stdin
-            assert process.stdout
-            is_ready = bool(process.stdout.readline())
-            try:
-                yield run_in_fork if is_ready else run_as_usual
-            finally:
-                process.stdin.close()
-
-
 def run_wave(
-    repo: Repo, wave: Sequence[str], jobs: int, run_command: Runner, progress: Progress
+    repo: Repo, wave: Sequence[str], jobs: int, may_fork: bool, progress: Progress
 ) -> None:
     """Run the cells of a wave that have changed, and commit their outputs to DVC.
 
@@ -209,7 +155,7 @@ def run_wave(
                 finished.append(name)
                 progress.finish(name, " was restored from the cache of DVC")
             else:
-                futures[executor.submit(run_cell, stages[name], run_command)] = name
+                futures[executor.submit(run_cell, stages[name], may_fork)] = name
         try:
             for future in as_completed(futures):
                 name = futures[future]
@@ -248,10 +194,15 @@ def restored(repo: Repo, stage: Stage) -> bool:
     return True
 
 
-def run_cell(stage: Stage, run_command: Runner) -> tuple[int, str]:
+def run_cell(stage: Stage, may_fork: bool) -> tuple[int, str]:
     """Run the command of a cell; return its exit code and its output."""
-    with tempfile.TemporaryFile() as output:
-        code = run_command(shlex.split(stage.cmd), output)
+    words = shlex.split(stage.cmd)
+    with tempfile.NamedTemporaryFile() as output:
+        if may_fork:
+            _, _, module, *arguments = words  # python -m MODULE ...
+            code = preload.run_in_fork(module, arguments, output.name)
+        else:
+            code = subprocess.run(words, stdout=output, stderr=output, check=False).returncode
         output.seek(0)
         return code, output.read().decode(errors="replace")
 
