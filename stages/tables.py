@@ -49,6 +49,7 @@ def main(
     """
     values = parameters(params, dataset)
     from rs.reporting import report
+    from rs.reporting.load import StudyFiles
     from rs.runtime.progress import say
     from rs.storage.files import check_output, is_made
     from rs.study.grid import part_with_rows
@@ -57,12 +58,13 @@ def main(
         values, missing = part_with_rows(values, dataset, results)
         say(f"{len(missing)} cells have no rows yet: {', '.join(missing) or 'none'}")
     check_output(out, "a folder of reports", is_made(out, "claims.md"))
+    study = StudyFiles(values, dataset, results, weights, logs, epoch_seconds, equal_time, attacks)
     if logs is not None:
-        content = report.report_times(values, dataset, results, weights, logs, epoch_seconds)
+        content = report.report_times(study)
         report.write_report(out, content)
         say(f"times of {dataset}, {len(content)} files; report in {out}")
         return
-    content = report.make_report(values, dataset, results, weights, equal_time, attacks, data)
+    content = report.make_report(study, data)
     report.write_report(out, content)
     say(f"claims, tables and pictures of {dataset}, {len(content)} files; report in {out}")
 

@@ -9,22 +9,16 @@ about time compares seconds of training, with a tolerance of a tenth, on another
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import pandas as pd
-
 from rs.reporting.load import StudyFiles
-from rs.reporting.results import Group, Groups
+from rs.reporting.results import Group
 from rs.reporting.tables.ensemble_tables import samples_of_members
 from rs.reporting.tables.formatting import SEEDS_NOT_COVERED, signed_with_errors
 from rs.statistics.certificate import PER_IMAGE_SCOPE
-from rs.statistics.comparison import Estimate, Sample, estimate, holm, is_tie, sample
+from rs.statistics.comparison import Estimate, estimate, holm, is_tie
 from rs.storage import certificate_rows
-from rs.study.ensembles import EnsembleDeclaration
 
 PAPERS_EPOCHS = (150, 440)
 """Epochs of AdvMacer and of MACER in the paper, to which its claim about training times applies."""
@@ -55,116 +49,60 @@ class JudgedClaim(NamedTuple):
     verdict: str
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The rows and times that the claims are tested with."""
-
-    study: StudyFiles
-    groups: Groups  # the models and ensembles of the study
-    equal_time: Path | None = None  # rows of MACER trained for AdvMacer's time, by sigma
-    attacks: Path | None = None  # counts of attacks, DATASET.csv (``benchmarks.falsify``)
-
-    def methods(self, sigma: Any) -> dict[str, Group]:
-        """Return the groups of a noise level."""
-        return self.groups.get(float(sigma), {})
-
-    def models(
-        self, method: str, sigma: Any, seeds: Collection[int] | None = None
-    ) -> Sample | None:
-        """Return the models of a method, or those of some seeds."""
-        group = self.methods(sigma).get(method)
-        if group is None:
-            return None
-        results = [result for result in group.results if seeds is None or result.seed in seeds]
-        return Group(tuple(results)).sample if results else None
-
-    def rows_of_equal_time(self, sigma: Any) -> dict[int, Path]:
-        """Return the rows of MACER trained for as long as AdvMacer, by seed."""
-        if self.equal_time is None:
-            return {}
-        paths = sorted((self.equal_time / str(sigma)).glob("macer-*.tsv"))
-        return {int(path.stem.removeprefix("macer-")): path for path in paths}
-
-    @cached_property
-    def seeds_of_equal_time(self) -> list[int]:
-        """Seeds that AdvMacer and the MACER of equal time have wherever there are rows of it."""
-        seeds = {cell.seed for cell in self.study.cells if cell.method == "advmacer"}
-        for sigma in self.study.sigmas:
-            rows = self.rows_of_equal_time(sigma)
-            if rows:
-                seeds &= rows.keys()
-        return sorted(seeds)
-
-    def added_seeds(self, sigma: Any) -> list[int]:
-        """Return the seeds that only some noise levels have, so that no verdict counts them."""
-        return sorted(self.rows_of_equal_time(sigma).keys() - self.seeds_of_equal_time)
-
-    @property
-    def chooses_by_image(self) -> bool:
-        """Whether the study has ensembles whose weights are chosen per image."""
-        return any(
-            ensemble.combination.scope == PER_IMAGE_SCOPE for ensemble in self.study.ensembles
-        )
-
-    def attacked(self, sigma: Any) -> list[dict[Any, Any]]:
-        """Return the counts of attacks on weights chosen per image, just inside the radius."""
-        if self.attacks is None or not self.chooses_by_image:
-            return []
-        path = self.attacks / f"{self.study.dataset}.csv"
-        if not path.exists():
-            return []
-        counts = pd.read_csv(path)
-        is_inside = (counts["scope"] == PER_IMAGE_SCOPE) & (counts["distance"] == JUST_INSIDE)
-        return counts[is_inside & (counts["sigma"] == float(sigma))].to_dict("records")
-
-    def declared(self, name: str, combination: str) -> list[EnsembleDeclaration]:
-        """Return the sub-ensembles of a name that the parameters declare."""
-        declared = []
-        for ensemble in self.study.ensembles:
-            if (ensemble.name, ensemble.key) == (name, combination):
-                declared.append(ensemble)
-        return declared
-
-    def ensemble(self, name: str, combination: str, sigma: Any) -> Sample | None:
-        """Return all sub-ensembles of a name; ``None`` if there is no such ensemble."""
-        declared = self.declared(name, combination)
-        return self.methods(sigma)[self.study.name_of(declared[0])].sample if declared else None
-
-    def seconds(self, method: str, sigma: Any) -> tuple[float, int] | None:
-        """Return training seconds and epochs of a method's first seed, at the median epoch.
-
-        The first epoch after a start compiles, and the number of restarts is not a property of the
-        method.
-        """
-        for cell in self.study.cells:
-            if (cell.method, cell.sigma) == (method, sigma):
-                seconds = self.study.read_epoch_seconds(cell)
-                if seconds is None:
-                    return None
-                return float(seconds.median()) * len(seconds), len(seconds)
-        return None
+def seeds_of_equal_time(study: StudyFiles) -> list[int]:
+    """Return the seeds of AdvMacer that the MACER of equal time has wherever there are rows."""
+    seeds = {cell.seed for cell in study.cells if cell.method == "advmacer"}
+    for sigma in study.sigmas:
+        rows = study.rows_of_equal_time(sigma)
+        if rows:
+            seeds &= rows.keys()
+    return sorted(seeds)
 
 
-def findings(evidence: Evidence) -> list[JudgedClaim]:
+def attacked(study: StudyFiles, sigma: Any) -> list[dict[Any, Any]]:
+    """Return the counts of attacks on weights chosen per image, just inside the radius."""
+    counts = study.read_attacks()
+    if counts is None or not study.chooses_by_image:
+        return []
+    is_inside = (counts["scope"] == PER_IMAGE_SCOPE) & (counts["distance"] == JUST_INSIDE)
+    return counts[is_inside & (counts["sigma"] == float(sigma))].to_dict("records")
+
+
+def seconds_of(study: StudyFiles, method: str, sigma: Any) -> tuple[float, int] | None:
+    """Return training seconds and epochs of a method's first seed, at the median epoch.
+
+    The first epoch after a start compiles, and the number of restarts is not a property of the
+    method.
+    """
+    for cell in study.cells:
+        if (cell.method, cell.sigma) == (method, sigma):
+            seconds = study.read_epoch_seconds(cell)
+            if seconds is None:
+                return None
+            return float(seconds.median()) * len(seconds), len(seconds)
+    return None
+
+
+def findings(study: StudyFiles) -> list[JudgedClaim]:
     """Return the verdict on every claim about ACR at every noise level."""
     comparisons: list[Comparison] = []
-    for sigma in evidence.study.sigmas:
-        comparisons += _comparisons(evidence, sigma)
+    for sigma in study.sigmas:
+        comparisons += _comparisons(study, sigma)
     verdicts = judged(comparisons)
-    if evidence.chooses_by_image:
-        for sigma in evidence.study.sigmas:
-            verdicts += _under_attack(evidence, sigma)
+    if study.chooses_by_image:
+        for sigma in study.sigmas:
+            verdicts += _under_attack(study, sigma)
     return verdicts
 
 
-def _under_attack(evidence: Evidence, sigma: Any) -> list[JudgedClaim]:
+def _under_attack(study: StudyFiles, sigma: Any) -> list[JudgedClaim]:
     """Judge whether the certified class keeps half of the votes at attacked points.
 
     There, the weights are solved again.
     """
     claim = "weights chosen per image keep the guarantee"
     verdicts = []
-    for row in evidence.attacked(sigma):
+    for row in attacked(study, sigma):
         numbers = (
             f"of {row['attacked']} attacked certificates, the class is below one half in "
             f"{row['below_half']} and outvoted in {row['outvoted']:.0f}"
@@ -205,12 +143,12 @@ def verdict_of(difference: Estimate, p_value: float) -> str:
     return verdict if difference.error is not None else f"{verdict}, {SEEDS_NOT_COVERED}"
 
 
-def findings_about_time(evidence: Evidence) -> Iterator[JudgedClaim]:
+def findings_about_time(study: StudyFiles) -> Iterator[JudgedClaim]:
     """Yield the verdict on every claim about training time at every noise level."""
-    for sigma in evidence.study.sigmas:
-        advmacer = evidence.seconds("advmacer", sigma)
-        smoothadv = evidence.seconds("smoothadv", sigma)
-        macer = evidence.seconds("macer", sigma)
+    for sigma in study.sigmas:
+        advmacer = seconds_of(study, "advmacer", sigma)
+        smoothadv = seconds_of(study, "smoothadv", sigma)
+        macer = seconds_of(study, "macer", sigma)
         cost = None
         speedup = None
         if advmacer and smoothadv:
@@ -231,48 +169,50 @@ def _about_time(claim: str, sigma: Any, ratio: float | None, held: bool) -> Judg
     return JudgedClaim(claim, sigma, "seconds", f"{ratio:.2f} times", verdict)
 
 
-def _comparisons(evidence: Evidence, sigma: Any) -> Iterator[Comparison]:
-    advmacer = evidence.models("advmacer", sigma)
-    smoothadv = evidence.models("smoothadv", sigma)
-    yield _against("AdvMacer beats SmoothAdv", sigma, "means over seeds", advmacer, smoothadv)
-    yield _at_equal_time(evidence, sigma)
-    for name in dict.fromkeys(ensemble.name for ensemble in evidence.study.ensembles):
-        yield from _of_ensemble(evidence, name, sigma)
+def _comparisons(study: StudyFiles, sigma: Any) -> Iterator[Comparison]:
+    methods = study.groups[float(sigma)]
+    claim = "AdvMacer beats SmoothAdv"
+    subject = "means over seeds"
+    yield _against(claim, sigma, subject, methods.get("advmacer"), methods.get("smoothadv"))
+    yield _at_equal_time(study, sigma)
+    for name in dict.fromkeys(ensemble.name for ensemble in study.ensembles):
+        yield from _of_ensemble(study, name, sigma)
 
 
-def _at_equal_time(evidence: Evidence, sigma: Any) -> Comparison:
+def _at_equal_time(study: StudyFiles, sigma: Any) -> Comparison:
     """Compare AdvMacer with MACER that was stopped at its training time."""
     claim = "AdvMacer beats MACER at equal training time"
-    seeds = evidence.seeds_of_equal_time
-    paths = evidence.rows_of_equal_time(sigma)
+    seeds = seeds_of_equal_time(study)
+    paths = study.rows_of_equal_time(sigma)
     if not seeds or not paths:
         return Comparison(claim, sigma, "rows", None)
-    rows = [certificate_rows.read_rows(paths[seed]) for seed in seeds]
-    stopped = sample(rows, [[seed] for seed in seeds])
-    subject = f"means over seeds {', '.join(map(str, seeds))}"
-    return _against(claim, sigma, subject, evidence.models("advmacer", sigma, seeds), stopped)
+    advmacer = study.groups[float(sigma)]["advmacer"]
+    same_seeds = Group(tuple(result for result in advmacer.results if result.seed in seeds))
+    stopped = [certificate_rows.read_rows(paths[seed]) for seed in seeds]
+    difference = estimate(same_seeds.sample, same_seeds.sample_of(stopped))
+    return Comparison(claim, sigma, f"means over seeds {', '.join(map(str, seeds))}", difference)
 
 
-def _of_ensemble(evidence: Evidence, name: str, sigma: Any) -> Iterator[Comparison]:
-    average = evidence.ensemble(name, "average", sigma)
-    declared = evidence.declared(name, "average")
-    if declared:
-        member_sets = [ensemble.members for ensemble in declared]
-        means, _ = samples_of_members(member_sets, evidence.methods(sigma))
-        yield _against("EsbRS beats the mean of its members", sigma, name, average, means)
-        methods = sorted({method for method, _ in declared[0].members})
-        if len(methods) > 1:
-            for method in methods:
-                single = f"{method} x{len(declared[0].members)}"
-                other = evidence.ensemble(single, "average", sigma)
-                subject = f"{name} against {single}"
-                yield _against("mixed beats single-method", sigma, subject, average, other)
-    optimal = evidence.ensemble(name, "optimal", sigma)
+def _of_ensemble(study: StudyFiles, name: str, sigma: Any) -> Iterator[Comparison]:
+    methods = study.groups[float(sigma)]
+    average = methods.get(study.name_of(name, "average"))
+    optimal = methods.get(study.name_of(name, "optimal"))
+    if average:
+        mean, _ = samples_of_members(average.member_sets, methods)
+        difference = estimate(average.sample, mean)
+        yield Comparison("EsbRS beats the mean of its members", sigma, name, difference)
+        trained = average.first.training_methods
+        for method in trained if len(trained) > 1 else []:
+            single = f"{method} x{len(average.first.members)}"
+            other = methods.get(study.name_of(single, "average"))
+            subject = f"{name} against {single}"
+            yield _against("mixed beats single-method", sigma, subject, average, other)
     if optimal:
         yield _against("optimal weights beat equal ones", sigma, name, optimal, average)
 
 
 def _against(
-    claim: str, sigma: Any, subject: str, first: Sample | None, second: Sample | None
+    claim: str, sigma: Any, subject: str, first: Group | None, second: Group | None
 ) -> Comparison:
-    return Comparison(claim, sigma, subject, estimate(first, second) if first and second else None)
+    difference = first.difference_to(second) if first and second else None
+    return Comparison(claim, sigma, subject, difference)

@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rs.reporting.claims import TOLERANCE, Evidence, JudgedClaim, findings_about_time
+from rs.reporting.claims import (
+    TOLERANCE,
+    JudgedClaim,
+    attacked,
+    findings_about_time,
+    seeds_of_equal_time,
+)
+from rs.reporting.load import StudyFiles
 from rs.reporting.results import results_of
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import SEEDS_NOT_COVERED
@@ -66,44 +73,45 @@ Seconds are {seconds}. Claims have a tolerance of {tolerance:.0%}. Times depend 
 MEDIANS = "those of the first seed, as if every epoch took the median of all epochs"
 
 
-def claims_text(
-    evidence: Evidence, verdicts: Sequence[JudgedClaim], network: str | None, remarks: Sequence[str]
-) -> str:
+def claims_text(study: StudyFiles, verdicts: Sequence[JudgedClaim], network: str | None) -> str:
     """Write the page of claims about ACR.
 
     Args:
-        evidence: The rows of the study.
+        study: Its rows, and what must be said of the data (``tables.remarks``).
         verdicts: Their :func:`rs.reporting.claims.findings`.
         network: Name of the architecture, if it is known.
-        remarks: What must be said of the data (``tables.remarks``).
     """
-    study = evidence.study
-    results = results_of(evidence.groups)
-    about = notes.about(evidence.groups)
+    results = results_of(study.groups)
+    about = notes.about(study.groups)
     if network:
         about += f" Network: {network}."
     head = HEAD.format(dataset=study.dataset, about=about)
-    if any(evidence.attacked(sigma) for sigma in study.sigmas):
+    if any(attacked(study, sigma) for sigma in study.sigmas):
         head += ATTACKED
     rounded = {result.provenance.outputs for result in results} - {None, UNROUNDED}
     if rounded:
         head += ROUNDED.format(outputs=", ".join(sorted(map(str, rounded))))
     lines = [head]
-    for sentence in [*remarks, *notes.provenance_notes(results), *_training_notes(evidence)]:
+    for sentence in [
+        *study.settings.remarks,
+        *notes.provenance_notes(results),
+        *_training_notes(study),
+    ]:
         lines.append(f"{sentence}\n")
-    lines += ["## Results of the study", "", *_coverage(evidence), ""]
+    lines += ["## Results of the study", "", *_coverage(study), ""]
     return "\n".join([*lines, "## Claims", "", *_tables(verdicts)]) + "\n"
 
 
-def _training_notes(evidence: Evidence) -> list[str]:
+def _training_notes(study: StudyFiles) -> list[str]:
     """Return which trainings verdicts leave out, and which start from other models."""
     sentences = []
     added = []
-    for sigma in evidence.study.sigmas:
-        added += [f"seed {seed} at σ = {sigma}" for seed in evidence.added_seeds(sigma)]
+    counted = seeds_of_equal_time(study)
+    for sigma in study.sigmas:
+        for seed in sorted(study.rows_of_equal_time(sigma).keys() - counted):
+            added.append(f"seed {seed} at σ = {sigma}")
     if added:
         sentences.append(ADDED.format(added=", ".join(added)))
-    study = evidence.study
     warm = [cell.method for cell in study.cells if has_warm_start(study.values, cell)]
     started = dict.fromkeys(warm)
     if started:
@@ -111,29 +119,23 @@ def _training_notes(evidence: Evidence) -> list[str]:
     return sentences
 
 
-def _coverage(evidence: Evidence) -> Iterator[str]:
+def _coverage(study: StudyFiles) -> Iterator[str]:
     """Write how many models and ensembles there are at each noise level."""
     yield from ["| σ | models | ensembles |", "|---:|---:|---:|"]
-    study = evidence.study
-    for sigma in study.sigmas:
-        cells = [cell for cell in study.cells if cell.sigma == sigma]
-        results = results_of({sigma: evidence.methods(sigma)})
-        ensembles = [result for result in results if result.ensemble is not None]
-        models = len(results) - len(ensembles)
-        yield (
-            f"| {sigma} | {models} of {len(cells)} | {len(ensembles)} of {len(study.ensembles)} |"
-        )
+    for sigma in study.sigmas:  # reading a study refuses missing rows, so the counts are equal
+        models = len([cell for cell in study.cells if cell.sigma == sigma])
+        ensembles = len(study.ensembles)
+        yield f"| {sigma} | {models} of {models} | {ensembles} of {ensembles} |"
 
 
-def times_text(evidence: Evidence) -> str:
+def times_text(study: StudyFiles) -> str:
     """Write the page of claims about time."""
-    study = evidence.study
     head = TIMES_HEAD.format(
         dataset=study.dataset,
         seconds=MEDIANS if study.epoch_seconds is None else notes.SIDE_BY_SIDE,
         tolerance=TOLERANCE - 1,
     )
-    return "\n".join([head, *_tables(list(findings_about_time(evidence)))]) + "\n"
+    return "\n".join([head, *_tables(list(findings_about_time(study)))]) + "\n"
 
 
 def verdict_counts(claims: Sequence[JudgedClaim]) -> list[list[str]]:

@@ -17,15 +17,15 @@ import pandas as pd
 from rs.errors import InputError
 from rs.params import section
 from rs.reporting.logs import check_sidecar, subset_of
-from rs.reporting.results import CODES, MUST_AGREE, Result
+from rs.reporting.results import Groups, Result, filter_groups, grouped
 from rs.reporting.settings import ReportSettings, report_settings
 from rs.statistics import metrics
 from rs.statistics.certificate import PER_IMAGE_SCOPE, SET_SCOPE
 from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import MemberIdentity, Provenance
+from rs.study import grid
 from rs.study.ensembles import EnsembleDeclaration, composition, declared_ensembles
-from rs.study.grid import cells
 from rs.study.layout import ALONE_FILE, GridCell, pool_file, pool_rows, pool_target
 
 
@@ -43,6 +43,8 @@ class StudyFiles:
     weights: Path  # folder of ensemble weights, by sigma
     logs: Path | None = None  # training logs and wall times, by sigma; of these rows only
     epoch_seconds: Path | None = None  # seconds per epoch by method; default: from the logs
+    equal_time: Path | None = None  # rows of MACER trained for AdvMacer's time, by sigma
+    attacks: Path | None = None  # counts of attacks, DATASET.csv (``benchmarks.falsify``)
 
     @cached_property
     def settings(self) -> ReportSettings:
@@ -57,7 +59,7 @@ class StudyFiles:
     @cached_property
     def cells(self) -> list[GridCell]:
         """The models of the grid."""
-        return cells(self.values, self.dataset)
+        return grid.cells(self.values, self.dataset)
 
     @cached_property
     def sigmas(self) -> list[Any]:
@@ -69,86 +71,120 @@ class StudyFiles:
         """The ensembles that the parameters declare."""
         return declared_ensembles(self.values)
 
-    def name_of(self, ensemble: EnsembleDeclaration) -> str:
+    def name_of(self, ensemble: str, combination: str) -> str:
         """Return the name in tables, which mentions all combinations except the default one."""
-        if ensemble.key == self.combination:
-            return ensemble.name
-        return f"{ensemble.name} ({ensemble.key})"
+        return ensemble if combination == self.combination else f"{ensemble} ({combination})"
 
-    def read_models(self) -> list[Result]:
-        """Read the certificate rows of every model of the grid.
+    @property
+    def chooses_by_image(self) -> bool:
+        """Whether there are ensembles whose weights are chosen per image."""
+        return any(one.combination.scope == PER_IMAGE_SCOPE for one in self.ensembles)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The results of every model of the grid and every ensemble.
 
         Raises:
-            InputError: If rows are missing, or of another model.
+            InputError: If rows are missing, of another model, or not comparable with the others.
         """
-        return [self.read_model(cell) for cell in self.cells]
-
-    def read_ensembles(self) -> list[Result]:
-        """Read the certificate rows of every ensemble at every noise level."""
-        results = []
+        results = [self.read_model(cell) for cell in self.cells]
         for sigma in self.sigmas:
             results += [self.read_ensemble(ensemble, sigma) for ensemble in self.ensembles]
-        return results
+        return grouped(results)
+
+    @property
+    def main_groups(self) -> Groups:
+        """The results of models, and of the ensembles of the default combination."""
+        usual = (None, self.combination)
+        return filter_groups(self.groups, lambda result: result.combination in usual)
 
     def read_model(self, cell: GridCell) -> Result:
         """Read the rows of a cell, their sidecar, and the seconds of training, if known."""
         path = cell.rows(self.results)
-        rows, provenance = read_study_rows(path, cell.sigma, cell.command("certify"))
-        self._check_name(path, provenance, f"{cell.sigma}/{cell.method}/{cell.seed}")
-        self._check_classifier(path, cell, provenance.classifier)
         timing = self._timing(cell)
-        return Result(
+        result = self._read(
+            path,
+            cell.sigma,
+            f"{cell.method}/{cell.seed}",
+            cell.command("certify"),
+            grid.configuration(self.values, self.dataset, cell.method, float(cell.sigma)),
             name=cell.method,
-            sigma=float(cell.sigma),
             seed=cell.seed,
-            rows=rows,
-            subset=subset_of(provenance),
             training_seconds=None if timing is None else float(timing["total"].iloc[-1]),
-            classes=provenance.classes if metrics.mode_of(rows) == "certify" else None,
-            scope=rows["scope"].iloc[0],
-            provenance=provenance,
-            shared_identity=_shared_identity(provenance, in_pool=cell.is_member_seed),
+            stage="pools" if cell.is_member_seed else "models",
         )
+        self._check_classifier(path, cell, result.provenance.classifier)
+        return result
 
     def read_ensemble(self, ensemble: EnsembleDeclaration, sigma: Any) -> Result:
         """Read the rows of an ensemble and their sidecar."""
         path = pool_rows(self.results, sigma, ensemble.slug)
         command = self.command("certify_ensembles", sigma)
-        rows, provenance = read_study_rows(path, sigma, command)
-        self._check_name(path, provenance, f"{sigma}/{ensemble.slug}.json")
-        self._check_members(path, sigma, provenance.members)
-        self._check_weights(ensemble, sigma, provenance.weights)
-        scope = rows["scope"].iloc[0]
-        if scope != ensemble.combination.scope:
-            raise InputError(
-                f"{path} must be of scope {ensemble.combination.scope}, as the parameters say, got "
-                f"{scope}; run {command}"
-            )
-        return Result(
-            name=self.name_of(ensemble),
-            sigma=float(sigma),
+        declared = self.values["combinations"][ensemble.key]
+        result = self._read(
+            path,
+            sigma,
+            f"{ensemble.slug}.json",
+            command,
+            {"combination": ensemble.key, **declared},
+            name=self.name_of(ensemble.name, ensemble.key),
             seed=None,
-            rows=rows,
-            subset=subset_of(provenance),
-            classes=None if scope == SET_SCOPE else provenance.classes,
-            scope=scope,
             ensemble=ensemble.name,
             combination=ensemble.key,
             members=ensemble.members,
-            provenance=provenance,
-            shared_identity=_shared_identity(provenance, in_pool=True),
+            stage="pools",
             member_votes=self._member_votes(ensemble, sigma),
         )
-
-    def _check_name(self, path: Path, provenance: Provenance, name: str) -> None:
-        """Check that rows are of the classifier and data set that their file is named after."""
-        stated = str(provenance.model)
-        expected = f"{self.dataset}/{name}"
-        if not f"/{stated}".endswith(f"/{expected}"):
+        self._check_members(path, sigma, result.provenance.members)
+        self._check_weights(ensemble, sigma, result.provenance.weights)
+        if result.scope != ensemble.combination.scope:
             raise InputError(
-                f"{path} must hold rows of {expected}, but its sidecar says {stated}; restore the "
-                "rows of this name"
+                f"{path} must be of scope {ensemble.combination.scope}, as the parameters say, got "
+                f"{result.scope}; run {command}"
             )
+        return result
+
+    def _read(
+        self,
+        path: Path,
+        sigma: Any,
+        model: str,
+        command: str,
+        parameters: dict[str, Any],
+        **about: Any,
+    ) -> Result:
+        """Read rows and their sidecar, after checking that both are of the model of their name.
+
+        Raises:
+            InputError: If they are not; ``command`` makes them.
+        """
+        remedy = f"run {command}"
+        _existing(path, command)
+        _existing(sidecar_of(path), command)
+        provenance = Provenance.read(path, remedy)
+        rows = certificate_rows.read_rows(path)
+        check_sidecar(path, rows, provenance, remedy)
+        if metrics.budget(rows, "sigma") != float(sigma):
+            raise InputError(f"{path} must be of sigma {sigma}, but is not; {remedy}")
+        expected = f"{self.dataset}/{sigma}/{model}"
+        if not f"/{provenance.model}".endswith(f"/{expected}"):
+            raise InputError(
+                f"{path} must hold rows of {expected}, but its sidecar says {provenance.model}; "
+                "restore the rows of this name"
+            )
+        scope = rows["scope"].iloc[0]
+        is_two_sided = scope != SET_SCOPE and metrics.mode_of(rows) == "certify"
+        file = Path("results", self.dataset, path.relative_to(self.results))
+        return Result(
+            sigma=float(sigma),
+            rows=rows,
+            subset=subset_of(provenance),
+            classes=provenance.classes if is_two_sided else None,
+            scope=scope,
+            provenance=provenance,
+            origin={"file": file.as_posix(), "command": command, "parameters": parameters},
+            **about,
+        )
 
     def _check_classifier(self, path: Path, cell: GridCell, classifier: str | None) -> None:
         """Check that a file is of the model that the sidecars of a cell name, in either folder."""
@@ -201,6 +237,18 @@ class StudyFiles:
             ) from error
         return counts
 
+    def rows_of_equal_time(self, sigma: Any) -> dict[int, Path]:
+        """Return the rows of MACER trained for as long as AdvMacer, by seed."""
+        if self.equal_time is None:
+            return {}
+        paths = sorted((self.equal_time / str(sigma)).glob("macer-*.tsv"))
+        return {int(path.stem.removeprefix("macer-")): path for path in paths}
+
+    def read_attacks(self) -> pd.DataFrame | None:
+        """Read what attacks on certificates found, by classifier and distance; if known."""
+        path = self.attacks and self.attacks / f"{self.dataset}.csv"
+        return pd.read_csv(path) if path and path.exists() else None
+
     def read_theory(self, name: str) -> pd.DataFrame:
         """Read the files ``spreads`` or ``bounds`` of all noise levels, with a column ``sigma``."""
         frames = []
@@ -232,8 +280,7 @@ class StudyFiles:
                 alone = seconds.pop(ensemble.slug)
                 if ensemble.combination.scope == PER_IMAGE_SCOPE:
                     alone += len(ensemble.members) * seconds_per_weight
-                by_members = composition(ensemble.members)
-                kind = self.name_of(ensemble).replace(ensemble.name, by_members, 1)
+                kind = self.name_of(composition(ensemble.members), ensemble.key)
                 seconds[kind] = alone
         return {kind: value for kind, value in seconds.items() if not math.isnan(value)}
 
@@ -326,30 +373,6 @@ class StudyFiles:
     def command(self, stage: str, sigma: Any) -> str:
         """Return the command that runs a stage of ensembles at a noise level."""
         return f"dvc repro {pool_target(stage, self.dataset, sigma)}"
-
-
-def read_study_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, Provenance]:
-    """Read rows and their sidecar, after checking that they belong together and to this sigma.
-
-    Raises:
-        InputError: If they do not; ``command`` makes them.
-    """
-    _existing(path, command)
-    _existing(sidecar_of(path), command)
-    provenance = Provenance.read(path, f"run {command}")
-    rows = certificate_rows.read_rows(path)
-    check_sidecar(path, rows, provenance, f"run {command}")
-    if metrics.budget(rows, "sigma") != float(sigma):
-        raise InputError(f"{path} must be of sigma {sigma}, but is not; run {command}")
-    return rows, provenance
-
-
-def _shared_identity(provenance: Provenance, in_pool: bool) -> dict[str, Any]:
-    """Return what a sidecar states of images, noise, and the code of the stage of its rows."""
-    stated = {CODES[in_pool]: provenance.code}
-    for key in MUST_AGREE:
-        stated[key] = getattr(provenance, key)
-    return {key: value for key, value in stated.items() if value is not None}
 
 
 def _existing(path: Path, command: str) -> Path:

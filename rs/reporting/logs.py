@@ -48,6 +48,7 @@ def read_alone(path: Path, **log_values: float | None) -> Result:
         subset=subset,
         scope=rows["scope"].iloc[0],
         provenance=provenance,
+        origin={"file": str(path), "command": f"rs show {path}"},
     )
 
 

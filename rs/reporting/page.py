@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -34,7 +33,7 @@ from rs.reporting.page_html import (
     vega_embed,
     web_file,
 )
-from rs.reporting.page_origins import Origin, describe_origins, origin_key, study_origins
+from rs.reporting.page_origins import describe_origins
 from rs.reporting.results import Group, Groups, Result, best, filter_groups, published, results_of
 from rs.reporting.summaries import check_same_data, radii_shown
 from rs.reporting.tables import notes
@@ -61,7 +60,6 @@ class Page:
     title: str
     groups: Groups  # the results that are compared
     reference: str  # the baseline; empty: the next best
-    origins: Mapping[Any, Origin]  # by :func:`origin_key`
     pictures: Pictures | None
     radii: Sequence[float]  # of the table of certified accuracy
     remarks: Sequence[str] = ()
@@ -93,40 +91,33 @@ class Page:
 
 
 def study_page(
-    groups: Groups,
     study: StudyFiles,
     pictures: Pictures | None = None,
     claims: Sequence[Sequence[str]] = (),
-    attacks: Path | None = None,
 ) -> bytes | None:
     """Return the page of a study; ``None`` if no rows hold their votes.
 
     Args:
-        groups: All results; those without votes (early stopping) are left out.
-        study: What the parameters declare.
+        study: Its results; those without votes (early stopping) are left out.
         pictures: The test images, with the names of their classes.
         claims: The table of the claims of the paper, its titles first. The page has it where the
             paper has figures on the data set.
-        attacks: Folder of what attacks on certificates found, DATASET.csv.
     Raises:
         InputError: If rows are of other images than ``pictures``.
     """
-    with_votes = filter_groups(groups, has_votes)
+    with_votes = filter_groups(study.groups, has_votes)
     if not with_votes:
         return None
-    usual = (None, study.combination)
     page = Page(
         study.dataset,
-        filter_groups(with_votes, lambda result: result.combination in usual),
+        filter_groups(study.main_groups, has_votes),
         study.settings.reference,
-        study_origins(study),
         pictures,
         study.settings.radii,
         study.settings.remarks,
     )
     _check_images(results_of(with_votes), pictures)
-    path = attacks and attacks / f"{study.dataset}.csv"
-    attacked = attacks_table(path) if path and path.is_file() else None
+    attacks = study.read_attacks()
     ensembles = ""
     if any(result.ensemble for result in results_of(with_votes)):
         ensembles = page.by_level(
@@ -137,7 +128,7 @@ def study_page(
     remade = f"<p>Make all of it again: <code>make study DATASET={study.dataset}</code></p>"
     sections = {
         **_headline(page),
-        "Attacks on certificates": html_table(attacked) if attacked else "",
+        "Attacks on certificates": "" if attacks is None else html_table(attacks_table(attacks)),
         **_costs(page),
         "Ensembles": ensembles,
         **_images(page),
@@ -157,7 +148,6 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
         InputError: If rows are damaged, have no votes or labels, or are of different images.
     """
     groups: Groups = {}
-    origins = {}
     attacks = [path for path in paths if attack_rows.is_attack_rows(path)]
     certified = [path for path in paths if path not in attacks]
     if not certified:
@@ -166,7 +156,6 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     for path, result in read:
         _check_has_votes(path, result)
         groups.setdefault(result.sigma, {})[result.name] = Group((result,))
-        origins[origin_key(result)] = {"file": str(path), "command": f"rs show {path}"}
     results = results_of(groups)
     of_any_sigma = []
     for result in results:
@@ -177,7 +166,7 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     _check_images(results, pictures)
     radii = radii_shown([result.rows for result in results])
     title = results[0].provenance.dataset or "images"
-    page = Page(title, groups, "", origins, pictures, radii)
+    page = Page(title, groups, "", pictures, radii)
     for result in empirical(read, attacks):
         page.attacked.setdefault(result.sigma, {})[result.name] = Group((result,))
     sections = {**_headline(page), **_images(page), **_where_from(page, groups)}
@@ -248,9 +237,8 @@ def answer_table(page: Page) -> Table:
     return build_table(notes.about(page.groups), columns, rows, [])
 
 
-def attacks_table(path: Path) -> Table:
+def attacks_table(counts: pd.DataFrame) -> Table:
     """Return what attacks within and beyond certified radii found, by classifier."""
-    counts = pd.read_csv(path)
     rows: list[Row] = []
     for (sigma, classifier), attacks in counts.groupby(["sigma", "classifier"]):
         row: Row = {"sigma": sigma, "classifier": classifier, "scope": attacks["scope"].iloc[0]}
@@ -338,10 +326,7 @@ def _where_from(page: Page, groups: Groups, text: str = "") -> dict[str, str]:
     def origins(number: int, sigma: float) -> str:
         folds = []
         for name, group in groups[sigma].items():
-            details = describe_origins(
-                [page.origins[origin_key(result)] for result in group.results], group.first
-            )
-            folds.append(folded(name, details, name=name))
+            folds.append(folded(name, describe_origins(group.results), name=name))
         return f'<div class="scroll">{"".join(folds)}</div>'
 
     return {"Where each number comes from": text + page.by_level(origins)}

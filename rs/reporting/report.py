@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -33,7 +32,6 @@ from rs.reporting.results import (
     Groups,
     budget_of,
     filter_groups,
-    grouped,
     published,
     results_of,
 )
@@ -54,74 +52,44 @@ Files = dict[str, bytes]
 """Content by file name."""
 
 
-def make_report(
-    values: dict[str, Any],
-    dataset: str,
-    results: Path,
-    weights: Path,
-    equal_time: Path | None = None,
-    attacks: Path | None = None,
-    data: Path | None = None,
-) -> Files:
+def make_report(study: StudyFiles, data: Path | None = None) -> Files:
     """Read a study and make its claims, tables and pictures.
 
     Args:
-        values: The parameters: the grid, ``combinations``, ``ensembles``, ``tables``.
-        dataset: Name of the recipe.
-        results: Folder of certificate rows.
-        weights: Folder of ensemble weights.
-        equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
-        attacks: Folder of what attacks on certificates found, DATASET.csv.
+        study: What its parameters declare, and its folders.
         data: Prepared data set that was certified; ``index.html`` then shows its classes and
             images.
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
-    study = StudyFiles(values, dataset, results, weights)
-    groups = grouped([*study.read_models(), *study.read_ensembles()])
-    evidence = claims.Evidence(study, groups, equal_time, attacks)
-    model, _ = recipes.merge(values, f"recipes.{dataset}.model", optional=True)
-    verdicts = claims.findings(evidence)
-    text = claims_page.claims_text(
-        evidence, verdicts, model.get("architecture"), study.settings.remarks
-    )
-    content = {"claims.md": text.encode()} | _of_methods(groups, study)
-    content |= _of_ensembles(groups, study) if study.ensembles else {}
+    model, _ = recipes.merge(study.values, f"recipes.{study.dataset}.model", optional=True)
+    verdicts = claims.findings(study)
+    text = claims_page.claims_text(study, verdicts, model.get("architecture"))
+    content = {"claims.md": text.encode()} | _of_methods(study)
+    content |= _of_ensembles(study) if study.ensembles else {}
     pictures = Pictures.read(data) if data else None
-    html = study_page(groups, study, pictures, claims_page.verdict_counts(verdicts), attacks)
+    html = study_page(study, pictures, claims_page.verdict_counts(verdicts))
     return content if html is None else content | {"index.html": html}
 
 
-def report_times(
-    values: dict[str, Any],
-    dataset: str,
-    results: Path,
-    weights: Path,
-    logs: Path,
-    epoch_seconds: Path | None = None,
-) -> Files:
+def report_times(study: StudyFiles) -> Files:
     """Read the times of a study that were measured here; make claims, tables and a picture of them.
 
     Args:
-        values, dataset, results, weights: As for :func:`make_report`.
-        logs: Folder of training logs and wall times.
-        epoch_seconds: Table of seconds per epoch by method, for all times of training; default: the
-            times of the trainings themselves.
+        study: With its logs, and perhaps ``epoch_seconds`` for all times of training.
     Raises:
         InputError: As :func:`make_report`, or if no training was timed.
     """
-    study = StudyFiles(values, dataset, results, weights, logs, epoch_seconds)
-    groups = grouped([*study.read_models(), *study.read_ensembles()])
-    models = filter_groups(groups, lambda result: result.ensemble is None)
-    times = notes.WALL if epoch_seconds is None else notes.SIDE_BY_SIDE
-    configuration = partial(grid.configuration, values, dataset)
+    models = filter_groups(study.groups, lambda result: result.ensemble is None)
+    times = notes.WALL if study.epoch_seconds is None else notes.SIDE_BY_SIDE
+    configuration = partial(grid.configuration, study.values, study.dataset)
     tables = {"cost": method_tables.cost_table(models, configuration, times)}
     if study.ensembles:
         for sigma in map(float, study.sigmas):
-            table = ensemble_tables.weighting_table(groups, sigma, study.read_seconds(sigma))
+            table = ensemble_tables.weighting_table(study.groups, sigma, study.read_seconds(sigma))
             tables[f"weighting-{sigma}"] = table
     content = _rendered(tables, study)
-    content["claims.md"] = claims_page.times_text(claims.Evidence(study, groups)).encode()
+    content["claims.md"] = claims_page.times_text(study).encode()
     return content | _picture("acr-vs-time", study.read_best_acr(), figures.draw_acr_over_time)
 
 
@@ -132,9 +100,9 @@ def write_report(folder: Path, content: Files) -> None:
             files.write_bytes(temporary / name, data)
 
 
-def _of_methods(groups: Groups, study: StudyFiles) -> Files:
+def _of_methods(study: StudyFiles) -> Files:
     """Return tables, metrics and curves of methods and ensembles of the default combination."""
-    shown = filter_groups(groups, lambda result: result.combination in (None, study.combination))
+    shown = study.main_groups
     references = list(dict.fromkeys([study.settings.reference, "advmacer"]))
     tables: dict[str, Table | None] = {"main": method_tables.main_table(shown)}
     for sigma in shown:
@@ -142,7 +110,7 @@ def _of_methods(groups: Groups, study: StudyFiles) -> Files:
         tables[f"certified-{sigma}"] = table
     tables["differences"] = method_tables.differences_table(shown, references)
     figures_of_paper = published(base_dataset(study.values, study.dataset))
-    tables["published"] = method_tables.published_table(groups, figures_of_paper)
+    tables["published"] = method_tables.published_table(study.groups, figures_of_paper)
     lines = curves(shown)
     radii = {}
     for sigma, line in lines.groupby("sigma"):
@@ -155,19 +123,19 @@ def _of_methods(groups: Groups, study: StudyFiles) -> Files:
     return content | _picture("curves", lines, draw)
 
 
-def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
+def _of_ensembles(study: StudyFiles) -> Files:
     """Return the tables of ensembles, and of their theory."""
     tables = {
         "theory": variance_tables.theory_table(study.read_theory("spreads")),
-        "bounds": variance_tables.bounds_table(study.read_theory("bounds"), groups),
+        "bounds": variance_tables.bounds_table(study.read_theory("bounds"), study.groups),
     }
     for sigma in map(float, study.sigmas):
-        table = ensemble_tables.ensembles_table(groups, sigma, study.combination)
+        table = ensemble_tables.ensembles_table(study.groups, sigma, study.combination)
         tables[f"ensembles-{sigma}"] = table
     content = _rendered(tables, study)
-    by_size = ensemble_tables.acr_by_size(groups, study.combination)
+    by_size = ensemble_tables.acr_by_size(study.groups, study.combination)
     content |= _picture("acr-vs-members", by_size, figures.draw_acr_by_members)
-    by_cost = ensemble_tables.equal_cost(groups, study.combination)
+    by_cost = ensemble_tables.equal_cost(study.groups, study.combination)
     return content | _picture("equal-cost", by_cost, figures.draw_acr_by_cost)
 
 

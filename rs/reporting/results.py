@@ -21,10 +21,7 @@ from rs.storage.provenance import Provenance
 from rs.study.ensembles import composition, members_text
 
 MUST_AGREE = {"images": "images", "seed": "noise seed"}
-"""What all rows of a study share: keys of sidecars, and their names."""
-
-CODES = ("code of models", "code of pools")
-"""Versions of the code of the stages that make rows: of a model, and of a pool of members."""
+"""What all rows of a study share: fields of their provenance, and their names."""
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 """The figures that the paper prints."""
@@ -46,7 +43,9 @@ class Result:
     combination: str | None = None  # a key of `combinations` in the parameters
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
     provenance: Provenance = field(default_factory=Provenance)  # empty without a sidecar
-    shared_identity: Mapping[str, Any] = field(default_factory=dict)  # MUST_AGREE and CODES
+    stage: str | None = None  # of the study, "models" or "pools": its code made the rows
+    # ``file`` and ``command`` of the rows, and in a study their ``parameters``
+    origin: Mapping[str, Any] = field(default_factory=dict)
     # how often each member votes, if weights chose members
     member_votes: dict[str, int] | None = None
 
@@ -152,7 +151,7 @@ class Group:
     @property
     def sound(self) -> bool:
         """Whether the certificates cover the classifier as deployed."""
-        return all(result.sound for result in self.results)
+        return self.first.sound
 
     @property
     def training_seconds(self) -> float | None:
@@ -300,10 +299,12 @@ def _check_shared(first: dict[str, tuple[Result, object]], result: Result) -> No
     for name, value in result.terms.budget.items():
         if name != "sigma" and value != 0:
             stated[name] = value
-    for key, name in MUST_AGREE.items():
-        if key in result.shared_identity:
-            stated[name] = result.shared_identity[key]
+    if result.stage is not None:
+        for key, name in MUST_AGREE.items():
+            stated[name] = getattr(result.provenance, key)
     for name, value in stated.items():
+        if value is None:
+            continue
         other, expected = first.setdefault(name, (result, value))
         if value != expected:
             raise InputError(

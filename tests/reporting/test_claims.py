@@ -5,16 +5,16 @@ import pytest
 from scipy import stats
 
 from rs import params
+from rs.reporting import claims
 from rs.reporting.claims import (
     Comparison,
-    Evidence,
     findings,
     findings_about_time,
     judged,
+    seconds_of,
 )
 from rs.reporting.claims_page import claims_text
 from rs.reporting.load import StudyFiles
-from rs.reporting.results import grouped
 from rs.reporting.tables.formatting import SEEDS_NOT_COVERED
 from rs.statistics.comparison import Estimate
 from rs.storage import files
@@ -26,12 +26,10 @@ def root(tmp_path):
     return make_study(tmp_path)
 
 
-def evidence(root):
+def study(root):
     values = params.read_params(root / "params.yaml")
-    folders = [root / name for name in ("results", "weights", "logs")]
-    study = StudyFiles(values, "tiny", *folders)
-    groups = grouped([*study.read_models(), *study.read_ensembles()])
-    return Evidence(study, groups, root / "equal-time", root / "attacks")
+    folders = {name: root / name for name in ("results", "weights", "logs", "attacks")}
+    return StudyFiles(values, "tiny", equal_time=root / "equal-time", **folders)
 
 
 def by_key(found):
@@ -39,7 +37,7 @@ def by_key(found):
 
 
 def found(root):
-    return by_key(findings(evidence(root)))
+    return by_key(findings(study(root)))
 
 
 def score(frame):
@@ -110,7 +108,7 @@ def test_at_equal_time_verdicts_count_the_seeds_that_every_noise_level_has(
         gaps.append(ours - score(cell_rows("gaussian", 0.25, seed)))
     assert one.numbers.split()[0] == f"{np.mean(gaps):+.4f}"
     assert (SEEDS_NOT_COVERED in one.verdict) == (len(counted) == 1)
-    text = claims_text(evidence(root), [], None, [])
+    text = claims_text(study(root), [], None)
     assert (f"not {added}. Trainings" in text) == bool(added)
 
 
@@ -142,18 +140,18 @@ def test_claims_about_time_have_a_tolerance_of_a_tenth(
     root, monkeypatch, macer, smoothadv, verdict
 ):
     seconds = {"advmacer": (6.0, 150), "macer": (macer, 440), "smoothadv": (smoothadv, 150)}
-    monkeypatch.setattr(Evidence, "seconds", lambda _, method, __: seconds[method])
-    cost, faster = list(findings_about_time(evidence(root)))[:2]
+    monkeypatch.setattr(claims, "seconds_of", lambda _, method, __: seconds[method])
+    cost, faster = list(findings_about_time(study(root)))[:2]
     assert (cost.verdict, faster.verdict) == (verdict, verdict)
     seconds["macer"] = (1000.0, 30)  # of another recipe than the paper's
-    assert list(findings_about_time(evidence(root)))[1].verdict == "not tested"
+    assert list(findings_about_time(study(root)))[1].verdict == "not tested"
 
 
 def test_seconds_and_epochs_are_those_of_the_timing(root):
-    assert evidence(root).seconds("advmacer", 0.25) == (12.0, 4)  # 4 epochs of 3 seconds
-    assert evidence(root).seconds("smoothadv", 0.25) is None
+    assert seconds_of(study(root), "advmacer", 0.25) == (12.0, 4)  # 4 epochs of 3 seconds
+    assert seconds_of(study(root), "smoothadv", 0.25) is None
     (root / "logs/0.25/advmacer/0/timing.csv").write_text("epoch,seconds\n1,9.0\n2,10.0\n3,11.0\n")
-    assert evidence(root).seconds("advmacer", 0.25) == (
+    assert seconds_of(study(root), "advmacer", 0.25) == (
         3.0,
         3,
     )  # the first epoch is no measure of the others

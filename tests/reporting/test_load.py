@@ -140,7 +140,7 @@ def test_a_sidecar_of_other_rows_is_refused(tiny, values, change, word):
 def test_rows_and_sidecar_of_another_model_are_refused_under_this_name(tiny, values):
     for end in ("tsv", "json"):
         shutil.copy(tiny / f"results/0.5/gaussian-0.{end}", tiny / f"results/0.5/advmacer-0.{end}")
-    message = refused(study(tiny, values).read_models)
+    message = refused(getattr, study(tiny, values), "groups")
     assert "advmacer-0.tsv must hold rows of tiny/0.5/advmacer/0" in message
 
 
@@ -160,14 +160,12 @@ def test_rows_and_weights_of_different_trainings_are_refused(tiny, values, path,
     found = study(tiny, values)
     update_json(tiny / "results/0.5/advmacer-0.json", classifier="a" * 64)
     update_json(tiny / f"results/0.5/pool/{ENSEMBLES[1]}.json", weights="c" * 64)
-    found.read_models()
-    found.read_ensembles()
+    assert found.groups
     if not (tiny / path).exists():
         (tiny / path).write_text("{}")
     update_json(tiny / path, **change)
     with refuses(word):
-        found.read_models()
-        found.read_ensembles()
+        assert study(tiny, values).groups
 
 
 def test_rows_of_another_noise_level_are_refused(tiny, values):
@@ -182,10 +180,11 @@ def test_rows_of_another_noise_level_are_refused(tiny, values):
 def test_models_and_ensembles_that_are_not_certified_yet_are_named_with_their_commands(
     tiny, values
 ):
-    for name in ("advmacer-1", ENSEMBLES[0]):
+    for name in (ENSEMBLES[0], "advmacer-1"):
         (tiny / "results" / "0.5" / "pool" / f"{name}.tsv").unlink()
-    for read in (study(tiny, values).read_models, study(tiny, values).read_ensembles):
-        assert refused(read).endswith(COMMANDS["rows"])
+        message = refused(getattr, study(tiny, values), "groups")
+        assert f"{name}.tsv must be a file" in message
+        assert message.endswith(COMMANDS["rows"])
 
 
 # -------------------------------------------------------------------------------------------------
@@ -244,9 +243,8 @@ def test_the_seconds_before_the_first_epoch_count_in_a_training_but_in_none_of_i
 def test_measured_seconds_must_be_positive_and_of_every_method(tiny, values, bad):
     measured = tiny / "seconds.csv"
     measured.write_text("method,seconds\n" + bad)
-    assert "positive seconds of every method" in refused(
-        study(tiny, values, epoch_seconds=measured).read_models
-    )
+    found = study(tiny, values, epoch_seconds=measured)
+    assert "positive seconds of every method" in refused(getattr, found, "groups")
 
 
 # -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from PIL import Image
@@ -18,7 +19,7 @@ from rs.params import read_params
 from rs.reporting import page, page_charts
 from rs.reporting.load import StudyFiles
 from rs.reporting.page_data import Pictures
-from rs.reporting.results import Group, grouped
+from rs.reporting.results import Group
 from rs.storage import certificate_rows, files
 from tests.support.helpers import ROOT, refuses, write_row_file
 from tests.support.tiny_study import ALPHA, IMAGES, N0, SIGMAS, N, add_family, make_study, result
@@ -45,13 +46,11 @@ def study(tmp_path_factory):
 def read_study(root):
     """What the page of the study in ``root`` is made of."""
     values = read_params(root / "params.yaml")
-    declared = StudyFiles(values, "tiny", root / "results", root / "weights")
-    groups = grouped([*declared.read_models(), *declared.read_ensembles()])
-    return groups, declared
+    return StudyFiles(values, "tiny", root / "results", root / "weights")
 
 
 def page_of(root, pictures=None, **more):
-    return page.study_page(*read_study(root), pictures, **more).decode()
+    return page.study_page(read_study(root), pictures, **more).decode()
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +137,8 @@ def test_names_of_files_are_text_on_the_page(study, tmp_path):
 
 
 def test_the_first_table_says_who_is_best_and_by_how_much(study):
-    groups, _ = read_study(study)
-    shown = page.Page("tiny", groups, "gaussian", {}, None, [0.0])
+    groups = read_study(study).groups
+    shown = page.Page("tiny", groups, "gaussian", None, [0.0])
     rows = page.answer_table(shown).data.to_dict("records")
     assert [row["sigma"] for row in rows] == list(SIGMAS)
     for row in rows:
@@ -161,7 +160,7 @@ def test_the_first_table_says_who_is_best_and_by_how_much(study):
 
 
 def test_a_curve_is_the_share_of_images_that_are_right_with_the_radius(study, text):
-    groups, _ = read_study(study)
+    groups = read_study(study).groups
     for number, sigma in enumerate(SIGMAS):
         curves = points_of(specs_of(text)[f"curves-{number}"])
         assert len(curves) >= 4
@@ -215,12 +214,11 @@ def test_claims_of_the_paper_stand_where_the_study_is_the_papers(study, tmp_path
     assert "AdvMacer beats SmoothAdv" in page_of(tmp_path / "s", claims=CLAIMS)
 
 
-def test_attacks_are_counted_by_classifier_and_distance(tmp_path):
+def test_attacks_are_counted_by_classifier_and_distance():
     lines = ["sigma,classifier,scope,distance,attacked,below_half"]
     lines += ["0.25,macer-0,model,0.99,24,0", "0.25,macer-0,model,0.99,8,1"]
     lines += ["0.25,macer-0,model,2.5,24,23", "0.25,other,global,2.5,0,0"]
-    files.write_text(tmp_path / "tiny.csv", "\n".join(lines) + "\n")
-    table = page.attacks_table(tmp_path / "tiny.csv")
+    table = page.attacks_table(pd.read_csv(io.StringIO("\n".join(lines))))
     assert table.body == [
         ["0.25", "macer-0", "model", "1 of 32", "23 of 24"],
         ["0.25", "other", "global", "–", "–"],
@@ -232,7 +230,7 @@ def test_results_without_votes_are_left_out(study, tmp_path):
     for path in (tmp_path / "s/results").rglob("*.tsv"):
         rows = certificate_rows.read_rows(path)
         write_row_file(rows.assign(mode=f"acr-error:0.1:{N}"), path)
-    assert page.study_page(*read_study(tmp_path / "s")) is None
+    assert page.study_page(read_study(tmp_path / "s")) is None
 
 
 def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from rs.params import read_params
 from rs.reporting import report
+from rs.reporting.load import StudyFiles
 from rs.statistics import metrics
 from rs.storage import certificate_rows
 from stages.tables import main
@@ -27,17 +28,20 @@ def made(tmp_path_factory):
     return tiny_report(make_study(tmp_path_factory.mktemp("study")), drawn=True)
 
 
-def tiny_report(root, drawn=False, **options):
-    folders = [root / name for name in ("results", "weights")]
-    with nullcontext() if drawn else patch("rs.reporting.report._picture", undrawn):
-        return report.make_report(read_params(root / "params.yaml"), "tiny", *folders, **options)
-
-
-def times_of(root, **options):
-    """The report of times."""
+def study(root):
     folders = [root / name for name in ("results", "weights", "logs")]
+    return StudyFiles(read_params(root / "params.yaml"), "tiny", *folders)
+
+
+def tiny_report(root, drawn=False):
+    with nullcontext() if drawn else patch("rs.reporting.report._picture", undrawn):
+        return report.make_report(study(root))
+
+
+def times_of(root):
+    """The report of times."""
     with patch("rs.reporting.report._picture", undrawn):
-        return report.report_times(read_params(root / "params.yaml"), "tiny", *folders, **options)
+        return report.report_times(study(root))
 
 
 def markdown(content):

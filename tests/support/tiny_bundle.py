@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 from rs import params
 from rs.reporting import check, report
+from rs.reporting.load import StudyFiles
 from rs.storage import files
 from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, N, add_family, make_study
 
@@ -45,7 +46,8 @@ def make_bundled_study(root):
     values = params.read_params(root / "params.yaml")
     folders = [root / name / "tiny" for name in ("results", "weights")]
     with patch("rs.reporting.report._picture", undrawn):
-        report.write_report(root / "reports" / "tiny", report.make_report(values, "tiny", *folders))
+        made = report.make_report(StudyFiles(values, "tiny", *folders))
+        report.write_report(root / "reports" / "tiny", made)
     return root
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rs.reporting.results import CODES, Groups, Result, budget_of, results_of
+from rs.reporting.results import Groups, Result, budget_of, results_of
 from rs.statistics.certificate import SET_SCOPE
 
 WALL = "wall time, mean over seeds, evaluation excluded"
@@ -86,9 +86,9 @@ def _computed_by(result: Result) -> dict[str, str]:
     computed = {}
     for name, value in result.provenance.computation().items():
         computed[name] = value or "not stated"
-    for name in CODES:
-        if name in result.shared_identity:
-            computed[name] = result.shared_identity[name][:8]
+    code = result.provenance.code
+    if result.stage is not None and code is not None:
+        computed[f"code of {result.stage}"] = code[:8]
     return computed
 
 
