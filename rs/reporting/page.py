@@ -26,6 +26,7 @@ from rs.reporting.logs import read_several_alone
 from rs.reporting.page_data import MAX_IMAGES, Pictures, has_votes, image_table
 from rs.reporting.page_html import (
     cells_table,
+    describe_origins,
     folded,
     html_table,
     page_style,
@@ -33,7 +34,6 @@ from rs.reporting.page_html import (
     vega_embed,
     web_file,
 )
-from rs.reporting.page_origins import describe_origins
 from rs.reporting.results import Group, Groups, Result, best, filter_groups, published, results_of
 from rs.reporting.summaries import check_same_data, radii_shown
 from rs.reporting.tables import notes
@@ -66,19 +66,19 @@ class Page:
     attacked: Groups = field(default_factory=dict)  # radii that attacks found, for the curves
     charts: dict[str, page_charts.Json] = field(default_factory=dict)  # by the name of their place
 
-    def chart(self, name: str, spec: page_charts.Json | None) -> str:
-        """Return the place of a chart; nothing if there is no chart."""
+    def chart(self, name: str, sigma: float, spec: page_charts.Json | None) -> str:
+        """Return the place of a chart of a noise level; nothing if there is no chart."""
         if spec is None:
             return ""
-        self.charts[name] = spec
-        return f'<div class="chart" id="{name}"></div>'
+        place = f"{name}-{list(self.groups).index(sigma)}"
+        self.charts[place] = spec
+        return f'<div class="chart" id="{place}"></div>'
 
-    def by_level(self, show: Callable[[int, float], str]) -> str:
+    def by_level(self, show: Callable[[float], str]) -> str:
         """Return blocks by noise level, of which the page shows one at a time."""
         blocks = []
         for number, sigma in enumerate(self.groups):
-            content = show(number, sigma)
-            blocks.append(f'<div class="level" data-level="{number}">{content}</div>')
+            blocks.append(f'<div class="level" data-level="{number}">{show(sigma)}</div>')
         return "\n".join(blocks)
 
     def reference_at(self, sigma: float) -> str:
@@ -92,8 +92,8 @@ class Page:
 
 def study_page(
     study: StudyFiles,
-    pictures: Pictures | None = None,
-    claims: Sequence[Sequence[str]] = (),
+    pictures: Pictures | None,
+    claims: Sequence[Sequence[str]],
 ) -> bytes | None:
     """Return the page of a study; ``None`` if no rows hold their votes.
 
@@ -118,22 +118,26 @@ def study_page(
     )
     _check_images(results_of(with_votes), pictures)
     attacks = study.read_attacks()
+    headline = _headline(page)
+    costs = ""
     ensembles = ""
-    if any(result.ensemble for result in results_of(with_votes)):
+    if any(result.ensemble for result in results_of(page.groups)):
+        costs = page.by_level(
+            lambda sigma: page.chart("cost", sigma, page_charts.cost_chart(page.groups[sigma]))
+        )
         ensembles = page.by_level(
-            lambda _, sigma: html_table(ensembles_table(with_votes, sigma, study.combination))
+            lambda sigma: html_table(ensembles_table(with_votes, sigma, study.combination))
         )
     is_of_paper = not published(base_dataset(study.values, study.dataset)).empty
-    claimed = cells_table(claims[0], claims[1:]) if claims and is_of_paper else ""
     remade = f"<p>Make all of it again: <code>make study DATASET={study.dataset}</code></p>"
     sections = {
-        **_headline(page),
+        **headline,
         "Attacks on certificates": "" if attacks is None else html_table(attacks_table(attacks)),
-        **_costs(page),
+        "What a larger ACR costs": costs,
         "Ensembles": ensembles,
-        **_images(page),
-        "Claims of the paper": claimed,
-        **_where_from(page, with_votes, remade),
+        "Images and their votes": _images(page),
+        "Claims of the paper": cells_table(claims[0], claims[1:]) if is_of_paper else "",
+        "Where each number comes from": remade + _origins(page, with_votes),
     }
     return _html(page, sections)
 
@@ -169,7 +173,11 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     page = Page(title, groups, "", pictures, radii)
     for result in empirical(read, attacks):
         page.attacked.setdefault(result.sigma, {})[result.name] = Group((result,))
-    sections = {**_headline(page), **_images(page), **_where_from(page, groups)}
+    sections = {
+        **_headline(page),
+        "Images and their votes": _images(page),
+        "Where each number comes from": _origins(page, groups),
+    }
     return _html(page, sections)
 
 
@@ -266,15 +274,15 @@ def _headline(page: Page) -> dict[str, str]:
     if not any(map(best, page.groups.values())):
         answer = "<p>No result has a sound certificate.</p>"
 
-    def curves(number: int, sigma: float) -> str:
+    def curves(sigma: float) -> str:
         curves = page.groups[sigma] | page.attacked.get(sigma, {})
         spec = page_charts.curves_chart(curves, page.reference_at(sigma))
         table = html_table(certified_table(page.groups, sigma, page.radii))
-        return page.chart(f"curves-{number}", spec) + folded("Certified accuracy in numbers", table)
+        return page.chart("curves", sigma, spec) + folded("Certified accuracy in numbers", table)
 
-    def differences(number: int, sigma: float) -> str:
+    def differences(sigma: float) -> str:
         spec = page_charts.differences_chart(page.groups[sigma], page.reference_at(sigma))
-        return page.chart(f"differences-{number}", spec)
+        return page.chart("differences", sigma, spec)
 
     single = all(len(methods) == 1 for methods in page.groups.values())
     sections = {
@@ -283,30 +291,21 @@ def _headline(page: Page) -> dict[str, str]:
     }
     if single:
         return sections
-    named = dict.fromkeys(page.reference_at(sigma) for sigma in page.groups)
+    named = dict.fromkeys(map(page.reference_at, page.groups))
     table = html_table(differences_table(page.groups, list(named)))
     sections["All results"] = html_table(main_table(page.groups), links=True)
     sections["Paired differences"] = page.by_level(differences) + folded("In numbers", table)
     return sections
 
 
-def _costs(page: Page) -> dict[str, str]:
-    def costs(number: int, sigma: float) -> str:
-        return page.chart(f"cost-{number}", page_charts.cost_chart(page.groups[sigma]))
-
-    has_ensembles = any(result.ensemble for result in results_of(page.groups))
-    return {"What a larger ACR costs": page.by_level(costs) if has_ensembles else ""}
-
-
-def _images(page: Page) -> dict[str, str]:
+def _images(page: Page) -> str:
     """Return the images with their votes, by the classifiers that the charts show first."""
 
-    def images(number: int, sigma: float) -> str:
+    def images(sigma: float) -> str:
         methods = page.groups[sigma]
         names = page_charts.highlighted(methods, page.reference_at(sigma))
         results = {name: methods[name].first for name in names}
-        titles, rows = image_table(results, page.pictures)
-        return cells_table(titles, rows)
+        return cells_table(*image_table(results, page.pictures))
 
     results = results_of(page.groups)
     certified = len(results[0].rows)
@@ -317,19 +316,19 @@ def _images(page: Page) -> dict[str, str]:
         texts.append("Of each method, the first training seed.")
     if not page.pictures:
         texts.append("Classes are the numbers of the data set; pictures are not in this page.")
-    return {"Images and their votes": f"<p>{' '.join(texts)}</p>{page.by_level(images)}"}
+    return f"<p>{' '.join(texts)}</p>{page.by_level(images)}"
 
 
-def _where_from(page: Page, groups: Groups, text: str = "") -> dict[str, str]:
+def _origins(page: Page, groups: Groups) -> str:
     """Return files, commands and parameters of all results."""
 
-    def origins(number: int, sigma: float) -> str:
+    def origins(sigma: float) -> str:
         folds = []
         for name, group in groups[sigma].items():
             folds.append(folded(name, describe_origins(group.results), name=name))
         return f'<div class="scroll">{"".join(folds)}</div>'
 
-    return {"Where each number comes from": text + page.by_level(origins)}
+    return page.by_level(origins)
 
 
 # --------------------------------------------------------------------------------------------------

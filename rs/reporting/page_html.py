@@ -1,17 +1,20 @@
-"""The parts of the report page in HTML: tables, what unfolds, style and scripts."""
+"""The parts of the report page in HTML: tables, origins of results, style and scripts."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from rs.reporting import page_charts
 from rs.reporting.page_data import COLUMNS
+from rs.reporting.results import Result
 from rs.reporting.tables.formatting import Table
 
 WEB = Path(__file__).with_name("web")
@@ -21,6 +24,20 @@ POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 """What the page may do: run scripts with these hashes, without eval; inline style and images."""
+
+SIDECAR = (
+    "code",
+    "versions",
+    "device",
+    "precision",
+    "engine",
+    "arithmetic",
+    "outputs",
+    "seed",
+    "subset",
+    "images",
+)
+"""What the page tells of the sidecar of rows."""
 
 NUMBER = re.compile(r"(<b>)?[+-]?\d")
 """The beginning of a cell of a column of numbers."""
@@ -66,6 +83,31 @@ def folded(title: str, content: str, name: str = "") -> str:
     """Return content that a click on its title unfolds."""
     attribute = f' data-name="{escape(name)}"' if name else ""
     return f"<details{attribute}><summary>{escape(title)}</summary>{content}</details>"
+
+
+def describe_origins(results: Sequence[Result]) -> str:
+    """Return files and commands of a group of results, and the parameters and sidecar of the first.
+
+    In HTML.
+    """
+    first = results[0]
+    lines = [result.origin["file"] for result in results]
+    lines += dict.fromkeys(result.origin["command"] for result in results)
+    stated = first.provenance.to_json()
+    certified: dict[str, Any] = {}
+    for name, value in first.terms.budget.items():
+        certified[name] = int(value) if value.is_integer() else value
+    certified |= {name: stated[name] for name in SIDECAR if name in stated}
+    definitions = []
+    for name, values in (
+        ("parameters", first.origin.get("parameters")),
+        ("certified with", certified),
+        ("weights chose", first.member_votes),
+    ):
+        if values:
+            text = json.dumps(values)[1:-1].replace('"', "")
+            definitions.append(f"<dt>{name}</dt><dd>{escape(text)}</dd>")
+    return f"<pre>{escape(chr(10).join(lines))}</pre><dl>{''.join(definitions)}</dl>"
 
 
 def page_style(sheet: str | None, images: int) -> str:

@@ -49,8 +49,11 @@ def read_study(root):
     return StudyFiles(values, "tiny", root / "results", root / "weights")
 
 
-def page_of(root, pictures=None, **more):
-    return page.study_page(read_study(root), pictures, **more).decode()
+CLAIMS = [["claim", "held"], ["AdvMacer beats SmoothAdv", "1"]]
+
+
+def page_of(root, pictures=None):
+    return page.study_page(read_study(root), pictures, CLAIMS).decode()
 
 
 @pytest.fixture(scope="module")
@@ -203,15 +206,12 @@ def test_whole_numbers_of_the_budget_have_no_decimals(text):
         assert float(stated["alpha"]) == ALPHA
 
 
-CLAIMS = [["claim", "held"], ["AdvMacer beats SmoothAdv", "1"]]
-
-
 def test_claims_of_the_paper_stand_where_the_study_is_the_papers(study, tmp_path):
-    assert "AdvMacer beats SmoothAdv" not in page_of(study, claims=CLAIMS)
+    assert "AdvMacer beats SmoothAdv" not in page_of(study)
     shutil.copytree(study, tmp_path / "s")
     params = tmp_path / "s" / "params.yaml"
     params.write_text(params.read_text().replace("{source: none}", "{dataset: cifar10}"))
-    assert "AdvMacer beats SmoothAdv" in page_of(tmp_path / "s", claims=CLAIMS)
+    assert "AdvMacer beats SmoothAdv" in page_of(tmp_path / "s")
 
 
 def test_attacks_are_counted_by_classifier_and_distance():
@@ -230,7 +230,7 @@ def test_results_without_votes_are_left_out(study, tmp_path):
     for path in (tmp_path / "s/results").rglob("*.tsv"):
         rows = certificate_rows.read_rows(path)
         write_row_file(rows.assign(mode=f"acr-error:0.1:{N}"), path)
-    assert page.study_page(read_study(tmp_path / "s")) is None
+    assert page.study_page(read_study(tmp_path / "s"), None, CLAIMS) is None
 
 
 def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_path):
