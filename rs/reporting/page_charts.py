@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 import altair as alt
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 
 from rs.reporting.figures import COLOURS
 from rs.reporting.results import Group, best
-from rs.statistics import metrics
 from rs.statistics.comparison import Estimate
 
 STEPS = 100
@@ -166,7 +164,7 @@ def curves_chart(methods: Methods, reference: str) -> Json:
             finite = rows["radius"][np.isfinite(rows["radius"])]
             longest = max(longest, float(finite.max()))
     radii = np.linspace(0, 1.02 * longest or 1.0, STEPS + 1)
-    curves = {name: _mean_accuracy(group, radii) for name, group in methods.items()}
+    curves = {name: group.accuracies(radii) for name, group in methods.items()}
     first = highlighted(methods, reference)
     every_point: list[Json] = []
     labels: list[Json] = []
@@ -248,7 +246,7 @@ def cost_chart(methods: Methods) -> Json | None:
     rows: list[Json] = []
     best_at: dict[float, Json] = {}
     for name, group in methods.items():
-        cost = round(fmean(result.members_per_draw for result in group.results), 3)
+        cost = round(group.members_per_draw, 3)
         row = {"name": name, "label": "", "cost": cost} | _interval(
             group.acr, group.acr.error_images
         )
@@ -279,12 +277,6 @@ def _interval(difference: Estimate, half_width: float) -> Json:
         "high": difference.value + half_width,
     }
     return {name: round(end, 5) for name, end in ends.items()}
-
-
-def _mean_accuracy(group: Group, radii: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the certified accuracy at each radius, mean over the training seeds."""
-    shares = [metrics.certified_accuracy(rows, radii) for rows in group.rows]
-    return np.mean(shares, axis=0)
 
 
 def _place_of_label(

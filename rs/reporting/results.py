@@ -9,7 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rs.errors import InputError
 from rs.statistics import metrics
@@ -162,6 +164,16 @@ class Group:
                 return None
             seconds.append(result.training_seconds)
         return sum(seconds) / len(seconds)
+
+    @property
+    def members_per_draw(self) -> float:
+        """Evaluations of members per noisy image, mean over the results."""
+        return fmean(result.members_per_draw for result in self.results)
+
+    def accuracies(self, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the certified accuracy at each of ``radii``, mean over the seeds."""
+        shares = [metrics.certified_accuracy(rows, radii) for rows in self.rows]
+        return np.mean(shares, axis=0)
 
     def accuracy(self, radius: float) -> float:
         """Return the certified accuracy at ``radius``, mean over the seeds."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import log2
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from rs.statistics.comparison import Estimate, Sample, estimate, fewest_seeds_of
 from rs.statistics.resampling import with_fewer_draws
 from rs.study.layout import model_name
 
+GAIN_COLUMNS = ["gain", "gain_error_images", "gain_error"]
 Members = tuple[tuple[str, int], ...]
 """Training method and seed of each member of an ensemble."""
 
@@ -48,19 +48,14 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
         InputError: If a member has no result.
     """
     ensembles = _ensembles(groups[sigma])
-    samples: dict[tuple[Members, ...], tuple[Sample, Sample]] = {}
-    rows = []
-    for row, group in zip(_rows(ensembles), ensembles.values(), strict=True):
+    rows = _rows(ensembles)
+    for row, group in zip(rows, ensembles.values(), strict=True):
         other = with_combination(group, ensembles, reference)
         if other is not None:
             row["reference"] = group.difference_to(other)
-        member_sets = tuple(group.member_sets)
-        if member_sets not in samples:
-            samples[member_sets] = samples_of_members(member_sets, groups[sigma])
-        mean, largest = samples[member_sets]
+        mean, largest = samples_of_members(group.member_sets, groups[sigma])
         row["members"] = estimate(group.sample, mean)
         row["best_member"] = estimate(group.sample, largest)
-        rows.append(row)
     columns = {
         "Ensemble": plain("ensemble"),
         "Combination": marked("combination"),
@@ -122,14 +117,10 @@ def _rows(ensembles: Mapping[str, Group]) -> list[Row]:
             "sound": group.sound,
             "best": name in bests,
             "estimate": group.acr,
-            "members_per_draw": _members_per_draw(group),
+            "members_per_draw": group.members_per_draw,
         }
         rows.append(row | group.numbers)
     return rows
-
-
-def _members_per_draw(group: Group) -> float:
-    return fmean(result.members_per_draw for result in group.results)
 
 
 def acr_by_size(groups: Groups, combination: str) -> pd.DataFrame:
@@ -157,8 +148,9 @@ def acr_by_size(groups: Groups, combination: str) -> pd.DataFrame:
             record |= _estimate_columns("gain", estimate(group.sample, mean))
             record |= _estimate_columns("to_best", estimate(group.sample, largest))
             records.append(record)
-    names = ["sigma", "kind", "ensemble", "members", *_estimate_columns("acr")]
-    names += [*_estimate_columns("gain"), *_estimate_columns("to_best")]
+    names = ["sigma", "kind", "ensemble", "members", "acr", "error_images", "error"]
+    names += GAIN_COLUMNS
+    names += ["to_best", "to_best_error_images", "to_best_error"]
     return pd.DataFrame(records, columns=names)
 
 
@@ -176,7 +168,7 @@ def gains(groups: Groups, radii: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
     records: list[Row] = []
     for sigma, methods in groups.items():
         best_of: dict[tuple[int, bool], Group] = {}
-        for group in sorted(methods.values(), key=_acr):
+        for group in sorted(methods.values(), key=lambda group: group.acr.value):
             best_of[len(group.first.members), len(group.first.training_methods) > 1] = group
         single = best_of[0, False]
         size = max(best_of)[0]
@@ -195,15 +187,9 @@ def gains(groups: Groups, radii: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
     return pd.DataFrame(records, columns=names)
 
 
-def _acr(group: Group) -> float:
-    return group.acr.value
-
-
-def _estimate_columns(name: str, value: Estimate | None = None) -> Row:
+def _estimate_columns(name: str, value: Estimate) -> Row:
     """Return a value and its errors as columns; those of an ACR have names without a prefix."""
     prefix = "" if name == "acr" else f"{name}_"
-    if value is None:
-        return dict.fromkeys([name, f"{prefix}error_images", f"{prefix}error"])
     return {
         name: value.value,
         f"{prefix}error_images": value.error_images,
@@ -245,7 +231,14 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
     n0 = int(budget_of(groups, "n0"))
     n = int(budget_of(groups, "n"))
     for sigma, methods in groups.items():
-        ensembles = _ensembles_and_cascades(methods, combination)
+        # ensembles of the combination, then those whose rows count their evaluations
+        combinations = {combination: None}
+        for group in methods.values():
+            if "evaluations" in group.first.rows:
+                combinations[str(group.first.combination)] = None
+        ensembles: list[Group] = []
+        for name in combinations:
+            ensembles += families(methods, name)
         singles = [methods[method] for method in _methods_in(ensembles)]
         most = max([len(group.first.members) for group in ensembles], default=1)
         for group in [*singles, *ensembles]:
@@ -257,47 +250,22 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
                 records.append(record | _estimate_columns("acr", estimate(scores)))
                 samples.append(scores)
     names = ["sigma", "kind", "method", "members", "evaluations", "draws"]
-    frame = pd.DataFrame(records, columns=[*names, *_estimate_columns("acr")])
-    gains = _gains_at_cost(frame, samples)
-    return frame.join(
-        pd.DataFrame.from_dict(gains, orient="index", columns=[*_estimate_columns("gain")])
-    )
-
-
-def _ensembles_and_cascades(methods: Mapping[str, Group], combination: str) -> list[Group]:
-    """Return the ensembles of a combination, then those whose rows count their evaluations."""
-    combinations: dict[str | None, None] = {combination: None}
-    for group in methods.values():
-        if "evaluations" in group.first.rows:
-            combinations[group.first.combination] = None
-    ensembles = []
-    for name in combinations:
-        if name is not None:
-            ensembles += families(methods, name)
-    return ensembles
-
-
-def _gains_at_cost(frame: pd.DataFrame, samples: Sequence[Sample]) -> dict[Any, list[float | None]]:
-    """Return, by row of ``frame``, what an ensemble adds to a single model of the same cost.
-
-    Only the best ensemble of a kind has a gain: over the best single model of its methods.
-    """
-    gains = {}
+    frame = pd.DataFrame(records, columns=[*names, "acr", "error_images", "error", *GAIN_COLUMNS])
     for _, points in frame.groupby(["sigma", "evaluations"]):
-        singles = points[points["members"] == 1]
-        for kind, ensembles in points[points["members"] > 1].groupby("kind"):
-            of_members = singles[singles["kind"].isin(str(kind).split(" + "))]
+        singles_there = points[points["members"] == 1]
+        for kind, rivals in points[points["members"] > 1].groupby("kind"):
+            of_members = singles_there[singles_there["kind"].isin(str(kind).split(" + "))]
             if not of_members.empty:
-                ensemble = ensembles["acr"].idxmax()
-                single = of_members["acr"].idxmax()
-                gain = estimate(samples[ensemble], samples[single])
-                gains[ensemble] = [*_estimate_columns("gain", gain).values()]
-    return gains
+                best_ensemble = rivals["acr"].idxmax()
+                gain = estimate(samples[best_ensemble], samples[of_members["acr"].idxmax()])
+                columns = _estimate_columns("gain", gain)
+                frame.loc[best_ensemble, GAIN_COLUMNS] = list(columns.values())
+    return frame
 
 
 def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[int, int, Sample]]:
     """Return evaluations, draws and scores of a group, up to ``most`` members at all n draws."""
-    members_per_draw = _members_per_draw(group)
+    members_per_draw = group.members_per_draw
     halves = range(-2 * int(log2(n0 + n)), 2 * int(log2(most)) + 2)
     draws_by_cost = {}
     for cost in sorted({round((n0 + n) * 2 ** (half / 2)) for half in halves}):
@@ -336,7 +304,11 @@ def samples_of_members(
     Raises:
         InputError: If a member has no result.
     """
-    singles = models_by_member(methods)
+    singles = {}
+    for group in methods.values():
+        for result in group.results:
+            if result.ensemble is None:
+                singles[result.name, result.seed] = result
     members = sorted(set().union(*member_sets))
     missing = [model_name(*member) for member in members if member not in singles]
     if missing:
@@ -373,13 +345,3 @@ def with_combination(group: Group, methods: Mapping[str, Group], combination: st
     if not by_members.keys() >= set(group.member_sets):
         return None
     return Group(tuple(by_members[members] for members in group.member_sets))
-
-
-def models_by_member(methods: Mapping[str, Group]) -> dict[tuple[str, int | None], Result]:
-    """Return the single models by training method and seed."""
-    models = {}
-    for group in methods.values():
-        for result in group.results:
-            if result.ensemble is None:
-                models[result.name, result.seed] = result
-    return models
