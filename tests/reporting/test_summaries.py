@@ -11,9 +11,7 @@ from scipy.special import ndtr
 from rs.reporting.logs import read_several_alone
 from rs.reporting.summaries import compare_rows, paired_difference, radii_shown, summarize_rows
 from rs.reporting.summary_texts import comparison_text, summary_text
-from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics import metrics
-from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows
 from tests.support.helpers import refuses, update_json, write_row_file
 from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labelled, make_rows, write_rows
@@ -60,26 +58,16 @@ def test_the_numbers_are_those_of_their_definitions(a):
 
 
 def test_what_the_rows_are_comes_from_them_and_their_sidecar(a):
+    """Without a sidecar the numbers stay, and the model is not stated."""
     expected = {"model": "models/a", "dataset": "tiny", "device": "cpu", "engine": None}
     expected |= {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA, "scope": "model"}
     expected |= {"images": IMAGES, "subset": "first-12"}
-    assert summarize_rows(a).items() >= expected.items()
-
-
-def test_without_a_sidecar_the_numbers_stay_and_the_model_is_not_stated(a):
-    before = summarize_rows(a)
+    about = summarize_rows(a)
+    assert about.items() >= expected.items()
     certificate_rows.sidecar_of(a).unlink()
-    after = summarize_rows(a)
-    assert (after["model"], after["acr"]) == (None, before["acr"])
-    assert "model               not stated" in summary_text(after)
-
-
-def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
-    log = tmp_path / "log.txt"
-    certificate_rows.write_field_log(certificate_rows.read_rows(a), log)
-    about = summarize_rows(log)
-    assert [about[name] for name in ("sigma", "n0", "n", "alpha")] == [None] * 4
-    assert about["acr"] == summarize_rows(a)["acr"]
+    alone = summarize_rows(a)
+    assert (alone["model"], alone["acr"]) == (None, about["acr"])
+    assert "model               not stated" in summary_text(alone)
 
 
 def test_a_name_in_a_sidecar_forges_no_line(a, b):
@@ -197,42 +185,35 @@ def test_what_cannot_be_compared_is_refused(tmp_path, a, rows, sidecar, message)
         compare_rows(a, other)
 
 
-@pytest.fixture
-def logs(tmp_path):
-    """Logs in six columns at sigma 0.5 whose radii are rungs of n = 10,000 at alpha = 0.001."""
-    paths = {}
-    for seed, name in enumerate("ab"):
-        votes = 10_000 - np.random.default_rng(seed).permutation(IMAGES) % 10
-        rows = frame(1).assign(
-            radius=radius(lower_bound(votes, 10_000, 0.001), 0.5), predict=LABELS, correct=1
-        )
-        paths[name] = tmp_path / f"{name}.log"
-        certificate_rows.write_field_log(rows, paths[name])
-    return paths
+def log_of(path, name):
+    """The path of a log in six columns of these rows."""
+    log = path.with_name(name)
+    certificate_rows.write_field_log(certificate_rows.read_rows(path), log)
+    return log
 
 
-def test_logs_are_named_by_all_of_their_names(logs, tmp_path):
+def test_a_log_has_what_it_states_and_is_not_compared_without_its_budget(a, b):
+    log = log_of(a, "a.log")
+    about = summarize_rows(log)
+    assert [about[name] for name in ("sigma", "n0", "n", "alpha")] == [None] * 4
+    assert about["acr"] == summarize_rows(a)["acr"]
+    with refuses(r"a\.log must state its n, alpha to be compared"):
+        compare_rows(log, log_of(b, "b.log"), sigma=0.5, n0=N0)
+
+
+def test_logs_are_named_by_all_of_their_names(a, b):
     names = ["lam_0.1.log", "lam_0.5.log"]
-    paths = [path.rename(tmp_path / name) for path, name in zip(logs.values(), names, strict=True)]
-    assert [result.name for result in read_several_alone(paths, **STATED)] == names
+    paths = [log_of(path, name) for path, name in zip((a, b), names, strict=True)]
+    assert [result.name for result in read_several_alone(paths)] == names
 
 
-STATED = {"sigma": 0.5, "n0": 100, "n": 10_000, "alpha": 0.001}
-
-
-def test_a_log_beside_rows_has_the_numbers_of_its_own_rows(tmp_path, a, b):
+def test_a_log_beside_rows_has_the_numbers_of_its_own_rows(a, b):
     """What is stated is of the log; rows say it themselves."""
-    log = tmp_path / "b.log"
-    certificate_rows.write_field_log(certificate_rows.read_rows(b), log)
+    log = log_of(b, "b.log")
     found = compare_rows(a, log, sigma=0.5, n0=N0, n=N, alpha=ALPHA)
     assert (found["acr"], found["images"]) == (compare_rows(a, b)["acr"], IMAGES)
     with refuses("radius must be one that n = 300"):
         compare_rows(a, log, sigma=0.5, n0=N0, n=300, alpha=ALPHA)
-
-
-def test_a_log_that_does_not_state_its_budget_is_not_compared(logs):
-    with refuses(r"a\.log must state its n, alpha to be compared"):
-        compare_rows(logs["a"], logs["b"], sigma=0.5, n0=100)
 
 
 @given(st.floats(0, 1e300))
@@ -246,24 +227,20 @@ def test_the_radii_of_a_table_reach_the_largest_in_at_most_twenty_steps(largest)
     assert largest >= 5 or at == [k / 4 for k in range(len(at))]
 
 
-def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_path):
-    """Of five images of class 1 one is certified; n0 draws choose class 0 for the others."""
-    wrong = Tally(np.array([60, 40]))
-    undecided = Tally(np.array([510, 490]))
-    last = certificate_of_votes(Tally(np.array([40, 60])), Tally(np.array([100, 900])), 0.001, 0.5)
-    skipped = [certificate_of_votes(wrong, None, 0.001, 0.5).row(i, 1) for i in range(4)]
-    whole = [certificate_of_votes(wrong, undecided, 0.001, 0.5).row(i, 1) for i in range(4)]
-    files = {"some": [*skipped, last.row(4, 1)], "none": [*whole, last.row(4, 1)]}
-    files["one"] = skipped[:1]
-    counts = {}
-    for name, rows in files.items():
-        path = tmp_path / f"{name}.tsv"
-        write_row_file(rows, path)
-        about = summarize_rows(path)
-        counts[name] = (about["skipped"], about["abstentions"])
-        assert ("  abstentions  " in summary_text(about)) == (name in ("some", "none"))
-    assert counts == {"some": (4, 0), "none": (0, 4), "one": (1, 0)}
-    assert (about["acr"], about["standard_error"]) == (0.0, None)  # one image has no error
+@pytest.mark.parametrize(("skipped", "images"), [(4, 5), (0, 5), (1, 1)])
+def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(
+    tmp_path, skipped, images
+):
+    """Those that abstain drew; where all images skipped, no share of abstentions is printed."""
+    rows = frame(1).query("predict == -1").iloc[[0] * images].reset_index(drop=True)
+    rows["idx"] = range(images)
+    nothing = {"mode": "shortcut", "n": 0, "counts": "-", "p_lower": 0.0, "predict": 0, "label": 1}
+    rows.loc[: skipped - 1, list(nothing)] = list(nothing.values())
+    write_row_file(rows, tmp_path / "some.tsv")
+    about = summarize_rows(tmp_path / "some.tsv")
+    assert (about["skipped"], about["abstentions"]) == (skipped, images - skipped)
+    assert ("  abstentions  " in summary_text(about)) == (skipped < images)
+    assert (about["standard_error"] is None) == (images == 1)
 
 
 def test_other_arithmetic_is_noted_and_not_refused(tmp_path, a):
