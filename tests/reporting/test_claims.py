@@ -17,6 +17,7 @@ from rs.reporting.claims_page import claims_text
 from rs.reporting.load import StudyFiles
 from rs.reporting.tables.formatting import SEEDS_NOT_COVERED
 from rs.statistics.comparison import Estimate
+from rs.statistics.metrics import acr
 from rs.storage import files
 from tests.support.tiny_study import cell_rows, make_study, write_rows
 
@@ -32,16 +33,8 @@ def study(root):
     return StudyFiles(values, "tiny", equal_time=root / "equal-time", **folders)
 
 
-def by_key(found):
-    return {(one.claim, one.sigma, one.subject): one for one in found}
-
-
 def found(root):
-    return by_key(findings(study(root)))
-
-
-def score(frame):
-    return (frame["radius"] * frame["correct"]).to_numpy()
+    return {(one.claim, one.sigma, one.subject): one for one in findings(study(root))}
 
 
 def estimate_of(value, error_images, error):
@@ -104,8 +97,7 @@ def test_at_equal_time_verdicts_count_the_seeds_that_every_noise_level_has(
     one = found(root)["AdvMacer beats MACER at equal training time", 0.25, subject]
     gaps = []
     for seed in counted:
-        ours = score(cell_rows("advmacer", 0.25, seed))
-        gaps.append(ours - score(cell_rows("gaussian", 0.25, seed)))
+        gaps.append(acr(cell_rows("advmacer", 0.25, seed)) - acr(cell_rows("gaussian", 0.25, seed)))
     assert one.numbers.split()[0] == f"{np.mean(gaps):+.4f}"
     assert (SEEDS_NOT_COVERED in one.verdict) == (len(counted) == 1)
     text = claims_text(study(root), [], None)

@@ -44,6 +44,10 @@ def times_of(root):
         return report.report_times(study(root))
 
 
+def csv_of(content, name):
+    return pd.read_csv(io.BytesIO(content[name]))
+
+
 def markdown(content):
     """The tables and pages, as text by file name."""
     return {name: text.decode() for name, text in content.items() if name.endswith(".md")}
@@ -130,11 +134,7 @@ def test_every_table_says_what_was_certified_differently(tiny):
 
 
 def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
-    curves = pd.read_csv(
-        io.BytesIO(made["curves.csv"]), converters={"radius": float, "accuracy": float}
-    )  # every digit
-    assert curves.columns.tolist() == ["sigma", "method", "members", "radius", "accuracy"]
-    line = curves[(curves["sigma"] == 0.5) & (curves["method"] == "gaussian")]
+    line = csv_of(made, "curves.csv").query("sigma == 0.5 and method == 'gaussian'")
     expected = metrics.certified_accuracy(cell_rows("gaussian", 0.5, 0), line["radius"])
     assert line["accuracy"].tolist() == expected.tolist()
     assert (line["radius"].iloc[0], line["accuracy"].iloc[-1]) == (0, 0)
@@ -149,7 +149,9 @@ def test_the_metrics_are_the_acrs_of_methods_and_of_the_first_ensemble(made):
 
 
 def test_gains_are_of_the_best_largest_ensembles_at_radii_of_the_curves(made):
-    curves, gains = (pd.read_csv(io.BytesIO(made[f"{name}.csv"])) for name in ("curves", "gains"))
+    curves = csv_of(made, "curves.csv")
+    gains = csv_of(made, "gains.csv")
+    assert len(gains) > 0
     for (sigma, method, single), line in gains.groupby(["sigma", "method", "single"]):
         at_sigma = curves[curves["sigma"] == sigma].set_index("radius")
         of_ensemble = at_sigma[at_sigma["method"] == method].loc[line["radius"]]
@@ -159,7 +161,6 @@ def test_gains_are_of_the_best_largest_ensembles_at_radii_of_the_curves(made):
         assert line["gain"].to_numpy() == pytest.approx(expected)
         assert set(of_single["members"]) == {1}
         assert set(of_ensemble["members"]) == {curves["members"].max()}
-    assert len(gains) > 0
 
 
 def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, made):
@@ -183,10 +184,6 @@ def test_a_study_that_was_never_evaluated_has_no_picture_of_it(tiny):
     content = times_of(tiny)
     assert content["acr-vs-time.csv"] == b"method,sigma,epoch,seconds,acr,error\n"
     assert "acr-vs-time.png" not in content
-
-
-def csv_of(content, name):
-    return pd.read_csv(io.BytesIO(content[name]))
 
 
 def test_times_of_another_training_or_other_rows_are_not_reported(tiny):

@@ -3,13 +3,11 @@
 from itertools import combinations, permutations
 
 import numpy as np
-import pandas as pd
 
 from rs.statistics.comparison import sample
 from rs.study.ensembles import composition, members_text
 from tests.support.tiny_study import result
 
-EMPTY = pd.DataFrame()
 PAIR = (("advmacer", 0), ("advmacer", 1))
 MIXED = (("advmacer", 0), ("smoothadv", 0))
 MIX_NAME = "advmacer 0 + smoothadv 0"
@@ -52,46 +50,6 @@ def cell(table, column, **where):
         data = data[data[name] == value]
     (at,) = data.index
     return table.body[at][table.header.index(column)]
-
-
-def texts(table):
-    """What the cells of a table say."""
-    return [[c.strip("*") for c in row] for row in table.body]
-
-
-FIRST = {"advmacer x2": "advmacer 0-1", "advmacer x1 + smoothadv x1": MIX_NAME}
-
-
-def spread(name, source="perturbed", within=0.02, across=float("nan"), **changes):
-    row = {
-        "sigma": 0.5,
-        "ensemble": name,
-        "members": FIRST.get(name, "first"),
-        "source": source,
-        "images": 4,
-    }
-    return (
-        row
-        | {"alpha": 0.08, "beta": 0.04}
-        | {"variance": 0.06, "within": within, "across": across}
-        | changes
-    )
-
-
-def bound(name, value, combination="average", minimum=0.1, measured=0.95):
-    row = {
-        "sigma": 0.5,
-        "ensemble": name,
-        "members": FIRST[name],
-        "combination": combination,
-        "images": 4,
-    }
-    return row | {
-        "bound": value,
-        "bound_minimum": minimum,
-        "measured": measured,
-        "other_class": 0.25,
-    }
 
 
 def family(members, scores, combination="average", **changes):
