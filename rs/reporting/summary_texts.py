@@ -44,8 +44,7 @@ def summary_text(about: Numbers) -> str:
     lines["computed on"] = ", ".join(filter(None, made_with))
     if about["scope"] != "model":
         lines["weights"] = f"{about['scope']}: {'sound' if about['sound'] else FROZEN}"
-    lines["ACR"] = _optional("{:.3f}", about["acr"])
-    lines["ACR"] += _optional(" ± {:.3f}", about["standard_error"])
+    lines["ACR"] = _acr(about)
     lines["base accuracy"] = _optional("{:.1%} (without noise)", about["base_accuracy"])
     lines["clean accuracy"] = _optional("{:.1%}", about["clean_accuracy"])
     if about["certified_accuracy"]:
@@ -70,7 +69,7 @@ def summary_text(about: Numbers) -> str:
             for line in text.splitlines():
                 parts += wrapped(line, WIDTH - INDENT)
         for number, part in enumerate(parts):
-            label = name if number == 0 else ""
+            label = "" if number else name
             texts.append(f"  {label:<{INDENT - 2}}{part}")
     return "\n".join(map(printable, texts))
 
@@ -101,19 +100,17 @@ def summaries_text(summaries: Sequence[Numbers]) -> str:
         if len({about[name] for about in summaries} - {None}) > 1:
             columns.append(name)
     for name in ("images", "sigma", "n0", "n", "alpha"):
-        values = {about[name] for about in summaries}
-        if len(values) == 1:
+        if len({about[name] for about in summaries}) == 1:
             common[name] = summaries[0][name]
         else:
             columns.append(name)
-    radii: list[str] = []
-    for about in summaries:
-        radii += [radius for radius in _shares(about) if radius not in radii]
-    radii.sort(key=float)
-    names = _names(summaries)
-    lines = _table_lines(summaries, names, columns, radii)
+    names = []
+    files = [Path(about["file"]) for about in summaries]
+    for name, about in zip(short_names(files), summaries, strict=True):
+        names.append(printable(name) + ("" if about["sound"] else "*"))
+    lines = _table_lines(summaries, names, columns)
     if max(map(len, lines)) > WIDTH:
-        head, *lines_of_values = _table_lines(summaries, [""] * len(names), columns, radii)
+        head, *lines_of_values = _table_lines(summaries, [""] * len(names), columns)
         lines = [head]
         for name, line in zip(names, lines_of_values, strict=True):
             lines += [name, line]
@@ -124,47 +121,34 @@ def summaries_text(summaries: Sequence[Numbers]) -> str:
     return "\n".join([head, "", *lines, *notes_below])
 
 
-def _names(summaries: Sequence[Numbers]) -> list[str]:
-    """Return short names of the files, with an asterisk if their certificates are not sound."""
-    names = []
-    files = [Path(about["file"]) for about in summaries]
-    for name, about in zip(short_names(files), summaries, strict=True):
-        names.append(printable(name) + ("" if about["sound"] else "*"))
-    return names
-
-
 def _table_lines(
-    summaries: Sequence[Numbers],
-    names: Sequence[str],
-    columns: Sequence[str],
-    radii: Sequence[str],
+    summaries: Sequence[Numbers], names: Sequence[str], columns: Sequence[str]
 ) -> list[str]:
     """Return the lines of a table, with fewer radii if it is wider than :data:`WIDTH`."""
-    table = [["", *columns, "ACR", *[f"at {radius}" for radius in radii]]]
-    for name, about in zip(names, summaries, strict=True):
-        cells = [name]
-        for column in columns:
-            cells.append(_optional("{}" if column in TEXT_COLUMNS else "{:,g}", about[column]))
-        acr = _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"])
-        cells.append(acr if about["certified_accuracy"] else "no labels")
-        shares = _shares(about)
-        largest = max(map(float, shares), default=0.0)
-        for radius in radii:
-            share = shares.get(radius)
-            if float(radius) > largest and radii_asked(about["mode"]) is None:
-                share = 0.0
-            cells.append(_optional("{:.1%}", share))
-        table.append(cells)
-    lines = aligned(table)
-    if max(map(len, lines)) > WIDTH and len(radii) > 2:
-        return _table_lines(summaries, names, columns, radii[::2])
-    return lines
+    shares = [about["certified_accuracy"] or about["certified_share"] for about in summaries]
+    radii = sorted(set().union(*shares), key=float)
+    while True:
+        table = [["", *columns, "ACR", *[f"at {radius}" for radius in radii]]]
+        for name, about, shown in zip(names, summaries, shares, strict=True):
+            cells = [name]
+            for column in columns:
+                cells.append(_optional("{}" if column in TEXT_COLUMNS else "{:,g}", about[column]))
+            cells.append(_acr(about) if about["certified_accuracy"] else "no labels")
+            largest = max(map(float, shown), default=0.0)
+            for radius in radii:
+                share = shown.get(radius)
+                if float(radius) > largest and radii_asked(about["mode"]) is None:
+                    share = 0.0
+                cells.append(_optional("{:.1%}", share))
+            table.append(cells)
+        lines = aligned(table)
+        if max(map(len, lines)) <= WIDTH or len(radii) <= 2:
+            return lines
+        radii = radii[::2]
 
 
-def _shares(about: Numbers) -> dict[str, float]:
-    """Return certified accuracies by radius, or without labels certified shares."""
-    shares: dict[str, float] = about["certified_accuracy"] or about["certified_share"]
-    return shares
+def _acr(about: Numbers) -> str:
+    return _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"])
 
 
 def aligned(table: Sequence[Sequence[str]], words: int = 1) -> list[str]:
@@ -185,35 +169,34 @@ def comparison_text(comparison: Numbers) -> str:
     for radius, difference in comparison["certified_accuracy"].items():
         if radius != "0" or comparison["clean_accuracy"] is None:
             rows[f"certified at {radius}"] = difference
-    heads: list[str] = []
+    texts: list[str] = []
     more = []
     frozen = []
     for side in "ab":
         about = comparison[side]
+        letter = side.upper()
         model = _optional(" ({})", about["model"])
-        name = f"{side.upper()}  {about['file']}"
+        name = f"{letter}  {about['file']}"
         parts = [name + model] if len(name + model) <= WIDTH else [name, f"  {model}"]
-        heads += map(printable, parts)
+        texts += map(printable, parts)
         if about["images"] > comparison["images"]:
-            more.append(f"{side.upper()} has {about['images']:,}")
+            more.append(f"{letter} has {about['images']:,}")
         if not about["sound"]:
-            frozen.append(f"{side.upper()}: {FROZEN}.")
+            frozen.append(f"{letter}: {FROZEN}.")
     shared = f"{comparison['images']:,} images that both have"
     if more:
         shared += f" ({', '.join(more)})"
     budget = _budget(comparison)
     if comparison["sigma"] is None:
         budget = f"sigma = {comparison['a']['sigma']:g} and {comparison['b']['sigma']:g}, {budget}"
-    lines = [f"{shared}; {budget}"]
     width = max(20, *[len(name) + 2 for name in rows])
-    lines += ["", f"{'':<{width}}{'A':>8}{'B':>8}  A - B"]
+    lines = [f"{shared}; {budget}", "", f"{'':<{width}}{'A':>8}{'B':>8}  A - B"]
     rows = {name: row for name, row in rows.items() if row}
     for name, row in rows.items():
-        line = f"{name:<{width}}"
-        line += _acr_cells(row) if name == "ACR" else _accuracy_cells(row)
-        if row["tie"]:
-            line += ", tie"
-        lines.append(line)
+        form = ".3f" if name == "ACR" else ".1%"
+        tie = ", tie" if row["tie"] else ""
+        values = f"{row['a']:>8{form}}{row['b']:>8{form}}"
+        lines.append(f"{name:<{width}}{values}  {_difference(name, row)}{tie}")
     lines += [
         "",
         "± is the standard error over images; another training may differ by more.",
@@ -221,21 +204,20 @@ def comparison_text(comparison: Numbers) -> str:
     ]
     lines += [*frozen, *map(printable, comparison["notes"])]
     name, row = next(iter(rows.items()))  # the ACR, or else the first accuracy
-    lines.append(f"verdict: {_verdict(name, row)}")
-    for line in lines:
-        heads += wrapped(line) or [""]
-    return "\n".join(heads)
+    verdict = f"a tie ({name})"
+    if not row["tie"]:
+        better = "A is better than B" if row["difference"] > 0 else "B is better than A"
+        verdict = f"{better} by {_difference(name, row).lstrip('+-')} ({name})"
+    for line in [*lines, f"verdict: {verdict}"]:
+        texts += wrapped(line) or [""]
+    return "\n".join(texts)
 
 
-def _verdict(name: str, row: Numbers) -> str:
-    """Say in words which of two is better."""
-    if row["tie"]:
-        return f"a tie ({name})"
-    better, worse = ("A", "B") if row["difference"] > 0 else ("B", "A")
-    size = f"{abs(row['difference']):.4f} ± {row['error_images']:.4f}"
-    if name != "ACR":
-        size = f"{100 * abs(row['difference']):.1f} ± {100 * row['error_images']:.1f} points"
-    return f"{better} is better than {worse} by {size} ({name})"
+def _difference(name: str, row: Numbers) -> str:
+    """Return a difference of ACRs, or of accuracies in points, with its error."""
+    if name == "ACR":
+        return f"{signed(row['difference'])} ± {row['error_images']:.4f}"
+    return f"{signed(100 * row['difference'], 1)} ± {100 * row['error_images']:.1f} points"
 
 
 def _optional(form: str, value: Any) -> str:
@@ -261,15 +243,3 @@ def _columns(shares: Mapping[str, float]) -> str:
             line += f" {shares[radius]:>{width}.1%}"
         lines += [head, line]
     return "\n".join(lines)
-
-
-def _acr_cells(row: Mapping[str, Any]) -> str:
-    difference = f"{signed(row['difference'])} ± {row['error_images']:.4f}"
-    return f"{row['a']:>8.3f}{row['b']:>8.3f}  {difference}"
-
-
-def _accuracy_cells(row: Mapping[str, Any]) -> str:
-    points = 100 * row["difference"]
-    sign = "+" if abs(points) >= 0.05 else ""
-    difference = f"{points:{sign}z.1f} ± {100 * row['error_images']:.1f} points"
-    return f"{row['a']:>8.1%}{row['b']:>8.1%}  {difference}"
