@@ -30,9 +30,12 @@ def read_gaps(path: Path) -> pd.DataFrame:
 def summarize_attacks(path: Path) -> Numbers:
     """Return the gaps of a file of attack rows: median, 90 % quantile, and false certificates."""
     rows = read_gaps(path)
-    about: Numbers = {"file": str(path), "images": len(rows)}
-    about["confirmed"] = int(rows["found"].notna().sum())
-    about["alpha"] = float(rows["alpha"].iloc[0])
+    about: Numbers = {
+        "file": str(path),
+        "images": len(rows),
+        "confirmed": int(rows["found"].notna().sum()),
+        "alpha": float(rows["alpha"].iloc[0]),
+    }
     for name, share in (("median", 0.5), ("90 %", 0.9)):
         gap = float(np.quantile(rows["gap"], share, method="higher"))
         about[name] = gap if math.isfinite(gap) else None

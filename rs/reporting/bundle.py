@@ -34,8 +34,7 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
     study = study_of(params.read_params(parameters), dataset)
     text = json.dumps(study, indent=1) + "\n"
     content = {check.PARAMETERS: parameters.read_bytes(), check.STUDY: text.encode()}
-    missing = check.file_names(study) - content.keys()
-    for path in sorted(missing):
+    for path in sorted(check.file_names(study) - content.keys()):
         content[path] = read_bytes(root / path, check.MAX_BYTES, REPRODUCE)
     bundle = lzma.compress(check.pack(content), check=lzma.CHECK_SHA256)
     return bundle, verify(bundle, "the study", REPRODUCE)
@@ -67,8 +66,8 @@ def _check_study(files: dict[str, bytes]) -> None:
         values = params.parse(files[check.PARAMETERS].decode(), check.PARAMETERS)
         check.demand(isinstance(values, dict), "must hold a mapping of sections")
         expected = study_of(values, study["dataset"])
-    is_same = study == expected
-    check.demand(is_same, f"{check.STUDY} must say what {check.PARAMETERS} says, but does not")
+    must = f"{check.STUDY} must say what {check.PARAMETERS} says, but does not"
+    check.demand(study == expected, must)
 
 
 def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
@@ -82,31 +81,24 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     certify, _ = recipes.merge(values, f"recipes.{dataset}.certify", optional=True)
     protocol = {name: certify[name] for name in check.PROTOCOL}
     protocol["subset"] = subset_name(protocol["subset"])
-    classifiers = []
-    models = {(cell.method, cell.seed): cell for cell in cells(values, dataset)}
-    for cell in models.values():
-        rows = cell.rows(Path()).relative_to(str(cell.sigma))
-        classifier = {
-            "name": cell.method,
-            "combination": None,
-            "scope": "model",
-            "rows": rows.with_suffix("").as_posix(),
-        }
-        classifiers.append(classifier)
+    sigmas = params.section(values, "sigmas")
+    entries: list[tuple[str, str | None, str, Path]] = []
+    for cell in cells(values, dataset):
+        if cell.sigma == sigmas[0]:
+            rows = cell.rows(Path()).relative_to(str(cell.sigma))
+            entries.append((cell.method, None, "model", rows))
     for ensemble in declared_ensembles(values):
         rows = layout.pool_rows(Path(), "", ensemble.slug)
-        classifier = {
-            "name": ensemble.name,
-            "combination": ensemble.key,
-            "scope": ensemble.combination.scope,
-            "rows": rows.with_suffix("").as_posix(),
-        }
-        classifiers.append(classifier)
-    settings = {name: params.section(values, f"tables.{name}") for name in ("combination", "radii")}
+        entries.append((ensemble.name, ensemble.key, ensemble.combination.scope, rows))
+    classifiers = []
+    for name, combination, scope, rows in entries:
+        about = {"name": name, "combination": combination, "scope": scope}
+        classifiers.append(about | {"rows": rows.with_suffix("").as_posix()})
     return {
         "dataset": dataset,
-        "sigmas": [str(sigma) for sigma in params.section(values, "sigmas")],
-        **settings,
+        "sigmas": list(map(str, sigmas)),
+        "combination": params.section(values, "tables.combination"),
+        "radii": params.section(values, "tables.radii"),
         "certify": protocol,
         "classifiers": classifiers,
     }

@@ -7,7 +7,7 @@ Vega draws them as SVG, where a color may be a variable of the page's style: the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -85,7 +85,7 @@ Methods = Mapping[str, Group]
 
 def luminance(color: str) -> float:
     """Return the relative luminance of a color ``#rrggbb`` (WCAG 2.1)."""
-    channels = np.array([int(color[start : start + 2], 16) for start in (1, 3, 5)]) / 255
+    channels = np.array([*bytes.fromhex(color[1:])]) / 255
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
@@ -99,10 +99,9 @@ def contrast(first: str, second: str) -> float:
 def legible(color: str, paper: str) -> str:
     """Return the color, mixed with as little black or white as gives it :data:`CONTRAST`."""
     toward = 255 if luminance(paper) < 0.5 else 0
-    channels = [int(color[start : start + 2], 16) for start in (1, 3, 5)]
     for percent in range(101):
-        mixed = [channel + (toward - channel) * percent // 100 for channel in channels]
-        text = "#{:02x}{:02x}{:02x}".format(*mixed)
+        mixed = [value + (toward - value) * percent // 100 for value in bytes.fromhex(color[1:])]
+        text = f"#{bytes(mixed).hex()}"
         if contrast(text, paper) >= CONTRAST:
             break
     return text
@@ -124,19 +123,15 @@ def looks(methods: Methods) -> dict[str, tuple[str, list[int]]]:
     several methods are drawn in ink. Any other name takes that color of :data:`ORDER` which the
     fewest lines have.
     """
-    series = {color: f"var(--series-{number})" for number, color in enumerate(SERIES)}
     used: Counter[str] = Counter()
     by_name = {}
     for name in sorted(methods, key=lambda name: name not in COLOURS):
-        trained = methods[name].first.training_methods or [name]
-        if len(trained) > 1:
-            color = INK
-        elif trained[0] in COLOURS:
-            color = series[COLOURS[trained[0]]]
-        else:
-            color = min([series[color] for color in ORDER], key=used.__getitem__)
-        by_name[name] = (color, PATTERNS[used[color] % len(PATTERNS)])
-        used[color] += 1
+        method, *others = methods[name].first.training_methods or [name]
+        color = COLOURS.get(method) or min(ORDER, key=used.__getitem__)
+        shown = INK if others else f"var(--series-{SERIES.index(color)})"
+        key = INK if others else color
+        by_name[name] = (shown, PATTERNS[used[key] % len(PATTERNS)])
+        used[key] += 1
     return by_name
 
 
@@ -201,7 +196,7 @@ def curves_chart(methods: Methods, reference: str) -> Json:
         opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)),
         tooltip=["name:N", "radius:Q", "accuracy:Q"],
     )
-    texts = base.properties(data=_data(labels)).mark_text(
+    texts = base.properties(data=alt.InlineData(values=labels)).mark_text(
         align=alt.ExprRef("datum.above ? 'left' : 'right'"),
         dy=alt.ExprRef("datum.above ? -9 : 12"),
         fontWeight=600,
@@ -210,7 +205,7 @@ def curves_chart(methods: Methods, reference: str) -> Json:
         lines.add_params(selected).properties(name="lines"),
         dots.add_params(near).properties(name="dots"),
         texts.encode(text="name:N"),
-        data=_data(every_point),
+        data=alt.InlineData(values=every_point),
     )
     return _sized(layers, height=380)
 
@@ -229,11 +224,13 @@ def differences_chart(methods: Methods, reference: str) -> Json | None:
     axis = alt.Axis(tickCount=6, title=f"ACR minus ACR of {reference}")
     names = alt.Y("name:N", title=None, sort=alt.EncodingSortField("value", order="descending"))
     color, _ = _color_and_dash(methods, legend=False)
-    base = alt.Chart(_data(rows)).encode(y=names, color=color)
+    base = alt.Chart(alt.InlineData(values=rows)).encode(y=names, color=color)
     bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", axis=axis), x2="high:Q")
     tooltip = ["name:N", "value:Q", "low:Q", "high:Q", "verdict:N"]
     dots = base.mark_point(filled=True, size=70, opacity=1).encode(x="value:Q", tooltip=tooltip)
-    zero = alt.Chart(_data([{"zero": 0}])).mark_rule(strokeDash=[4, 3], color="var(--soft)")
+    zero = alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(
+        strokeDash=[4, 3], color="var(--soft)"
+    )
     layers = alt.layer(zero.encode(x="zero:Q"), bars, dots)
     return _sized(layers, height=24 + 20 * len(rows))
 
@@ -247,9 +244,8 @@ def cost_chart(methods: Methods) -> Json | None:
     best_at: dict[float, Json] = {}
     for name, group in methods.items():
         cost = round(group.members_per_draw, 3)
-        row = {"name": name, "label": "", "cost": cost} | _interval(
-            group.acr, group.acr.error_images
-        )
+        row = {"name": name, "label": "", "cost": cost}
+        row |= _interval(group.acr, group.acr.error_images)
         best_at[cost] = max(best_at.get(cost, row), row, key=lambda other: other["value"])
         rows.append(row)
     if len(best_at) == 1:
@@ -260,7 +256,9 @@ def cost_chart(methods: Methods) -> Json | None:
     fitted = alt.Scale(zero=False, padding=16)
     cost_axis = alt.Axis(tickMinStep=1, title="members evaluated per sample")
     x = alt.X("cost:Q", scale=fitted, axis=cost_axis)
-    base = alt.Chart(_data(rows)).encode(x=x, y=alt.Y("value:Q", scale=fitted), color=color)
+    base = alt.Chart(alt.InlineData(values=rows)).encode(
+        x=x, y=alt.Y("value:Q", scale=fitted), color=color
+    )
     bars = base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", title="ACR"), y2="high:Q")
     dots = base.mark_point(filled=True, size=70, opacity=1)
     side = alt.ExprRef("datum.cost > 2 ? 'right' : 'left'")
@@ -308,10 +306,6 @@ def _color_and_dash(methods: Methods, legend: bool = True) -> tuple[alt.Color, a
         alt.Color("name:N", scale=color_scale, legend=shown),
         alt.StrokeDash("name:N", scale=dash_scale, legend=shown),
     )
-
-
-def _data(rows: Iterable[Json]) -> alt.InlineData:
-    return alt.InlineData(values=list(rows))
 
 
 def _sized(chart: alt.LayerChart | alt.FacetChart, height: int) -> Json:
