@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rs import params
 from rs.reporting import claims
 from rs.reporting.claims import (
     Comparison,
@@ -14,23 +13,20 @@ from rs.reporting.claims import (
     seconds_of,
 )
 from rs.reporting.claims_page import claims_text
-from rs.reporting.load import StudyFiles
 from rs.reporting.tables.formatting import SEEDS_NOT_COVERED
 from rs.statistics.comparison import Estimate
 from rs.statistics.metrics import acr
 from rs.storage import files
-from tests.support.tiny_study import cell_rows, make_study, write_rows
+from tests.support.tiny_study import cell_rows, make_study, read_study, write_rows
+
+
+def study(root):
+    return read_study(root, equal_time=root / "equal-time", attacks=root / "attacks")
 
 
 @pytest.fixture
 def root(tmp_path):
     return make_study(tmp_path)
-
-
-def study(root):
-    values = params.read_params(root / "params.yaml")
-    folders = {name: root / name for name in ("results", "weights", "logs", "attacks")}
-    return StudyFiles(values, "tiny", equal_time=root / "equal-time", **folders)
 
 
 def found(root):

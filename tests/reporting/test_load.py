@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from rs import params
-from rs.reporting.load import StudyFiles
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared_ensembles
 from rs.study.layout import GridCell
@@ -19,6 +18,7 @@ from tests.support.tiny_study import (
     SIGMAS,
     N,
     make_study,
+    read_study,
 )
 
 OTHER = f"ensembles/tiny/0.5/{ENSEMBLES[0]}"
@@ -39,18 +39,12 @@ def ensemble(values, slug):
     return {one.slug: one for one in declared_ensembles(values)}[slug]
 
 
-def study(tiny, values, epoch_seconds=None):
-    return StudyFiles(
-        values, "tiny", *(tiny / name for name in ("results", "weights", "logs")), epoch_seconds
-    )
-
-
 def read_one(tiny, values, slug=ENSEMBLES[1]):
-    return study(tiny, values).read_ensemble(ensemble(values, slug), 0.5)
+    return read_study(tiny, values).read_ensemble(ensemble(values, slug), 0.5)
 
 
 def seconds(tiny, values):
-    return study(tiny, values).read_seconds(0.5)
+    return read_study(tiny, values).read_seconds(0.5)
 
 
 def refused(read, *arguments):
@@ -130,7 +124,7 @@ def test_a_sidecar_of_other_rows_is_refused(tiny, values, change, word):
 def test_rows_and_sidecar_of_another_model_are_refused_under_this_name(tiny, values):
     for end in ("tsv", "json"):
         shutil.copy(tiny / f"results/0.5/gaussian-0.{end}", tiny / f"results/0.5/advmacer-0.{end}")
-    message = refused(getattr, study(tiny, values), "groups")
+    message = refused(getattr, read_study(tiny, values), "groups")
     assert "advmacer-0.tsv must hold rows of tiny/0.5/advmacer/0" in message
 
 
@@ -147,7 +141,7 @@ MEMBER = {"method": "advmacer", "seed": 0, "classifier": "b" * 64}
     ],
 )
 def test_rows_and_weights_of_different_trainings_are_refused(tiny, values, path, change, word):
-    found = study(tiny, values)
+    found = read_study(tiny, values)
     update_json(tiny / "results/0.5/advmacer-0.json", classifier="a" * 64)
     update_json(tiny / f"results/0.5/pool/{ENSEMBLES[1]}.json", weights="c" * 64)
     assert found.groups
@@ -155,7 +149,7 @@ def test_rows_and_weights_of_different_trainings_are_refused(tiny, values, path,
         (tiny / path).write_text("{}")
     update_json(tiny / path, **change)
     with refuses(word):
-        assert study(tiny, values).groups
+        assert read_study(tiny, values).groups
 
 
 def test_rows_of_another_noise_level_are_refused(tiny, values):
@@ -170,7 +164,7 @@ def test_models_and_ensembles_that_are_not_certified_yet_are_named_with_their_co
 ):
     for name in (ENSEMBLES[0], "advmacer-1"):
         (tiny / "results" / "0.5" / "pool" / f"{name}.tsv").unlink()
-        message = refused(getattr, study(tiny, values), "groups")
+        message = refused(getattr, read_study(tiny, values), "groups")
         assert f"{name}.tsv must be a file" in message
         assert message.endswith(COMMANDS["rows"])
 
@@ -180,7 +174,7 @@ def test_models_and_ensembles_that_are_not_certified_yet_are_named_with_their_co
 
 
 def test_the_error_of_the_best_acr_is_that_of_the_mean_over_seeds(tiny, values):
-    found = study(tiny, values)
+    found = read_study(tiny, values)
     logs = tiny / "logs/0.25/advmacer"
     (logs / "0/history.csv").write_text("epoch,acr\n2,0.2\n4,0.1\n")
     (logs / "1/history.csv").write_text("epoch,acr\n2,0.1\n4,0.3\n")
@@ -200,7 +194,7 @@ def test_the_seconds_before_the_first_epoch_count_in_a_training_but_in_none_of_i
     log = cell.log(tiny / "logs", "timing.csv")
     log.write_text("epoch,seconds\n0,40.0\n1,42.0\n2,45.0\n")
     for measured, epochs in ((None, [2.0, 3.0]), (tiny / "seconds.csv", [7.0, 7.0])):
-        found = study(tiny, values, measured)
+        found = read_study(tiny, values, epoch_seconds=measured)
         assert found.read_epoch_seconds(cell).tolist() == epochs
         assert found.read_model(cell).training_seconds == 40.0 + sum(epochs)
 
@@ -209,7 +203,7 @@ def test_the_seconds_before_the_first_epoch_count_in_a_training_but_in_none_of_i
 def test_measured_seconds_must_be_positive_and_of_every_method(tiny, values, bad):
     measured = tiny / "seconds.csv"
     measured.write_text("method,seconds\n" + bad)
-    found = study(tiny, values, epoch_seconds=measured)
+    found = read_study(tiny, values, epoch_seconds=measured)
     assert "positive seconds of every method" in refused(getattr, found, "groups")
 
 
@@ -219,7 +213,7 @@ def test_measured_seconds_must_be_positive_and_of_every_method(tiny, values, bad
 
 @pytest.mark.parametrize("name", ["spreads", "bounds"])
 def test_the_theory_of_all_noise_levels_is_one_table_with_a_column_sigma(tiny, values, name):
-    found = study(tiny, values).read_theory(name)
+    found = read_study(tiny, values).read_theory(name)
     alone = pd.read_csv(tiny / "weights" / "0.25" / f"{name}.csv")
     assert found["sigma"].tolist() == list(np.repeat(SIGMAS, len(alone)))
     pd.testing.assert_frame_equal(found[found["sigma"] == 0.25].drop(columns="sigma"), alone)
@@ -229,7 +223,7 @@ def test_the_theory_of_all_noise_levels_is_one_table_with_a_column_sigma(tiny, v
 def test_theory_that_is_missing_or_damaged_names_the_command_that_makes_it(tiny, values, text):
     path = tiny / "weights" / "0.5" / "spreads.csv"
     path.unlink() if text is None else path.write_text(text)
-    message = refused(study(tiny, values).read_theory, "spreads")
+    message = refused(read_study(tiny, values).read_theory, "spreads")
     assert str(path) in message
     assert message.endswith(COMMANDS["weights"])
 

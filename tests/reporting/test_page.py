@@ -13,15 +13,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from rs.params import read_params
 from rs.reporting import page, page_charts
-from rs.reporting.load import StudyFiles
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import Group
 from rs.statistics import metrics
 from rs.storage import certificate_rows, files
 from tests.support.helpers import refuses, write_row_file
-from tests.support.tiny_study import IMAGES, SIGMAS, N, add_family, make_study, result
+from tests.support.tiny_study import IMAGES, SIGMAS, N, add_family, make_study, read_study, result
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -40,12 +38,6 @@ PICTURES = Pictures(
 def study(tmp_path_factory):
     """A study with families of ensembles."""
     return add_family(make_study(tmp_path_factory.mktemp("study")))
-
-
-def read_study(root):
-    """What the page of the study in ``root`` is made of."""
-    values = read_params(root / "params.yaml")
-    return StudyFiles(values, "tiny", root / "results", root / "weights")
 
 
 CLAIMS = [["claim", "held"], ["AdvMacer beats SmoothAdv", "1"]]
@@ -349,15 +341,6 @@ def test_the_page_fits_phones_and_desktops_in_light_and_dark(show, study, width,
 # colors
 
 
-def luminance(color):
-    """Relative luminance by WCAG 2.1."""
-    total = 0.0
-    for start, weight in ((1, 0.2126), (3, 0.7152), (5, 0.0722)):
-        value = int(color[start : start + 2], 16) / 255
-        total += weight * (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
-    return total
-
-
 def test_every_line_is_legible_on_light_and_dark_pages(text):
     style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
     blocks = [block for block in re.findall(r":root \{([^}]*)\}", style) if "--paper" in block]
@@ -365,9 +348,14 @@ def test_every_line_is_legible_on_light_and_dark_pages(text):
     assert len(blocks) == len(inks) == 2
     assert len(set(re.findall("--paper: (#\\w+)", style))) == 2
     for block, ink in zip(blocks, inks, strict=True):
-        paper = luminance(re.search(r"--paper: (#\w+)", block)[1])
+        paper = re.search(r"--paper: (#\w+)", block)[1]
         colors = re.findall(r"--series-\d+: (#\w+)", block)
         assert len(set(colors)) >= 9
-        for color in [*colors, ink]:
-            darker, lighter = sorted([paper, luminance(color)])
-            assert (lighter + 0.05) / (darker + 0.05) >= 3
+        assert min(page_charts.contrast(color, paper) for color in [*colors, ink]) >= 3
+
+
+def test_contrasts_are_those_of_the_web_content_accessibility_guidelines():
+    """Of black, of the lightest gray and of a blue, on white, as WebAIM's contrast checker says."""
+    contrasts = {"#000000": 21, "#767676": 4.54, "#0000ff": 8.59}
+    for color, expected in contrasts.items():
+        assert page_charts.contrast(color, "#ffffff") == pytest.approx(expected, abs=0.005)

@@ -6,15 +6,13 @@ from unittest.mock import patch
 import pandas as pd
 import pytest
 
-from rs.params import read_params
 from rs.reporting import report
-from rs.reporting.load import StudyFiles
 from rs.statistics import metrics
 from rs.storage import certificate_rows
 from stages.tables import main
 from tests.support.helpers import exit_code, refuses, update_json, write_row_file
 from tests.support.tiny_bundle import undrawn
-from tests.support.tiny_study import ENSEMBLES, N0, SIGMAS, cell_rows, make_study
+from tests.support.tiny_study import ENSEMBLES, N0, SIGMAS, cell_rows, make_study, read_study
 
 
 @pytest.fixture
@@ -28,20 +26,15 @@ def made(tmp_path_factory):
     return tiny_report(make_study(tmp_path_factory.mktemp("study")), drawn=True)
 
 
-def study(root):
-    folders = [root / name for name in ("results", "weights", "logs")]
-    return StudyFiles(read_params(root / "params.yaml"), "tiny", *folders)
-
-
 def tiny_report(root, drawn=False):
     with nullcontext() if drawn else patch("rs.reporting.report._picture", undrawn):
-        return report.make_report(study(root))
+        return report.make_report(read_study(root))
 
 
 def times_of(root):
     """The report of times."""
     with patch("rs.reporting.report._picture", undrawn):
-        return report.report_times(study(root))
+        return report.report_times(read_study(root))
 
 
 def csv_of(content, name):
@@ -131,13 +124,6 @@ def test_every_table_says_what_was_certified_differently(tiny):
     assert {name for name, text in texts.items() if said in text} == {
         f"{stem}.md" for stem in COMPARING
     }
-
-
-def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
-    line = csv_of(made, "curves.csv").query("sigma == 0.5 and method == 'gaussian'")
-    expected = metrics.certified_accuracy(cell_rows("gaussian", 0.5, 0), line["radius"])
-    assert line["accuracy"].tolist() == expected.tolist()
-    assert (line["radius"].iloc[0], line["accuracy"].iloc[-1]) == (0, 0)
 
 
 def test_the_metrics_are_the_acrs_of_methods_and_of_the_first_ensemble(made):

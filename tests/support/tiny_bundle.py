@@ -4,11 +4,18 @@ import hashlib
 import lzma
 from unittest.mock import patch
 
-from rs import params
 from rs.reporting import check, report
-from rs.reporting.load import StudyFiles
 from rs.storage import files
-from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, N, add_family, make_study
+from tests.support.tiny_study import (
+    ALPHA,
+    CLASSES,
+    IMAGES,
+    N0,
+    N,
+    add_family,
+    make_study,
+    read_study,
+)
 
 CERTIFY = f"""\
 defaults:
@@ -43,10 +50,9 @@ def make_bundled_study(root):
         (root / "moved").rename(root / name / "tiny")
     for path in sorted((root / "results").rglob("*.json")):
         _complete(root, path)
-    values = params.read_params(root / "params.yaml")
-    folders = [root / name / "tiny" for name in ("results", "weights")]
+    folders = {name: root / name / "tiny" for name in ("results", "weights")}
     with patch("rs.reporting.report._picture", undrawn):
-        made = report.make_report(StudyFiles(values, "tiny", *folders))
+        made = report.make_report(read_study(root, **folders))
         report.write_report(root / "reports" / "tiny", made)
     return root
 

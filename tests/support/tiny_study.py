@@ -8,6 +8,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 
+from rs.params import read_params
+from rs.reporting.load import StudyFiles
 from rs.reporting.results import Result
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound, radius
@@ -150,6 +152,12 @@ def make_study(root):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     return root
+
+
+def read_study(root, values=None, **changes):
+    """The study in ``root``, by its parameters or others; ``changes`` of its folders."""
+    folders = {name: root / name for name in ("results", "weights", "logs")}
+    return StudyFiles(values or read_params(root / "params.yaml"), "tiny", **folders | changes)
 
 
 @cache
