@@ -98,7 +98,12 @@ def claims_text(study: StudyFiles, verdicts: Sequence[JudgedClaim], network: str
         *_training_notes(study),
     ]:
         lines.append(f"{sentence}\n")
-    lines += ["## Results of the study", "", *_coverage(study), ""]
+    lines += ["## Results of the study", "", "| σ | models | ensembles |", "|---:|---:|---:|"]
+    for sigma in study.sigmas:  # reading a study refuses missing rows, so the counts are equal
+        models = len([cell for cell in study.cells if cell.sigma == sigma])
+        ensembles = len(study.ensembles)
+        lines.append(f"| {sigma} | {models} of {models} | {ensembles} of {ensembles} |")
+    lines.append("")
     return "\n".join([*lines, "## Claims", "", *_tables(verdicts)]) + "\n"
 
 
@@ -117,15 +122,6 @@ def _training_notes(study: StudyFiles) -> list[str]:
     if started:
         sentences.append(STARTED.format(methods=", ".join(started)))
     return sentences
-
-
-def _coverage(study: StudyFiles) -> Iterator[str]:
-    """Write how many models and ensembles there are at each noise level."""
-    yield from ["| σ | models | ensembles |", "|---:|---:|---:|"]
-    for sigma in study.sigmas:  # reading a study refuses missing rows, so the counts are equal
-        models = len([cell for cell in study.cells if cell.sigma == sigma])
-        ensembles = len(study.ensembles)
-        yield f"| {sigma} | {models} of {models} | {ensembles} of {ensembles} |"
 
 
 def times_text(study: StudyFiles) -> str:

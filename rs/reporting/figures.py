@@ -116,7 +116,7 @@ def draw_certified_accuracy(
     sigmas = curves["sigma"].unique()
     singles = curves[curves["members"] == 1]
     has_gains = gains is not None and not gains.empty
-    figure, grid = _grid(2 if has_gains else 1, len(sigmas), height=3.3, sharey="row")
+    figure, grid = _grid(1 + has_gains, len(sigmas), height=3.3, sharey="row")
     styles = _styles(singles["method"])
     for axis, sigma in zip(grid[0], sigmas, strict=True):
         for name, line in _by(singles, sigma, "method"):
@@ -152,13 +152,10 @@ def _draw_gains(axes: Iterable[Axes], sigmas: Iterable[float], gains: pd.DataFra
     styles = _styles(gains["method"])
     for axis, sigma in zip(axes, sigmas, strict=True):
         for turn, (name, line) in enumerate(_by(gains, sigma, "method")):
-            every = (turn, len(styles))  # bars of two lines take turns, so that none hides another
-            _plot_with_bars(
-                axis,
-                line,
-                ("radius", "gain", "error"),
-                styles[name] | {"label": name, "errorevery": every},
-            )
+            # bars of two lines take turns, so that none hides another
+            style = {"label": name, "errorevery": (turn, len(styles)), **styles[name]}
+            bars = _larger_error(line, "error")
+            axis.errorbar(line["radius"], line["gain"], bars, elinewidth=1.0, **style)
         single = "".join(gains[gains["sigma"] == sigma]["single"].unique())
         _decorate(axis, f"σ = {sigma}, minus {single}", "certified ℓ₂ radius")
         _mark_zero(axis)
@@ -230,15 +227,15 @@ def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
         frame: Of ``rs.reporting.tables.ensemble_tables.equal_cost``.
     """
     sigmas = frame["sigma"].unique()
-    compared = frame[frame["gain"].notna()].sort_values(["kind", "evaluations"])
+    compared = frame[frame["gain"].notna()]
+    styles = _styles(compared["kind"])
+    compared = compared.sort_values(["kind", "evaluations"])
     figure, grid = _grid(1, len(sigmas), height=3.3, sharey=True)
-    styles = _styles(frame[frame["gain"].notna()]["kind"])
     for axis, sigma in zip(grid[0], sigmas, strict=True):
         for kind, line in _by(compared, sigma, "kind"):
-            names = ("evaluations", "gain", "gain_error")
-            _plot_with_bars(
-                axis, line, names, styles[kind] | {"label": kind, "marker": "o", "ms": 3.2}
-            )
+            style = {"label": kind, "marker": "o", "ms": 3.2, **styles[kind]}
+            bars = _larger_error(line, "gain_error")
+            axis.errorbar(line["evaluations"], line["gain"], bars, elinewidth=1.0, **style)
         _decorate(axis, f"σ = {sigma}", "evaluations of members per image")
         if axis.has_data():  # without a point there is nothing to scale
             axis.set_xscale("log")
@@ -292,15 +289,6 @@ def _styles(methods: Iterable[str]) -> Styles:
             "linewidth": 2.0 if name == "advmacer" else 1.5,
         }
     return styles
-
-
-def _plot_with_bars(
-    axis: Axes, line: pd.DataFrame, names: tuple[str, str, str], style: dict[str, Any]
-) -> None:
-    """Draw a line through the columns x and y of ``names``, with bars of its larger error."""
-    x, y, error = names
-    bars = _larger_error(line, error)
-    axis.errorbar(line[x], line[y], bars, elinewidth=1.0, **style)
 
 
 def _finished(figure: Figure, grid: Any, note: str) -> Figure:
