@@ -16,7 +16,7 @@ from rs.reporting.board import LIST, PAGE, board_files
 from rs.statistics.comparison import estimate, sample
 from rs.storage import files
 from tests.support.helpers import ROOT, refuses, write_row_file
-from tests.support.tiny_study import ALPHA, N, make_rows
+from tests.support.tiny_study import ALPHA, N, cell_rows, make_rows
 
 HALF = ("1.23", "1.18", "1.14", "1.11", "0.557", "0.351", "0.197")
 """Radii that 1,000, 999, 998, 997, 900, 800 and 700 of 1,000 votes give at sigma 0.5 and alpha
@@ -58,12 +58,6 @@ def board(path):
     return content[PAGE].decode(), pd.read_csv(io.BytesIO(content["board.csv"]))
 
 
-def refusal(path):
-    with refuses() as refused:
-        board_files(path, 100)
-    return str(refused.value)
-
-
 # -------------------------------------------------------------------------------------------------
 # figures
 
@@ -89,19 +83,18 @@ def test_the_figures_are_those_by_hand(tmp_path):
 
 
 def test_trainings_of_one_name_have_an_error_over_images_and_seeds(tmp_path):
-    frames = {}
     listed = []
-    for k, name in enumerate("ab"):
-        for seed in (0, 1):
-            rows = make_rows(0.5, 10 * k + seed, label=0)
-            rows["correct"] = (rows["predict"] == 0).astype(int)
-            frames.setdefault(name, []).append(rows)
+    samples = {}
+    for name in ("gaussian", "advmacer"):
+        frames = [cell_rows(name, 0.5, seed) for seed in (0, 1)]
+        samples[name] = sample(frames, [[0], [1]])
+        for seed, rows in enumerate(frames):
             write_row_file(rows, tmp_path / f"{name}-{seed}.tsv")
             file = f"{name}-{seed}.tsv"
             listed.append(entry(name, file=file, seed=seed, n=N, alpha=ALPHA))
     _, numbers = board(folder(tmp_path, {}, listed))
-    first, second = [sample(frames[name], [[0], [1]]) for name in numbers["method"]]
-    expected = estimate(second, first)
+    first, second = numbers["method"]
+    expected = estimate(samples[second], samples[first])
     assert numbers["trainings"].tolist() == [2, 2]
     assert numbers["to_best_difference"][1] == pytest.approx(expected.value, rel=1e-12)
     assert numbers["to_best_error"][1] == pytest.approx(expected.error, rel=1e-12)
@@ -166,26 +159,30 @@ def test_figures_without_rows_are_quoted_below_their_group(tmp_path):
 )
 def test_an_entry_at_fault_or_that_its_log_contradicts_is_refused(tmp_path, changes, words):
     listed = {key: value for key, value in entry("a", **changes).items() if value is not None}
-    assert words in refusal(folder(tmp_path, {"a.tsv": log(("1.23",) * 10 + ("0.557",))}, [listed]))
+    with refuses(words):
+        board(folder(tmp_path, {"a.tsv": log(("1.23",) * 10 + ("0.557",))}, [listed]))
 
 
 @pytest.mark.parametrize("stated", [{"sigma": 0.25}, {"n": 9}])
 def test_an_entry_that_its_rows_contradict_is_refused(tmp_path, stated):
     write_row_file(make_rows(0.5, 0), tmp_path / "a.tsv")
     listed = [entry("a", **{"n": N, "alpha": ALPHA, **stated})]
-    assert "as board.yaml says, but its rows say otherwise" in refusal(folder(tmp_path, {}, listed))
+    with refuses("as board.yaml says, but its rows say otherwise"):
+        board(folder(tmp_path, {}, listed))
 
 
 @pytest.mark.parametrize("text", ["", "a: 1", "- {year: 2023-01-01}", "- {? [a] : 1}", "- {a"])
 def test_a_list_that_is_none_is_refused(tmp_path, text):
     (tmp_path / LIST).write_text(text)
-    assert LIST in refusal(tmp_path)
+    with refuses(LIST):
+        board(tmp_path)
 
 
 @pytest.mark.parametrize("seed", [None, 1])
 def test_a_file_cannot_count_as_two_trainings(tmp_path, seed):
     listed = [entry("a"), entry("a", file="b.tsv") | ({} if seed is None else {"seed": seed})]
-    assert "once" in refusal(folder(tmp_path, {"a.tsv": log(), "b.tsv": log()}, listed))
+    with refuses("once"):
+        board(folder(tmp_path, {"a.tsv": log(), "b.tsv": log()}, listed))
 
 
 # -------------------------------------------------------------------------------------------------

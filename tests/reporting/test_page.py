@@ -17,9 +17,19 @@ from rs.reporting import page, page_charts
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import Group
 from rs.statistics import metrics
+from rs.statistics.certificate import UNLABELLED
 from rs.storage import certificate_rows, files
 from tests.support.helpers import refuses, write_row_file
-from tests.support.tiny_study import IMAGES, SIGMAS, N, add_family, make_study, read_study, result
+from tests.support.tiny_study import (
+    CLASSES,
+    IMAGES,
+    SIGMAS,
+    N,
+    add_family,
+    make_study,
+    read_study,
+    result,
+)
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -190,20 +200,24 @@ def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_
 def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_path):
     path = study / "results/0.25/gaussian-0.tsv"
     rows = certificate_rows.read_rows(path)
+    other = tmp_path / "other.tsv"
     for sigma in SIGMAS:
         fewer = certificate_rows.read_rows(study / f"results/{sigma}/gaussian-0.tsv")[1:]
-        write_row_file(fewer, tmp_path / "fewer.tsv")
+        write_row_file(fewer, other)
         with refuses("same images, got 12 and 11"):
-            page.rows_page([path, tmp_path / "fewer.tsv"])
+            page.rows_page([path, other])
+    write_row_file(rows, other)
     sidecar = files.read_json(path.with_suffix(".json"))
-    for name in ("some", "others"):
-        write_row_file(rows, tmp_path / f"{name}.tsv")
-        files.write_json(tmp_path / f"{name}.json", sidecar | {"images": name})
-    with refuses("must be of the same data set, but their sidecars have different images"):
-        page.rows_page([tmp_path / "some.tsv", tmp_path / "others.tsv"])
-    write_row_file(rows.assign(mode=f"acr-error:0.1:{N}"), tmp_path / "early.tsv")
+    files.write_json(other.with_suffix(".json"), sidecar | {"classes": CLASSES + 1})
+    with refuses("same data set, but their sidecars have different classes"):
+        page.rows_page([path, other])
+    other.with_suffix(".json").unlink()
+    write_row_file(rows.assign(mode=f"acr-error:0.1:{N}"), other)
     with refuses(rf"must have labels and all votes .* is of mode acr-error:0\.1:{N}"):
-        page.rows_page([tmp_path / "early.tsv"])
+        page.rows_page([other])
+    write_row_file(rows.assign(label=UNLABELLED, correct=0), other)
+    with refuses("it has no labels"):
+        page.rows_page([other])
 
 
 # -------------------------------------------------------------------------------------------------
