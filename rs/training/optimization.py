@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from rs.errors import InputError
-from rs.models.backend import copy_network
 from rs.training.recipe import Training
 
 
@@ -87,11 +86,23 @@ def gradients_of(model: nn.Module) -> list[Tensor]:
     return gradients
 
 
-def averaged(model: nn.Module, decay: float) -> AveragedModel:
-    """Return the average of a model over its steps, which begins with the first one.
+def move_average(average: nn.Module, model: nn.Module, decay: float) -> None:
+    """Move averaged weights and running statistics towards a model: w <- decay w + (1 - decay) w'.
 
-    Each later step moves weights and running statistics: w <- decay w + (1 - decay) w'.
+    All floating-point tensors move in one operation, which does not wait for a GPU.
+
+    Args:
+        average: A copy of the model, changed in place.
+        model: The model after a step.
+        decay: Weight of the average so far, in (0, 1).
     """
-    # a copy that torch can copy again, of any network
-    network = copy_network(model)
-    return AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+    update = get_ema_multi_avg_fn(decay)
+    for is_float in (True, False):
+        averaged = _tensors(average, is_float)
+        if averaged:
+            update(averaged, _tensors(model, is_float), None)
+
+
+def _tensors(module: nn.Module, is_float: bool) -> list[Tensor]:
+    tensors = [*module.parameters(), *module.buffers()]
+    return [tensor for tensor in tensors if tensor.is_floating_point() == is_float]

@@ -27,6 +27,7 @@ from rs.data.prepared import EpochPlan, Images
 from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method, Step, WeightsImages
+from rs.models.backend import copy_network
 from rs.params import PRETRAINING
 from rs.runtime import processes
 from rs.runtime.device import check_precision, precision_on, products, warn_of_slow_bfloat16
@@ -38,8 +39,8 @@ from rs.training import attack_backend, warnings
 from rs.training.history import Progress, named_means, quick_acr, step_numbers
 from rs.training.image_weights import weigh_images
 from rs.training.optimization import (
-    averaged,
     gradients_of,
+    move_average,
     optimizers_of,
     take_step,
     trained_parameters,
@@ -112,9 +113,7 @@ class Trainer:
             self.step_loss = DistributedDataParallel(StepLoss(model, self._loss))
         self.parameters = [*trained_parameters(model).values()]
         self.optimizers = optimizers_of(self.parameters, settings)
-        self.average = None
-        if settings.ema_decay is not None:
-            self.average = averaged(model, settings.ema_decay)
+        self.average = None if settings.ema_decay is None else copy_network(model)
         # Probabilities by which the images of an epoch are drawn; None shuffles them.
         self.image_weights: Tensor | None = None
         self.progress = Progress()
@@ -123,7 +122,7 @@ class Trainer:
     @property
     def trained(self) -> nn.Module:
         """The model to evaluate and keep: the average of the weights if the settings ask for it."""
-        return self.model if self.average is None else self.average.module
+        return self.model if self.average is None else self.average
 
     def _check(self) -> None:
         batch = self.settings.batch
@@ -283,8 +282,7 @@ class Trainer:
         if self.settings.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
         take_step(self.optimizers, self._learning_rate(step_input.key))
-        if self.average is not None:
-            self.average.update_parameters(self.model)
+        self._update_average()
         self.progress.updates += 1
         return step_numbers(result, norm)
 
@@ -319,6 +317,15 @@ class Trainer:
         images = len(self.images) // self.world_size
         batches = math.ceil(images / (self.settings.batch // self.world_size))
         return self.schedule.learning_rate(epoch + (batch + 0.5) / batches, self._seconds())
+
+    def _update_average(self) -> None:
+        """Add the weights of this step to their average, which begins with those of the first."""
+        if self.average is None or self.settings.ema_decay is None:
+            return
+        if self.progress.updates == 0:
+            self.average.load_state_dict(self.model.state_dict())
+        else:
+            move_average(self.average, self.model, self.settings.ema_decay)
 
     def _means(self, reports: list[Tensor]) -> dict[str, Any]:
         """Return means over steps and processes; ``None`` if the method has no such number."""
