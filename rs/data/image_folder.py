@@ -22,7 +22,6 @@ from rs.data.prepared import (
     Meta,
     check_names,
     composed,
-    make_meta,
     pictures_fingerprint,
 )
 from rs.data.readers import Tree
@@ -134,10 +133,10 @@ def read_pictures(tree: Tree, shape: Sequence[int], conversion: Conversion) -> F
     name = printable(tree.root.resolve().name)
     if str(conversion):
         name = f"{name} ({conversion})"
-    meta = make_meta(
+    meta = Meta(
         name=name,
         classes=tree.classes,
-        shape=shape,
+        shape=tuple(shape),
         mean=(0.0,) * shape[0],  # the model has its own normalization
         std=(1.0,) * shape[0],
         source=f"pictures in {tree.root}",

@@ -49,7 +49,7 @@ class Meta:
     """Description of a data set, as ``meta.json`` holds it."""
 
     name: str
-    classes: Annotated[tuple[str, ...], Field(min_length=2, max_length=MAX_CLASSES)]
+    classes: Annotated[tuple[str, ...], Field(max_length=MAX_CLASSES)]
     shape: Annotated[tuple[Length, ...], Field(min_length=1)]  # C, H, W
     mean: tuple[Finite, ...]  # (C,), images in [0, 1]; for the model's first layer, or none
     std: tuple[Positive, ...]  # (C,), as mean
@@ -61,6 +61,7 @@ class Meta:
     raw: dict[str, str] | None = None  # checksums of the raw data, computed by its reader
 
     def __post_init__(self) -> None:
+        check_classes(self.classes, f"data set {self.name}")
         if len(self.mean) != len(self.std) or len(self.mean) not in (0, self.shape[0]):
             raise ValueError(
                 f"mean and std must have one number for each of {self.shape[0]} channels, "
@@ -229,7 +230,7 @@ def save_images(
         packed[split] = images, labels.astype(np.int64)
         sizes[split] = len(labels)
         sha256[split] = images_fingerprint(*packed[split])
-    meta = make_meta(
+    meta = Meta(
         name=name,
         classes=tuple(classes),
         shape=shape,
@@ -242,16 +243,6 @@ def save_images(
     )
     write_folder(folder, meta, packed)
     return meta
-
-
-def make_meta(**values: Any) -> Meta:
-    """Return a :class:`Meta`, or name the value that does not fit.
-
-    Raises:
-        InputError: If :class:`Meta` refuses the values.
-    """
-    check_classes(values["classes"], f"data set {values['name']}")
-    return Meta(**values)
 
 
 def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None:

@@ -11,8 +11,8 @@ from rs.data import parquet, readers
 from rs.data.pictures import Colors, Conversion
 from rs.data.prepared import (
     ImagesOnDisk,
+    Meta,
     check_names,
-    make_meta,
     read_meta,
     save_images,
     write_folder,
@@ -180,7 +180,8 @@ class Folder(DataSource):
         if not self.lazy:
             super().prepare(name, folder)
             return
-        assert self.resize is not None  # as crop, mean and std
+        assert self.resize is not None
+        assert self.crop is not None  # as mean and std
         check_names([self.root], "the root of a lazy folder")
         trees = readers.split_trees(Path(self.root), self.test_folder)
         conversion = Conversion(self.resize, self.crop, convert=True)
@@ -191,7 +192,7 @@ class Folder(DataSource):
             sizes[split] = len(tree.samples)
             sha256[split] = readers.tree_sum(tree, conversion)
             folders[split] = tree.root.name
-        meta = make_meta(
+        meta = Meta(
             name=name,
             classes=trees["train"].classes,
             shape=(3, self.crop, self.crop),

@@ -179,21 +179,6 @@ That is a hash of each of its source files, by module, which comments and docstr
 """
 
 
-def register(name: str, build: Callable[[Sequence[int]], nn.Module], code: dict[str, str]) -> None:
-    """Register a user's network, so that models that were trained from it can be built.
-
-    A model folder names its network and never imports it, so only code that the user names runs.
-
-    Args:
-        name: ``package.module:function``, as model folders name it.
-        build: From the shape (C, H, W) of an image to the network: images (N, C, H, W) in [0, 1] ->
-            logits (N, K).
-        code: Hashes of its source files, by module.
-    """
-    ARCHITECTURES[name] = lambda shape, num_classes: build(shape)
-    USER_NETWORKS[name] = code
-
-
 def check_architecture(architecture: str) -> None:
     """Check that an architecture is known.
 

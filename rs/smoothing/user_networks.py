@@ -30,6 +30,8 @@ MODEL_KINDS = (
 def register_network(network: str | Callable[[], nn.Module], name: str | None = None) -> str:
     """Register a user's network, so that model folders of it can be loaded; return its name.
 
+    A model folder names its network and never imports it, so only code that the user names runs.
+
     Args:
         network: A function without arguments that returns an ``nn.Module``, or its name
             ``package.module:function``.
@@ -53,9 +55,10 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
     modules = own_modules(function_module, build()) - {"__main__"}
     code = {name: _code_hash(content) for name, content in sources(modules).items()}
     registered = name or own_name
-    architectures.register(
-        registered, lambda shape: _with_plain_logits(build(), registered, shape), code
+    architectures.ARCHITECTURES[registered] = lambda shape, _: _with_plain_logits(
+        build(), registered, shape
     )
+    architectures.USER_NETWORKS[registered] = code
     return registered
 
 

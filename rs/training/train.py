@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from rs import params
 from rs.certification.load import Classifier, load
 from rs.data.images import PackedImages
-from rs.data.prepared import Images, images_fingerprint, make_meta
+from rs.data.prepared import Images, Meta, images_fingerprint
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, method_class
 from rs.methods.base import within
@@ -265,7 +265,7 @@ def _packed(arrays: Arrays, classes: tuple[str, ...]) -> PackedImages:
             "correct them or classes"
         )
     channels = images.shape[1] if images.ndim == 4 else 0
-    meta = make_meta(
+    meta = Meta(
         name="images",
         classes=classes,
         shape=images.shape[1:],
