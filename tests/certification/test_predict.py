@@ -59,12 +59,6 @@ def asked(capfd, *arguments):
     return out
 
 
-def test_the_command_that_follows_is_of_this_model_and_noise(capfd, tiny_files):
-    _, _, err = ended(capfd, predict, *words(tiny_files[:1], LINEAR, sigma=0.5))
-    commands = " ".join(err.replace("\\\n", " ").split())
-    assert f"rs certify {LINEAR} --sigma 0.5 --images FOLDER --out rows.tsv" in commands
-
-
 def refused(capfd, *arguments):
     return refusal(capfd, predict, *arguments)
 
