@@ -98,7 +98,9 @@ def test_batches_are_the_same_for_any_number_of_workers_and_any_global_seed_whic
     assert torch.equal(y, other_y)
 
 
-def test_an_image_is_augmented_the_same_in_any_batch_and_differently_in_each_epoch(folder):
+def test_an_image_is_augmented_the_same_in_any_batch_and_differently_in_each_epoch(
+    folder, monkeypatch
+):
     images = data.load_images(folder, "train")
     assert torch.equal(epoch(images, size=1)[0], epoch(images)[0])
     rows = [
@@ -106,6 +108,9 @@ def test_an_image_is_augmented_the_same_in_any_batch_and_differently_in_each_epo
         for s, e in ((0, 0), (0, 1), (1, 0))
     ]
     assert len(set.union(*rows)) == 18
+    one = images.image(0)
+    monkeypatch.setattr(images, "image", lambda index: one)
+    assert len(epoch(images)[0].unique(dim=0)) == 6
 
 
 @pytest.mark.parametrize("change", [{"resize": 9}, {"crop": 5}])
