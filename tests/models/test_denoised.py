@@ -64,6 +64,7 @@ def test_one_step_is_the_posterior_mean_where_the_noise_is_predicted_exactly(sig
     )
     exact = posterior_mean(x, denoise.levels[denoise.step(sigma)])
     assert (denoise(x, sigma) - exact.clamp(0, 1)).abs().max() < 1e-10
+    assert denoise(x + 9, sigma).max() <= 1
     assert (exact - x).abs().max() > 0.05  # it does denoise
 
 
