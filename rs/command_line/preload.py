@@ -57,6 +57,7 @@ def _run_command(module: str, arguments: Sequence[str], output: str) -> None:
     with Path(output).open("wb") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script may have ignored it
     threading.Thread(target=_interrupt_with_parent, daemon=True).start()
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -75,7 +75,9 @@ def wait_for(is_true):
 
 def test_a_fork_ends_with_the_process_that_asked_for_it():
     out = Path("wait.out")
-    words = [sys.executable, "-m", "caller", "wait"]
+    # Ctrl-C is ignored, as by processes that a script starts in the background
+    script = 'trap \'\' INT; exec "$0" "$@"'
+    words = ["sh", "-c", script, sys.executable, "-m", "caller", "wait"]
     with subprocess.Popen(words, env={"PYTHONPATH": str(ROOT)}) as caller:
         wait_for(lambda: out.exists() and out.read_text())
         caller.kill()
