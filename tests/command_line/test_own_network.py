@@ -447,10 +447,8 @@ def test_classes_out_of_balance_are_said(capsys):
     for number in range(2, 30):
         Path("photos/stripe", f"{number}.png").unlink()
     trained("--epochs", 1)
-    assert (
-        "warning: the classes are imbalanced: 30 images of circle, 2 of stripe"
-        in capsys.readouterr().err
-    )
+    warning = "warning: the classes are imbalanced: 30 images of circle, 2 of stripe"
+    assert warning in capsys.readouterr().err
 
 
 def data():
@@ -593,15 +591,12 @@ def test_the_quick_acr_of_a_prepared_data_set_is_never_of_test_images(monkeypatc
 
 def test_copies_of_images_stay_together_or_are_counted(capsys):
     build, (images, labels) = importlib.import_module("own_networks").pretrained, data()
-    twice, both = np.concatenate([images, images]), np.concatenate([labels, labels])
     settings = {"sigma": 0.3, "method": "gaussian", "epochs": 1}
-    rs.train(build, twice, both, **settings)
-    assert "images of the training too" not in capsys.readouterr().err
-    rs.train(build, images, labels, **settings, validation=(twice[:100], both[:100]))
-    assert (
-        "warning: 100 of 100 images of the evaluation are images of the training too"
-        in capsys.readouterr().err
-    )
+    rs.train(build, images.repeat(2, axis=0), labels.repeat(2), **settings)
+    warning = "images of the evaluation are images of the training too"
+    assert warning not in capsys.readouterr().err
+    rs.train(build, images, labels, **settings, validation=(images[:50], labels[:50]))
+    assert f"warning: 50 of 50 {warning}" in capsys.readouterr().err
 
 
 def test_python_and_the_command_train_to_the_same_bytes(capsys):
@@ -640,30 +635,17 @@ def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
     """Ensembles too, whose files have no code."""
     monkeypatch.setattr("rs.runtime.code_fingerprint.stage_fingerprints", lambda *_: {})
     text = MODULE + READS_WEIGHTS
-    sections = SECTIONS | {"model": {"network": "own_networks:stored"}}
-    grid = {
+    values = tiny_params(**SECTIONS, model={"network": "own_networks:stored"}) | {
         "sigmas": [0.25],
         "methods": ["macer"],
         "seeds": [0],
         "datasets": {"tiny": {"source": "folder", "root": "raw"}},
+        "tables": {"radii": [0.0], "reference": "macer", "combination": "", "remarks": []},
     }
-    values = (
-        tiny_params(**sections)
-        | grid
-        | {
-            "combinations": {},
-            "ensembles": {},
-            "tables": {"radii": [0.0], "reference": "macer", "combination": "", "remarks": []},
-        }
-    )
 
     def networks():
-        return {
-            name: one.get("network")
-            for name, one in cell_fingerprints(
-                values, "tiny", Path("data"), Path("out"), ROOT
-            ).items()
-        }
+        found = cell_fingerprints(values, "tiny", Path("data"), Path("out"), ROOT)
+        return {name: content.get("network") for name, content in found.items()}
 
     found = []
     for bias, source in ((0.0, text), (0.0, text), (1.0, text), (0.0, text + "# other\n")):

@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from rs.command_line.certify import main as certify
-from rs.command_line.doctor import main as doctor
 from rs.command_line.quantize import main as quantize
 from rs.command_line.zoo import HEADER, RADII, ROWS, zoo_table
 from rs.data.prepared import save_images
@@ -88,11 +87,6 @@ def data(tmp_path, monkeypatch):
     images = np.random.default_rng(0).integers(0, 256, (20, 3, 32, 32), dtype=np.uint8)
     splits = {"train": (images, labels), "test": (images, labels)}
     save_images(Path("data"), "cifar10", splits, CLASSES)
-
-
-def test_the_doctor_takes_the_name(data):
-    words = ("--data", "data", "--device", "cpu", "--count", 20)
-    assert exit_code(doctor, MODEL, *words) in (0, 1)  # the images are noise
 
 
 def test_no_command_writes_into_the_package(capfd, data):

@@ -35,8 +35,8 @@ def test_the_card_says_how_the_model_came_to_be(trained):
     card, meta = checkpoint.read_card(trained / "out" / "model"), images.read_meta(trained / "tiny")
     named = (card.architecture, card.dataset, card.method, card.sigma, card.seed)
     assert named == ("smallnet", "tiny", "advmacer", 0.25, 1)
-    assert (tuple(card.mean), tuple(card.std)) == (meta.mean, meta.std)
-    assert (tuple(card.shape), tuple(card.classes)) == (meta.shape, meta.classes)
+    for name in ("mean", "std", "shape", "classes"):
+        assert tuple(getattr(card, name)) == getattr(meta, name)
     assert card.hyperparameters["epsilon"] == 0.1  # the value at this sigma
     assert (card.epochs, card.training["epochs"], card.training["milestones"]) == (6, 6, [3])
 
@@ -49,9 +49,8 @@ def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(trained
     assert [row["epoch"] for row in history if row["acr"]] == ["2", "4", "6"]
     assert [int(row["updates"]) for row in history] == [*range(6, 37, 6)]  # 3 batches of 2 steps
     provenance = read_json(log / "provenance.json")
-    assert provenance["classifier"] == model_fingerprint(
-        checkpoint.load_model(trained / "out" / "model")[0]
-    )
+    model, _ = checkpoint.load_model(trained / "out" / "model")
+    assert provenance["classifier"] == model_fingerprint(model)
     assert provenance["model"].endswith("of tiny, sigma 0.25, seed 1")
     assert float(timing[-1]["seconds"]) == provenance["training_seconds"] > 0
 
@@ -70,9 +69,8 @@ def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(
     monkeypatch.setenv("PATH", str(tmp_path))
     train_still(tmp_path, tiny)
     trained, card = checkpoint.load_model(tmp_path / "model")
-    assert torch.equal(
-        trained.network.fc.weight, card.build(derived_seed(7, Stream.INITIAL)).network.fc.weight
-    )
+    start = card.build(derived_seed(7, Stream.INITIAL))
+    assert torch.equal(trained.network.fc.weight, start.network.fc.weight)
     assert read_json(tmp_path / "log" / "provenance.json")["git_commit"] is None
 
 

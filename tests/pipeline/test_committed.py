@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from benchmarks.common import unpack_rows
 from benchmarks.page_tables import LEVELS, Committed, rows_of
-from benchmarks.pages import BLOCK, blocks, fill, pages
+from benchmarks.pages import blocks, fill, pages
 from benchmarks.warm_starts import trainings
 from rs.statistics.comparison import estimate
 from rs.statistics.metrics import acr
@@ -72,10 +72,6 @@ def test_the_picture_of_warm_starts_shows_the_acrs_and_seconds_of_its_table(comm
         assert point.seconds == pytest.approx(epochs * seconds + is_warm * start)
 
 
-# ------------------------------------------------------------------------------------------------
-# blocks
-
-
 @pytest.mark.parametrize(
     "text",
     ["<!-- generated: a -->\n", "<!-- generated: a -->\n<!-- generated: b -->\n<!-- end -->"],
@@ -85,13 +81,3 @@ def test_a_block_without_an_end_is_refused_before_a_page_is_overwritten(tmp_path
     page.write_text(text)
     with refuses("must have one <!-- end -->"):
         blocks(page)
-
-
-def test_a_block_is_filled_from_its_name_and_arguments(monkeypatch):
-    def table(committed, *rest):
-        return [["method", "σ"], ["macer", *rest]]
-
-    monkeypatch.setattr("benchmarks.page_tables.complementary", table)
-    made = fill(BLOCK.search("<!-- generated: complementary 0.5 -->\nold\n<!-- end -->"), None)
-    shown = "| method | σ |\n|---|---:|\n| macer | 0.5 |"
-    assert made == f"<!-- generated: complementary 0.5 -->\n\n{shown}\n\n<!-- end -->"

@@ -55,21 +55,20 @@ def tiny(**sections):
 
 def test_a_value_reaches_the_trainings_of_its_method_and_noise_level_and_the_report_alone():
     method = METHOD_PARAMETERS["advmacer"]
-    values = tiny(advmacer=method | {"epsilon": {0.25: 0.1, 0.5: 0.2}}) | {
-        "methods": ["macer", "advmacer"]
-    }
-    values["sigmas"] = [0.25, 0.5]
-    before = stage_parameters(deepcopy(values), "tiny")
-    values["recipes"]["tiny"]["advmacer"] = method | {"epsilon": {0.25: 0.3, 0.5: 0.2}}
-    after = stage_parameters(deepcopy(values), "tiny")
-    assert {name for name in before if before[name] != after[name]} == {
-        "train/advmacer-0.25",
-        "tables",
-    }
-    values["recipes"]["tiny"]["training"] = TRAINING | {"epochs": 3}
-    assert {name for name in before if stage_parameters(values, "tiny")[name] != after[name]} == {
-        name for name in before if name.startswith(("train/", "tables"))
-    }
+
+    def changed(values, **sections):
+        """The stages whose parameters change with sections of the recipe."""
+        before = stage_parameters(deepcopy(values), "tiny")
+        values["recipes"]["tiny"] |= sections
+        after = stage_parameters(values, "tiny")
+        return {name for name in before if before[name] != after[name]}
+
+    values = tiny(advmacer=method | {"epsilon": {0.25: 0.1, 0.5: 0.2}})
+    values |= {"methods": ["macer", "advmacer"], "sigmas": [0.25, 0.5]}
+    other = method | {"epsilon": {0.25: 0.3, 0.5: 0.2}}
+    assert changed(values, advmacer=other) == {"train/advmacer-0.25", "tables"}
+    trainings = {f"train/{name}-{sigma}" for name in values["methods"] for sigma in (0.25, 0.5)}
+    assert changed(values, training=TRAINING | {"epochs": 3}) == {*trainings, "tables"}
 
 
 def test_a_value_of_a_base_reaches_the_cells_that_inherit_it_alone():

@@ -78,19 +78,15 @@ def of(*entries, **grid):
 
 
 def test_an_ensemble_is_declared_once_for_each_of_its_combinations_in_their_order():
-    ensembles = {
-        "Two": entry(members={"macer": [2, 0], "gaussian": [1]}, combinations=["mme", "average"])
-    }
-    one, two, three = declared_ensembles(
-        {"combinations": KNOWN, "ensembles": ensembles | {"Alone": entry()}}
-    )
+    two = entry(members={"macer": [2, 0], "gaussian": [1]}, combinations=["mme", "average"])
+    ensembles = {"Two": two, "Alone": entry()}
+    one, two, three = declared_ensembles({"combinations": KNOWN, "ensembles": ensembles})
     assert [one.key, two.key, three.key] == ["mme", "average", "average"]
     assert one.members == two.members == (("macer", 2), ("macer", 0), ("gaussian", 1))
     assert (one.name, three.name) == ("Two", "Alone")
     assert [one.slug, two.slug] == ["macer-2-0+gaussian-1.mme", "macer-2-0+gaussian-1.average"]
-    assert (
-        three.slug == "macer-0.average"
-    )  # the name of the file says what is in it, whatever tables call it
+    # the name of the file says what is in it, whatever tables call it
+    assert three.slug == "macer-0.average"
     assert one.combination == combination(**KNOWN["mme"])
 
 
@@ -208,30 +204,26 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
         assert [one.members for one in found if one.key == "average"] == expected
         assert [one.members for one in found if one.key == "mme"] == expected
         assert len({one.slug for one in found}) == len(found) == 2 * len(expected)
-    elif unknown := [
-        method for method in wanted if method not in grid["methods"] + grid["members"]
-    ]:
-        with refuses(rf"members must be among .*; got {unknown[0]}"):
-            of(values, **grid)
     else:
-        with refuses(r"members must leave each member its own seed, but "):
+        trained_methods = [*grid["methods"], *grid["members"]]
+        unknown = [method for method in wanted if method not in trained_methods]
+        message = r"members must leave each member its own seed, but "
+        if unknown:
+            message = rf"members must be among .*; got {unknown[0]}"
+        with refuses(message):
             of(values, **grid)
 
 
 def test_a_pool_holds_further_seeds_and_the_members_of_ensembles_and_no_other_cell():
     """Seed 3 is further but in no ensemble; gaussian 0 is in one; macer 0 is neither."""
-    grid = {
+    values = {
         "sigmas": [0.25, 0.5],
         "methods": ["macer", "gaussian"],
         "seeds": [0],
         "members": ["gaussian"],
-    }
-    values = grid | {
         "member_seeds": [1, 3],
-        "combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}},
-    }
-    values |= {
-        "ensembles": {"a": {"members": {"gaussian": [1, 0]}, "combinations": ["mme"]}},
+        "combinations": KNOWN,
+        "ensembles": {"a": entry(members={"gaussian": [1, 0]})},
         "recipes": {"tiny": {}},
     }
     pool = pool_cells(values, "tiny", 0.5)
