@@ -10,10 +10,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-import rs
 from rs.command_line.certify import main as certify
 from rs.command_line.exchange import export_rows as export
-from rs.command_line.predict import main as predict
 from rs.command_line.show import compare_files as compare
 from rs.command_line.show import report_files as report
 from rs.command_line.show import show_files as show
@@ -21,10 +19,8 @@ from rs.command_line.train import main as train
 from rs.data import prepared
 from rs.data.images import load_images as load_split
 from rs.ensemble.base import Ensemble, Polytope
-from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.settings import Draws
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, format_counts
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
@@ -88,47 +84,32 @@ def certified(capfd, *words):
     return ended(capfd, certify, *pictures(*words))
 
 
-def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
+def test_the_library_and_the_command_have_one_default_noise(capfd, flat):
     """Noise on the grid where pixels are 8-bit, else Gaussian; every result says which."""
     splits = {"train": arrays(4, 0), "test": (IMAGES, LABELS)}
     prepared.save_images(Path("data"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
     write_params(Path("params.yaml"))
     assert "noise" not in CERTIFY
-    draws, index = Draws(CERTIFY["n0"], CERTIFY["n"], CERTIFY["alpha"]), 1
+    index = 1
 
-    def certificate(smoothed, x):
-        return smoothed.certify(x, draws.n0, draws.n, draws.alpha, index=index)
+    def certificate(x, **noise):
+        smoothed = SmoothedClassifier(Linear(), 2, 0.5, **noise)
+        return smoothed.certify(x, CERTIFY["n0"], CERTIFY["n"], CERTIFY["alpha"], index=index)
 
     x = load_split(Path("data"), "test").pixels(index)
-    ways = [SmoothedClassifier(Linear(), 2, 0.5), rs.load(LINEAR).smooth(0.5)]
-    made = [
-        certificate(smoothed, form)
-        for smoothed in ways
-        for form in (x, IMAGES[index], Image.open("photos/1.png"))
-    ]
-    members = SmoothedClassifier(MemberLogits([Linear()]), 2, 0.5)
-    made += NoisyPool(members, x, draws, index).certify({"alone": PoolEntry((0,))}).values()
-    found = [(one.noise, format_counts(one.counts.tolist())) for one in made]
-
-    numbers = [f"--{name}={CERTIFY[name]}" for name in ("n0", "n", "alpha")]
-    assert certified(capfd, "photos", "pictures.tsv", *NAMED, *numbers)[0] == 0
-    words = ["--data", "data", "--dataset", "tiny", "--sigma", "0.5", "--device", "cpu"]
-    assert ended(capfd, certify, LINEAR, *words, "--out", "prepared.tsv")[0] == 0
-    for path in map(Path, ("pictures.tsv", "prepared.tsv")):
-        row = certificate_rows.read_rows(path).set_index("idx").loc[index]
-        found.append((read_json(sidecar_of(path))["noise"], row["counts"]))
-    words = ["--model", LINEAR, "--sigma", "0.5", "--device", "cpu", "--seed", "0", "--json"]
-    printed = ended(capfd, predict, "photos/0.png", "photos/1.png", *words, *numbers)[1]
-    line = json.loads(printed.splitlines()[index])
-    found.append((line["noise"], format_counts(line["counts"])))
-
-    gaussian = certificate(SmoothedClassifier(Linear(), 2, 0.5, noise="gaussian"), x)
+    found = []
+    for form in (x, IMAGES[index], Image.open("photos/1.png")):
+        made = certificate(form)
+        assert str(made).endswith(", grid noise")
+        found.append((made.noise, format_counts(made.counts.tolist())))
+    words = f"{LINEAR} --sigma 0.5 --data data --dataset tiny --device cpu --out rows.tsv"
+    assert ended(capfd, certify, *words.split())[0] == 0
+    row = certificate_rows.read_rows(Path("rows.tsv")).loc[index]
+    found.append((read_json(Path("rows.json"))["noise"], row["counts"]))
     (same,) = set(found)
     assert same[0] == "grid"
-    assert same[1] != format_counts(gaussian.counts.tolist())
-    assert str(made[0]).endswith(", grid noise")
-    for smoothed in ways:
-        assert str(certificate(smoothed, x * 0.99)).endswith(", gaussian noise")
+    assert same[1] != format_counts(certificate(x, noise="gaussian").counts.tolist())
+    assert str(certificate(x * 0.99)).endswith(", gaussian noise")
 
 
 def refused(capfd, folder, *more):

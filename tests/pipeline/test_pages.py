@@ -21,6 +21,7 @@ from rs.command_line.shell import run as run_command
 from rs.models import architectures
 from rs.statistics.radius import lower_bound, radius
 from rs.storage.files import write_json
+from stages.choose import with_values
 from tests.support.helpers import ROOT
 from tests.support.pages import blocks, commands, written_out
 from tests.support.small_project import contents, run
@@ -36,27 +37,12 @@ LISTS = {
 }
 
 
-# ------------------------------------------------------------------------------------------------
-# DVC
-
-
-def with_lists(text):
-    """The parameters with a small grid, and all else as it was written: comments too."""
-    for name, values in LISTS.items():
-        lines = "".join(f"\n  - {value}" for value in values) or " []"
-        text, count = re.subn(
-            rf"^{name}:.*(?:\n  .*)*", f"{name}:{lines}", text, count=1, flags=re.MULTILINE
-        )
-        assert count == 1
-    return text
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A repository with a small grid that was run and committed, its stages stand-ins."""
     root = stand_in_project(tmp_path_factory.mktemp("pages") / "project")
     path = root / "params.yaml"
-    path.write_text(with_lists(path.read_text()))
+    path.write_text(with_values(path.read_text(), LISTS))
     (root / ".venv" / "bin").mkdir(parents=True)
     (root / ".venv" / "bin" / "activate").touch()
     run(root, "dvc", "repro", "--quiet")

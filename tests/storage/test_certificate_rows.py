@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -100,36 +102,30 @@ def test_damaged_counts_are_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("pattern", "new", "message"),
     [
-        (lambda t: t.replace("idx", "index"), "line 1: the columns must be"),
-        (lambda t: t[:-3], "line 3: must end with a newline"),
-        (lambda t: f"{t}\n", "line 4: there must be 14 fields, got 1"),
-        (lambda t: t.replace("\tcertify", ""), "line 2: there must be 14 fields, got 13"),
-        (lambda t: t.replace("\n1\t", "\nx\t"), "line 3: idx cannot be 'x'"),
-        (lambda t: t.replace("0:900", "900"), "line 2: counts cannot be"),
+        ("idx", "index", "line 1: the columns must be"),
+        ("el\n$", "", "line 3: must end with a newline"),
+        (r"\Z", "\n", "line 4: there must be 14 fields, got 1"),
+        ("\tcertify", "", "line 2: there must be 14 fields, got 13"),
+        ("\n1\t", "\nx\t", "line 3: idx cannot be 'x'"),
+        ("0:900", "900", "line 2: counts cannot be"),
         # what Python alone would read as a number
-        (lambda t: t.replace("\n1\t0", "\n1_2\t0"), "line 3: idx cannot be"),
-        (lambda t: t.replace("\n1\t0", "\n1\t٣"), "line 3: label cannot be"),
-        (lambda t: t.replace("\t0.5\t", "\t0.2_5\t"), "line 2: sigma cannot be"),
-        (lambda t: t.partition("\n")[0] + "\n", "at least one row"),
-        (lambda t: "", "the file is empty"),
-        (lambda t: t.replace("\n1\t", "\n0\t"), "line 3: idx must be unique"),
-        (lambda t: t.replace("\n1\t", "\n-1\t"), "line 3: idx must be at least 0"),
-        (
-            lambda t: t.replace("\n1\t", f"\n{10**30}\t"),
-            "line 3: idx cannot be '1000000.*must fit into 64 bits",
-        ),
-        (
-            lambda t: t.replace("\n1\t", "\n" + "9" * 5000 + "\t"),
-            r"line 3: idx cannot be '9{99}\.\.\.: Exceeds",
-        ),
-        (lambda t: t.replace("0.001\t0.5", "nan\t0.5"), "line 2: alpha cannot be 'nan'"),
+        ("\n1\t0", "\n1_2\t0", "line 3: idx cannot be"),
+        ("\n1\t0", "\n1\t٣", "line 3: label cannot be"),
+        ("\t0.5\t", "\t0.2_5\t", "line 2: sigma cannot be"),
+        ("\n(.|\n)*", "\n", "at least one row"),
+        ("(.|\n)*", "", "the file is empty"),
+        ("\n1\t", "\n0\t", "line 3: idx must be unique"),
+        ("\n1\t", "\n-1\t", "line 3: idx must be at least 0"),
+        ("\n1\t", f"\n{10**30}\t", "line 3: idx cannot be '1000000.*must fit into 64 bits"),
+        ("\n1\t", f"\n{'9' * 5000}\t", r"line 3: idx cannot be '9{99}\.\.\.: Exceeds"),
+        ("0.001\t0.5", "nan\t0.5", "line 2: alpha cannot be 'nan'"),
     ],
 )
-def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, change, message):
+def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, pattern, new, message):
     path = tmp_path / "rows.tsv"
-    path.write_text(change(text_of(row(0), row(1))))
+    path.write_text(re.sub(pattern, new, text_of(row(0), row(1))))
     with refuses(message) as caught:
         certificate_rows.read_rows(path)
     assert str(path) in str(caught.value)
