@@ -11,6 +11,7 @@ from rs.command_line.shell import (
     Device,
     EnsemblesFolder,
     ParamsFile,
+    folder_option,
     launch,
     parameters,
     run,
@@ -20,16 +21,10 @@ from rs.command_line.shell import (
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
     ensembles: EnsemblesFolder,
-    weights: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder of weights that stages.weights wrote.")
-    ],
+    weights: Annotated[Path, folder_option("Folder of weights that stages.weights wrote.")],
     data: DataFolder,
-    out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for rows, one file per classifier.")
-    ],
-    times: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for the seconds that certificates take.")
-    ],
+    out: Annotated[Path, folder_option("Folder for rows, one file per classifier.")],
+    times: Annotated[Path, folder_option("Folder for the seconds that certificates take.")],
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
     batch: Batch = None,

@@ -5,20 +5,16 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import ParamsFile, parameters, run
+from rs.command_line.shell import ParamsFile, folder_option, parameters, run
 
 
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
     sigma: Annotated[float, typer.Option(help="Noise std of the members, in pixels of [0, 1].")],
-    models: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder of the models METHOD/SEED.")
-    ],
+    models: Annotated[Path, folder_option("Folder of the models METHOD/SEED.")],
     out: Annotated[
         Path,
-        typer.Option(
-            file_okay=False, help="Folder to write: one *.json per ensemble, and pool.json."
-        ),
+        folder_option("Folder to write: one *.json per ensemble, and pool.json."),
     ],
     params: ParamsFile = Path("params.yaml"),
 ) -> None:

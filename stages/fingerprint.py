@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import ParamsFile, run
+from rs.command_line.shell import ParamsFile, folder_option, run
 
 
 def main(
@@ -17,16 +17,13 @@ def main(
     ],
     prepared: Annotated[
         Path,
-        typer.Option(
-            file_okay=False, help="Folder of the prepared data set, used where raw data are absent."
-        ),
+        folder_option("Folder of the prepared data set, used where raw data are absent."),
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            file_okay=False,
-            help="Folder to write: code/STAGE, code/methods/METHOD, versions, raw/DATASET, ... as "
-            "*.json.",
+        folder_option(
+            "Folder to write: code/STAGE, code/methods/METHOD, versions, raw/DATASET, ... as "
+            "*.json."
         ),
     ],
     params: ParamsFile = Path("params.yaml"),

@@ -5,18 +5,14 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import ParamsFile, parameters, run
+from rs.command_line.shell import ParamsFile, folder_option, parameters, run
 
 
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
-    results: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder of certificate rows, by sigma.")
-    ],
-    weights: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder of ensemble weights, by sigma.")
-    ],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report.")],
+    results: Annotated[Path, folder_option("Folder of certificate rows, by sigma.")],
+    weights: Annotated[Path, folder_option("Folder of ensemble weights, by sigma.")],
+    out: Annotated[Path, folder_option("Folder for the report.")],
     params: ParamsFile = Path("params.yaml"),
     equal_time: Annotated[
         Path | None,
@@ -27,9 +23,7 @@ def main(
     ] = None,
     logs: Annotated[
         Path | None,
-        typer.Option(
-            file_okay=False, help="Folder of logs: report their wall times, and nothing else."
-        ),
+        folder_option("Folder of logs: report their wall times, and nothing else."),
     ] = None,
     epoch_seconds: Annotated[
         Path | None,

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rs.command_line.shell import DataFolder, Device, ParamsFile, parameters, run
+from rs.command_line.shell import (
+    DataFolder,
+    Device,
+    ParamsFile,
+    file_option,
+    folder_option,
+    parameters,
+    run,
+)
 from rs.params import Count, NonNegativeCount, read_params, validate, validated
 from rs.recipes import replace_in_recipe
 
@@ -39,12 +47,10 @@ def main(
         Path, typer.Option(help="YAML file of the settings to try, as in docs/tuning.")
     ],
     data: DataFolder,
-    work: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for models and rows: METHOD/SIGMA/NUMBER.")
-    ],
+    work: Annotated[Path, folder_option("Folder for models and rows: METHOD/SIGMA/NUMBER.")],
     out: Annotated[
         Path,
-        typer.Option(dir_okay=False, help="Table to write, *.csv: ACR and clean accuracy of each."),
+        file_option("Table to write, *.csv: ACR and clean accuracy of each."),
     ],
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",

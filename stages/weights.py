@@ -11,6 +11,8 @@ from rs.command_line.shell import (
     Device,
     EnsemblesFolder,
     ParamsFile,
+    file_option,
+    folder_option,
     parameters,
     run,
 )
@@ -22,13 +24,11 @@ def main(
     data: DataFolder,
     out: Annotated[
         Path,
-        typer.Option(file_okay=False, help="Folder to write: weights, spreads.csv and bounds.csv."),
+        folder_option("Folder to write: weights, spreads.csv and bounds.csv."),
     ],
     seconds: Annotated[
         Path,
-        typer.Option(
-            dir_okay=False, help="File for the seconds of solving weights, per image and member."
-        ),
+        file_option("File for the seconds of solving weights, per image and member."),
     ],
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",

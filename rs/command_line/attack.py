@@ -13,10 +13,10 @@ from rs.runtime.progress import say, say_next
 def main(
     rows: Annotated[
         Path,
-        typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Rows of rs certify."),
+        shell.file_argument("ROWS", "Rows of rs certify."),
     ],
     model: shell.ModelOption,
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Attack rows to write, *.tsv.")],
+    out: Annotated[Path, shell.file_option("Attack rows to write, *.tsv.")],
     *,
     data: shell.PreparedData = None,
     samples: Annotated[int, typer.Option(help="Noise samples of each gradient.")] = 100,

@@ -81,12 +81,10 @@ class StopOptions:
 def main(
     model: shell.ModelArgument,
     *,
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Row file, *.tsv.")],
+    out: Annotated[Path, shell.file_option("Row file, *.tsv.")],
     times: Annotated[
         Path | None,
-        typer.Option(
-            dir_okay=False, help="File for the seconds of each image; default: beside the rows."
-        ),
+        shell.file_option("File for the seconds of each image; default: beside the rows."),
     ] = None,
     dataset: Annotated[
         str | None,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from rs.command_line.pictures import UNSEEN, PictureOptions
-from rs.command_line.shell import Batch, Device, Force, Network, PreparedData, Sigma
+from rs.command_line.shell import Batch, Device, Force, Network, PreparedData, Sigma, file_option
 from rs.errors import InputError
 from rs.runtime.progress import say, say_next
 
@@ -15,7 +15,7 @@ from rs.runtime.progress import say, say_next
 def main(
     models: Annotated[list[str], typer.Argument(help="Folders, zoo:NAME or module:function.")],
     *,
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Ensemble to write, *.json.")],
+    out: Annotated[Path, file_option("Ensemble to write, *.json.")],
     weights: Annotated[
         Literal["optimal", "radius", "equal"],
         typer.Option(help="optimal: least variance; radius: largest average radius."),

@@ -4,10 +4,8 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from rs.command_line import certify, prepare, show, train
-from rs.command_line.shell import PACKAGED, add_command, application, parameters
+from rs.command_line.shell import PACKAGED, add_command, application, folder_option, parameters
 from rs.runtime.progress import say, say_next, shell_lines
 
 MARKER = "demo.yaml"
@@ -26,9 +24,9 @@ STEPS = (
 
 
 def main(
-    out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for all files of the demonstration.")
-    ] = Path("rs-demo"),
+    out: Annotated[Path, folder_option("Folder for all files of the demonstration.")] = Path(
+        "rs-demo"
+    ),
 ) -> None:
     """Train, certify and report within a minute, on handwritten digits.
 

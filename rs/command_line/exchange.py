@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import DataFolder, Force, sigma_option
+from rs.command_line.shell import (
+    DataFolder,
+    Force,
+    file_argument,
+    file_option,
+    folder_option,
+    sigma_option,
+)
 from rs.errors import InputError
 from rs.models import Architecture, Normalisation
 from rs.runtime.progress import say
@@ -26,7 +33,7 @@ def import_model(
         typer.Option(help="First layer: mean-std (Cohen, Jeong), centre (Salman) or none (MACER)."),
     ],
     data: DataFolder,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Model folder to write.")],
+    out: Annotated[Path, folder_option("Model folder to write.")],
     key: Annotated[
         str | None, typer.Option(help="Entry with the weights, such as state_dict_ema.")
     ] = None,
@@ -57,15 +64,11 @@ def import_model(
 def export_rows(
     rows: Annotated[
         Path,
-        typer.Argument(
-            metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows, *.tsv."
-        ),
+        file_argument("ROWS", "Certificate rows, *.tsv."),
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            dir_okay=False, help="Log to write: idx label predict radius correct time (0)."
-        ),
+        file_option("Log to write: idx label predict radius correct time (0)."),
     ],
     force: Force = False,
 ) -> None:
@@ -104,11 +107,9 @@ def export_rows(
 def merge_rows(
     shares: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="SHARES", exists=True, dir_okay=False, help="Rows of all shares, *.tsv."
-        ),
+        file_argument("SHARES", "Rows of all shares, *.tsv."),
     ],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Row file to write, *.tsv.")],
+    out: Annotated[Path, file_option("Row file to write, *.tsv.")],
 ) -> None:
     """Combine the parts that rs certify --share wrote into one row file.
 

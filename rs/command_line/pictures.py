@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
 
+from rs.command_line.shell import file_option, folder_option
 from rs.errors import InputError
 from rs.runtime.progress import say
 
@@ -38,15 +39,11 @@ class PictureOptions:
 
     images: Annotated[
         Path | None,
-        typer.Option(
-            file_okay=False, help="Folder of pictures; subfolders, one per class, are labels."
-        ),
+        folder_option("Folder of pictures; subfolders, one per class, are labels."),
     ] = None
     classes: Annotated[
         Path | None,
-        typer.Option(
-            dir_okay=False, help="File with the names of classes, one per line, in logit order."
-        ),
+        file_option("File with the names of classes, one per line, in logit order."),
     ] = None
     resize: Annotated[
         int | None, typer.Option(help="Resize the shorter side to this many pixels, then crop.")

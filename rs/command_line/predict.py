@@ -18,6 +18,8 @@ from rs.command_line.shell import (
     ModelOption,
     Network,
     Sigma,
+    file_option,
+    folder_option,
     reserve_stdout_for_answers,
 )
 from rs.errors import InputError
@@ -39,9 +41,7 @@ def main(
         ),
     ] = None,
     *,
-    data: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Prepared data set of the model's classes.")
-    ] = None,
+    data: Annotated[Path | None, folder_option("Prepared data set of the model's classes.")] = None,
     sigma: Sigma = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the noise; default: from the operating system.")
@@ -51,10 +51,7 @@ def main(
     batch: Batch = None,
     picture: Annotated[
         Path | None,
-        typer.Option(
-            dir_okay=False,
-            help="Draw the certificate of one image (noisy copies, votes) to *.png or *.svg.",
-        ),
+        file_option("Draw the certificate of one image (noisy copies, votes) to *.png or *.svg."),
     ] = None,
     as_json: Json = False,
     certificate: CertificateOptions,

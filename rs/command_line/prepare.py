@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import ParamsFile
+from rs.command_line.shell import ParamsFile, folder_option
 from rs.runtime.progress import say
 
 
 def main(
     name: Annotated[str, typer.Argument(help="Data set: a key of datasets in the parameters.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder to write.")],
+    out: Annotated[Path, folder_option("Folder to write.")],
     params: ParamsFile = Path("params.yaml"),
     source: Annotated[
         str | None, typer.Option(help="torchvision, parquet or folder; default: the parameters'.")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Force, ParamsFile
+from rs.command_line.shell import Force, ParamsFile, file_argument, file_option, folder_option
 from rs.errors import InputError
 from rs.runtime.progress import say
 
@@ -14,10 +14,8 @@ def bundle_study(
     dataset: Annotated[
         str, typer.Argument(metavar="DATASET", help="Name of the recipe, as in the paths.")
     ],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Archive to write, *.tar.xz.")],
-    root: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder with results and reports.")
-    ] = Path("."),
+    out: Annotated[Path, file_option("Archive to write, *.tar.xz.")],
+    root: Annotated[Path, folder_option("Folder with results and reports.")] = Path("."),
     params: ParamsFile = Path("params.yaml"),
     force: Force = False,
 ) -> None:
@@ -43,7 +41,7 @@ def bundle_study(
 def verify_bundle(
     bundle: Annotated[
         Path,
-        typer.Argument(metavar="BUNDLE", exists=True, dir_okay=False, help="Archive to check."),
+        file_argument("BUNDLE", "Archive to check."),
     ],
 ) -> None:
     """Check the bundle of a study: its rows, and the means in its tables.

@@ -30,15 +30,27 @@ from rs.smoothing import Noise
 # short spin avoids that, and costs some speed where nothing else runs. Read when torch is loaded.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-DataFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of the prepared data set.")]
-PreparedData = Annotated[
-    Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")
-]
-ParamsFile = Annotated[Path, typer.Option(dir_okay=False, help="Parameter file.")]
+
+def file_option(about: str) -> Any:
+    """Return the settings of an option that takes a file."""
+    return typer.Option(dir_okay=False, help=about)
+
+
+def folder_option(about: str) -> Any:
+    """Return the settings of an option that takes a folder."""
+    return typer.Option(file_okay=False, help=about)
+
+
+def file_argument(metavar: str, about: str) -> Any:
+    """Return the settings of an argument that takes an existing file, or several."""
+    return typer.Argument(metavar=metavar, exists=True, dir_okay=False, help=about)
+
+
+DataFolder = Annotated[Path, folder_option("Folder of the prepared data set.")]
+PreparedData = Annotated[Path | None, folder_option("Folder of the prepared data set.")]
+ParamsFile = Annotated[Path, file_option("Parameter file.")]
 Device = Annotated[str, typer.Option(envvar="RS_DEVICE", help="Device: auto, cpu, cuda or cuda:N.")]
-EnsemblesFolder = Annotated[
-    Path, typer.Option(file_okay=False, help="Folder of ensembles that stages.ensemble wrote.")
-]
+EnsemblesFolder = Annotated[Path, folder_option("Folder of ensembles that stages.ensemble wrote.")]
 Batch = Annotated[
     int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")
 ]

@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Force, Json, PreparedData, Radii, parse_radii, sigma_option
+from rs.command_line.shell import (
+    Force,
+    Json,
+    PreparedData,
+    Radii,
+    file_argument,
+    file_option,
+    folder_option,
+    parse_radii,
+    sigma_option,
+)
 from rs.errors import InputError
 from rs.runtime.progress import say, say_next
 
@@ -56,15 +66,13 @@ class LogOptions:
 
 
 def show_files(
-    rows: Annotated[
-        list[Path], typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help=ROWS_HELP)
-    ],
+    rows: Annotated[list[Path], file_argument("ROWS", ROWS_HELP)],
     *,
     radii: Radii = None,
     logs: LogOptions,
     picture: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, help="Write certified accuracy by radius to *.png or *.svg."),
+        file_option("Write certified accuracy by radius to *.png or *.svg."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -134,9 +142,9 @@ def _show_attacks(attacks: Sequence[Path], as_json: bool) -> list[str]:
 def report_files(
     rows: Annotated[
         list[Path],
-        typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows."),
+        file_argument("ROWS", "Certificate rows."),
     ],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Page to write, *.html.")],
+    out: Annotated[Path, file_option("Page to write, *.html.")],
     *,
     data: PreparedData = None,
     force: Force = False,
@@ -171,12 +179,8 @@ def report_files(
 
 
 def compare_files(
-    first: Annotated[
-        Path, typer.Argument(metavar="A", exists=True, dir_okay=False, help=ROWS_HELP)
-    ],
-    second: Annotated[
-        Path, typer.Argument(metavar="B", exists=True, dir_okay=False, help=ROWS_HELP)
-    ],
+    first: Annotated[Path, file_argument("A", ROWS_HELP)],
+    second: Annotated[Path, file_argument("B", ROWS_HELP)],
     *,
     radii: Radii = None,
     logs: LogOptions,
@@ -220,7 +224,7 @@ def make_board(
     ],
     out: Annotated[
         Path,
-        typer.Option(file_okay=False, help="Folder to write: board.md, board.csv, board.yaml."),
+        folder_option("Folder to write: board.md, board.csv, board.yaml."),
     ],
     force: Force = False,
 ) -> None:

@@ -97,12 +97,10 @@ def main(
     sigma: Annotated[
         float, typer.Option(callback=shell.sigma_option, help="Noise std, in pixels of [0, 1].")
     ],
-    out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for model.safetensors and model.json.")
-    ],
+    out: Annotated[Path, shell.folder_option("Folder for model.safetensors and model.json.")],
     log: Annotated[
         Path,
-        typer.Option(file_okay=False, help="Folder for history.csv, timing.csv, provenance.json."),
+        shell.folder_option("Folder for history.csv, timing.csv, provenance.json."),
     ],
     dataset: Annotated[
         str | None,
@@ -114,9 +112,8 @@ def main(
     data: shell.PreparedData = None,
     validation: Annotated[
         Path | None,
-        typer.Option(
-            file_okay=False,
-            help="Folder of pictures for a quick ACR after each epoch (or --eval-every).",
+        shell.folder_option(
+            "Folder of pictures for a quick ACR after each epoch (or --eval-every)."
         ),
     ] = None,
     params: shell.ParamsFile = shell.DEFAULT_PARAMS,

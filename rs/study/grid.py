@@ -266,12 +266,9 @@ def part_with_rows(
     reference = load_section(values, "tables.reference", str)
     bare = [cell for cell in cells(values, dataset) if not cell.rows(results).is_file()]
     missing = {cell.target("certify") for cell in bare}
-    part = dict(values)
-    sigmas = list(values["sigmas"])
-    for cell in bare:
-        if cell.method == reference and cell.sigma in sigmas:
-            sigmas.remove(cell.sigma)
-    part["sigmas"] = sigmas
+    bare_sigmas = {cell.sigma for cell in bare if cell.method == reference}
+    sigmas = [sigma for sigma in values["sigmas"] if sigma not in bare_sigmas]
+    part = values | {"sigmas": sigmas}
     for cell in bare:
         key = "members" if cell.is_member_seed else "methods"
         if cell.sigma in sigmas:
