@@ -71,11 +71,10 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 def panel_of(option: inspect.Parameter) -> str | None:
     """Return the group of an option in the help; ``None`` if it comes first."""
-    if get_origin(option.annotation) is not Annotated:
-        return None
-    _, info = get_args(option.annotation)
-    panel: str | None = info.rich_help_panel
-    return panel
+    for panel, names in PANELS.items():
+        if option.name in names.split():
+            return panel
+    return None
 
 
 def described(option: inspect.Parameter) -> inspect.Parameter:
@@ -88,9 +87,7 @@ def described(option: inspect.Parameter) -> inspect.Parameter:
     if isinstance(info, typer.models.ArgumentInfo):
         info.metavar = info.metavar or option.name.upper()
         return option.replace(annotation=Annotated[kind, info], kind=keyword)
-    for panel, names in PANELS.items():
-        if option.name in names.split():
-            info.rich_help_panel = panel
+    info.rich_help_panel = panel_of(option)
     value = kind
     if type(None) in get_args(kind):
         value = get_args(kind)[0]

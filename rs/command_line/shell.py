@@ -220,10 +220,9 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
             options.append(parameter)
     debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, annotation=Debug)
     options.append(debug.replace(default=False))
-    in_order = [described(option) for option in options]
-    options = []
-    for panel in (None, *PANELS):
-        options += [option for option in in_order if panel_of(option) == panel]
+    panels = [None, *PANELS]
+    options.sort(key=lambda option: panels.index(panel_of(option)))
+    options = [described(option) for option in options]
 
     @functools.wraps(command)
     def run_command(debug: bool, **values: Any) -> None:
