@@ -271,18 +271,21 @@ def test_a_conversion_makes_the_colors_that_a_network_takes(capfd, network, pixe
         save(f"photos/{CLASSES[number % 2]}", number, image)
         mode = "L" if network == "gray" else "RGB"
         save(f"converted/{CLASSES[number % 2]}", number, Image.fromarray(image).convert(mode))
-    words = (f"{__name__}:{network}", "--sigma", "0.5", "--n", "100", "--device", "cpu", "--images")
-    code, _, err = ended(capfd, certify, *words, "photos", "--out", "rows.tsv")
-    assert (code, "add --convert" in err) == (2, True)
-    assert ended(capfd, certify, *words, "photos", "--convert", "--out", "rows.tsv")[0] == 0
-    assert ended(capfd, certify, *words, "converted", "--out", "expected.tsv")[0] == 0
-    rows = [certificate_rows.read_rows(Path(name)) for name in ("rows.tsv", "expected.tsv")]
-    assert rows[0].equals(rows[1])
-    training = ("gaussian", "--network", words[0], "--sigma", "0.5", "--epochs", "1")
-    how = ("--out", "model", "--log", "log", "--device", "cpu", "--images", "photos")
-    code, _, err = ended(capfd, train, *training, *how)
-    assert (code, "add --convert" in err) == (2, True)
-    assert ended(capfd, train, *training, *how, "--convert")[0] == 0
+    name = f"{__name__}:{network}"
+    certifying = f"{name} --sigma 0.5 --n 100 --device cpu --images"
+    training = (
+        f"gaussian --network {name} --sigma 0.5 --epochs 1 --device cpu --out model --log log"
+    )
+    for command, words in (
+        (certify, f"{certifying} photos --out rows.tsv"),
+        (train, f"{training} --images photos"),
+    ):
+        code, _, err = ended(capfd, command, *words.split())
+        assert (code, "add --convert" in err) == (2, True)
+        assert ended(capfd, command, *words.split(), "--convert")[0] == 0
+    words = f"{certifying} converted --out expected.tsv"
+    assert ended(capfd, certify, *words.split())[0] == 0
+    assert Path("rows.tsv").read_bytes() == Path("expected.tsv").read_bytes()
 
 
 def test_a_report_shows_the_pictures_that_a_model_took_in_grey(capfd):
@@ -300,64 +303,56 @@ def test_a_report_shows_the_pictures_that_a_model_took_in_grey(capfd):
 
 
 BAD = {
-    "no such folder": (["nowhere"], "nowhere must be a folder of pictures"),
-    "no pictures": (
-        ["empty"],
-        "empty must hold pictures or subfolders of pictures, but has neither; their names must",
-    ),
-    "an empty class": (["hollow"], "there is none in left"),
-    "both kinds": (["both"], "got both"),
-    "no classes": (["photos"], "--classes FILE"),
-    "an unknown class": (["labelled", "--classes", "other.txt"], "got right"),
-    "a class twice": (["photos", "--classes", "twice.txt"], "must have different names"),
-    "one class": (
-        ["lonely"],
-        "lonely must have a subfolder for each of two classes or more, got only left",
-    ),
+    "no such folder": ("nowhere", "nowhere must be a folder of pictures"),
+    "no pictures": ("empty", "empty must hold pictures or subfolders of pictures, but has neither"),
+    "an empty class": ("hollow", "there is none in left"),
+    "both kinds": ("both", "got both"),
+    "no classes": ("photos", "--classes FILE"),
+    "an unknown class": ("labelled --classes other.txt", "got right"),
+    "a class twice": ("photos --classes twice.txt", "must have different names"),
+    "one class": ("lonely", "a subfolder for each of two classes or more, got only left"),
     "a list of one class": (
-        ["photos", "--classes", "one.txt"],
+        "photos --classes one.txt",
         "one.txt must have two classes or more, got left",
     ),
     "no list": (
-        ["photos", "--classes", "nowhere.txt"],
+        "photos --classes nowhere.txt",
         "nowhere.txt must be a file, but there is none",
     ),
     "a list without end": (
-        ["photos", "--classes", "/dev/zero"],
+        "photos --classes /dev/zero",
         "/dev/zero must be a file, but there is none",
     ),
-    "an empty line": (["photos", "--classes", "gap.txt"], "line 2 is empty"),
-    "no image": (["broken", *NAMED], "broken/0.png must be an image"),
+    "an empty line": ("photos --classes gap.txt", "line 2 is empty"),
+    "no image": ("broken --classes names.txt", "broken/0.png must be an image"),
     "two questions": (
-        ["photos", "--at-radius", "0.5", "--acr-error", "0.1"],
+        "photos --at-radius 0.5 --acr-error 0.1",
         "give --at-radius or --acr-error, got both",
     ),
     "parameters alone": (
-        ["photos", *NAMED, "--params", "a.yaml"],
+        "photos --classes names.txt --params a.yaml",
         "--params a.yaml is for --dataset",
     ),
-    "no such subset": (["photos", *NAMED, "--subset", "{first:5}"], "a subset must be"),
+    "no such subset": ("photos --classes names.txt --subset {first:5}", "a subset must be"),
 }
 
 
 @pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD)
 def test_a_mistake_is_one_line(capfd, flat, labelled, words, message):
-    for folder in ("empty", "hollow/left"):
+    for folder in ("empty", "hollow/left", "broken"):
         Path(folder).mkdir(parents=True)
-    save("both", 0, IMAGES[0, 0])
-    save("both/left", 0, IMAGES[0, 0])
-    save("lonely/left", 0, IMAGES[0, 0])
-    Path("broken").mkdir()
-    Path("broken/0.png").write_text("no image")
-    lists = {
-        "other": "left\nmiddle\n",
-        "one": "left\n",
-        "twice": "left\nleft\n",
-        "gap": "left\n\nright\n",
+    for folder in ("both", "both/left", "lonely/left"):
+        save(folder, 0, IMAGES[0, 0])
+    texts = {
+        "broken/0.png": "no image",
+        "other.txt": "left\nmiddle\n",
+        "one.txt": "left\n",
+        "twice.txt": "left\nleft\n",
+        "gap.txt": "left\n\nright\n",
     }
-    for name, text in lists.items():
-        Path(f"{name}.txt").write_text(text)
-    assert message in refused(capfd, *words)
+    for name, text in texts.items():
+        Path(name).write_text(text)
+    assert message in refused(capfd, *words.split())
 
 
 def test_a_shortcut_needs_labels(capfd, flat):

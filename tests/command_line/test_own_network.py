@@ -379,49 +379,33 @@ def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
 @pytest.mark.parametrize(
     ("network", "words", "message"),
     [
-        (
-            "two",
-            [],
-            r"one logit for each of 3 classes, got logits of shape \(1, 2\) for one image",
-        ),
-        ("fixed", [], "must have parameters to train, but none of its 8 is"),
-        (
-            "build",
-            ["--trainable", "nothing"],
-            "none of its 8 is trainable with --trainable nothing",
-        ),
-        (
-            "build",
-            ["--trainable", "("],
-            r"--trainable must be all, head, or a regular expression .*, got '\('",
-        ),
+        ("two", "", r"logit for each of 3 classes, got logits of shape \(1, 2\) for one image"),
+        ("fixed", "", "must have parameters to train, but none of its 8 is"),
+        ("build", "--trainable nothing", "none of its 8 is trainable with --trainable nothing"),
+        ("build", "--trainable (", r"must be all, head, or a regular expression .*, got '\('"),
         (
             "Unused",
-            [],
+            "",
             "the loss must depend on every parameter that is trained, but 2 have no gradient, "
             "first network.ex",
         ),
         (
             "build",
-            ["--weights", "other.safetensors"],
+            "--weights other.safetensors",
             "must hold the weights of own_networks:build, but 11 tensors do not fit; first "
             "fc.bias: expected .*, got "
             r"\(1,\), fc.weight: expected .*, got \(1,\), features.0.bias: ",
         ),
-        ("InPlace", [], "must not change its images, but it writes into them"),
-        ("build", ["--weights", "none.safetensors"], "none.safetensors"),
-        ("build", ["--weights", "pipe"], "pipe must be a file, but there is none"),
+        ("InPlace", "", "must not change its images, but it writes into them"),
+        ("build", "--weights none.safetensors", "none.safetensors"),
+        ("build", "--weights pipe", "pipe must be a file, but there is none"),
         (
             "build",
-            ["--from-scratch", "--weights", "other.safetensors"],
+            "--from-scratch --weights other.safetensors",
             "give --from-scratch or --weights, got both",
         ),
-        ("absent", [], "own_networks has no function absent"),
-        (
-            "build",
-            ["--params", "none.yaml"],
-            "--params none.yaml is for --dataset, .* which is not given",
-        ),
+        ("absent", "", "own_networks has no function absent"),
+        ("build", "--params none.yaml", "none.yaml is for --dataset, .* which is not given"),
     ],
 )
 def test_what_cannot_be_trained_is_one_line(capsys, network, words, message):
@@ -429,7 +413,7 @@ def test_what_cannot_be_trained_is_one_line(capsys, network, words, message):
     save_file({name: torch.zeros(1) for name in names}, "other.safetensors")
     os.mkfifo("pipe")  # which has no end
     own = ["--network", f"own_networks:{network}"]
-    line = refusal(capsys, train, "gaussian", *own, *PHOTOS, *words)
+    line = refusal(capsys, train, "gaussian", *own, *PHOTOS, *words.split())
     assert re.search(message, line), line
     assert not Path("model").exists()
 

@@ -90,7 +90,7 @@ def make_files():
     write_tiny(Path("data"))
     values = json.loads(write_params(Path("params.yaml"), **SECTIONS).read_text()) | PARAMS
     Path("params.yaml").write_text(json.dumps(values))
-    assert command(ensemble, out="ensembles") == 0
+    assert command(ensemble, "out=ensembles") == 0
     write_rows(make_rows(0.25, 0), Path("rows.tsv"))
     Path("rows.seconds.csv").write_text("idx,seconds\n0,0.5\n")
     Path("link.tsv").symlink_to("rows.tsv")
@@ -104,45 +104,47 @@ def make_files():
     Path("logs", "provenance.json").write_text(json.dumps(provenance))
 
 
-def words_of(stage, *first, force=False, **options):
-    """``WORDS`` of a command with other options."""
-    words = [*first, *WORDS[stage].split()[len(first) :], *["--force"] * force]
-    for name, value in options.items():
-        words[words.index(f"--{name}") + 1] = value
-    return words
+def words_of(stage, changes="", more=()):
+    """``WORDS`` of a command with other options, like ``out=new``, or another ``first`` word."""
+    words = WORDS[stage].split()
+    for change in changes.split():
+        name, value = change.split("=")
+        place = 0 if name == "first" else words.index(f"--{name}") + 1
+        words[place] = value
+    return [*words, *more]
 
 
-def command(stage, **options):
+def command(stage, changes="", more=()):
     """Run a command; its exit code."""
-    return exit_code(stage.main, *words_of(stage, **options))
+    return exit_code(stage.main, *words_of(stage, changes, more))
 
 
 @pytest.mark.parametrize(
-    ("stage", "first", "options"),
+    ("stage", "changes"),
     [
-        (export, (), {"out": "rows.tsv"}),
-        (export, (), {"out": "link.tsv"}),
-        (export, (), {"out": "rows.seconds.csv"}),
-        (export, (), {"out": "nowhere"}),
-        (certify, (), {"out": "rows.tsv"}),
-        (certify, ("ensembles/macer-0.average.json",), {"out": "ensembles/macer-0.average.tsv"}),
-        (certify, (), {"out": "models/macer/0/model.tsv"}),
-        (train, (), {"out": "models/macer/0"}),
-        (train, (), {"log": "notes"}),
-        (train, (), {"log": "logs"}),
-        (import_, (), {"out": "models/macer/0"}),
-        (prepare, (), {"out": "notes"}),
-        (ensemble, (), {"models": "ensembles", "out": "ensembles"}),
-        (weights, (), {"seconds": "nowhere"}),
-        (certify_ensembles, (), {"out": "ensembles"}),
-        (tables, (), {"out": "notes"}),
-        (fingerprint, (), {"out": "notes"}),
+        (export, "out=rows.tsv"),
+        (export, "out=link.tsv"),
+        (export, "out=rows.seconds.csv"),
+        (export, "out=nowhere"),
+        (certify, "out=rows.tsv"),
+        (certify, "first=ensembles/macer-0.average.json out=ensembles/macer-0.average.tsv"),
+        (certify, "out=models/macer/0/model.tsv"),
+        (train, "out=models/macer/0"),
+        (train, "log=notes"),
+        (train, "log=logs"),
+        (import_, "out=models/macer/0"),
+        (prepare, "out=notes"),
+        (ensemble, "models=ensembles out=ensembles"),
+        (weights, "seconds=nowhere"),
+        (certify_ensembles, "out=ensembles"),
+        (tables, "out=notes"),
+        (fingerprint, "out=notes"),
     ],
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
 )
-def test_what_is_no_output_of_the_command_keeps_its_bytes(capfd, stage, first, options):
+def test_what_is_no_output_of_the_command_keeps_its_bytes(capfd, stage, changes):
     before = contents(Path())
-    line = refusal(capfd, stage.main, *words_of(stage, *first, **options))
+    line = refusal(capfd, stage.main, *words_of(stage, changes))
     assert any(word in line for word in ("name another", "remove it"))
     assert contents(Path()) == before
 
@@ -150,7 +152,7 @@ def test_what_is_no_output_of_the_command_keeps_its_bytes(capfd, stage, first, o
 def test_an_input_inside_the_folder_to_be_replaced_is_kept(capfd):
     Path("models").rename("ensembles/models")
     before = contents(Path())
-    words = words_of(ensemble, models="ensembles/models", out="ensembles")
+    words = words_of(ensemble, "models=ensembles/models out=ensembles")
     line = refusal(capfd, ensemble.main, *words)
     assert "must be a folder of ensembles or new, but ensembles/models, an input, is" in line
     assert contents(Path()) == before
@@ -167,7 +169,7 @@ def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
         assert command(stage) == 2
         assert "is there; name another --out, or replace it with --force" in capfd.readouterr().err
         assert contents(Path()) == made
-        assert command(stage, force=True) == 0
+        assert command(stage, more=["--force"]) == 0
         assert contents(Path()) == made
 
 
@@ -184,7 +186,7 @@ def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
 )
 def test_force_replaces_no_input_no_folder_and_no_other_model(stage, out):
     before = contents(Path())
-    assert command(stage, force=True, out=out) == 2
+    assert command(stage, f"out={out}", ["--force"]) == 2
     assert contents(Path()) == before
 
 
@@ -209,7 +211,7 @@ def test_a_model_is_trained_again_with_other_hyper_parameters():
     assert command(train) == 0
     write_params(Path("params.yaml"), training={**TRAINING, "epochs": 1})
     assert command(train) == 2
-    assert exit_code(train.main, *words_of(train), "--restart") == 0
+    assert command(train, more=["--restart"]) == 0
     assert checkpoint.read_card(Path("new")).epochs == 1
 
 

@@ -20,15 +20,16 @@ def params(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nothing"], "datasets.nothing"),
-        (["mine"], "nowhere must hold train.parquet"),
-        (["mine", "--source", "folder", "--root", "elsewhere"], "elsewhere must hold a folder"),
+        ("nothing", "datasets.nothing"),
+        ("mine", "nowhere must hold train.parquet"),
+        ("mine --source folder --root elsewhere", "elsewhere must hold a folder"),
         # of another source the section's does not count
-        (["digits", "--source", "parquet"], "--root is missing"),
+        ("digits --source parquet", "--root is missing"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2_and_leaves_nothing(
     params, tmp_path, capfd, words, message
 ):
-    assert message in refusal(capfd, main, *words, "--out", tmp_path / "set", "--params", params)
+    places = ("--out", tmp_path / "set", "--params", params)
+    assert message in refusal(capfd, main, *words.split(), *places)
     assert list(tmp_path.iterdir()) == [params]
