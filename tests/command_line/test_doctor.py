@@ -1,5 +1,7 @@
 """What the command says of a classifier: ``rs.command_line.doctor``."""
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
@@ -45,13 +47,9 @@ def doctor(*words):
 
 def test_what_was_trained_without_noise_is_told_how_to_mend_it(data):
     result = doctor("own_models:clean", "--data", data, "--sigma", 0.5)
-    (warning,) = (
-        line for line in result.stdout.splitlines() if line.startswith("warning: it seems")
-    )
+    (warning,) = re.findall("^warning: it seems.*$", result.stdout, re.MULTILINE)
     assert "not to have been trained with noise of 0.5" in warning
-    assert warning.endswith(
-        "train it: rs train advmacer --network own_models:clean --sigma 0.5 ..."
-    )
+    assert warning.endswith("rs train advmacer --network own_models:clean --sigma 0.5 ...")
 
 
 def test_a_function_needs_images():
@@ -107,16 +105,11 @@ def test_an_order_that_the_names_state_is_not_printed(photos):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        (["own_models:good", "--data", "data", "--crop", "4"], "are for --images"),
-        (
-            ["own_models:good", "--data", "data", "--sigma", "-0.1"],
-            "--sigma must be a positive number, got -0.1",
-        ),
-    ],
+    [("--crop 4", "are for --images"), ("--sigma -0.1", "--sigma must be a positive number, got")],
 )
-def test_an_option_that_would_count_for_nothing_is_refused(photos, words, message):
-    assert message in str(doctor(*words).exception)
+def test_an_option_that_would_count_for_nothing_is_refused(data, words, message):
+    result = doctor("own_models:good", "--data", data, *words.split())
+    assert message in str(result.exception)
 
 
 def test_a_model_folder_is_looked_at_without_images(data, monkeypatch):

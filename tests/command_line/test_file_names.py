@@ -42,9 +42,11 @@ def photos(tmp_path, monkeypatch):
     return pixels
 
 
-def certified(out, *more, model=LINEAR):
-    words = ["--images", "photos", "--sigma", 0.25, "--n", 200, "--device", "cpu", "--out", out]
-    assert exit_code(certify, model, *words, *more) == 0
+WORDS = f"{LINEAR} --images photos --sigma 0.25 --n 200 --device cpu"
+
+
+def certified(out, *more):
+    assert exit_code(certify, *WORDS.split(), "--out", out, *more) == 0
     return Path(out)
 
 
@@ -73,8 +75,7 @@ def test_shares_and_an_interrupted_run_keep_names(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(SmoothedClassifier, "certify_until", interrupted)
-        words = ["--images", "photos", "--sigma", 0.25, "--n", 200, "--device", "cpu"]
-        assert exit_code(certify, LINEAR, *words, "--out", "rows.tsv") == 130
+        assert exit_code(certify, *WORDS.split(), "--out", "rows.tsv") == 130
     resumed = certified("rows.tsv")
     shares = [certified(f"{number}.tsv", "--share", f"{number}/3") for number in (1, 2, 3)]
     assert exit_code(merge_rows, *shares, "--out", "merged.tsv") == 0
@@ -113,7 +114,9 @@ def test_rows_of_a_cascade_have_both_further_columns():
         "from tests.support.helpers import Linear\n"
         "def build(): return Ensemble([Linear(0.4), Linear(0.6)], Cascade([0.1]))\n"
     )
-    rows = read_rows(certified("rows.tsv", model="cascades:build"))
+    words = WORDS.replace(LINEAR, "cascades:build").split()
+    assert exit_code(certify, *words, "--out", "rows.tsv") == 0
+    rows = read_rows(Path("rows.tsv"))
     assert [*rows][-2:] == [FILE, EVALUATIONS]
     assert (rows[EVALUATIONS] > rows["n"]).all()
 

@@ -42,7 +42,8 @@ def ended(capfd, command, *words):
 
 
 def certify_to(name):
-    return "model", "--dataset", "tiny", "--data", "data", "--out", name, "--device", "cpu"
+    words = f"model --dataset tiny --data data --out {name} --device cpu"
+    return words.split()
 
 
 def test_a_warning_of_all_images_is_one_line_of_each_run(tiny_project, capfd):
