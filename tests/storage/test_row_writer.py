@@ -100,6 +100,19 @@ def test_refused_rows_are_published_elsewhere_without_a_draw(out, work):
     assert list(work.iterdir()) == []
 
 
+@pytest.mark.parametrize("size", [5, 100, 200])
+def test_a_file_that_was_cut_anywhere_continues_to_the_bytes_of_an_unbroken_one(out, work, size):
+    """In its header, in the first row and in the second one."""
+    with pytest.raises(KeyboardInterrupt), unpublished(out, 1000):
+        raise KeyboardInterrupt
+    (part,) = work.rglob("0.tsv")
+    part.write_text(part.read_text()[:size])
+    publish(out, 1000)
+    whole = out.with_name("whole.tsv")
+    publish(whole, 1000)
+    assert out.read_bytes() == whole.read_bytes()
+
+
 def test_the_same_rows_of_a_run_with_another_scratch_folder_are_kept(
     out, tmp_path, monkeypatch, capsys
 ):
