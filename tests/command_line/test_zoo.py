@@ -13,6 +13,7 @@ from rs.data.prepared import save_images
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import FOLDER, zoo_names
+from rs.statistics import metrics
 from rs.storage.files import read_json
 from tests.support.helpers import exit_code, refusal
 from tests.support.tiny_study import cell_rows, write_rows
@@ -44,14 +45,11 @@ def test_the_table_has_the_numbers_of_the_rows_beside_each_network(tmp_path):
     assert [*table] == [*rows]
     for name, frame in rows.items():
         line = table[name]
-        assert float(line["sigma"]) == frame["sigma"][0]
-        assert (int(line["images"]), int(line["n"].replace(",", ""))) == (len(frame), frame["n"][0])
-        assert line["ACR"] == f"{(frame['radius'] * frame['correct']).mean():.3f}"
-        shares = [
-            f"{((frame['radius'] >= radius) & frame['correct'].astype(bool)).mean():.1%}"
-            for radius in RADII
-        ]
-        assert [line[f"{radius:g}"] for radius in RADII] == shares
+        stated = {"sigma": frame["sigma"][0], "images": len(frame), "n": frame["n"][0]}
+        assert {key: line[key] for key in stated} == {key: f"{x:g}" for key, x in stated.items()}
+        assert line["ACR"] == f"{metrics.acr(frame):.3f}"
+        accuracies = metrics.certified_accuracy(frame, RADII)
+        assert [line[f"{radius:g}"] for radius in RADII] == [f"{x:.1%}" for x in accuracies]
     assert table["small-0.25"]["ACR"] != table["small-0.5"]["ACR"]
 
 
