@@ -122,13 +122,21 @@ def refused(capfd, folder, *more):
 def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_is_said(
     capfd, labelled
 ):
-    words = ("--subset", "{first: 3}", "--precision", "bfloat16", "--engine", "folded")
+    stated = {"precision": "bfloat16", "engine": "folded", "n0": 20, "n": 30, "alpha": 0.05}
+    words = ["--subset", "{first: 3}", "--batch", 100]
+    words += [f"--{name}={value}" for name, value in stated.items()]
     warning = (
         "warning: the subset has only 1 of 2 classes; if images are sorted by class, take a stride"
     )
     assert warning in certified(capfd, "labelled", "rows.tsv", *NAMED, *words)[2].splitlines()
     sidecar = read_json(sidecar_of(Path("rows.tsv")))
-    assert (sidecar["precision"], sidecar["engine"]) == ("bfloat16", "folded")
+    assert {name: sidecar[name] for name in stated} == stated
+    assert sidecar["subset"] == "first-3"
+    assert "batch" not in sidecar  # it does not change the rows
+    rows = certificate_rows.read_rows(Path("rows.tsv"))
+    assert rows["idx"].tolist() == [0, 1, 2]
+    for name in ("n0", "n", "alpha"):
+        assert set(rows[name]) == {stated[name]}
     assert (
         "of 2 classes"
         not in certified(capfd, "labelled", "other.tsv", *NAMED, "--subset", "{stride: 2}")[2]

@@ -79,6 +79,12 @@ def test_a_training_has_no_log_in_the_folder_of_its_model(tiny_project, capfd):
     assert not Path("new").exists()
 
 
+def test_the_environment_chooses_the_device(tiny_project, monkeypatch, capfd):
+    monkeypatch.setenv("RS_DEVICE", "abacus")
+    words = "gaussian --dataset tiny --data data --sigma 0.25 --out new --log log"
+    assert "got 'abacus'" in refusal(capfd, train, *words.split())
+
+
 def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(
     tiny_project, monkeypatch, capfd
 ):
