@@ -11,10 +11,11 @@ from benchmarks.page_tables import (
     EQUAL_SECONDS,
     LEVELS,
     Committed,
+    gaps,
     paper_scale,
     reported_gain,
 )
-from rs.reporting.tables.formatting import signed
+from rs.reporting.tables.formatting import EMPTY, signed
 from rs.statistics.comparison import Estimate, estimate, holm, is_tie
 
 
@@ -114,6 +115,19 @@ def of_combination(committed: Committed, combination: str) -> pd.DataFrame:
         frame = committed.report(f"cifar10-cpu/ensembles-{level}", "ensemble", "combination")
         frames.append(frame.xs(combination, level="combination"))
     return pd.concat(frames)
+
+
+def attacks(committed: Committed) -> str:
+    """Return the range of the median ratio of found to certified radius, by number of samples."""
+    titles, *lines = gaps(committed)
+    parts = []
+    for title in ("n = 1,000", "n = 10,000", "n = 100,000"):
+        cells = [line[titles.index(title)] for line in lines]
+        medians = [float(cell.split()[0]) for cell in cells if cell != EMPTY]
+        parts.append(
+            f"{min(medians):.2f} to {max(medians):.2f} at {title} ({len(medians)} networks)"
+        )
+    return f"On CIFAR-10, the median ratio of found to certified radius is {listed(parts)}."
 
 
 # ------------------------------------------------------------------------------------------ words

@@ -41,6 +41,9 @@ CHEAPER = "cifar10-cpu-cheaper-attack"
 EQUAL_SECONDS = "cifar10-cpu-equal-seconds"
 """The study whose methods have the training time of AdvMacer's six epochs."""
 
+NETWORKS = {"cifar10": "package", "gpu": "fastnet", "study": "resnet8"}
+"""Networks that were attacked, by the beginning of their files' names."""
+
 Lines = list[list[str]]
 
 
@@ -548,30 +551,37 @@ def zoo(committed: Committed) -> Lines:
 
 
 def gaps(committed: Committed) -> Lines:
-    """Return how far above certified radii networks have been attacked."""
-    titles = ["network", "attacked", "n = 1,000: median", "95 %", "90 % quantile"]
-    lines = [[*titles, "n = 10,000: median", "95 %", "n = 100,000: median", "95 %"]]
+    """Return the ratios of found to certified radii of attacked networks, by number of samples."""
+    titles = ["network", "method", "σ", "attacked", "n = 1,000", "90 % quantile", "n = 10,000"]
+    lines = [[*titles, "n = 100,000"]]
     folder = committed.root / "reports/rows/attacks"
     scale = committed.root / "benchmarks/results/paper-scale"
     for path in sorted(folder.glob("*-attacks.tsv")):
         rows = read_gaps(path)
         name = path.stem.removesuffix("-attacks")
+        network, _, method_and_level = name.partition("-")
+        method, _, level = method_and_level.rpartition("-")
         quantile = np.quantile(rows["gap"], 0.9, method="higher")
-        cells = [name, str(len(rows)), *median_cells(rows["gap"]), f"{quantile:.2f}"]
-        level = name.removeprefix("cifar10-")
-        for more in (folder / f"{name}-n10000.tsv", scale / f"{level}.tsv"):
-            if more.exists():
-                radii = pd.read_csv(more, sep="\t", index_col="idx")["radius"]
-                certified = rows["idx"].map(radii)
-                larger = (rows["found"] / certified)[certified > 0].fillna(np.inf)
-                cells += median_cells(larger)
-            else:
-                cells += ["", ""]
-        lines.append(cells)
+        line = [NETWORKS[network], method, level, str(len(rows))]
+        line += [median_cell(rows["gap"]), f"{quantile:.2f}"]
+        line.append(ratio_cell(rows, folder / f"{name}-n10000.tsv"))
+        is_of_zoo = network == "cifar10"
+        more_samples = scale / f"{method_and_level}.tsv"
+        line.append(ratio_cell(rows, more_samples) if is_of_zoo else EMPTY)
+        lines.append(line)
     return lines
 
 
-def median_cells(gaps: pd.Series) -> list[str]:
+def ratio_cell(rows: pd.DataFrame, certificates: Path) -> str:
+    """Return the median ratio of radii that attacks found to those of other certificates."""
+    if not certificates.exists():
+        return EMPTY
+    radii = pd.read_csv(certificates, sep="\t", index_col="idx")["radius"]
+    certified = rows["idx"].map(radii)
+    return median_cell((rows["found"] / certified)[certified > 0].fillna(np.inf))
+
+
+def median_cell(ratios: pd.Series) -> str:
     """Return a median and its exact 95 % interval, of order statistics."""
-    interval = stats.quantile_test(gaps, p=0.5).confidence_interval()
-    return [f"{gaps.median():.2f}", f"{interval.low:.2f} to {interval.high:.2f}"]
+    interval = stats.quantile_test(ratios, p=0.5).confidence_interval()
+    return f"{ratios.median():.2f} ({interval.low:.2f} to {interval.high:.2f})"
