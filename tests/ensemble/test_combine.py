@@ -24,10 +24,8 @@ from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import path_of_model
 from rs.params import packaged
 from rs.recipes import load_section
-from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.ensemble_weights import global_weights, moments
 from rs.storage import files
-from rs.storage.certificate_rows import read_rows
 from tests.support import tiny_pool
 from tests.support.helpers import SHAPE, exit_code, refusal, write_photos
 from tests.support.tiny_pool import CLASSES, CPU, SIGMA, pool_members
@@ -102,23 +100,7 @@ def test_weights_are_those_of_margins_on_training_images(models):
     weights = ensemble.fitted.weights
     np.testing.assert_allclose(weights, global_weights_of(ensemble), rtol=1e-9)
     assert len({*weights}) == len(models)  # not the equal weights of a failure
-
-
-def test_rows_of_the_ensemble_are_the_certificates_of_the_average_with_its_weights():
-    ensemble = combined(*PAIR)
     assert (ensemble.fitted.split, ensemble.fitted.images) == ("train", 24)
-    assert exit_code(certify, *ROWS.split()) == 0
-    rows = read_rows(Path("rows.tsv"))
-    average = Ensemble(pool_members()[1:], SoftmaxAverage(ensemble.fitted.weights))
-    smoothed = SmoothedClassifier(average.eval(), len(CLASSES), SIGMA)
-    test = data.load_images(Path("data"), "test")
-    how = tiny_pool.CERTIFICATION
-    certificates = [
-        smoothed.certify(test.pixels(i), how.n0, how.n, how.alpha, seed=how.seed, index=i)
-        for i in range(len(test))
-    ]
-    assert rows["predict"].tolist() == [made.predict for made in certificates]
-    assert rows["radius"].tolist() == [made.radius for made in certificates]
 
 
 def test_equal_weights_and_those_of_the_largest_radius():

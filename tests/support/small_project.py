@@ -137,7 +137,5 @@ def contents(root, *folders):
     return {
         path.relative_to(root): path.read_bytes()
         for path in files
-        if not {"times"} & set(path.parts)
-        and "seconds" not in path.name
-        and path.name != ".gitignore"
+        if "times" not in path.parts and "seconds" not in path.name and path.name != ".gitignore"
     }
