@@ -57,7 +57,8 @@ def evaluate_cascade(
         thresholds: Leads at which the first 1, 2, ..., L - 1 members decide.
         batches: Of noisy images.
     """
-    queues = [_Queue() for _ in members]
+    # images that wait for each member, with the sum S of the members before it
+    queues: list[tuple[Tensor, Tensor] | None] = [None for _ in members]
     batch_size = 0
 
     def evaluate_member(number: int, x: Tensor, total: Tensor | None) -> Iterator[CascadeOutput]:
@@ -71,41 +72,22 @@ def evaluate_cascade(
         is_decided = gap >= thresholds[number]  # a gap that is NaN decides nothing
         decided = total[is_decided]
         yield CascadeOutput(decided, evaluated_members * len(decided))
+        x, total = x[~is_decided], total[~is_decided]
         queue = queues[evaluated_members]
-        queue.add(x[~is_decided], total[~is_decided])
-        if len(queue) >= batch_size:
-            yield from evaluate_member(evaluated_members, *queue.take(batch_size))
+        if queue is not None:
+            x = torch.cat([queue[0], x])
+            total = torch.cat([queue[1], total])
+        if len(x) >= batch_size:
+            yield from evaluate_member(evaluated_members, x[:batch_size], total[:batch_size])
+            x, total = x[batch_size:], total[batch_size:]
+        queues[evaluated_members] = (x, total)
 
     for x in batches:
         batch_size = batch_size or len(x)
         yield from evaluate_member(0, x, None)
     for number, queue in enumerate(queues):
-        if len(queue):
-            yield from evaluate_member(number, *queue.take(len(queue)))
-
-
-class _Queue:
-    """Images that wait for a member, with the sum S of the members before it."""
-
-    def __init__(self) -> None:
-        self.images: list[Tensor] = []
-        self.totals: list[Tensor] = []
-
-    def __len__(self) -> int:
-        return sum(map(len, self.images))
-
-    def add(self, x: Tensor, total: Tensor) -> None:
-        if len(x):
-            self.images.append(x)
-            self.totals.append(total)
-
-    def take(self, count: int) -> tuple[Tensor, Tensor]:
-        """Remove and return the first ``count`` images."""
-        x = torch.cat(self.images)
-        total = torch.cat(self.totals)
-        self.images, self.totals = [], []
-        self.add(x[count:], total[count:])
-        return x[:count], total[:count]
+        if queue is not None and len(queue[0]):
+            yield from evaluate_member(number, *queue)
 
 
 def _logits(member: nn.Module, x: Tensor, is_padded: bool) -> Tensor:

@@ -137,10 +137,8 @@ class Outputs:
     @cached_property
     def gaps(self) -> Tensor:
         """The largest probability minus the second, (L, N), float64."""
-        first, classes = self.probabilities.max(dim=-1, keepdim=True)
-        others = self.probabilities.scatter(-1, classes, -1.0)
-        second = others.amax(dim=-1, keepdim=True)
-        return (first - second).squeeze(-1)
+        first, second = self.probabilities.topk(2, dim=-1).values.unbind(-1)
+        return first - second
 
     @cached_property
     def broken(self) -> Tensor:
