@@ -21,7 +21,7 @@ def test_without_a_gpu_it_says_so(monkeypatch, capfd):
 def test_where_all_is_well_the_verdict_says_it(monkeypatch, capfd):
     """Except for the group of processes and TF32, which no simulation has."""
     unsimulated = (gpu_check.nccl, gpu_check.tensor_cores)
-    checks = [check for check in gpu_check.CHECKS if check[2] not in unsimulated]
+    checks = {what: one for what, one in gpu_check.CHECKS.items() if one not in unsimulated}
     monkeypatch.setattr(gpu_check, "CHECKS", checks)
     monkeypatch.setattr(gpu_check, "NETWORK", Architecture.smallnet)
     monkeypatch.setattr("rs.smoothing.classifier.default_batch", lambda x: 100)
