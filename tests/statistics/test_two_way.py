@@ -106,20 +106,18 @@ def test_estimates_keep_the_level(monkeypatch, samples, how):
 def test_the_p_value_is_its_expectation(seeds, components):
     """By a midpoint rule over the three chi-squares' own quantiles."""
 
-    def chi_squares(freedom, count):
+    def over_chi_squares(square, freedom, count):
         quantiles = (np.arange(count) + 0.5) / count
-        return stats.chi2.ppf(quantiles, freedom) / freedom
+        return square * freedom / stats.chi2.ppf(quantiles, freedom)
 
-    by_image, by_seed, rest = components
-    others = (IMAGES - 1) * (seeds - 1)
-    image_part = by_image / chi_squares(IMAGES - 1, 20)[:, None, None]
-    seed_part = by_seed / chi_squares(seeds - 1, 5000)[:, None] - rest / chi_squares(others, 10)
-    variance = image_part + np.maximum(seed_part, 0)
+    squares = MeanSquares(*components, IMAGES, seeds)
+    by_image = over_chi_squares(squares.images, IMAGES - 1, 20)[:, None, None]
+    by_seed = over_chi_squares(squares.seeds, seeds - 1, 5000)[:, None]
+    rest = over_chi_squares(squares.rest, (IMAGES - 1) * (seeds - 1), 10)
+    deviation = np.sqrt(by_image + np.maximum(by_seed - rest, 0))
     for mean in (0.5, 2.0, 4.0):
-        expected = (2 * stats.norm.sf(mean / np.sqrt(variance))).mean()
-        assert p_value(mean, MeanSquares(*components, IMAGES, seeds)) == pytest.approx(
-            expected, rel=0.02, abs=1e-4
-        )
+        expected = 2 * stats.norm.sf(mean / deviation).mean()
+        assert p_value(mean, squares) == pytest.approx(expected, rel=0.02, abs=1e-4)
 
 
 @pytest.mark.parametrize("mean", [0.3, 2.0, 3.5])
