@@ -11,10 +11,10 @@ import torch
 
 from rs.data import images
 from rs.ensemble.base import Ensemble, SoftmaxAverage
-from rs.ensemble.spec import FittedWeights, load_ensemble, load_members, read
+from rs.ensemble.spec import load_ensemble, load_members, read
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
-from rs.study.ensembles import Combination
+from tests.support.combinations import EQUAL, GOOD
 from tests.support.ensemble_specs import (
     GLOBAL,
     MADE,
@@ -85,42 +85,25 @@ THREE = {
 }
 
 
-def weighted(*weights):
-    return {"fitted": THREE | {"weights": list(weights)}, "combination": GLOBAL}
-
-
-UNFIT = "fitted weights must come with weights of scope global"
-
-
-BAD = [
-    ({"members": []}, "members.* at least 1 item"),
-    ({"sigma": 0.0}, "sigma.* greater than 0"),
-    ({"fitted": THREE, "combination": PER_IMAGE}, UNFIT),
-    (weighted(0.5, 0.5, 0.5), "weights must be at least 0 and sum to 1"),
-    (
-        {"combination": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}},
-        "at most the number of members, 3",
-    ),
-    (
-        {"combination": {"rule": "softmax", "low": 0.4, "high": 0.6, "scope": "set"}},
-        "leave room for 3 weights",
-    ),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), BAD)
-def test_parts_that_do_not_fit_each_other_are_refused_built_or_read(changes, message):
-    values, parts = asdict(spec()), dict(changes)
-    if "fitted" in changes:
-        parts["fitted"] = FittedWeights(**changes["fitted"])
-    if combination := parts.pop("combination", None):
-        parts["declaration"] = replace(spec().declaration, combination=Combination(**combination))
-        values["declaration"]["combination"] = combination
-    with pytest.raises(ValueError, match=f"(?s){message}"):
-        replace(spec(), **parts)
-    Path("bad.json").write_text(
-        json.dumps(values | {k: v for k, v in changes.items() if k != "combination"})
-    )
+@pytest.mark.parametrize(
+    ("combination", "changes", "message"),
+    [
+        (EQUAL, {"members": []}, "members.* at least 1 item"),
+        (EQUAL, {"sigma": 0.0}, "sigma.* greater than 0"),
+        (PER_IMAGE, {"fitted": THREE}, "fitted weights must come with weights of scope global"),
+        (
+            GLOBAL,
+            {"fitted": THREE | {"weights": [0.5, 0.5, 0.5]}},
+            "weights must be at least 0 and sum to 1",
+        ),
+        (GOOD["consensus"] | {"agree": 4}, {}, "at most the number of members, 3"),
+        (GOOD["set"] | {"low": 0.4}, {}, "leave room for 3 weights"),
+    ],
+)
+def test_parts_that_do_not_fit_each_other_are_refused(combination, changes, message):
+    values = asdict(spec()) | changes
+    values["declaration"]["combination"] = combination
+    Path("bad.json").write_text(json.dumps(values))
     with refuses(
         rf"bad\.json must be an ensemble, but: .*{message}.*; make it with rs combine",
     ):
