@@ -20,7 +20,7 @@ from rs.statistics.certificate import ABSTAIN
 from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
 from rs.statistics.radius import predicted_class
 from rs.study.ensembles import Combination
-from tests.support.combinations import GOOD, THRESHOLDS, WEIGHTS, fitting, rule_of, solution
+from tests.support.combinations import GOOD, THRESHOLDS, WEIGHTS, fitting
 from tests.support.helpers import Constant, generator, refuses, smallnet
 
 
@@ -91,7 +91,8 @@ def slow_cases():
             parts = vars(combination) | {"thresholds": THRESHOLDS}
             weights = {"equal": [1 / 3] * 3, "optimal": WEIGHTS}
             parts["weights"] = weights.get(combination.weights)
-            made = rule_of(combination, 3, solution(combination))
+            fitted = THRESHOLDS if combination.thresholds else WEIGHTS
+            made = rule.build(combination, 3, fitted if combination.solved else None)
             cases[made] = partial(SLOW_FORMS[name], parts=parts)
     return cases
 

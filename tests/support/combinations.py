@@ -3,7 +3,7 @@
 import itertools
 from contextlib import suppress
 
-from rs.ensemble.rules import RULES, check_rule
+from rs.ensemble.rules import check_rule
 from rs.study.ensembles import Combination
 
 
@@ -60,15 +60,6 @@ EXAMPLES = {
 """Values of the parts of a combination that rules are tried with, of three members."""
 
 
-def solution(combination, count=3):
-    """What could be solved for, of so many members; ``None`` where nothing is left to be."""
-    if not combination.solved:
-        return None
-    if combination.thresholds is not None:
-        return THRESHOLDS[: count - 1] if count <= 3 else [0.5] * (count - 1)
-    return WEIGHTS if count == 3 else [1 / count] * count
-
-
 def fitting(name, rule):
     """The combinations of a rule with each of EXAMPLES that it takes."""
     for scope, parts in rule.scopes.items():
@@ -82,12 +73,3 @@ def fitting(name, rule):
                 found.append(combination)
         assert found, f"no combination of EXAMPLES fits the rule {name} of scope {scope}"
         yield from found
-
-
-def rule_of(combination, members, solution=None):
-    """Return the rule of a combination of ``members`` members, checked as an ensemble's is."""
-    check_rule(combination)
-    combination.check_members(members)
-    return RULES[combination.rule].build(
-        combination, members, solution if combination.solved else None
-    )
