@@ -8,17 +8,8 @@ from rs.study.ensembles import Combination
 
 
 def named(*entries):
-    """Return ensembles of the parameters by the names that their members have in tables."""
-    return {" + ".join(_words(entry["members"])): entry for entry in entries}
-
-
-def _words(members):
-    for method, seeds in members.items():
-        yield (
-            f"{method} x{seeds}"
-            if isinstance(seeds, int)
-            else f"{method} {'-'.join(map(str, seeds))}"
-        )
+    """Return ensembles of the parameters by made-up names."""
+    return {f"entry {number}": entry for number, entry in enumerate(entries)}
 
 
 EQUAL = {"rule": "softmax", "weights": "equal", "scope": "global"}
