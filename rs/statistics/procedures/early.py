@@ -68,7 +68,7 @@ class Stop:
         return ExpectedRadius(sigma, self.acr_error, alpha, budget, beta=self.beta, step=self.step)
 
 
-def is_mode(mode: str) -> bool:
+def is_early(mode: str) -> bool:
     """Return whether rows that stopped early have the mode."""
     return _MODE.fullmatch(mode) is not None
 
@@ -95,7 +95,7 @@ def radii_asked(mode: str) -> tuple[float, ...] | None:
     return tuple(map(float, match[1].split(",")))
 
 
-def row_rules(
+def early_rules(
     rows: Columns, selected: NDArray[np.int64], votes: NDArray[np.int64]
 ) -> Iterator[Rule]:
     """Yield the rules of rows that stopped early: mode and votes do not determine everything."""

@@ -61,12 +61,12 @@ def _bound_and_radius(votes: int, n: int, alpha: float, sigma: float) -> tuple[f
     return p_lower, float(radius(p_lower, sigma))
 
 
-def is_mode(mode: str) -> bool:
+def is_fixed(mode: str) -> bool:
     """Return whether rows of a fixed number of samples have the mode."""
     return mode in (MODE, SHORTCUT)
 
 
-def row_rules(
+def fixed_rules(
     rows: Columns, selected: NDArray[np.int64], votes: NDArray[np.int64]
 ) -> Iterator[Rule]:
     """Yield the rules of such rows: bound and radius follow from the votes."""

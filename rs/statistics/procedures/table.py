@@ -8,8 +8,8 @@ from rs.statistics.procedures import early, fixed
 from rs.statistics.procedures.base import Procedure
 
 PROCEDURES = {
-    "fixed": Procedure(fixed.is_mode, fixed.row_rules),
-    "early": Procedure(early.is_mode, early.row_rules),
+    "fixed": Procedure(fixed.is_fixed, fixed.fixed_rules),
+    "early": Procedure(early.is_early, early.early_rules),
 }
 
 MODES = f"{fixed.MODE}, {fixed.SHORTCUT}, at-radius:R,...:N, acr-error:E:N"
