@@ -9,7 +9,7 @@ import torch
 
 from benchmarks import falsify
 from rs.certification.attack_certificates import AttackSettings, Target, attack_image
-from rs.certification.quantize import quantized_members
+from rs.certification.quantize import Calibration, quantized_members
 from rs.data import images as data
 from rs.ensemble import spec as ensemble_spec
 from rs.ensemble.base import Cascade, Ensemble, Polytope, SoftmaxAverage
@@ -108,8 +108,8 @@ def trained():
 @pytest.fixture(scope="module")
 def in_int8(trained, tmp_path_factory):
     """The same networks in int8."""
-    calibration = write_tiny(tmp_path_factory.mktemp("tiny"))
-    made = quantized_members([*trained.values()], [], calibration, 0.25, SHAPE)
+    source = Calibration([], write_tiny(tmp_path_factory.mktemp("tiny")), 0.25)
+    made = quantized_members([*trained.values()], source, SHAPE)
     return dict(zip(trained, made, strict=True))
 
 
