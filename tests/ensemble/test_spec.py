@@ -96,6 +96,7 @@ THREE = {
             {"fitted": THREE | {"weights": [0.5, 0.5, 0.5]}},
             "weights must be at least 0 and sum to 1",
         ),
+        (GOOD["mme"] | {"agree": 2}, {}, "agree must be left out"),
         (GOOD["consensus"] | {"agree": 4}, {}, "at most the number of members, 3"),
         (GOOD["set"] | {"low": 0.4}, {}, "leave room for 3 weights"),
     ],

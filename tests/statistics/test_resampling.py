@@ -62,11 +62,12 @@ def test_fewer_draws_refuse_more_draws_and_rows_that_stopped_early():
 
 
 def test_two_sided_rows_are_those_of_the_class_and_the_split_of_the_n0_draws():
-    frame = cell_rows("gaussian", SIGMA, 0).assign(counts0="0:6,1:1,2:3")
+    frame = cell_rows("gaussian", SIGMA, 0).assign(counts0="0:1,1:6,2:3")
     votes = dense_votes(frame["counts"], 3)
     for split, rows in two_sided(frame, tiny_study.CLASSES).items():
-        radii = split_radius(np.tile([6, 1, 3], (IMAGES, 1)), votes, 0.5, ALPHA, split=split)
-        predict = np.where(radii > 0, 0, ABSTAIN)
+        radii = split_radius(np.tile([1, 6, 3], (IMAGES, 1)), votes, 0.5, ALPHA, split=split)
+        assert (radii > 0).any()
+        predict = np.where(radii > 0, 1, ABSTAIN)
         assert rows["radius"].tolist() == radii.tolist()
         assert rows["predict"].tolist() == predict.tolist()
         assert rows["correct"].tolist() == (predict == frame["label"]).tolist()

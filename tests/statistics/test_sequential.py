@@ -231,7 +231,7 @@ def test_impossible_questions_are_refused_with_a_reason(arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("sigma", "error"), [(0.0, 0.1), (0.5, -0.1), (0.5, math.nan), (0.5, math.inf)]
+    ("sigma", "error"), [(0.0, 0.1), (0.5, -0.1), (0.5, 1e-6), (0.5, math.nan), (0.5, math.inf)]
 )
 def test_impossible_errors_are_refused(sigma, error):
     with refuses("must be"):
