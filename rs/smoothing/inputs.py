@@ -203,7 +203,6 @@ def check_draws(x: Tensor, alpha: float, bounds: Bounds = PIXELS, **draws: int) 
     Raises:
         InputError: If one of them is not.
     """
-    check_axes(tuple(x.shape))
     check_range(x, bounds, "x")
     if not is_number(alpha) or not 0 < alpha < 1:
         raise InputError(

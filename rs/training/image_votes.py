@@ -1,7 +1,8 @@
-"""Votes of a network on noisy copies of training images, which are targets of a training."""
+"""Votes of a network on noisy copies of training images: targets, and accuracies under noise."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
@@ -10,12 +11,15 @@ import torch
 from torch import Generator, Tensor, nn
 
 from rs.data.prepared import EpochPlan, Images
-from rs.methods.base import TargetSettings
+from rs.methods.base import Accuracies, TargetSettings
+from rs.runtime import Precision
 from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.attack import evaluating
+from rs.smoothing.classifier import autocast
 from rs.smoothing.noise import add_noise, training_noise
 from rs.storage import files
 from rs.training.attack_backend import frozen
+from rs.training.recipe import RunOptions
 
 BATCH = 500
 """Images in a batch, one noisy copy of each."""
@@ -97,3 +101,34 @@ def image_targets(
         shares.append(block["shares"])
         seconds += block["seconds"].item()
     return torch.cat(shares), seconds
+
+
+def accuracies_under_noise(
+    network: nn.Module,
+    images: Images,
+    epoch: int,
+    options: RunOptions,
+    precision: Precision,
+) -> Accuracies:
+    """Return a function that measures accuracies on training images, with new noise at each call.
+
+    Args:
+        network: On ``options.device``.
+        images: The training split.
+        epoch: Epochs finished so far.
+        options: Noise level, seed, device and workers.
+        precision: Precision of the network.
+    """
+    labels = torch.from_numpy(images.labels)
+    calls = itertools.count()
+
+    def accuracies(numbers: Tensor, draws: int) -> Tensor:
+        key = (Stream.VOTES, epoch, next(calls))
+        rng = stream(options.seed, *key, device=options.device)
+        with autocast(options.device, precision):
+            shares = vote_shares(
+                network, images, numbers, draws, options.sigma, rng, options.workers
+            )
+        return shares.gather(1, labels[numbers].unsqueeze(1)).squeeze(1)
+
+    return accuracies

@@ -152,24 +152,21 @@ def image_and_label(item: Any) -> tuple[Any, Any]:
         InputError: If it is neither (image, label), nor a longer tuple of an image and things of
             which one is a whole number, nor a dict with one key of each kind.
     """
+    item_text = type(item).__name__
+    images = []
+    labels = []
     if isinstance(item, Mapping):
         images = [item[key] for key in IMAGE_KEYS if key in item]
         labels = [item[key] for key in LABEL_KEYS if key in item]
-        if len(images) == 1 and len(labels) == 1:
-            return images[0], labels[0]
+        item_text = f"a {item_text} with the keys {', '.join(map(str, item))}"
     elif isinstance(item, tuple | list):
-        if len(item) == 2:
-            return item[0], item[1]
-        numbers = [part for part in item[1:] if _is_whole_number(part)]
-        if len(numbers) == 1:
-            return item[0], numbers[0]
-    kind = type(item).__name__
-    if isinstance(item, Mapping):
-        item_text = f"a {kind} with the keys {', '.join(map(str, item))}"
-    elif isinstance(item, tuple | list):
-        item_text = f"a {kind} of ({', '.join(type(part).__name__ for part in item)})"
-    else:
-        item_text = kind
+        images = [*item[:1]]
+        labels = [*item[1:]]
+        if len(item) > 2:
+            labels = [part for part in labels if _is_whole_number(part)]
+        item_text = f"a {item_text} of ({', '.join(type(part).__name__ for part in item)})"
+    if len(images) == 1 and len(labels) == 1:
+        return images[0], labels[0]
     raise InputError(
         "the items of a data set must be (image, label), or dicts with the keys image and label, "
         f"got {item_text}; return (image, label) from it"

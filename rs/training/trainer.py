@@ -14,7 +14,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from rs.smoothing.classifier import autocast
 from rs.storage import files
 from rs.training import attack_backend, warnings
 from rs.training.history import Progress, named_means, quick_acr, step_numbers
-from rs.training.image_weights import weigh_images
+from rs.training.image_votes import accuracies_under_noise
 from rs.training.optimization import (
     gradients_of,
     move_average,
@@ -53,6 +53,7 @@ ONE_IMAGE_ERROR = "Expected more than 1 value per channel when training"
 """Error of torch's batch norm for one image with one pixel per channel."""
 
 
+@dataclass(eq=False)
 class Trainer:
     """One training: a model, a method and a data set at one noise level.
 
@@ -73,25 +74,21 @@ class Trainer:
             suit several processes.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        method: Method,
-        images: Images,
-        evaluation: Images,
-        settings: Training,
-        options: RunOptions,
-        targets: Tensor | None = None,
-    ) -> None:
-        self.model = model
-        self.method = method
-        self.images = images
-        self.evaluation = evaluation
-        self.settings = settings
-        self.options = options
-        self.device = options.device
-        self.targets = targets if targets is None else targets.to(options.device)
-        self.schedule = Schedule(settings, options.seconds)
+    model: nn.Module
+    method: Method
+    images: Images
+    evaluation: Images
+    settings: Training
+    options: RunOptions
+    targets: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        model = self.model
+        settings = self.settings
+        self.device = self.options.device
+        if self.targets is not None:
+            self.targets = self.targets.to(self.device)
+        self.schedule = Schedule(settings, self.options.seconds)
         self.rank, self.world_size = processes.rank_and_world_size()
         self._check()
         self.precision = precision_on(self.device, settings.precision)
@@ -104,7 +101,7 @@ class Trainer:
         self.network = attack_backend.training_network(
             model,
             settings.engine,
-            images.meta.shape,
+            self.images.meta.shape,
             compile_training=is_single_process and not is_slower,
             micro_batch=settings.micro_batch,
         )
@@ -242,17 +239,15 @@ class Trainer:
         """Ask the method how often each image is drawn; the answer of the first process counts."""
         if not isinstance(self.method, WeightsImages):
             return
-        weights = None
+        weights = self.image_weights
+        if weights is None:
+            count = len(self.images)
+            weights = torch.full((count,), 1 / count, dtype=torch.float64)
         if self.rank == 0:
-            weights = weigh_images(
-                self.method,
-                self.network,
-                self.images,
-                self.image_weights,
-                epoch=epoch,
-                options=self.options,
-                precision=self.precision,
+            accuracies = accuracies_under_noise(
+                self.network, self.images, epoch, self.options, self.precision
             )
+            weights = self.method.image_weights(epoch, weights, accuracies)
         self.image_weights = processes.from_first_process(weights, self.device)
 
     def _plan(self, epoch: int) -> EpochPlan:
