@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -172,12 +171,8 @@ def continued(device, folder):
 
 @path("training, images of a folder")
 def folder_images(device, folder):
-    for name in ("left", "right"):
-        (folder / "raw" / "train" / name).mkdir(parents=True)
-        Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(
-            folder / "raw" / "train" / name / "0.png"
-        )
-    shutil.copytree(folder / "raw" / "train", folder / "raw" / "val")
+    for split in ("train", "val"):
+        helpers.write_photos(folder / "raw" / split, *helpers.arrays(2, 0))
     values = {"source": "folder", "root": str(folder / "raw"), "lazy": True, "resize": 8, "crop": 6}
     sources.settings(values | {"mean": [0.5] * 3, "std": [0.2] * 3}, "datasets.tiny").prepare(
         "tiny", folder / "set"

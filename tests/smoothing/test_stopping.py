@@ -124,70 +124,40 @@ def test_settings_that_are_none_are_refused_by_their_name(change, message):
         certification_settings(recipe, "tiny")
 
 
-def rows_of(tmp_path, name, shortcut=False, **stop):
-    """Rows of ten images of the tiny data set, the last two of which are classified wrongly; read
-    back.
-    """
-    chosen = {
-        "n0": 100,
-        "n": BUDGET,
-        "shortcut": shortcut,
-        "stop": Stop(**STOP | stop) if stop else None,
-    }
+def rows_of(out, *, shortcut=False, **stop):
+    """Rows of ten images of the tiny data set, the last two of which are classified wrongly."""
+    chosen = {"n0": 100, "n": BUDGET, "shortcut": shortcut, "stop": Stop(**STOP | stop)}
     settings = CertificationSettings(**CERTIFY | chosen)
     provenance = Provenance(
-        classifier=name, scope="model", n0=100, n=BUDGET, alpha=ALPHA, sigma=SIGMA
+        classifier="a", scope="model", n0=100, n=BUDGET, alpha=ALPHA, sigma=SIGMA
     )
     images = tiny_images(10, 1)
     images = replace(images, labels=np.where(np.arange(10) < 8, 1 - images.labels, images.labels))
-    out = tmp_path / f"{name}.tsv"
     device = torch.device("cpu")
     certify_images(CLASSIFIER, images, np.arange(10), settings, device, provenance, out)
     return certificate_rows.read_rows(out)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("rows")
-
-
-@pytest.fixture(scope="module")
-def made(folder):
-    """Rows of every kind, made once."""
-    asked = {"plain": {}, "at": {"at_radius": 0.1}}
-    asked |= {
-        "table": {"at_radius": [0.0, 0.1, 0.2]},
-        "error": {"at_radius": None, "acr_error": 0.05},
-    }
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("RS_WORK", str(folder / "work"))
-        return {name: rows_of(folder, name, **stop) for name, stop in asked.items()}
-
-
-def test_rows_say_how_they_were_certified_and_the_most_draws(made):
-    modes = {"plain": "certify", "at": "at-radius:0.1:5000"}
-    modes |= {"table": "at-radius:0.0,0.1,0.2:5000", "error": "acr-error:0.05:5000"}
-    for name, table in made.items():
-        assert metrics.mode_of(table) == modes[name]
-        assert metrics.budget(table, "n") == BUDGET
-    assert made["at"]["n"].nunique() > 1
-    sure = made["at"]["predict"] != ABSTAIN
-    assert (made["at"]["radius"] == np.where(sure, 0.1, 0)).all()
-    assert made["at"]["p_lower"][sure].unique().tolist() == [float(ndtr(0.1 / SIGMA))]
-
-
-def test_wrong_images_can_be_skipped_and_no_accuracy_changes(tmp_path, work):
-    whole, skipped = (
-        rows_of(tmp_path, f"{name}", name, at_radius=[0.0, 0.1, 0.2]) for name in (False, True)
-    )
+@pytest.mark.parametrize(
+    ("stop", "mode"),
+    [
+        ({"at_radius": [0.0, 0.1, 0.2]}, "at-radius:0.0,0.1,0.2:5000"),
+        ({"at_radius": None, "acr_error": 0.05}, "acr-error:0.05:5000"),
+    ],
+)
+def test_rows_say_how_they_were_certified_and_wrong_images_can_be_skipped(
+    tmp_path, work, stop, mode
+):
+    whole = rows_of(tmp_path / "whole.tsv", **stop)
+    skipped = rows_of(tmp_path / "skipped.tsv", shortcut=True, **stop)
+    assert whole["n"].nunique() > 1
+    for rows in (whole, skipped):
+        assert metrics.mode_of(rows) == mode
+        assert metrics.budget(rows, "n") == BUDGET
     wrong = (skipped["mode"] == "shortcut").to_numpy()
     assert wrong.sum() == 2
     assert (skipped["n"][wrong] == 0).all()
     assert skipped[~wrong].equals(whole[~wrong])
-    assert metrics.mode_of(skipped) == metrics.mode_of(whole)
-    assert metrics.budget(skipped, "n") == BUDGET
     for radius in (0.0, 0.1, 0.2):
-        assert (
-            metrics.certified_at(skipped, radius).tolist()
-            == metrics.certified_at(whole, radius).tolist()
-        )
+        accuracies = [metrics.certified_at(rows, radius).tolist() for rows in (whole, skipped)]
+        assert accuracies[0] == accuracies[1]
