@@ -202,7 +202,6 @@ def simulated_gpu():
         "torch.cuda.is_available": lambda: True,
         "torch.cuda.device_count": lambda: 1,
         "torch.cuda.set_device": lambda device: None,
-        "torch.cuda.empty_cache": lambda: None,
         "torch.cuda.get_rng_state": lambda device=None: None,
         "torch.cuda.set_rng_state": lambda state, device=None: None,
         "torch.cuda.get_device_name": lambda device=None: "a GPU that is not there",

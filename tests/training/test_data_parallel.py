@@ -12,12 +12,12 @@ from rs.methods import METHODS
 from rs.methods.base import WeightsImages
 from rs.models.architectures import Logits, Normalize
 from rs.runtime import processes
-from rs.training import attack_backend, record
+from rs.training import attack_backend, record, run
 from rs.training.history import HISTORY
-from rs.training.recipe import RunOptions
+from rs.training.recipe import RunOptions, training_recipe
 from rs.training.trainer import Trainer
 from tests.support.forked import run_forked
-from tests.support.helpers import python, refuses, tiny_images, trainer
+from tests.support.helpers import python, refuses, tiny_images, tiny_params, trainer
 
 # in the middle between a rounding in float64 and one in float32, which anything forgotten exceeds
 ROUNDING = 3e-12
@@ -246,13 +246,16 @@ def test_a_limit_of_seconds_is_refused_because_clocks_differ(monkeypatch):
 def test_a_checkpoint_is_not_continued_by_another_number_of_processes(monkeypatch):
     """It would be a model of neither number, and provenance.json says one."""
     training = trainer()
+    recipe = training_recipe(tiny_params(), "tiny", "gaussian", 0.25)
+    card = run._card(recipe, training.images, training.options)
 
-    def inputs():
-        return record.inputs_of(training.images, training.options, training.model)
+    def identity():
+        inputs = record.inputs_of(training.images, training.options, training.model)
+        return run._identity(card, inputs, training.model)
 
-    alone = inputs()
+    alone = identity()
     monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, 2))
-    assert inputs() == alone | {"processes": 2}
+    assert identity() == alone | {"processes": 2}
 
 
 if __name__ == "__main__":

@@ -45,12 +45,8 @@ def test_a_warm_start_is_what_a_training_by_gaussian_of_that_seed_makes(tmp_path
     train_model(recipe, tiny, options, out=tmp_path / "two", log=tmp_path / "log-two")
     assert weights(in_the_cell) == weights(load_model(tmp_path / "two")[0])
     assert weights(in_the_cell) != weights(train(tmp_path, tiny, "cold", "macer"))
-    cards = {}
-    for name in ("warm", "cold"):
-        cards[name] = read_json(tmp_path / name / "model.json")["training"]
-    warm_start = cards["warm"].pop("warm_start")
-    assert cards["warm"] == cards["cold"]
-    assert {key: warm_start[key] for key in WARM_START} == WARM_START
+    warm_start = read_json(tmp_path / "warm/model.json")["training"]["warm_start"]
+    assert warm_start.items() >= WARM_START.items()
 
 
 def test_targets_are_the_votes_of_a_gaussian_network_of_their_own_noise_level_and_seed(

@@ -209,21 +209,17 @@ def test_a_training_of_limited_seconds_continues_for_the_rest_of_them(tmp_path, 
         assert len(rates) == updates
 
 
-def test_a_training_of_limited_seconds_takes_an_epoch_and_shows_its_progress(monkeypatch, capsys):
-    monkeypatch.setattr("rs.runtime.progress.QUIET_SECONDS", 0.0)
-    assert limited(0.0).run().updates == 1
-    assert re.search(r"train: 1, .*/s", capsys.readouterr().err)
-
-
-def test_the_card_of_a_training_of_limited_seconds_names_the_epochs_that_it_had(
-    tmp_path, tiny, work
+def test_a_training_of_limited_seconds_takes_an_epoch_and_shows_its_progress(
+    tmp_path, tiny, work, monkeypatch, capsys
 ):
+    monkeypatch.setattr("rs.runtime.progress.QUIET_SECONDS", 0.0)
     recipe = training_recipe(tiny_params(), "tiny", "gaussian", 0.25)
     options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"), seconds=0.0)
     train_model(recipe, tiny, options, out=tmp_path / "out", log=tmp_path / "log")
     assert recipe.training.epochs > 1
     card = read_card(tmp_path / "out")
     assert card.epochs == card.training["epochs"] == 1
+    assert re.search(r"train: 1, .*/s", capsys.readouterr().err)
 
 
 def test_the_average_of_weights_is_the_exponential_one_of_every_step():
@@ -332,7 +328,7 @@ def test_a_loss_that_is_not_finite_names_its_epoch_and_keeps_the_last_checkpoint
     assert all(value.isfinite().all() for value in kept.model.state_dict().values())
 
 
-def test_a_gradient_that_is_not_finite_in_the_last_step_is_refused_although_no_loss_shows_it():
+def test_an_infinite_gradient_in_the_last_step_is_refused_although_no_loss_shows_it():
     """sqrt has the value 0 and an infinite derivative at 0."""
 
     def spoil(model, result):
