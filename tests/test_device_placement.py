@@ -139,25 +139,20 @@ def training(device, folder, method, **changes):
     trainer(method, tiny_images(8), device=device, **SMALL | changes).run()
 
 
-PATHS |= {f"training, {method}": partial(training, method=method) for method in METHODS}
-PATHS |= {
-    f"training, advmacer {engine} {precision}": partial(
-        training, method="advmacer", engine=engine, precision=precision
-    )
+TRAININGS = [(method, {}) for method in METHODS]
+TRAININGS += [
+    ("advmacer", {"engine": engine, "precision": precision})
     for engine in ("folded", "compiled")
-    for precision in ("float32", "tf32", "bfloat16")
-}
-PATHS |= {
-    f"training, {method} {' '.join(map(str, changes.values()))}": partial(
-        training, method=method, parameters=changes
-    )
-    for method, changes in (
-        ("consistency", {"steps": 1, "epsilon": 0.2}),
-        ("smoothmix", {"one_step": True}),
-        ("advmacer", {"fresh_draws": True}),
-        ("hard-drop", {"defer": 0}),
-    )
-}
+    for precision in ("float32", "bfloat16")
+]
+TRAININGS += [
+    ("consistency", {"parameters": {"steps": 1, "epsilon": 0.2}}),
+    ("smoothmix", {"parameters": {"one_step": True}}),
+    ("advmacer", {"parameters": {"fresh_draws": True}}),
+    ("hard-drop", {"parameters": {"defer": 0}}),
+]
+for name, changes in TRAININGS:
+    PATHS[f"training, {name} {changes}"] = partial(training, method=name, **changes)
 
 
 @path("training, continued")
