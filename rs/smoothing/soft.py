@@ -59,27 +59,6 @@ def mean_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
     return F.cross_entropy(beta * to_float32(logits).flatten(0, 1), y.repeat_interleave(draws))
 
 
-def top_two(logits: Tensor, y: Tensor, gamma: float, beta: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the top two soft probabilities of each image, and which images are in the hinge.
-
-    An image is in the hinge (is *active*) where its soft prediction is right and its margin
-    ``xi = Phi^-1(q1) - Phi^-1(q2)`` is finite and at most ``gamma``.
-
-    Args:
-        logits: Shape (B, M, K).
-        y: Labels, shape (B,).
-        gamma: Ceiling of the hinge, in noise standard deviations.
-        beta: Inverse temperature.
-    Returns:
-        q1 >= q2, each (B,), with gradients; and the mask of active images, (B,), bool.
-    """
-    values, classes = soft_probabilities(logits, beta).topk(2, dim=-1)
-    with torch.no_grad():
-        xi = torch.special.ndtri(values[:, 0]) - torch.special.ndtri(values[:, 1])
-        active = (classes[:, 0] == y) & torch.isfinite(xi) & (xi <= gamma)
-    return values[:, 0], values[:, 1], active
-
-
 def radius_hinge(
     logits: Tensor, y: Tensor, sigma: float, gamma: float, beta: float
 ) -> tuple[Tensor, Tensor]:
@@ -87,7 +66,8 @@ def radius_hinge(
 
         sigma/(2B) sum_{i active} (gamma - xi_i),   xi = Phi^-1(q1) - Phi^-1(q2)
 
-    (Zhai et al. 2020)
+    An image is in the hinge (is *active*) if its soft prediction is right and its margin xi is
+    finite and at most gamma (Zhai et al. 2020).
 
     The hinge selects *before* it evaluates Phi^-1 with gradients: outside the hinge the derivative
     of Phi^-1 may be infinite, and a mask applied afterwards would make NaN of it (0 * inf).
@@ -102,11 +82,15 @@ def radius_hinge(
         A scalar, divided by the number of images (not of active ones); 0 with zero gradient if none
         is active. And the share of images that are active.
     """
-    q1, q2, active = top_two(logits, y, gamma, beta)
+    values, classes = soft_probabilities(logits, beta).topk(2, dim=-1)
+    q1 = values[:, 0]
+    q2 = values[:, 1]
+    with torch.no_grad():
+        xi = torch.special.ndtri(q1) - torch.special.ndtri(q2)
+        active = (classes[:, 0] == y) & torch.isfinite(xi) & (xi <= gamma)
     upper = torch.special.ndtri(torch.where(active, q1, 0.75))
     lower = torch.special.ndtri(torch.where(active, q2, 0.25))
-    xi = upper - lower
-    loss = sigma / 2 * torch.where(active, gamma - xi, 0.0).sum() / len(y)
+    loss = sigma / 2 * torch.where(active, gamma - (upper - lower), 0.0).sum() / len(y)
     return loss, active.float().mean()
 
 

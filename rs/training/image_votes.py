@@ -70,7 +70,7 @@ def image_targets(
     images: Images,
     settings: TargetSettings,
     device: torch.device,
-    folder: Path | None = None,
+    folder: Path,
 ) -> tuple[Tensor, float]:
     """Return the targets of images, which are the vote shares of a network, and the seconds taken.
 
@@ -79,7 +79,7 @@ def image_targets(
         images: The split.
         settings: Noise level, draws and seed.
         device: Where the network runs.
-        folder: Keeps the votes that are counted, for a run after a stop; ``None`` keeps none.
+        folder: Keeps the votes that are counted, for a run after a stop.
     Returns:
         float32 (N, K) on the CPU, and seconds.
     """
@@ -87,8 +87,8 @@ def image_targets(
     shares = []
     seconds = 0.0
     for number, indices in enumerate(torch.arange(len(images)).split(BLOCK)):
-        file = None if folder is None else folder / f"votes-{number}.safetensors"
-        if file is not None and file.is_file():
+        file = folder / f"votes-{number}.safetensors"
+        if file.is_file():
             block = safetensors.torch.load_file(file)
         else:
             began = time.perf_counter()
@@ -96,8 +96,7 @@ def image_targets(
             votes = vote_shares(network, images, indices, settings["draws"], settings["sigma"], rng)
             taken = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
             block = {"shares": votes.float(), "seconds": taken}
-            if file is not None:
-                files.write_bytes(file, safetensors.torch.save(block))
+            files.write_bytes(file, safetensors.torch.save(block))
         shares.append(block["shares"])
         seconds += block["seconds"].item()
     return torch.cat(shares), seconds

@@ -31,7 +31,8 @@ def test_infinite_margin_leaves_the_hinge_whatever_its_ceiling():
     logits = torch.tensor(
         [[[special.log_ndtr(40.0), special.log_ndtr(-40.0)]]]
     )  # a margin of 80, in float64
-    assert not soft.top_two(logits, torch.tensor([0]), math.inf, 1.0)[2].any()
+    _, share = soft.radius_hinge(logits, torch.tensor([0]), SIGMA, math.inf, 1.0)
+    assert share == 0
 
 
 def losses(logits, y):

@@ -56,7 +56,7 @@ def test_targets_are_the_votes_of_a_gaussian_network_of_their_own_noise_level_an
     train(tmp_path, tiny, "gaussian", "gaussian", sigma=0.5, seed=4, epochs=3)
     images = load_images(tiny, "train")
     network, _ = load_model(tmp_path / "gaussian")
-    votes, _ = image_votes.image_targets(network, images, TARGETS, torch.device("cpu"))
+    votes, _ = image_votes.image_targets(network, images, TARGETS, torch.device("cpu"), tmp_path)
     assert votes.shape == (len(images), 2)
     assert torch.allclose(votes.sum(dim=1), torch.ones(len(images)))
     for name, targets in (("votes", votes), ("others", 1 - votes)):
