@@ -16,6 +16,7 @@ def without(mapping, key):
     ("arguments", "message"),
     [
         ({"method": "magic"}, r"the method must be one of gaussian, stability, .*; got 'magic'"),
+        ({"sigma": 0.0}, "sigma must be positive"),
         (
             {"method": "advmacer", "sigma": 1.0},
             r"recipes\.tiny\.advmacer\.epsilon must have a value for sigma 1\.0",
