@@ -2,8 +2,8 @@
 
 import json
 import math
-from dataclasses import dataclass
 from threading import Thread
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import as_image
 from tests.support.helpers import refuses, smallnet
+from tests.support.networks import WithLogits
 
 SIGMA = 0.25
 RGB = np.random.default_rng(0).integers(0, 256, (6, 5, 3), dtype=np.uint8)  # (H, W, C)
@@ -82,13 +83,6 @@ def test_what_is_given_is_left_alone():
         assert np.array_equal(x, RGB)
 
 
-def changed(value):
-    """The image with one pixel of this value."""
-    x = TENSOR.clone()
-    x[1, 2, 3] = value
-    return x
-
-
 BAD_IMAGES = {
     "batch": (
         torch.stack([TENSOR, TENSOR]),
@@ -113,7 +107,7 @@ BAD_IMAGES = {
         Image.fromarray(RGB).convert("RGBA"),
         r'got mode RGBA; convert it: x.convert\("RGB"\)',
     ),
-    "NaN": (changed(math.nan), r"pixels in \[0, 1\], got torch.float32 from nan to nan"),
+    "NaN": (TENSOR * math.nan, r"pixels in \[0, 1\], got torch.float32 from nan to nan"),
     "0 to 255": (
         TENSOR * 255,
         r"pixels in \[0, 1\], got torch.float32 from 0.* to 2\d\d; divide 8-bit pixels by 255",
@@ -132,13 +126,6 @@ def test_an_image_that_is_none_is_refused(x, message):
 # classifiers
 
 
-@dataclass
-class Output:
-    """As networks of other libraries return them."""
-
-    logits: torch.Tensor
-
-
 class Linear(nn.Module):
     """The function as a module."""
 
@@ -146,15 +133,9 @@ class Linear(nn.Module):
         return linear(x)
 
 
-class Wrapped(Linear):
-    """With an output of another library."""
-
-    def forward(self, x):
-        return Output(linear(x))
-
-
 @pytest.mark.parametrize(
-    "base", [Linear(), Wrapped(), lambda x: Output(linear(x)), Linear().forward]
+    "base",
+    [Linear(), WithLogits(Linear()), lambda x: SimpleNamespace(logits=linear(x)), Linear().forward],
 )
 def test_every_form_of_a_base_classifier_has_the_same_certificate(base):
     made = smoothed(base).certify(TENSOR, 100, 300, 0.01)
