@@ -255,6 +255,17 @@ def test_a_batch_is_cut_into_equal_steps_of_distinct_images(method, images, draw
     assert len(shown.unique(dim=0)) == len(shown)
 
 
+def test_images_that_an_epoch_discards_stay_discarded():
+    training = trainer("hard-drop", sigma=1.0, parameters={"threshold": 0.8}, epochs=4)
+    discarded = []
+    for epoch in range(4):
+        training.epoch(epoch)
+        if epoch > 0:
+            discarded.append(training.image_weights == 0)
+    assert 0 < discarded[0].sum() < len(training.images)
+    assert all(torch.equal(later, discarded[0]) for later in discarded)
+
+
 def test_the_steps_of_a_training_draw_noise_of_their_own():
     training = spied(trainer("smoothadv", parameters={"draws": 2}, epochs=2))
     training.run()
