@@ -60,7 +60,11 @@ def as_image(x: ImageLike, bounds: Bounds = PIXELS) -> Tensor:
     if not is_8_bit and not values.is_floating_point():
         raise _wrong_type(values.dtype, bounds)
     shape = tuple(values.shape)
-    check_axes(shape)
+    if not shape or 0 in shape:
+        raise InputError(
+            "x must be one image of shape (C, H, W), or another input that is not empty and has an "
+            f"axis, got shape {shape}"
+        )
     if isinstance(x, Tensor) or bounds != PIXELS:
         return _as_float(values)
     if is_8_bit and len(shape) != 3:
@@ -140,19 +144,6 @@ def _wrong_type(dtype: object, bounds: Bounds) -> InputError:
 def is_number(value: object, kind: type = Real) -> bool:
     """Return whether a value is a number, of Python or NumPy: what is given as text is not."""
     return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def check_axes(shape: tuple[int, ...]) -> None:
-    """Check that this is the shape of one input, which is not empty.
-
-    Raises:
-        InputError: If it is not.
-    """
-    if not shape or 0 in shape:
-        raise InputError(
-            "x must be one image of shape (C, H, W), or another input that is not empty and has an "
-            f"axis, got shape {shape}"
-        )
 
 
 def check_range(x: Tensor, bounds: Bounds, name: str) -> None:
