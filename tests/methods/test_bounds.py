@@ -3,14 +3,13 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from rs.methods import METHODS
 from rs.methods.base import NeedsTargets
 from rs.methods.loss import loss
 from rs.smoothing.noise import training_noise
 from tests.support.helpers import generator, refuses, soft_targets
-from tests.support.networks import Scaled
+from tests.support.networks import Scaled, mlp
 
 IMAGES, NUMBERS, K, SIGMA = 6, 24, 3, 0.25
 X = torch.rand(IMAGES, NUMBERS, generator=generator(1))
@@ -24,13 +23,6 @@ SMALL = {
 LATE = 1000  # epochs after all warm-ups
 
 
-def mlp(classes=K):
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        layers = [nn.Flatten(), nn.Linear(NUMBERS, 16), nn.Tanh(), nn.Linear(16, classes)]
-    return nn.Sequential(*layers)
-
-
 def value(method, network, x, y=Y, *, sigma=SIGMA, **settings):
     extra = {}
     if isinstance(loss(method, sigma).method, NeedsTargets):
@@ -42,8 +34,8 @@ def value(method, network, x, y=Y, *, sigma=SIGMA, **settings):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("shape", [(24,), (4, 6), (1, 24), (1, 2, 3, 4)], ids=str)
 def test_a_loss_of_numbers_does_not_depend_on_their_axes(method, shape):
-    expected = value(method, mlp(), X.view(IMAGES, 1, 4, 6))
-    assert torch.equal(value(method, mlp(), X.view(IMAGES, *shape)), expected)
+    expected = value(method, mlp(NUMBERS, K), X.view(IMAGES, 1, 4, 6))
+    assert torch.equal(value(method, mlp(NUMBERS, K), X.view(IMAGES, *shape)), expected)
 
 
 @pytest.mark.parametrize("method", SMALL)
@@ -53,10 +45,14 @@ def test_a_loss_within_0_and_2_is_that_of_half_the_inputs(method):
     if method == "advmacer":
         settings = settings | {"lam": 6.0}
         doubled["lam"] = 3.0  # sigma is a factor of its term
-    half = value(method, Scaled(mlp()), X, **settings)
-    whole = value(method, mlp(), 2 * X, sigma=2 * SIGMA, bounds=(0, 2), **(settings | doubled))
+    half = value(method, Scaled(mlp(NUMBERS, K)), X, **settings)
+    whole = value(
+        method, mlp(NUMBERS, K), 2 * X, sigma=2 * SIGMA, bounds=(0, 2), **(settings | doubled)
+    )
     torch.testing.assert_close(whole, half)
-    unbounded = value(method, mlp(), 2 * X, sigma=2 * SIGMA, bounds=None, **(settings | doubled))
+    unbounded = value(
+        method, mlp(NUMBERS, K), 2 * X, sigma=2 * SIGMA, bounds=None, **(settings | doubled)
+    )
     assert unbounded > whole  # the attack goes further
 
 
@@ -64,15 +60,15 @@ def test_a_loss_within_0_and_2_is_that_of_half_the_inputs(method):
 def test_inputs_beyond_0_and_1_need_bounds(method):
     x = 2 * X - 1
     with refuses(r"pixels in \[0, 1\], .* give bounds=, such as \(-1, 1\)"):
-        value(method, mlp(), x)
-    assert value(method, mlp(), x, bounds=(-1, 1)).isfinite()
-    assert value(method, mlp(), 100 * x, bounds=None).isfinite()
+        value(method, mlp(NUMBERS, K), x)
+    assert value(method, mlp(NUMBERS, K), x, bounds=(-1, 1)).isfinite()
+    assert value(method, mlp(NUMBERS, K), 100 * x, bounds=None).isfinite()
     with refuses(r"inputs without noise must hold .* within \[-1, 1\]"):
-        value(method, mlp(), 1.5 * x, bounds=(-1, 1))
+        value(method, mlp(NUMBERS, K), 1.5 * x, bounds=(-1, 1))
 
 
 def test_one_logit_has_the_binary_cross_entropy():
-    network = mlp(1)
+    network = mlp(NUMBERS, 1)
     labels = Y % 2
     made = value("gaussian", network, X, labels)
     noisy = X + training_noise(X, 1, SIGMA, generator(2))[:, 0]

@@ -10,6 +10,7 @@ from rs import params
 from rs.methods import METHODS, method_class
 from rs.methods.base import NeedsTargets, accuracy
 from tests.support.helpers import generator, method_parameters, soft_targets
+from tests.support.networks import mlp
 
 K, SHAPE, SIGMA = 3, (1, 4, 4), 0.25
 SMALL = {"draws": 4, "steps": 2, "epsilon": 0.2, "step_size": 0.1, "warmup": 1, "lam": 2.0}
@@ -38,10 +39,8 @@ def method(name, **changes):
     return params.validate(method_class(name), VALUES[name] | changes, name)
 
 
-def net(scale=1.0, seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, K))
+def net(scale=1.0):
+    model = mlp(16, K, activation=nn.ReLU)
     with torch.no_grad():
         model[-1].weight.mul_(scale)
     return model

@@ -16,6 +16,7 @@ from rs.errors import InputError, InputWarning
 from rs.methods import METHODS, method_class
 from rs.methods.loss import loss
 from tests.support.helpers import refuses, weights
+from tests.support.networks import mlp
 from tests.support.pages import ROOT, blocks
 
 X = torch.rand(6, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -23,8 +24,7 @@ Y = torch.arange(6) % 3
 
 
 def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3))
+    return mlp(16, 3, activation=nn.ReLU)
 
 
 def test_a_loss_that_needs_targets_says_so():

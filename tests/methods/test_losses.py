@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from scipy import special, stats
-from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from rs import params
@@ -21,6 +20,7 @@ from rs.methods import method_class
 from rs.methods.base import NeedsTargets
 from rs.smoothing import attack
 from tests.support.helpers import generator
+from tests.support.networks import mlp
 
 B, K, SHAPE, SIGMA = 6, 3, (1, 3, 3), 0.4
 quantile = NormalDist().inv_cdf
@@ -308,13 +308,11 @@ EXTRA = {
 
 @pytest.fixture
 def model():
-    with torch.random.fork_rng():
-        torch.manual_seed(2)
-        net = nn.Sequential(nn.Flatten(), nn.Linear(9, 4), nn.Tanh(), nn.Linear(4, K)).double()
+    network = mlp(9, K, hidden=4, seed=2).double()
     with torch.no_grad():
-        for weight in net.parameters():
+        for weight in network.parameters():
             weight.mul_(2.0)
-    return net.train()
+    return network.train()
 
 
 @pytest.fixture

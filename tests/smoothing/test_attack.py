@@ -9,6 +9,7 @@ from torch import nn
 
 from rs.smoothing import attack
 from tests.support.helpers import generator
+from tests.support.networks import mlp
 
 B, M, K, SHAPE = 4, 3, 3, (1, 3, 3)
 ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
@@ -27,12 +28,6 @@ class Ramp(nn.Module):
         self.seen.append(x.detach().clone())
         score = self.scale * (x.flatten(1) @ self.w.to(x.dtype)) - self.offset
         return torch.stack([score, torch.zeros_like(score)], dim=1)
-
-
-def net(seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return nn.Sequential(nn.Flatten(), nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, K)).double()
 
 
 @st.composite
@@ -61,7 +56,7 @@ def problem(seed=0, sigma=0.5, images=B, low=0.2):
 @pytest.mark.parametrize(("beta", "draws"), [(1.0, M), (4.0, M), (2.0, 1)])
 def test_gradient_is_that_of_minus_the_log_of_the_mean_over_draws(beta, draws):
     x, y, noise = problem()
-    model = net()
+    model = mlp(9, K).double()
     point = x.clone().requires_grad_()
     probabilities = 0.0
     for draw in range(draws):
@@ -143,7 +138,7 @@ def test_every_step_sees_the_same_draws(run):
 def test_batch_norm_is_in_eval_mode_and_every_part_returns_to_its_own_mode(run):
     x, y, noise = problem()
     frozen, free = nn.BatchNorm2d(1).eval(), nn.BatchNorm2d(1).train()
-    model = nn.Sequential(frozen, free, net()).double()
+    model = nn.Sequential(frozen, free, mlp(9, K).double()).double()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     x_hat = run(model, x, y, noise)
     modes = (frozen.training, free.training, model.training, model[2].training)
@@ -155,7 +150,7 @@ def test_batch_norm_is_in_eval_mode_and_every_part_returns_to_its_own_mode(run):
 
 @every_attack
 def test_weights_get_no_gradient_and_the_result_carries_none(run):
-    (x, y, noise), model = problem(), net()
+    (x, y, noise), model = problem(), mlp(9, K).double()
     with torch.no_grad():
         inside = run(model, x, y, noise)
     x_hat = run(model, x.requires_grad_(), y, noise)

@@ -13,6 +13,14 @@ ROUNDING = 20 * 576 * 2**-53
 """Of float64 in resnet20, the deepest here: 20 layers, each a sum of up to 64 * 3 * 3 terms."""
 
 
+def mlp(numbers, classes, hidden=8, activation=nn.Tanh, seed=0):
+    """A network with one hidden layer, of inputs with so many numbers."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        layers = [nn.Linear(numbers, hidden), activation(), nn.Linear(hidden, classes)]
+    return nn.Sequential(nn.Flatten(), *layers)
+
+
 class Scaled(nn.Module):
     """A network of inputs in [0, 2] as one of inputs in [0, 1]."""
 
