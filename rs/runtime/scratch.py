@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rs.errors import InputError
 
@@ -94,41 +94,32 @@ def sole_writer(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock_file(name: str, activity: str) -> Iterator[None]:
-    """Hold the lock of a name, whose file lies in the scratch root and is removed at the end.
-
-    Raises:
-        InputError: If another process holds the lock, or gave it up before we acquired it.
-    """
-    path = root() / f"{name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as lock:
-        _acquire(lock, activity)
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _acquire(lock: TextIO, activity: str) -> None:
-    """Lock an open file and write the number of this process into it.
+    """Hold the lock of a name: a file in the scratch root with the number of this process.
 
     Raises:
         InputError: If another process holds the lock, or removed the file before we acquired it.
     """
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.seek(0)
-        raise InputError(
-            f"process {lock.read()} is {activity} (it holds {lock.name}); wait for it or stop it"
-        ) from error
-    if not _is_open_file(Path(lock.name), lock.fileno()):
-        raise InputError(
-            f"another process was {activity} until now and has removed {lock.name}; run again"
-        )
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
+    path = root() / f"{name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            raise InputError(
+                f"process {lock.read()} is {activity} (it holds {path}); wait for it or stop it"
+            ) from error
+        if not _is_open_file(path, lock.fileno()):
+            raise InputError(
+                f"another process was {activity} until now and has removed {path}; run again"
+            )
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def has_scratch_folder(identity: dict[str, Any]) -> bool:

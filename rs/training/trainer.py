@@ -53,7 +53,7 @@ ONE_IMAGE_ERROR = "Expected more than 1 value per channel when training"
 """Error of torch's batch norm for one image with one pixel per channel."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Trainer:
     """One training: a model, a method and a data set at one noise level.
 
