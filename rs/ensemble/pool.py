@@ -149,8 +149,12 @@ class NoisyPool:
                 for group_rows, scores in group.scores(outputs):
                     counter.add(scores, (count, num_classes), group_rows)
 
-        cast(MemberLogits, self.classifier.base).needed = tuple(needed)
-        self.classifier.for_each_batch(vote, self.x, draws, self.draws.seed, phase, self.index)
+        classifier = self.classifier
+        cast(MemberLogits, classifier.base).needed = tuple(needed)
+        with classifier.evaluation_mode(self.x):
+            key = (self.draws.seed, phase, self.index)
+            for batch in classifier.noisy_copies(self.x, draws, *key):
+                vote(classifier.base(batch), len(batch))
         votes = counter.fetch()
         evaluated = evaluations.tolist()
         tallies = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, get_args
@@ -317,8 +317,8 @@ class SmoothedClassifier:
         base: Any = self.base  # an ensemble, if it is lazy
         is_cascade = getattr(base, "lazy", False)
         evaluations = 0
-        with self._evaluation_mode(x):
-            batches = self._batches(x, draws, seed, *key, start=start)
+        with self.evaluation_mode(x):
+            batches = self.noisy_copies(x, draws, seed, *key, start=start)
             if is_cascade:
                 for scores, evaluated in base.evaluate_cascade(batches):
                     counter.add(scores[None], (len(scores), width))
@@ -350,8 +350,8 @@ class SmoothedClassifier:
         Returns:
             The copies, shape (``count``, C, H, W), and the class of each; K is a vote for no class.
         """
-        with self._evaluation_mode(x):
-            batches = self._batches(x, count, seed, stream, index, start=start)
+        with self.evaluation_mode(x):
+            batches = self.noisy_copies(x, count, seed, stream, index, start=start)
             copies = torch.cat([*batches])
             votes = evaluate(self.base, copies).argmax(dim=1)
         return copies, votes.tolist()
@@ -389,7 +389,7 @@ class SmoothedClassifier:
 
     def base_class(self, x: Tensor) -> int:
         """Return the class that ``base`` gives to an image (C, H, W) without noise."""
-        with self._evaluation_mode(x):
+        with self.evaluation_mode(x):
             return int(evaluate(self.base, x[None].clone()).argmax())
 
     def noise_of(self, x: Tensor) -> Noise:
@@ -398,17 +398,6 @@ class SmoothedClassifier:
             return self.noise
         is_8_bit = self.bounds == PIXELS and is_on_grid(x)
         return NOISE_OF_8_BIT if is_8_bit else "gaussian"
-
-    def for_each_batch(
-        self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int
-    ) -> None:
-        """Call ``visitor(output of base, number of samples)`` for every batch of noisy copies.
-
-        The arguments are those of :meth:`votes`.
-        """
-        with self._evaluation_mode(x):
-            for batch in self._batches(x, draws, seed, *key):
-                visitor(self.base(batch), len(batch))
 
     def _checked(
         self,
@@ -448,7 +437,7 @@ class SmoothedClassifier:
             2: "; gray images have the shape (1, H, W): x[None], or images[:, None] of several",
             4: "; several images go to certify_many",
         }.get(x.ndim, "")
-        with user_code(must + remedy), self._evaluation_mode(x):
+        with user_code(must + remedy), self.evaluation_mode(x):
             logits = logits_of(self.base(torch.stack([x, x])))
         if len(logits) != 2:
             raise InputError(f"{must}, got logits of shape {tuple(logits.shape)} for two{remedy}")
@@ -457,7 +446,7 @@ class SmoothedClassifier:
     def _classes(self, x: Tensor) -> int:
         """Return K; if it is not known yet, from the logits of ``x``."""
         if self.num_classes is None:
-            with self._evaluation_mode(x):
+            with self.evaluation_mode(x):
                 shape = tuple(evaluate(self.base, x[None].clone()).shape)
             if len(shape) != 2 or shape[0] != 1 or shape[1] - self.undecided < 2:
                 raise InputError(
@@ -468,7 +457,7 @@ class SmoothedClassifier:
         return self.num_classes
 
     @contextmanager
-    def _evaluation_mode(self, x: Tensor) -> Iterator[None]:
+    def evaluation_mode(self, x: Tensor) -> Iterator[None]:
         """Set the modes that ``base`` runs in.
 
         It may record gradients of its own, which torch's inference mode would forbid.
@@ -476,10 +465,13 @@ class SmoothedClassifier:
         with torch.no_grad(), evaluating(self.base), autocast(x.device, self.precision):
             yield
 
-    def _batches(
+    def noisy_copies(
         self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0
     ) -> Iterator[Tensor]:
-        """Yield ``draws`` noisy copies of ``x`` in batches, each of shape (<= batch, C, H, W)."""
+        """Yield ``draws`` noisy copies of ``x`` in batches, each of shape (<= batch, C, H, W).
+
+        The arguments are those of :meth:`votes`.
+        """
         draw_range = range(start, start + draws)
         batch = self.batch or default_batch(x)
         return noisy_batches(x, self.noise_of(x), self.sigma, draw_range, batch, seed, *key)

@@ -182,7 +182,7 @@ def test_a_second_certification_does_nothing(monkeypatch, capsys):
     pool(timed=50)
     before = stamps("rows", "rows-times")
     capsys.readouterr()
-    monkeypatch.setattr(SmoothedClassifier, "for_each_batch", None)  # which draws
+    monkeypatch.setattr(SmoothedClassifier, "noisy_copies", None)  # which draws
     monkeypatch.setattr("rs.certification.certify_pool._seconds_alone", None)
     pool(timed=50)
     assert stamps("rows", "rows-times") == before

@@ -90,10 +90,9 @@ def test_a_vote_depends_on_its_draw_alone(given_thresholds, order):
 
 def asked(given_thresholds):
     """How many draws each member is asked about, by the rule on the logits of all of them."""
-    draws = []
     classifier = SmoothedClassifier(nn.Identity(), 2, SIGMA)
-    classifier.for_each_batch(lambda x, _: draws.append(x), image(), DRAWS, 1, Stream.ESTIMATE, 0)
-    outputs = Outputs([member(torch.cat(draws)) for member in three()])
+    copies = torch.cat([*classifier.noisy_copies(image(), DRAWS, 1, Stream.ESTIMATE, 0)])
+    outputs = Outputs([member(copies) for member in three()])
     _, taken = Cascade(given_thresholds).decide(outputs)
     return [int((taken >= number).sum()) for number in (1, 2, 3)]
 
