@@ -31,8 +31,8 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words; refuse --network twice, of which only the last would count."""
-        _, _, given = self.make_parser(ctx).parse_args(list(args))
-        if [parameter.name for parameter in given].count("network") > 1:
+        _, _, parameters = self.make_parser(ctx).parse_args(list(args))
+        if [parameter.name for parameter in parameters].count("network") > 1:
             raise InputError(
                 "--network must be given once; name several functions with commas between them, "
                 "as --network FIRST,SECOND"

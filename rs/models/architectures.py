@@ -133,6 +133,8 @@ class SmallNet(nn.Module):
 
     def __init__(self, shape: Sequence[int], num_classes: int) -> None:
         super().__init__()
+        if len(shape) != 3:
+            raise InputError(f"smallnet must be given the shape (C, H, W), got {tuple(shape)}")
         channels, height, width = shape
         layers: list[nn.Module] = []
         for wider, stride in ((16, 1), (32, 2), (64, 2)):

@@ -60,7 +60,7 @@ def write_rows(
             as the sidecar, and compared with an existing one.
         seconds: File for the wall-clock seconds of each image.
         indices: The images.
-        rows_text: The function of this name, of ``certificate_rows`` or of ``attack_rows``.
+        rows_text: ``certificate_rows.rows_text`` or ``attack_rows.attacks_text``.
         verb: What is done to each image, for the progress bar.
     Raises:
         InputError: If a file is not a ``*.tsv``, holds other rows (also if this is noticed only at
@@ -242,8 +242,8 @@ def _resume(paths: Sequence[Path]) -> int:
         lines[path] = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
     images = max(0, min(map(len, lines.values())) - 1)
     for path in paths:
-        kept = lines[path][: images + 1] if images else []  # no header without rows
-        files.write_text(path, "".join(kept))
+        common_lines = lines[path][: images + 1] if images else []  # no header without rows
+        files.write_text(path, "".join(common_lines))
     return images
 
 

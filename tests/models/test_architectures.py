@@ -113,6 +113,7 @@ def test_an_unknown_architecture_is_refused_with_the_known_ones():
         ("resnet20", (3, 0, 32), 3),
         ("resnet20", (1, 32, 32), 3),  # three means for one channel
         ("resnet20", (32, 32), 1),
+        ("smallnet", (1, 1, 1, 8, 8), 1),
     ],
 )
 def test_a_shape_the_network_cannot_take_is_refused_in_one_line(architecture, shape, channels):
