@@ -260,29 +260,28 @@ class StudyFiles:
         return pd.concat(frames, ignore_index=True)
 
     def read_seconds(self, sigma: Any) -> dict[str, float]:
-        """Read the seconds of a certificate of each classifier alone, with the choice of weights.
+        """Read the seconds of a certificate of each ensemble alone, with the choice of weights.
 
         Returns:
-            By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member; only those that
-            are known.
+            By kind of ensemble (``Result.kind``); only those that are known.
         """
-        seconds = {}
+        alone = {}
         for row in self._measured(sigma, ALONE_FILE, "certify_ensembles"):
             sidecar = sidecar_of(pool_rows(self.results, sigma, row["classifier"]))
             if sidecar.is_file() and files.sha256(sidecar) == row["sidecar"]:
-                seconds[row["classifier"]] = row["seconds"]
+                alone[row["classifier"]] = row["seconds"]
         seconds_per_weight = math.nan
         for row in self._measured(sigma, "weights.csv", "weights"):
             if files.sha256(pool_file(self.weights, sigma, "bounds.csv")) == row["bounds"]:
                 seconds_per_weight = row["seconds"]
+        seconds = {}
         for ensemble in self.ensembles:
-            if ensemble.slug in seconds:
-                alone = seconds.pop(ensemble.slug)
-                if ensemble.combination.scope == PER_IMAGE_SCOPE:
-                    alone += len(ensemble.members) * seconds_per_weight
-                kind = self.name_of(composition(ensemble.members), ensemble.key)
-                seconds[kind] = alone
-        return {kind: value for kind, value in seconds.items() if not math.isnan(value)}
+            value = alone.get(ensemble.slug, math.nan)
+            if ensemble.combination.scope == PER_IMAGE_SCOPE:
+                value += len(ensemble.members) * seconds_per_weight
+            if not math.isnan(value):
+                seconds[self.name_of(composition(ensemble.members), ensemble.key)] = value
+        return seconds
 
     def read_best_acr(self) -> pd.DataFrame:
         """Read the best ACR so far at each evaluated epoch, mean over the seeds.

@@ -237,9 +237,6 @@ def test_seconds_are_by_kind_and_those_of_weights_chosen_by_the_image_come_on_to
     the weights.
     """
     assert seconds(tiny, values) == {
-        "advmacer-0": 1.5,
-        "advmacer-1": 2.5,
-        "gaussian-0": 3.5,
         "advmacer x2": 4.5,
         "advmacer x2 (per-image)": 5.5 + 2 * 0.25,
         "gaussian x1 + advmacer x1": 6.5,
