@@ -125,6 +125,15 @@ def parse_object(files: dict[str, bytes], path: str) -> Values:
     return values
 
 
+def parse_table(text: str, separator: str) -> tuple[list[str], Rows]:
+    """Return the columns of a table, and its lines as cells by column."""
+    header, *lines, end = text.split("\n")
+    demand(end == "", "must end with a line feed")
+    columns = header.split(separator)
+    rows = [dict(zip(columns, line.split(separator), strict=True)) for line in lines]
+    return columns, rows
+
+
 def rows_path(study: Values, sigma: str, classifier: Values) -> str:
     """Return the path of a classifier's rows and sidecar, without ``.tsv`` or ``.json``."""
     return f"results/{study['dataset']}/{sigma}/{classifier['rows']}"
@@ -282,16 +291,11 @@ def check_bound(row: dict[str, str], votes: int) -> None:
 
 def check_rows(text: str, settings: Values) -> Rows:
     """Return the rows of a classifier; refuse rows that do not follow from their votes."""
-    header, *lines, end = text.split("\n")
-    columns = header.split("\t")
+    columns, rows = parse_table(text, "\t")
     demand(columns in (COLUMNS, [*COLUMNS, "evaluations"]), "must have the columns of rows")
-    demand(end == "", "must end with a line feed")
-    rows = []
-    for number, line in enumerate(lines, 2):
+    for number, row in enumerate(rows, 2):
         with located(f"line {number}"):
-            row = dict(zip(columns, line.split("\t"), strict=True))
             check_row(row, settings)
-        rows.append(row)
     return rows
 
 
@@ -356,11 +360,6 @@ def certified_radius(row: dict[str, str]) -> float:
     return float(row["radius"]) if row["correct"] == "1" else WRONG
 
 
-def average_radius(radii: list[float]) -> float:
-    """Return the ACR: an image that is wrong counts as 0."""
-    return fmean(max(radius, 0.0) for radius in radii)
-
-
 def share_certified(radii: list[float], at: float) -> float:
     """Return the share of images that are right with at least this radius."""
     return fmean(radius >= at for radius in radii)
@@ -372,7 +371,8 @@ def means_of_tables(study: Values, groups: Groups) -> dict[str, Means]:
     for (sigma, name, key), radii in groups.items():
         level = str(float(sigma))
         clean = share_certified(radii, 0.0)
-        means = {"acr": average_radius(radii), "clean_accuracy": clean}
+        acr = fmean(max(radius, 0.0) for radius in radii)  # an image that is wrong counts as 0
+        means = {"acr": acr, "clean_accuracy": clean}
         if key is not None:
             ensembles = tables.setdefault(table_path(study, "ensembles", sigma), {})
             ensembles[level, name, key] = means
@@ -388,14 +388,12 @@ def means_of_tables(study: Values, groups: Groups) -> dict[str, Means]:
 
 def check_table(text: str, keys: tuple[str, ...], means: Means) -> None:
     """Refuse a table whose lines or means are not those of the rows."""
-    header, *lines = text.removesuffix("\n").split("\n")
-    columns = header.split(",")
+    columns, rows = parse_table(text, ",")
     demand(len(set(columns)) == len(columns), "must have each column once")
     stated = {}
-    for line in lines:
-        cells = dict(zip(columns, line.split(","), strict=True))
+    for cells in rows:
         key = tuple(cells[name] for name in keys)
-        demand(key in means and key not in stated, f"must have no second or other line {line!r}")
+        demand(key in means and key not in stated, f"must have no second or other line of {key}")
         stated[key] = cells
     for key, expected in means.items():
         line = ", ".join(key)

@@ -39,8 +39,6 @@ from rs.reporting.summaries import check_same_data, radii_shown
 from rs.reporting.tables import notes
 from rs.reporting.tables.ensemble_tables import ensembles_table
 from rs.reporting.tables.formatting import (
-    EMPTY,
-    Column,
     Row,
     Table,
     build_table,
@@ -218,29 +216,28 @@ def answer_table(page: Page) -> Table:
     """Return which is best at each noise level, and by how much."""
     rows: list[Row] = []
     for sigma, methods in page.groups.items():
-        names = best(methods)
-        if not names:
+        if not best(methods):
             continue
-        first, ties = names[0], names[1:]
+        first, *ties = best(methods)
         group = methods[first]
-        row: Row = {"sigma": sigma, "best": first, "acr": group.acr, "ties": ", ".join(ties)}
-        row["clean_accuracy"] = group.accuracy(0.0)
-        singles = {name: other for name, other in methods.items() if not other.first.ensemble}
-        compared = {"reference": page.reference_at(sigma), "single": [*best(singles), first][0]}
+        row: Row = {"sigma": sigma, "best": first, "ties": ", ".join(ties) or None}
+        row |= {"acr": with_errors(group.acr), "clean_accuracy": group.accuracy(0.0)}
+        compared = {"reference": page.reference_at(sigma)}
+        compared["single"] = [*best(page_charts.single_models(methods)), first][0]
         for key, other in compared.items():
             if other != first:
                 row[key] = f"{with_verdict(group.difference_to(methods[other]))} ({other})"
         rows.append(row)
     single = len(results_of(page.groups)) == 1
     reference = "the baseline" if page.reference else "the next best"
-    columns: dict[str, Column] = {
+    columns = {
         "σ": plain("sigma"),
         "Classifier" if single else "Best": plain("best"),
-        "ACR": lambda row: with_errors(row["acr"]),
+        "ACR": plain("acr"),
         f"Minus {reference}": plain("reference"),
         "Minus the best single model": plain("single"),
         "Clean accuracy": plain("clean_accuracy", ".1%"),
-        "Ties with it": lambda row: row["ties"] or EMPTY,
+        "Ties with it": plain("ties"),
     }
     return build_table(notes.about(page.groups), columns, rows, [])
 

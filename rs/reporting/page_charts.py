@@ -135,12 +135,16 @@ def looks(methods: Methods) -> dict[str, tuple[str, list[int]]]:
     return by_name
 
 
+def single_models(methods: Methods) -> Methods:
+    """Return the groups that are no ensembles."""
+    return {name: group for name, group in methods.items() if group.first.ensemble is None}
+
+
 def highlighted(methods: Methods, reference: str) -> list[str]:
     """Return the names that are shown first: the best, the best single model, and the reference."""
-    singles = {name: group for name, group in methods.items() if group.first.ensemble is None}
     if len(methods) <= 4:
         return list(methods)
-    names = [*best(methods)[:1], *best(singles)[:1], reference]
+    names = [*best(methods)[:1], *best(single_models(methods))[:1], reference]
     return [name for name in dict.fromkeys(names) if name in methods]
 
 

@@ -134,12 +134,7 @@ class Group:
     def sample_of(self, rows: Sequence[pd.DataFrame], radius: float | None = None) -> Sample:
         """Return scores of rows of the same classifiers (``rs.statistics.comparison.sample``)."""
         seeds = [result.seeds for result in self.results]
-        return sample(rows, seeds, radius, self.fewest_seeds)
-
-    @property
-    def fewest_seeds(self) -> int | None:
-        """Number of seeds of the members' method with the fewest; ``None`` for single models."""
-        return fewest_seeds_of(self.member_sets)
+        return sample(rows, seeds, radius, fewest_seeds_of(self.member_sets))
 
     @cached_property
     def acr(self) -> Estimate:
@@ -158,12 +153,9 @@ class Group:
     @property
     def training_seconds(self) -> float | None:
         """Mean over the results, or ``None`` if the time of one is not known."""
-        seconds = []
-        for result in self.results:
-            if result.training_seconds is None:
-                return None
-            seconds.append(result.training_seconds)
-        return sum(seconds) / len(seconds)
+        seconds = [result.training_seconds for result in self.results]
+        known = [value for value in seconds if value is not None]
+        return sum(known) / len(known) if len(known) == len(seconds) else None
 
     @property
     def members_per_draw(self) -> float:

@@ -35,6 +35,10 @@ COST_TITLES = {
     "acr": "ACR",
     "training_seconds": "Time",
 }
+COST_COLUMNS: dict[str, Column] = {
+    "acr": plain("acr", ".4f"),
+    "training_seconds": lambda row: duration(row["training_seconds"]),
+}
 METRICS = {
     "acr": "ACR",
     "clean_accuracy": "clean accuracy",
@@ -144,24 +148,13 @@ def cost_table(
     columns: dict[str, Column] = {}
     for row in rows:
         for name in row:
-            columns[COST_TITLES.get(name, name)] = _cost_column(name)
+            columns[COST_TITLES.get(name, name)] = COST_COLUMNS.get(name) or plain(name)
     caption = (
         f"Main hyperparameters and training time: {times}. It depends on the machine. "
         f"{notes.about(groups)}"
     )
     timed = [result for result in results_of(groups) if result.training_seconds is not None]
     return build_table(caption, columns, rows, notes.of_results(timed))
-
-
-def _cost_column(name: str) -> Column:
-    """Print a hyperparameter, the ACR or the training time."""
-    if name == "training_seconds":
-        return _duration_cell
-    return plain(name, ".4f" if name == "acr" else "")
-
-
-def _duration_cell(row: Row) -> str:
-    return duration(row["training_seconds"])
 
 
 def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
@@ -200,16 +193,12 @@ def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
         "Metric": _metric,
         "Ours": plain("ours", ".3f"),
         "Paper": plain("paper", ".3f"),
-        "Difference": _signed_cell,
+        "Difference": lambda row: signed(row["difference"]),
         "Paper's table": plain("table"),
     }
     caption = f"Our figures next to the paper's. {notes.about(groups)}"
     text = [notes.PAPER, *notes.of_results(results_of(shown))]
     return build_table(caption, columns, rows, text)
-
-
-def _signed_cell(row: Row) -> str:
-    return signed(row["difference"])
 
 
 def _metric(row: Row) -> str:

@@ -100,16 +100,12 @@ def _named(pairs: Sequence[tuple[Result, str]], value: str) -> list[str]:
     others = [result for result, other in pairs if other != value]
     other_methods = {result.name for result in others}
     other_seeds = {(result.name, result.seed) for result in others}
-    names = []
-    for result, other in pairs:
-        if other != value:
-            continue
+    names: dict[str, None] = {}
+    for result in [result for result, own in pairs if own == value]:
+        name = result.full_name
         if result.name not in other_methods:
             name = result.name
         elif (result.name, result.seed) not in other_seeds:
             name = f"seed {result.seed} of {result.name}"
-        else:
-            name = result.full_name
-        if name not in names:
-            names.append(name)
-    return names
+        names[name] = None
+    return list(names)
