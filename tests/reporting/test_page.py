@@ -21,8 +21,10 @@ from rs.statistics.certificate import UNLABELLED
 from rs.storage import certificate_rows, files
 from tests.support.helpers import refuses, write_row_file
 from tests.support.tiny_study import (
+    ALPHA,
     CLASSES,
     IMAGES,
+    N0,
     SIGMAS,
     N,
     add_family,
@@ -157,6 +159,7 @@ def test_every_file_is_listed_with_the_command_that_makes_it(text):
     assert "results/tiny/0.25/gaussian-0.tsv\ndvc repro certify@tiny-gaussian-0.25-0" in listed
     ensemble = "results/tiny/0.5/pool/advmacer-0-1.per-image.tsv"
     assert f"{ensemble}\ndvc repro certify_ensembles@tiny-0.5" in listed
+    assert f"<dd>n0: {N0}, n: {N}, alpha: {ALPHA}, sigma: 0.25" in text
 
 
 def test_claims_of_the_paper_stand_where_the_study_is_the_papers(study, tmp_path):

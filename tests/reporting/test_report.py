@@ -138,6 +138,7 @@ def test_gains_are_of_the_best_largest_ensembles_at_radii_of_the_curves(made):
     curves = csv_of(made, "curves.csv")
     gains = csv_of(made, "gains.csv")
     assert len(gains) > 0
+    assert (curves.groupby(["sigma", "method"])["accuracy"].last() == 0).all()
     for (sigma, method, single), line in gains.groupby(["sigma", "method", "single"]):
         at_sigma = curves[curves["sigma"] == sigma].set_index("radius")
         of_ensemble = at_sigma[at_sigma["method"] == method].loc[line["radius"]]
