@@ -9,6 +9,7 @@ about time compares seconds of training, with a tolerance of a tenth, on another
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -156,16 +157,17 @@ def findings_about_time(study: StudyFiles) -> Iterator[JudgedClaim]:
         if advmacer and macer and (advmacer[1], macer[1]) == PAPERS_EPOCHS:
             speedup = macer[0] / advmacer[0]
         claim = "an epoch of AdvMacer costs as much as one of SmoothAdv"
-        yield _about_time(claim, sigma, cost, held=cost is not None and cost <= TOLERANCE)
+        yield _about_time(claim, sigma, cost, at_most=TOLERANCE)
         claim = "AdvMacer trains 3 times faster than MACER"
-        held = speedup is not None and speedup >= 3 / TOLERANCE
-        yield _about_time(claim, sigma, speedup, held)
+        yield _about_time(claim, sigma, speedup, at_least=3 / TOLERANCE)
 
 
-def _about_time(claim: str, sigma: Any, ratio: float | None, held: bool) -> JudgedClaim:
+def _about_time(
+    claim: str, sigma: Any, ratio: float | None, at_least: float = 0, at_most: float = math.inf
+) -> JudgedClaim:
     if ratio is None:
         return JudgedClaim(claim, sigma, "seconds", "", "not tested")
-    verdict = "held" if held else "refuted"
+    verdict = "held" if at_least <= ratio <= at_most else "refuted"
     return JudgedClaim(claim, sigma, "seconds", f"{ratio:.2f} times", verdict)
 
 

@@ -63,7 +63,6 @@ WIDTH = 3.8
 WIDTH_ALONE = 5.6
 """Inches of a single panel, whose legend can be long."""
 
-LABEL_POINTS = 8
 LEGEND: dict[str, Any] = {
     "loc": "upper left",
     "bbox_to_anchor": (1.02, 1.0),
@@ -301,7 +300,7 @@ def _finished(figure: Figure, grid: Any, note: str) -> Figure:
                     lines[name] = line
         if lines:
             names = [name.replace(" + ", "\n+ ") for name in lines]
-            row[-1].legend(lines.values(), names, fontsize=LABEL_POINTS, **LEGEND)
+            row[-1].legend(lines.values(), names, fontsize=8, **LEGEND)
     figure.set_figwidth(figure.get_figwidth() + LEGEND_WIDTH)
     text = fill(note, int(14.5 * figure.get_figwidth()))
     figure.supxlabel(text, fontsize=8, color="#444444", x=0.02, ha="left")

@@ -19,12 +19,6 @@ from rs.reporting.tables.formatting import Table
 
 WEB = Path(__file__).with_name("web")
 
-POLICY = (
-    "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; "
-    "base-uri 'none'; form-action 'none'"
-)
-"""What the page may do: run scripts with these hashes, without eval; inline style and images."""
-
 SIDECAR = (
     "code",
     "versions",
@@ -122,10 +116,13 @@ def page_style(sheet: str | None, images: int) -> str:
 
 
 def policy(scripts: Sequence[str]) -> str:
-    """Return what the page may do: nothing but run these scripts."""
+    """Return what the page may do: run these scripts, without eval; inline style and images."""
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
     sources = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
-    return POLICY.format(" ".join(sources))
+    return (
+        f"default-src 'none'; script-src {' '.join(sources)}; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
 
 
 def web_file(name: str) -> str:

@@ -181,12 +181,11 @@ def test_a_forged_row_without_a_certificate_is_refused(line, old, new):
     "change",
     [
         lambda lines: lines[3:],
-        lambda lines: [*lines[:3], *lines[4:]],
         lambda lines: lines[:-1],
-        lambda lines: [f"{100 + k}{line[line.index(chr(9)) :]}" for k, line in enumerate(lines)],
         lambda lines: [*lines, lines[-1]],
+        lambda lines: lines[::-1],
     ],
-    ids=["first", "middle", "last", "others", "twice"],
+    ids=["first", "last", "twice", "order"],
 )
 def test_a_missing_or_repeated_image_is_refused(content, change):
     assert "one row per image of the subset first-12" in refused(packed(with_rows(content, change)))
@@ -244,12 +243,12 @@ def test_a_forged_field_of_a_sidecar_is_refused(content, name):
 
 
 def test_the_same_training_as_another_seed_is_refused(content):
-    first, second = (f"results/tiny/0.25/{name}" for name in ("advmacer-0", "pool/advmacer-1"))
+    first = "results/tiny/0.25/advmacer-0"
+    second = "results/tiny/0.25/pool/advmacer-1"
     copied = {second + suffix: content[first + suffix] for suffix in (".json", ".tsv")}
     forged = with_sidecar(content | copied, f"{second}.json", model="models/tiny/0.25/advmacer/1")
-    assert f"{second}.json: must not have the fingerprint of another seed, {first}" in refused(
-        packed(forged)
-    )
+    message = f"{second}.json: must not have the fingerprint of another seed, {first}"
+    assert message in refused(packed(forged))
 
 
 def test_a_training_under_two_seeds_of_the_study_is_refused(content):
@@ -304,7 +303,7 @@ def test_a_missing_second_or_other_line_of_a_table_is_refused(content, name):
 # Files: those that the study implies, and no others.
 
 
-@pytest.mark.parametrize("name", ["README.md", "reports/tiny/claims.md", "../main.csv"])
+@pytest.mark.parametrize("name", ["reports/tiny/claims.md", "../main.csv"])
 def test_another_file_is_refused(content, name):
     assert name in refused(packed(content | {name: b"{}"}))
 
