@@ -296,6 +296,7 @@ def test_a_missing_second_or_other_line_of_a_table_is_refused(content, name):
     for forged in (others, [*lines, first], [*lines, renamed]):
         assert path in refused(packed(with_table(content, path, [columns, *forged])))
     mean = next(column for column in columns if column in MEANS)
+    assert path in refused(packed(content | {path: content[path] + b"0.5"}))
     twice = [[*columns, mean], *[[*line, "9.9"] for line in lines]]
     assert path in refused(packed(with_table(content, path, twice)))
 

@@ -101,8 +101,8 @@ def test_at_equal_time_verdicts_count_the_seeds_that_every_noise_level_has(
 
 
 ATTACKS = """sigma,classifier,scope,distance,attacked,below_half,outvoted
-0.25,two.per-image,per-image,0.9,12,0,0
 0.25,two.per-image,per-image,0.99,12,4,3
+0.25,two.per-image,per-image,0.9,12,0,0
 0.25,two.average,global,0.99,12,0,0
 0.25,three.per-image,per-image,0.99,11,0,0
 """
