@@ -151,6 +151,22 @@ def assert_paired(found, x, y):
     assert found["error_images"] == pytest.approx(gaps.std(ddof=1) / math.sqrt(IMAGES))
 
 
+def test_the_verdict_names_the_side_with_the_larger_radii(tmp_path):
+    """All images of one side are like its best image, all of the other like its worst."""
+    ranked = labelled(make_rows(0.5, 1), 0).sort_values("radius")
+    paths = []
+    for place in (-1, 0):
+        rows = ranked.iloc[[place] * IMAGES].reset_index(drop=True)
+        paths.append(written(tmp_path / f"{place}.tsv", rows.assign(idx=range(IMAGES))))
+    some, none = paths
+    for first, second, better in ((some, none, "A is better than B"), (none, some, "B is better")):
+        found = compare_rows(first, second)
+        size = f"{abs(found['acr']['difference']):.4f} ± {found['acr']['error_images']:.4f} (ACR)"
+        verdict = comparison_text(found).splitlines()[-1]
+        assert verdict.startswith(f"verdict: {better}")
+        assert verdict.endswith(f" by {size}")
+
+
 def test_only_the_images_that_both_have_count(tmp_path, a):
     some = frame(2).iloc[[0, 3, 6, 9]]
     other = written(tmp_path / "some.tsv", some.reset_index(drop=True), subset="stride-3")
