@@ -96,8 +96,7 @@ def board_files(folder: Path, n0: int) -> dict[str, bytes]:
     shown = [*tables, _sources_table(folder, entries)]
     page = "\n".join([head, *map(formatting.markdown, shown)])
     data = pd.concat([pd.DataFrame(), *[table.data for table in tables]])
-    csv = data.to_csv(index=False, lineterminator="\n")
-    return {PAGE: page.encode(), "board.csv": csv.encode(), LIST: content}
+    return {PAGE: page.encode(), "board.csv": formatting.csv(data), LIST: content}
 
 
 def _read(path: Path, entry: BoardEntry, n0: int) -> Result:

@@ -127,21 +127,14 @@ def judged(comparisons: Sequence[Comparison]) -> list[JudgedClaim]:
             if difference is None:
                 verdicts.append(JudgedClaim(claim, sigma, subject, "", "not tested"))
             else:
+                verdict = "held" if difference.value > 0 else "refuted"
+                if is_tie(next(corrected)):
+                    verdict = "tie"
+                if difference.error is None:
+                    verdict += f", {SEEDS_NOT_COVERED}"
                 numbers = signed_with_errors(difference)
-                verdict = verdict_of(difference, next(corrected))
                 verdicts.append(JudgedClaim(claim, sigma, subject, numbers, verdict))
     return verdicts
-
-
-def verdict_of(difference: Estimate, p_value: float) -> str:
-    """Return held, refuted, or tie, by a corrected p-value, and whether it covers seeds."""
-    if is_tie(p_value):
-        verdict = "tie"
-    elif difference.value > 0:
-        verdict = "held"
-    else:
-        verdict = "refuted"
-    return verdict if difference.error is not None else f"{verdict}, {SEEDS_NOT_COVERED}"
 
 
 def findings_about_time(study: StudyFiles) -> Iterator[JudgedClaim]:

@@ -36,7 +36,7 @@ from rs.reporting.results import (
     results_of,
 )
 from rs.reporting.tables import ensemble_tables, method_tables, notes, variance_tables
-from rs.reporting.tables.formatting import Table, render
+from rs.reporting.tables.formatting import Table, csv, render
 from rs.statistics import metrics
 from rs.statistics.procedures.early import radii_asked
 from rs.storage import files
@@ -118,7 +118,7 @@ def _of_methods(study: StudyFiles) -> Files:
     gains = ensemble_tables.gains(shown, radii)
     content = _rendered(tables, study)
     content["metrics.json"] = headline_numbers(shown)
-    content["gains.csv"] = _csv(gains)
+    content["gains.csv"] = csv(gains)
     draw = partial(figures.draw_certified_accuracy, limit=limit_of(shown), gains=gains)
     return content | _picture("curves", lines, draw)
 
@@ -238,16 +238,12 @@ def _rendered(tables: Mapping[str, Table | None], study: StudyFiles) -> Files:
 
 def _picture(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
     """Return data as CSV and, unless empty, as a picture."""
-    table: Files = {f"{name}.csv": _csv(data)}
+    table: Files = {f"{name}.csv": csv(data)}
     if data.empty:
         return table
     figure = draw(data)
     _freeze_layout(figure)
     return table | {f"{name}.png": png(figure), f"{name}.svg": svg(figure)}
-
-
-def _csv(data: pd.DataFrame) -> bytes:
-    return data.to_csv(index=False, lineterminator="\n").encode()
 
 
 def _freeze_layout(figure: Figure) -> None:

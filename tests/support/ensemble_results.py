@@ -35,8 +35,6 @@ OPTIMAL = ensemble(PAIR, "optimal", [1.0, 1.2, 1.0, 1.2])
 PER_IMAGE = ensemble(PAIR, "per-image", [9.0, 9.0, 9.0, 9.0], scope="per-image")
 MIX = ensemble(MIXED, "average", [1.4, 1.4, 1.4, 1.3])
 SECONDS = {
-    "advmacer-0": 1.0,
-    "advmacer-1": 2.0,
     "advmacer x2": 3.0,
     "advmacer x2 (per-image)": 4.25,
 }  # by kind

@@ -5,6 +5,7 @@ import lzma
 from unittest.mock import patch
 
 from rs.reporting import check, report
+from rs.reporting.tables.formatting import csv
 from rs.storage import files
 from tests.support.tiny_study import (
     ALPHA,
@@ -33,7 +34,7 @@ def undrawn(name, data, draw):
     """In the place of pictures, which take most of the time of a report and are the same in most
     tests: their names.
     """
-    return {f"{name}.csv": report._csv(data)} | (
+    return {f"{name}.csv": csv(data)} | (
         {} if data.empty else {f"{name}.png": b"", f"{name}.svg": b""}
     )
 

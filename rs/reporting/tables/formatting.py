@@ -224,9 +224,13 @@ def latex(table: Table) -> str:
 
 def render(name: str, table: Table) -> dict[str, bytes]:
     """Return a table as Markdown, LaTeX and unrounded CSV, by file name."""
-    numbers = table.data.to_csv(index=False, lineterminator="\n")
     return {
         f"{name}.md": markdown(table).encode(),
         f"{name}.tex": latex(table).encode(),
-        f"{name}.csv": numbers.encode(),
+        f"{name}.csv": csv(table.data),
     }
+
+
+def csv(data: pd.DataFrame) -> bytes:
+    """Return unrounded numbers as CSV."""
+    return data.to_csv(index=False, lineterminator="\n").encode()
