@@ -331,7 +331,7 @@ def attack_certificates(
     width = classes + smoothed.undecided
     seconds = certificate_rows.seconds_of(out)
     with write_rows(
-        {out: provenance}, seconds, indices, attack_rows.attacks_text, verb="attack"
+        {out: provenance}, seconds, indices, attack_rows.attack_rows_text, verb="attack"
     ) as writer:
         for index in writer.remaining:
             image = images.pixels(index).to(device)

@@ -69,7 +69,7 @@ def attacked(study: StudyFiles, sigma: Any) -> list[dict[Any, Any]]:
     return counts[is_inside & (counts["sigma"] == float(sigma))].to_dict("records")
 
 
-def seconds_of(study: StudyFiles, method: str, sigma: Any) -> tuple[float, int] | None:
+def training_seconds_of(study: StudyFiles, method: str, sigma: Any) -> tuple[float, int] | None:
     """Return training seconds and epochs of a method's first seed, at the median epoch.
 
     The first epoch after a start compiles, and the number of restarts is not a property of the
@@ -140,9 +140,9 @@ def judged(comparisons: Sequence[Comparison]) -> list[JudgedClaim]:
 def findings_about_time(study: StudyFiles) -> Iterator[JudgedClaim]:
     """Yield the verdict on every claim about training time at every noise level."""
     for sigma in study.sigmas:
-        advmacer = seconds_of(study, "advmacer", sigma)
-        smoothadv = seconds_of(study, "smoothadv", sigma)
-        macer = seconds_of(study, "macer", sigma)
+        advmacer = training_seconds_of(study, "advmacer", sigma)
+        smoothadv = training_seconds_of(study, "smoothadv", sigma)
+        macer = training_seconds_of(study, "macer", sigma)
         cost = None
         speedup = None
         if advmacer and smoothadv:

@@ -78,7 +78,7 @@ class StudyFiles:
     @property
     def chooses_by_image(self) -> bool:
         """Whether there are ensembles whose weights are chosen per image."""
-        return any(one.combination.scope == PER_IMAGE_SCOPE for one in self.ensembles)
+        return any(ensemble.combination.scope == PER_IMAGE_SCOPE for ensemble in self.ensembles)
 
     @cached_property
     def groups(self) -> Groups:

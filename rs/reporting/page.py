@@ -68,9 +68,9 @@ class Page:
         """Return the place of a chart of a noise level; nothing if there is no chart."""
         if spec is None:
             return ""
-        place = f"{name}-{list(self.groups).index(sigma)}"
-        self.charts[place] = spec
-        return f'<div class="chart" id="{place}"></div>'
+        element = f"{name}-{list(self.groups).index(sigma)}"
+        self.charts[element] = spec
+        return f'<div class="chart" id="{element}"></div>'
 
     def by_level(self, show: Callable[[float], str]) -> str:
         """Return blocks by noise level, of which the page shows one at a time."""

@@ -153,9 +153,12 @@ class Group:
     @property
     def training_seconds(self) -> float | None:
         """Mean over the results, or ``None`` if the time of one is not known."""
-        seconds = [result.training_seconds for result in self.results]
-        known = [value for value in seconds if value is not None]
-        return sum(known) / len(known) if len(known) == len(seconds) else None
+        seconds = []
+        for result in self.results:
+            if result.training_seconds is None:
+                return None
+            seconds.append(result.training_seconds)
+        return sum(seconds) / len(seconds)
 
     @property
     def members_per_draw(self) -> float:

@@ -53,7 +53,7 @@ def is_attack_rows(path: Path) -> bool:
     return tsv.read_columns(path) == COLUMNS
 
 
-def attacks_text(rows: Iterable[Mapping[str, Any]]) -> str:
+def attack_rows_text(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return rows as the text of a file."""
     records = []
     for row in rows:

@@ -60,7 +60,7 @@ def write_rows(
             as the sidecar, and compared with an existing one.
         seconds: File for the wall-clock seconds of each image.
         indices: The images.
-        rows_text: ``certificate_rows.rows_text`` or ``attack_rows.attacks_text``.
+        rows_text: ``certificate_rows.rows_text`` or ``attack_rows.attack_rows_text``.
         verb: What is done to each image, for the progress bar.
     Raises:
         InputError: If a file is not a ``*.tsv``, holds other rows (also if this is noticed only at

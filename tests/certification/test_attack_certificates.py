@@ -250,9 +250,9 @@ def row(**changes):
 )
 def test_votes_that_do_not_confirm_a_row_are_refused(tmp_path, changes, rule):
     path = tmp_path / "attacks.tsv"
-    path.write_text(attack_rows.attacks_text([row()]))
+    path.write_text(attack_rows.attack_rows_text([row()]))
     assert len(attack_rows.read_attacks(path)) == 1
-    path.write_text(attack_rows.attacks_text([row(**changes)]))
+    path.write_text(attack_rows.attack_rows_text([row(**changes)]))
     with refuses(rule):
         attack_rows.read_attacks(path)
 
@@ -261,7 +261,7 @@ def test_gaps_are_compared_in_pairs(tmp_path):
     """Differences 0.4 / 0.3 - 0.5 / 0.3 = -1/3 of both images have no spread."""
     for name, found in (("a", 0.4), ("b", 0.5)):
         rows = [row(idx=index, found=found) for index in (0, 1)]
-        (tmp_path / f"{name}.tsv").write_text(attack_rows.attacks_text(rows))
+        (tmp_path / f"{name}.tsv").write_text(attack_rows.attack_rows_text(rows))
     found = compare_attacks(tmp_path / "a.tsv", tmp_path / "b.tsv")
     assert found["difference"] == pytest.approx(-1 / 3)
     assert not found["tie"]

@@ -110,7 +110,7 @@ def place(tmp_path_factory):
         votes = {"counts": [600, 400, 0], "n": 1_000, "alpha": 1e-3, "classes": 3}
         found = {"idx": 0, "predict": 1, "radius": 0.3, "found": 0.4, "attack": "votes"}
         attack = votes | found | {"samples": 100, "seed": 0}
-        Path("attacks.tsv").write_text(attack_rows.attacks_text([attack]))
+        Path("attacks.tsv").write_text(attack_rows.attack_rows_text([attack]))
         Path("table.csv").write_text("classifier,seconds\nmacer-0,1.5\n")
         Path("weights.tsv").write_text("idx\tclass\tw0\tw1\n0\t1\t0.25\t0.75\n1\t0\t0.5\t0.5\n")
         for split in ("train", "test"):

@@ -10,7 +10,7 @@ from rs.reporting.claims import (
     findings,
     findings_about_time,
     judged,
-    seconds_of,
+    training_seconds_of,
 )
 from rs.reporting.claims_page import claims_text
 from rs.reporting.tables.formatting import SEEDS_NOT_COVERED
@@ -128,7 +128,7 @@ def test_claims_about_time_have_a_tolerance_of_a_tenth(
     root, monkeypatch, macer, smoothadv, verdict
 ):
     seconds = {"advmacer": (6.0, 150), "macer": (macer, 440), "smoothadv": (smoothadv, 150)}
-    monkeypatch.setattr(claims, "seconds_of", lambda _, method, __: seconds[method])
+    monkeypatch.setattr(claims, "training_seconds_of", lambda _, method, __: seconds[method])
     cost, faster = list(findings_about_time(study(root)))[:2]
     assert (cost.verdict, faster.verdict) == (verdict, verdict)
     seconds["macer"] = (1000.0, 30)  # of another recipe than the paper's
@@ -136,10 +136,10 @@ def test_claims_about_time_have_a_tolerance_of_a_tenth(
 
 
 def test_seconds_and_epochs_are_those_of_the_timing(root):
-    assert seconds_of(study(root), "advmacer", 0.25) == (12.0, 4)  # 4 epochs of 3 seconds
-    assert seconds_of(study(root), "smoothadv", 0.25) is None
+    assert training_seconds_of(study(root), "advmacer", 0.25) == (12.0, 4)  # 4 epochs of 3 seconds
+    assert training_seconds_of(study(root), "smoothadv", 0.25) is None
     (root / "logs/0.25/advmacer/0/timing.csv").write_text("epoch,seconds\n1,9.0\n2,10.0\n3,11.0\n")
-    assert seconds_of(study(root), "advmacer", 0.25) == (
+    assert training_seconds_of(study(root), "advmacer", 0.25) == (
         3.0,
         3,
     )  # the first epoch is no measure of the others

@@ -101,7 +101,7 @@ def _named(pairs: Sequence[tuple[Result, str]], value: str) -> list[str]:
     other_methods = {result.name for result in others}
     other_seeds = {(result.name, result.seed) for result in others}
     names: dict[str, None] = {}
-    for result in [result for result, own in pairs if own == value]:
+    for result in [result for result, stated in pairs if stated == value]:
         name = result.full_name
         if result.name not in other_methods:
             name = result.name
