@@ -273,7 +273,7 @@ def cifar10_parts(committed: Committed) -> Lines:
         "1,017 to 1,999, JPEG": ("cifar10-cpu", 1017, 1999),
         "all 2,000": ("cifar10-cpu", 0, 1999),
     }
-    lines = [["sigma", *parts]]
+    lines = [["σ", *parts]]
     for level in LEVELS:
         lines.append([level])
         for study, first, last in parts.values():
@@ -565,7 +565,7 @@ def zoo(committed: Committed) -> Lines:
 
 def gaps(committed: Committed) -> Lines:
     """Return the ratios of found to certified radii of attacked networks, by number of samples."""
-    titles = ["network", "method", "σ", "attacked", "n = 1,000", "90 % quantile", "n = 10,000"]
+    titles = ["network", "method", "σ", "attacked", "n = 1,000", "its 90 % quantile", "n = 10,000"]
     lines = [[*titles, "n = 100,000"]]
     folder = committed.root / "reports/rows/attacks"
     scale = committed.root / "benchmarks/results/paper-scale"
