@@ -312,7 +312,7 @@ def cheaper_attack(committed: Committed) -> Lines:
         "minus consistency": (EQUAL_SECONDS, "consistency"),
     }
     lines = [["σ", "seeds", "ACR", *others]]
-    for level in LEVELS[:2]:
+    for level in LEVELS:
         scores = committed.sample("advmacer", level, CHEAPER)
         line = [level, str(len(scores.seeds)), acr_cell(estimate(scores))]
         for other in others.values():
