@@ -46,7 +46,10 @@ def moments(margins: ArrayLike) -> Moments:
 
 def other_classes(y: ArrayLike, classes: int) -> NDArray[np.bool_]:
     """Return a mask of the classes other than y: (...) -> (..., K)."""
-    return np.arange(classes) != np.asarray(y)[..., None]
+    labels = np.asarray(y)
+    if not np.isin(labels, np.arange(classes)).all():
+        raise ValueError(f"y must be classes in [0, {classes}), got {labels.tolist()}")
+    return np.arange(classes) != labels[..., None]
 
 
 def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from functools import cache
 from itertools import count
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -179,6 +180,8 @@ def two_sided_radius(
             the number of the predicted class is ignored. ``None``: evenly.
     Returns:
         Radii, shape (...); 0 where the bounds overlap.
+    Raises:
+        ValueError: If an argument leaves its range.
 
     >>> two_sided_radius([900, 50, 50], 0, sigma=1.0, alpha=0.001).round(3)
     np.float64(1.252)
@@ -187,6 +190,8 @@ def two_sided_radius(
     """
     votes = np.asarray(counts)
     predicted = np.asarray(predict)
+    _check_classes(votes, predicted)
+    _check_alpha(alpha)
     total = votes.sum(axis=-1)
     classes = votes.shape[-1]
     is_predicted = predicted[..., None] == np.arange(classes)  # (..., K)
@@ -275,3 +280,17 @@ def _sigma(sigma: ArrayLike) -> NDArray[np.float64]:
     if not ((scale > 0) & np.isfinite(scale)).all():
         raise ValueError(f"sigma must be positive and finite, got {sigma}; pass the noise's std")
     return scale
+
+
+def _check_classes(votes: NDArray[Any], predicted: NDArray[Any]) -> None:
+    if votes.ndim < 1 or votes.shape[-1] < 2:
+        raise ValueError(
+            f"counts must have shape (..., K) with K >= 2, got {votes.shape}; pass all classes"
+        )
+    if predicted.shape != votes.shape[:-1]:
+        raise ValueError(
+            f"predict must have the shape of counts without K, {votes.shape[:-1]}, got "
+            f"{predicted.shape}"
+        )
+    if not ((predicted >= 0) & (predicted < votes.shape[-1])).all():
+        raise ValueError(f"predict must be classes in [0, {votes.shape[-1]}), got {predicted}")

@@ -171,6 +171,7 @@ def test_the_projection_is_in_the_box_and_no_vertex_is_on_its_far_side(box, seed
         lambda: optimal_weights(np.eye(2)[None], [np.nan]),
         lambda: optimal_weights(np.eye(2)[None], [-1.0]),
         lambda: printed_pair_weights(np.eye(3)[None], [1.0]),
+        lambda: inverse_square_margins(np.ones((2, 3)), 3),
     ],
 )
 def test_what_is_not_a_problem_is_refused(call):
