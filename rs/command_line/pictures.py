@@ -58,9 +58,7 @@ class PictureOptions:
     def check_sources(
         self, data: Path | None, *, required: bool = False, has_files: bool = False
     ) -> None:
-        """Refuse --data and --images together, neither if one is required, and options of pictures
-        without pictures.
-        """
+        """Refuse --data with --images, neither if one is required, and picture options alone."""
         if required and data is None and self.images is None:
             raise InputError("give --data, a prepared data set, or --images, a folder of pictures")
         if data is not None and self.images is not None:
