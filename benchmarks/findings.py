@@ -11,11 +11,11 @@ from benchmarks.page_tables import (
     EQUAL_SECONDS,
     LEVELS,
     Committed,
-    gaps,
+    attacked_networks,
     paper_scale,
     reported_gain,
 )
-from rs.reporting.tables.formatting import EMPTY, signed
+from rs.reporting.tables.formatting import signed
 from rs.statistics.comparison import Estimate, estimate, holm, is_tie
 
 
@@ -61,7 +61,7 @@ def all_methods(committed: Committed) -> str:
     ]
     return (
         f"**With {min(epochs)} to {max(epochs)} epochs per method**, AdvMacer is {place}. With "
-        f"equal training time, Consistency {compared(same_seconds, LEVELS)} against it."
+        f"equal training time, Consistency {compared(same_seconds, LEVELS, 'it')}."
     )
 
 
@@ -73,7 +73,7 @@ def cheaper_attack(committed: Committed) -> str:
     differences = listed([signed(gain.value, 3) + " (tie)" * gain.tie for gain in gains])
     return (
         f"**A cheaper attack** changes AdvMacer's ACR by {differences} at {sigmas(LEVELS)} in "
-        f"equal time. AdvMacer then {compared(others, LEVELS)} against Consistency."
+        f"equal time. AdvMacer then {compared(others, LEVELS, 'Consistency')}."
     )
 
 
@@ -120,13 +120,12 @@ def of_combination(committed: Committed, combination: str) -> pd.DataFrame:
 
 def attacks(committed: Committed) -> str:
     """Return the range of the median ratio of found to certified radius, by number of samples."""
-    titles, *lines = gaps(committed)
+    ratios = [network.ratios for network in attacked_networks(committed)]
     parts = []
-    for title in ("n = 1,000", "n = 10,000", "n = 100,000"):
-        cells = [line[titles.index(title)] for line in lines]
-        medians = [float(cell.split()[0]) for cell in cells if cell != EMPTY]
+    for count in ("1,000", "10,000", "100,000"):
+        medians = [by_samples[count].median() for by_samples in ratios if count in by_samples]
         parts.append(
-            f"{min(medians):.2f} to {max(medians):.2f} at {title} ({len(medians)} networks)"
+            f"{min(medians):.2f} to {max(medians):.2f} at n = {count} ({len(medians)} networks)"
         )
     return f"On CIFAR-10, the median ratio of found to certified radius is {listed(parts)}."
 
@@ -141,18 +140,23 @@ def verdict(gain: Estimate, tie: bool) -> str:
     return "wins" if gain.value > 0 else "loses"
 
 
-def compared(gains: Sequence[Estimate], levels: Sequence[str]) -> str:
-    """Return at which noise levels differences are wins, ties and losses.
+def compared(gains: Sequence[Estimate], levels: Sequence[str], other: str) -> str:
+    """Return at which noise levels differences from another method are wins, ties and losses.
 
     >>> won = Estimate(1.0, 0.1, None, 0.0, images=100, seeds=1)
     >>> tied = Estimate(0.1, 0.1, None, 0.3, images=100, seeds=1)
-    >>> compared([won, tied, tied], ["0.25", "0.5", "1.0"])
-    'wins at σ = 0.25 and ties at σ = 0.5 and 1.0'
+    >>> compared([won, tied, tied], ["0.25", "0.5", "1.0"], "MACER")
+    'beats MACER at σ = 0.25 and ties with it at σ = 0.5 and 1.0'
     """
     levels_of: dict[str, list[str]] = {"wins": [], "ties": [], "loses": []}
     for gain, level in zip(gains, levels, strict=True):
         levels_of[verdict(gain, gain.tie)].append(level)
-    parts = [f"{word} at {sigmas(having)}" for word, having in levels_of.items() if having]
+    phrases = {"wins": "beats", "ties": "ties with", "loses": "loses to"}
+    parts: list[str] = []
+    for word, having in levels_of.items():
+        if having:
+            name = "it" if parts else other
+            parts.append(f"{phrases[word]} {name} at {sigmas(having)}")
     return listed(parts)
 
 

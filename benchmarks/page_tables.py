@@ -563,35 +563,56 @@ def zoo(committed: Committed) -> Lines:
     return lines
 
 
-def gaps(committed: Committed) -> Lines:
-    """Return the ratios of found to certified radii of attacked networks, by number of samples."""
-    titles = ["network", "method", "σ", "attacked", "n = 1,000", "its 90 % quantile", "n = 10,000"]
-    lines = [[*titles, "n = 100,000"]]
+class AttackedNetwork(NamedTuple):
+    """A network that was attacked, and by how much certified radii are exceeded."""
+
+    network: str
+    method: str
+    level: str
+    ratios: dict[str, pd.Series]  # of found to certified radius, by number of samples
+
+
+def attacked_networks(committed: Committed) -> list[AttackedNetwork]:
+    """Return the attacked networks; the found radii of each are those of one attack."""
     folder = committed.root / "reports/rows/attacks"
     scale = committed.root / "benchmarks/results/paper-scale"
+    networks = []
     for path in sorted(folder.glob("*-attacks.tsv")):
         rows = read_gaps(path)
         name = path.stem.removesuffix("-attacks")
         network, _, method_and_level = name.partition("-")
         method, _, level = method_and_level.rpartition("-")
-        quantile = np.quantile(rows["gap"], 0.9, method="higher")
-        line = [NETWORKS[network], method, level, str(len(rows))]
-        line += [median_cell(rows["gap"]), f"{quantile:.2f}"]
-        line.append(ratio_cell(rows, folder / f"{name}-n10000.tsv"))
-        is_of_zoo = network == "cifar10"
-        more_samples = scale / f"{method_and_level}.tsv"
-        line.append(ratio_cell(rows, more_samples) if is_of_zoo else EMPTY)
-        lines.append(line)
-    return lines
+        more_samples = {"10,000": folder / f"{name}-n10000.tsv"}
+        if network == "cifar10":
+            more_samples["100,000"] = scale / f"{method_and_level}.tsv"
+        ratios = {"1,000": rows["gap"]}
+        for count, certificates in more_samples.items():
+            if certificates.exists():
+                ratios[count] = ratios_to(certificates, rows)
+        networks.append(AttackedNetwork(NETWORKS[network], method, level, ratios))
+    return networks
 
 
-def ratio_cell(rows: pd.DataFrame, certificates: Path) -> str:
-    """Return the median ratio of radii that attacks found to those of other certificates."""
-    if not certificates.exists():
-        return EMPTY
+def ratios_to(certificates: Path, rows: pd.DataFrame) -> pd.Series:
+    """Return the ratios of radii that attacks found to those of other certificates."""
     radii = pd.read_csv(certificates, sep="\t", index_col="idx")["radius"]
     certified = rows["idx"].map(radii)
-    return median_cell((rows["found"] / certified)[certified > 0].fillna(np.inf))
+    return (rows["found"] / certified)[certified > 0].fillna(np.inf)
+
+
+def gaps(committed: Committed) -> Lines:
+    """Return the ratios of found to certified radii of attacked networks, by number of samples."""
+    titles = ["network", "method", "σ", "attacked", "n = 1,000", "its 90 % quantile", "n = 10,000"]
+    lines = [[*titles, "n = 100,000"]]
+    for network, method, level, ratios in attacked_networks(committed):
+        fewest_samples = ratios["1,000"]
+        quantile = np.quantile(fewest_samples, 0.9, method="higher")
+        line = [network, method, level, str(len(fewest_samples)), median_cell(fewest_samples)]
+        line.append(f"{quantile:.2f}")
+        for count in ("10,000", "100,000"):
+            line.append(median_cell(ratios[count]) if count in ratios else EMPTY)
+        lines.append(line)
+    return lines
 
 
 def median_cell(ratios: pd.Series) -> str:
