@@ -160,8 +160,8 @@ class PerImage:
         """Weights (B, L), with gradients: on the members that have any, w is the solution of S w =
         1, scaled.
         """
-        labelled = self.spec.combination.target == "label"
-        targets = torch.as_tensor(self.labels[list(indices)]) if labelled else y.cpu()
+        labeled = self.spec.combination.target == "label"
+        targets = torch.as_tensor(self.labels[list(indices)]) if labeled else y.cpu()
         p = self._perturbed(x, indices).cpu()  # (B, L, J, K)
         z = p.gather(-1, targets[:, None, None, None].expand(*p.shape[:3], 1)) - p
         form = self.spec.combination.weights

@@ -322,7 +322,7 @@ def _of_noise(trial: Trial, right: Tensor, right_without: Tensor, remedy: str) -
 
 
 def _untested(trial: Trial, check: str, fewest: int) -> Diagnosis | None:
-    """Return that too few images are left for a check to find anything, if they are."""
+    """Report that too few images are left for a check to find anything, if so."""
     count = len(trial.x)
     if count >= fewest:
         return None

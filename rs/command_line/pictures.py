@@ -263,7 +263,7 @@ def _takes(network: nn.Module, shape: Sequence[int]) -> bool:
 
 
 def _print_order(classes: Sequence[str]) -> None:
-    """Print on stderr which class has which number, where the names of subfolders decide it.
+    """Print on stderr which class has which number if the names of subfolders decide it.
 
     Names that are these numbers say it themselves.
     """

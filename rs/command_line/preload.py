@@ -27,7 +27,7 @@ MODULES = [
 """Modules that the stages import, and with them torch."""
 
 _LOCK = threading.Lock()
-"""Multiprocessing does not let two threads start or join processes at the same time."""
+"""Multiprocessing does not allow two threads to start or join processes at once."""
 
 
 def run_in_fork(module: str, arguments: Sequence[str], output: str) -> int:

@@ -164,7 +164,7 @@ class MemberOutputs:
         indices: list[int],
         certification: CertificationSettings,
     ) -> NDArray[np.int64]:
-        """Return the classes that the n0 samples of the members' plain average select, (B,)."""
+        """Return the classes that the n0 samples of the plain average select, (B,)."""
         members = [self.networks[number] for number in self.member_ids(spec)]
         classifier = SmoothedClassifier(
             Ensemble(members, SoftmaxAverage()),

@@ -241,7 +241,7 @@ def load_members(
 
 
 def _check_networks(folders: Sequence[Path]) -> None:
-    """Check that the functions of all members are registered; names all that are not, at once.
+    """Check that the functions of all members are registered; name all that are not.
 
     Raises:
         InputError: If one is not.

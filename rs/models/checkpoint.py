@@ -97,7 +97,7 @@ class ModelCard:
         return model
 
     def changed_code(self) -> dict[str, str | None]:
-        """Return the modules whose code is not that of the training, with its present hash."""
+        """Return the modules whose code has changed since the training, with their new hashes."""
         current = architectures.USER_NETWORKS.get(self.architecture, {})
         changed = {}
         for module, code in sorted(self.code.items()):
@@ -239,7 +239,7 @@ def probe(
 
 
 def _tolerance(model: nn.Module) -> float:
-    """Return the largest relative difference of equal logits: larger for weights in bfloat16."""
+    """Return the largest relative difference of logits that count as equal, by dtype of weights."""
     types = {value.dtype for value in model.parameters() if value.is_floating_point()}
     coarsest = max(torch.finfo(dtype).eps for dtype in types | {torch.float32})
     return PROBE_TOLERANCE * math.sqrt(coarsest / torch.finfo(torch.float32).eps)

@@ -51,7 +51,7 @@ class JudgedClaim(NamedTuple):
 
 
 def seeds_of_equal_time(study: StudyFiles) -> list[int]:
-    """Return the seeds of AdvMacer that the MACER of equal time has wherever there are rows."""
+    """Return the seeds of both AdvMacer and MACER of equal time, at all noise levels with rows."""
     seeds = {cell.seed for cell in study.cells if cell.method == "advmacer"}
     for sigma in study.sigmas:
         rows = study.rows_of_equal_time(sigma)

@@ -245,7 +245,7 @@ class StudyFiles:
         return {int(path.stem.removeprefix("macer-")): path for path in paths}
 
     def read_attacks(self) -> pd.DataFrame | None:
-        """Read what attacks on certificates found, by classifier and distance; if known."""
+        """Read what attacks on certificates found, by classifier and distance, if known."""
         path = self.attacks and self.attacks / f"{self.dataset}.csv"
         return pd.read_csv(path) if path and path.exists() else None
 

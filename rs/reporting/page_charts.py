@@ -136,7 +136,7 @@ def looks(methods: Methods) -> dict[str, tuple[str, list[int]]]:
 
 
 def single_models(methods: Methods) -> Methods:
-    """Return the groups that are no ensembles."""
+    """Return the groups that are not ensembles."""
     return {name: group for name, group in methods.items() if group.first.ensemble is None}
 
 

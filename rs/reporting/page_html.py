@@ -31,7 +31,7 @@ SIDECAR = (
     "subset",
     "images",
 )
-"""What the page tells of the sidecar of rows."""
+"""What the page shows of the sidecar of rows."""
 
 NUMBER = re.compile(r"(<b>)?[+-]?\d")
 """The beginning of a cell of a column of numbers."""

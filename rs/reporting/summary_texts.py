@@ -85,7 +85,7 @@ def _image(image: Numbers) -> str:
 
 
 TEXT_COLUMNS = ("dataset", "subset", "mode")
-"""What a table of row files shows if they differ in it: their radii are then not comparable."""
+"""Settings that a table shows if files differ in them; their radii are then not comparable."""
 
 
 def summaries_text(summaries: Sequence[Numbers]) -> str:

@@ -123,7 +123,7 @@ def _lock_file(name: str, activity: str) -> Iterator[None]:
 
 
 def has_scratch_folder(identity: dict[str, Any]) -> bool:
-    """Return whether work on ``identity`` goes on, or was stopped before its end."""
+    """Return whether work on ``identity`` is in progress or was interrupted."""
     return (root() / key(identity)).is_dir()
 
 

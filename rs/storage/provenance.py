@@ -23,7 +23,7 @@ DECISIVE = ("device", "precision", "engine", "arithmetic", "torch", "numpy", "no
 """What may change the digits of rows (:meth:`Provenance.computation`)."""
 
 HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
-"""A SHA-256; the group has the digits that are enough for a person."""
+"""A SHA-256; the group has enough digits for a reader."""
 
 UNROUNDED = "as computed"
 """The default of ``outputs``."""

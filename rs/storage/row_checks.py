@@ -23,9 +23,9 @@ def as_arrays(frame: pd.DataFrame) -> Columns:
 
 
 def check_columns(path: Path, rows: Columns) -> None:
-    """Refuse rows whose class, label and radius contradict each other; names the line.
+    """Refuse rows whose class, label and radius contradict each other, or have an impossible alpha.
 
-    Also rows with an impossible alpha, which logs do not have.
+    The message names the line. Logs have no alpha.
     """
     first = np.unique(rows["idx"], return_index=True)[1]
     alpha = rows.get("alpha", np.array([0.5]))

@@ -107,7 +107,7 @@ def train_on(
         check_finished(out, log, card, inputs, is_unfinished)
         if not is_unfinished:
             if is_first_process:
-                checkpoint.load_model(out)  # refuses a network that is no longer that of the model
+                checkpoint.load_model(out)  # refuses a network that has changed
                 say(f"complete already: {out}")
             return
     unfinished = None

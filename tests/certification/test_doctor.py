@@ -34,7 +34,7 @@ TEMPLATES = torch.rand(CLASSES, *SHAPE, generator=torch.Generator().manual_seed(
 TEMPLATES[0], TEMPLATES[1] = 0.5, 0.75  # what pictures of little contrast look like
 
 
-def labelled(count=150):
+def labeled(count=150):
     """Images near the picture of their class."""
     rng = np.random.default_rng(0)
     labels = rng.integers(CLASSES, size=count)
@@ -90,7 +90,7 @@ def classifier_of(model):
 
 def examined(model, sigma=SIGMA, images=None):
     loaded = classifier_of(model)
-    return problems(diagnose(loaded, labelled() if images is None else images, sigma, CPU))
+    return problems(diagnose(loaded, labeled() if images is None else images, sigma, CPU))
 
 
 def problems(findings):
@@ -188,7 +188,7 @@ def test_no_finding_rests_on_fewer_images_than_a_sign_test_needs(
     """Of the best of 32 inputs, all 20 images must differ; of an order of classes, half of 30."""
     assert 0.5**tested <= LEVEL / alternatives < 0.5 ** (tested - 1)
     for count in (fewest - 1, fewest):
-        images = of_labels(labelled(), [2 + (i // 2) % 3 for i in range(count)])
+        images = of_labels(labeled(), [2 + (i // 2) % 3 for i in range(count)])
         found = examined(model, images=images)
         assert any(expected in finding.text for finding in found) == (count == fewest)
 
@@ -196,7 +196,7 @@ def test_no_finding_rests_on_fewer_images_than_a_sign_test_needs(
 @pytest.mark.parametrize("count", [14, 15, 19, 20, 29, 30])
 def test_a_check_for_which_the_images_are_too_few_is_not_said_to_be_ok(count):
     """The numbers of images are those of the tests around this one."""
-    images = of_labels(labelled(), [2 + (i // 2) % 3 for i in range(count)])
+    images = of_labels(labeled(), [2 + (i // 2) % 3 for i in range(count)])
     findings = diagnose(classifier_of(Nearest()), images, SIGMA, CPU)
     untested = [finding.text for finding in findings if finding.level == "not tested"]
     needed = [int(re.search(f"{count} of the (\\d+) images", text)[1]) for text in untested]
@@ -208,7 +208,7 @@ def test_a_check_for_which_the_images_are_too_few_is_not_said_to_be_ok(count):
 
 def test_one_class_for_all_images_is_a_fault_even_if_most_are_of_it():
     constant = Nearest(after=lambda logits: logits * 0 + torch.eye(5)[2])
-    images = of_labels(labelled(), [2] * 60 + [3] * 20)
+    images = of_labels(labeled(), [2] * 60 + [3] * 20)
     (finding,) = examined(constant, images=images)
     assert finding.level == "fault"
     assert "all 80 images" in finding.text
@@ -216,7 +216,7 @@ def test_one_class_for_all_images_is_a_fault_even_if_most_are_of_it():
 
 def test_one_class_for_all_images_is_no_fault_if_one_mistake_explains_it():
     """Of 80 images one is of another class: a good classifier may be wrong about it."""
-    images = of_labels(labelled(), [2] * 79 + [3])
+    images = of_labels(labeled(), [2] * 79 + [3])
     images.images[79] = images.images[0]
     assert examined(Nearest(), images=images) == []
 
@@ -229,7 +229,7 @@ def test_without_the_noise_nothing_is_tried_under_it():
 
 @pytest.mark.parametrize("model", [Nearest(), Layer(lambda _, x: by_chance(x))])
 def test_without_labels_it_is_said_what_was_not_looked_at(model):
-    images = labelled()
+    images = labeled()
     (finding,) = examined(
         model, images=replace(images, labels=np.full_like(images.labels, UNLABELLED))
     )
@@ -276,7 +276,7 @@ class Whitened(nn.Module):
         self.first = first
         self.norm = nn.BatchNorm2d(3, momentum=None, affine=False)
         self.nearest = Nearest()
-        images = labelled(600)
+        images = labeled(600)
         pixels = torch.from_numpy(images.images).float() / 255
         noise = sigma * torch.randn(pixels.shape, generator=torch.Generator().manual_seed(8))
         self.norm(CIFAR(pixels + noise))
@@ -331,7 +331,7 @@ def test_a_batch_norm_tells_the_noise_of_the_training(trained, stated):
 def test_a_batch_norm_is_compared_by_a_sign_test_of_groups(groups, is_found):
     """The best of 32 inputs and 9 noise levels must fit all groups of five images better."""
     assert 0.5**21 <= LEVEL / 41 < 0.5**20
-    found = examined(Whitened(0.25), 0.5, labelled(5 * groups))
+    found = examined(Whitened(0.25), 0.5, labeled(5 * groups))
     assert any("noise of about 0.25" in finding.text for finding in found) == is_found
 
 
@@ -349,7 +349,7 @@ def test_a_batch_norm_is_not_believed_if_its_input_makes_the_accuracy_smaller():
 
 def test_a_batch_norm_says_nothing_of_noise_that_is_almost_that_of_the_training():
     """Noise of 0.25 fits clearly better, but the distance is small and 0.177 is near."""
-    assert examined(Whitened(0.25), 0.25 / 1.414, labelled(200)) == []
+    assert examined(Whitened(0.25), 0.25 / 1.414, labeled(200)) == []
 
 
 def test_statistics_that_were_frozen_before_the_noise_are_no_finding():
@@ -359,8 +359,8 @@ def test_statistics_that_were_frozen_before_the_noise_are_no_finding():
 
 def test_the_noise_that_the_card_states_is_compared_with_that_of_the_certificate():
     loaded = replace(classifier_of(Nearest()), sigma=0.5, folders=("a",))
-    assert problems(diagnose(loaded, labelled(), None, CPU)) == []
-    (finding,) = problems(diagnose(loaded, labelled(), SIGMA, CPU))
+    assert problems(diagnose(loaded, labeled(), None, CPU)) == []
+    (finding,) = problems(diagnose(loaded, labeled(), SIGMA, CPU))
     assert finding.level == "warning"
     assert "states training with noise of 0.5, not 0.25; give --sigma 0.5, or" in finding.text
 
@@ -382,7 +382,7 @@ def test_a_network_that_is_better_under_more_noise_is_found():
 
 def test_a_network_is_not_said_to_clip_if_it_only_reads_pixels_that_stay_in_the_range():
     """All templates are dark or light somewhere; a gray corner stays in [0, 1]."""
-    images = labelled()
+    images = labeled()
     images.images[..., 0, 0] = images.labels[:, None] * 10 + 105
     colors = (torch.arange(CLASSES) * 10 + 105) / 255
 
@@ -405,4 +405,4 @@ def test_no_image_is_evaluated_more_often_than_is_stated():
         return x
 
     examined(Nearest(count))
-    assert sum(evaluated) <= 70 * len(labelled())
+    assert sum(evaluated) <= 70 * len(labeled())

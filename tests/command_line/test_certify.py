@@ -71,8 +71,8 @@ def flat():
 
 
 @pytest.fixture
-def labelled():
-    write_photos(Path("labelled"), IMAGES, LABELS)
+def labeled():
+    write_photos(Path("labeled"), IMAGES, LABELS)
 
 
 def pictures(folder, out, *more):
@@ -120,7 +120,7 @@ def refused(capfd, folder, *more):
 
 
 def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_is_said(
-    capfd, labelled
+    capfd, labeled
 ):
     stated = {"precision": "bfloat16", "engine": "folded", "n0": 20, "n": 30, "alpha": 0.05}
     words = ["--subset", "{first: 3}", "--batch", 100]
@@ -128,7 +128,7 @@ def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_
     warning = (
         "warning: the subset has only 1 of 2 classes; if images are sorted by class, take a stride"
     )
-    assert warning in certified(capfd, "labelled", "rows.tsv", *NAMED, *words)[2].splitlines()
+    assert warning in certified(capfd, "labeled", "rows.tsv", *NAMED, *words)[2].splitlines()
     sidecar = read_json(sidecar_of(Path("rows.tsv")))
     assert {name: sidecar[name] for name in stated} == stated
     assert sidecar["subset"] == "first-3"
@@ -139,7 +139,7 @@ def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_
         assert set(rows[name]) == {stated[name]}
     assert (
         "of 2 classes"
-        not in certified(capfd, "labelled", "other.tsv", *NAMED, "--subset", "{stride: 2}")[2]
+        not in certified(capfd, "labeled", "other.tsv", *NAMED, "--subset", "{stride: 2}")[2]
     )
 
 
@@ -176,16 +176,16 @@ def test_times_replace_nothing_but_times(capfd, flat, times, message):
         assert certified(capfd, "photos", "rows.tsv", *NAMED, "--times", "new.csv")[0] == 0
 
 
-def test_the_list_of_classes_orders_the_labels(capfd, labelled):
+def test_the_list_of_classes_orders_the_labels(capfd, labeled):
     Path("names.txt").write_text("right\nleft\nmiddle\n")
-    certified(capfd, "labelled", "rows.tsv")
+    certified(capfd, "labeled", "rows.tsv")
     said = (
         "must return 3 logits per image, one per class, got 2; correct the model, or the classes: "
         "--classes"
     )
-    assert said in certified(capfd, "labelled", "other.tsv", *NAMED)[2]
+    assert said in certified(capfd, "labeled", "other.tsv", *NAMED)[2]
     Path("names.txt").write_text("right\nleft\n")
-    assert certified(capfd, "labelled", "other.tsv", *NAMED)[0] == 0
+    assert certified(capfd, "labeled", "other.tsv", *NAMED)[0] == 0
     rows, other = (certificate_rows.read_rows(Path(name)) for name in ("rows.tsv", "other.tsv"))
     assert (rows["label"] + other["label"] == 1).all()
     assert rows["predict"].tolist() == other["predict"].tolist()
@@ -316,7 +316,7 @@ BAD = {
     "an empty class": ("hollow", "there is none in left"),
     "both kinds": ("both", "got both"),
     "no classes": ("photos", "--classes FILE"),
-    "an unknown class": ("labelled --classes other.txt", "got right"),
+    "an unknown class": ("labeled --classes other.txt", "got right"),
     "a class twice": ("photos --classes twice.txt", "must have different names"),
     "one class": ("lonely", "a subfolder for each of two classes or more, got only left"),
     "a list of one class": (
@@ -346,7 +346,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD)
-def test_a_mistake_is_one_line(capfd, flat, labelled, words, message):
+def test_a_mistake_is_one_line(capfd, flat, labeled, words, message):
     for folder in ("empty", "hollow/left", "broken"):
         Path(folder).mkdir(parents=True)
     for folder in ("both", "both/left", "lonely/left"):

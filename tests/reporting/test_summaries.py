@@ -14,13 +14,13 @@ from rs.reporting.summary_texts import comparison_text, summary_text
 from rs.statistics import metrics
 from rs.storage import certificate_rows
 from tests.support.helpers import refuses, update_json, write_row_file
-from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labelled, make_rows, write_rows
+from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labeled, make_rows, write_rows
 
 LABELS = np.arange(IMAGES) % 2
 
 
 def frame(seed, **changes):
-    return labelled(make_rows(0.5, seed, **changes), LABELS)
+    return labeled(make_rows(0.5, seed, **changes), LABELS)
 
 
 def written(path, rows, **sidecar):
@@ -153,7 +153,7 @@ def assert_paired(found, x, y):
 
 def test_the_verdict_names_the_side_with_the_larger_radii(tmp_path):
     """All images of one side are like its best image, all of the other like its worst."""
-    ranked = labelled(make_rows(0.5, 1), 0).sort_values("radius")
+    ranked = labeled(make_rows(0.5, 1), 0).sort_values("radius")
     paths = []
     for place in (-1, 0):
         rows = ranked.iloc[[place] * IMAGES].reset_index(drop=True)
@@ -179,9 +179,9 @@ def test_only_the_images_that_both_have_count(tmp_path, a):
 @pytest.mark.parametrize(
     ("rows", "sidecar", "message"),
     [
-        (labelled(make_rows(0.25, 2), LABELS), {}, "must have the same sigma"),
+        (labeled(make_rows(0.25, 2), LABELS), {}, "must have the same sigma"),
         (frame(2, mode=f"acr-error:0.1:{N}"), {}, "in the same mode"),
-        (labelled(make_rows(0.5, 2), 1 - LABELS), {}, "must have the same labels"),
+        (labeled(make_rows(0.5, 2), 1 - LABELS), {}, "must have the same labels"),
         (frame(2, idx=range(50, 62)), {"subset": "range-50-62"}, "in common, got 0"),
         (frame(2), {"images": "others"}, "sidecars have different images"),
     ],

@@ -64,7 +64,7 @@ def sub_ensembles(rng, seeds, members, effect):
 
 
 def unequal_sides(rng, few, many):
-    """A difference; most of the variance is that of the seeds of one side, which has fewer."""
+    """A difference whose variance comes mostly from the side with fewer seeds."""
     first = normal_scores(rng, len(few), 50.0, 0.5)
     second = normal_scores(rng, len(many), 0.0, 0.5)
     return sample_of(first, [[s] for s in few]), sample_of(second, [[s] for s in many])

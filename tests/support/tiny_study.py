@@ -90,7 +90,7 @@ def make_rows(sigma, seed, **changes):
     return pd.DataFrame(made | changes)
 
 
-def labelled(frame, label):
+def labeled(frame, label):
     """The rows with other labels, still consistent."""
     return frame.assign(label=label, correct=(frame["predict"] == label).astype(int))
 
@@ -98,7 +98,7 @@ def labelled(frame, label):
 def cell_rows(method, sigma, seed):
     """The rows of a cell; every cell is of the same images, hence of the same labels."""
     key = 10 * [name for name, _ in CELLS].index(method) + seed
-    return labelled(make_rows(sigma, key), np.arange(IMAGES) % 2)
+    return labeled(make_rows(sigma, key), np.arange(IMAGES) % 2)
 
 
 def write_rows(frame, out):
@@ -126,7 +126,7 @@ def ensemble_rows(slug, sigma):
     made = make_rows(
         sigma, 100 + list(dict.fromkeys([*ENSEMBLES, *FAMILY])).index(slug), scope=scope
     )
-    return labelled(made, np.arange(IMAGES) % 2)
+    return labeled(made, np.arange(IMAGES) % 2)
 
 
 def add_family(root):
