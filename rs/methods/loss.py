@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from rs import params, recipes
-from rs.errors import InputError, InputWarning
+from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method, NeedsTargets, Step, within
 from rs.params import PIXELS, Bounds
@@ -54,17 +53,11 @@ class Loss:
             targets: Class probabilities of each image, shape (B, K), for methods that need them
                 (``cat-rs``).
         Raises:
-            InputError: If, in the first call, images or labels are not what they must be.
-        Warns:
-            InputWarning: If the model is in eval mode and gradients are recorded.
+            InputError: If the model is in eval mode while gradients are recorded or, in the first
+                call, images or labels are not what they must be.
         """
-        if torch.is_grad_enabled() and not getattr(model, "training", True):
-            warnings.warn(
-                f"the model should be in train mode, but {type(model).__name__} is in eval mode, "
-                "in which batch norms and dropouts do not train; call its .train() first",
-                InputWarning,
-                stacklevel=2,
-            )
+        if torch.is_grad_enabled():
+            _check_mode(model)
         network = LogitsOnly(model)
         if not self._is_checked:
             _check_batch(x, y, self.bounds)
@@ -98,6 +91,20 @@ def _check_batch(x: Tensor, y: Tensor, bounds: Bounds) -> None:
             f"labels must be whole numbers of shape ({len(x)},), one per image, got {y.dtype} of "
             f"shape {tuple(y.shape)}; give the number of each image's class, of one-hot labels "
             "y.argmax(dim=1)"
+        )
+
+
+def _check_mode(model: nn.Module) -> None:
+    """Refuse a model whose batch norms and dropouts would not train.
+
+    Raises:
+        InputError: If all of it is in eval mode.
+    """
+    if not any(module.training for module in model.modules()):
+        raise InputError(
+            f"the model must be in train mode, but {type(model).__name__} is in eval mode, in "
+            "which batch norms and dropouts do not train; call its .train(), and then .eval() of "
+            "the layers that stay frozen. For a validation loss use torch.no_grad()"
         )
 
 

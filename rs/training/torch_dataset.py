@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -20,11 +19,7 @@ from rs.data.prepared import EpochPlan
 from rs.errors import InputError
 from rs.params import PIXELS, Bounds
 from rs.runtime.streams import Stream, seed_sequence, seeded, stream
-from rs.smoothing.inputs import as_image, check_range, is_number
-
-IMAGE_KEYS = ("image", "img", "pixel_values")
-LABEL_KEYS = ("label", "labels")
-"""Keys of items that are dicts, as of Hugging Face's data sets."""
+from rs.smoothing.inputs import as_image, check_range
 
 ROUNDING = 1e-6
 """Difference from a multiple of 1/255 below which a number is an 8-bit pixel."""
@@ -149,34 +144,19 @@ def image_and_label(item: Any) -> tuple[Any, Any]:
     """Return the image and the label of an item.
 
     Raises:
-        InputError: If it is neither (image, label), nor a longer tuple of an image and things of
-            which one is a whole number, nor a dict with one key of each kind.
+        InputError: If it is not (image, label).
     """
+    if isinstance(item, tuple | list) and len(item) == 2:
+        return item[0], item[1]
     item_text = type(item).__name__
-    images = []
-    labels = []
     if isinstance(item, Mapping):
-        images = [item[key] for key in IMAGE_KEYS if key in item]
-        labels = [item[key] for key in LABEL_KEYS if key in item]
         item_text = f"a {item_text} with the keys {', '.join(map(str, item))}"
     elif isinstance(item, tuple | list):
-        images = [*item[:1]]
-        labels = [*item[1:]]
-        if len(item) > 2:
-            labels = [part for part in labels if _is_whole_number(part)]
         item_text = f"a {item_text} of ({', '.join(type(part).__name__ for part in item)})"
-    if len(images) == 1 and len(labels) == 1:
-        return images[0], labels[0]
     raise InputError(
-        "the items of a data set must be (image, label), or dicts with the keys image and label, "
-        f"got {item_text}; return (image, label) from it"
+        f"the items of a data set must be (image, label), got {item_text}; return these two from "
+        "its __getitem__"
     )
-
-
-def _is_whole_number(part: Any) -> bool:
-    if isinstance(part, Tensor | np.ndarray):
-        return part.ndim == 0 and np.asarray(part).dtype.kind in "iu"
-    return is_number(part, Integral)
 
 
 def _check_dataset(dataset: Any) -> None:

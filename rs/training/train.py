@@ -74,10 +74,9 @@ def train(
         network: Images (N, C, H, W) in [0, 1], or other inputs (N, ...) -> logits (N, K), or (N, 1)
             for two classes, any normalization inside; or a function that returns one. It is not
             changed.
-        images: Shape (N, C, H, W), or (N, ...); or a data set of torch or Hugging Face, whose items
-            are (image, label) or dicts with the keys image and label. If its items are random, as
-            of crops and flips, each epoch reads them again. If the first 64 do not change when they
-            are read twice, all are read once.
+        images: Shape (N, C, H, W), or (N, ...); or a data set of torch, whose items are (image,
+            label). If its items are random, as of crops and flips, each epoch reads them again. If
+            the first 64 do not change when they are read twice, all are read once.
         labels: Shape (N,), numbers from 0 to K - 1; ``None`` for a data set.
         sigma: Noise standard deviation, in the unit of the inputs, as are the hyper-parameters.
         bounds: The least and the largest value of inputs, or ``None`` for unbounded ones. The model

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import rs
 from rs import params
-from rs.errors import InputError, InputWarning
+from rs.errors import InputError
 from rs.methods import METHODS, method_class
 from rs.methods.loss import loss
 from tests.support.helpers import refuses, weights
@@ -66,13 +66,12 @@ def test_labels_of_any_integer_type_count():
     assert len(values) == 1
 
 
-def test_a_model_in_eval_mode_is_warned_of_unless_no_gradient_is_recorded():
-    objective = loss("gaussian", 0.25)
+def test_a_model_in_eval_mode_is_refused_unless_no_gradient_is_recorded():
     model = network().eval()
-    with pytest.warns(InputWarning, match=r"train mode, but Sequential is in eval mode.*\.train"):
-        objective(model, X, Y)
+    with refuses(r"train mode, but Sequential is in eval mode.*\.train\(\).*no_grad"):
+        loss("gaussian", 0.25)(model, X, Y)
     with torch.no_grad():
-        objective(model, X, Y)
+        loss("gaussian", 0.25)(model, X, Y)
 
 
 def test_the_global_seed_or_a_generator_decides_the_noise():
