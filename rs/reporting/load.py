@@ -108,13 +108,15 @@ class StudyFiles:
             f"{cell.method}/{cell.seed}",
             cell.command("certify"),
             grid.configuration(self.values, self.dataset, cell.method, float(cell.sigma)),
+        )
+        self._check_classifier(path, cell, result.provenance.classifier)
+        return replace(
+            result,
             name=cell.method,
             seed=cell.seed,
             training_seconds=None if timing is None else float(timing["total"].iloc[-1]),
             stage="pools" if cell.is_member_seed else "models",
         )
-        self._check_classifier(path, cell, result.provenance.classifier)
-        return result
 
     def read_ensemble(self, ensemble: EnsembleDeclaration, sigma: Any) -> Result:
         """Read the rows of an ensemble and their sidecar."""
@@ -127,13 +129,6 @@ class StudyFiles:
             f"{ensemble.slug}.json",
             command,
             {"combination": ensemble.key, **declared},
-            name=self.name_of(ensemble.name, ensemble.key),
-            seed=None,
-            ensemble=ensemble.name,
-            combination=ensemble.key,
-            members=ensemble.members,
-            stage="pools",
-            member_votes=self._member_votes(ensemble, sigma),
         )
         self._check_members(path, sigma, result.provenance.members)
         self._check_weights(ensemble, sigma, result.provenance.weights)
@@ -142,21 +137,29 @@ class StudyFiles:
                 f"{path} must be of scope {ensemble.combination.scope}, as the parameters say, got "
                 f"{result.scope}; run {command}"
             )
-        return result
+        return replace(
+            result,
+            name=self.name_of(ensemble.name, ensemble.key),
+            ensemble=ensemble.name,
+            combination=ensemble.key,
+            members=ensemble.members,
+            stage="pools",
+            member_votes=self._member_votes(ensemble, sigma),
+        )
 
     def _read(
-        self,
-        path: Path,
-        sigma: Any,
-        model: str,
-        command: str,
-        parameters: dict[str, Any],
-        **about: Any,
+        self, path: Path, sigma: Any, model: str, command: str, parameters: dict[str, Any]
     ) -> Result:
-        """Read rows and their sidecar, after checking that both are of the model of their name.
+        """Read rows and their sidecar, after checking that both are of a model.
 
+        Args:
+            path: The rows.
+            sigma: Their noise level, as the parameters write it.
+            model: The end of the model's path, after data set and noise level.
+            command: The command that makes the rows.
+            parameters: Those of the model.
         Raises:
-            InputError: If they are not; ``command`` makes them.
+            InputError: If they are of another model.
         """
         remedy = f"run {command}"
         _existing(path, command)
@@ -176,14 +179,15 @@ class StudyFiles:
         is_two_sided = scope != SET_SCOPE and metrics.mode_of(rows) == "certify"
         file = Path("results", self.dataset, path.relative_to(self.results))
         return Result(
+            name=model,
             sigma=float(sigma),
+            seed=None,
             rows=rows,
             subset=subset_of(provenance),
             classes=provenance.classes if is_two_sided else None,
             scope=scope,
             provenance=provenance,
             origin={"file": file.as_posix(), "command": command, "parameters": parameters},
-            **about,
         )
 
     def _check_classifier(self, path: Path, cell: GridCell, classifier: str | None) -> None:
