@@ -18,7 +18,9 @@ def main(
     out: Annotated[Path, file_option("Ensemble to write, *.json.")],
     weights: Annotated[
         Literal["optimal", "radius", "equal"],
-        typer.Option(help="optimal: least variance; radius: largest average radius."),
+        typer.Option(
+            help="optimal: least variance; radius: largest average radius; equal: not fitted."
+        ),
     ] = "optimal",
     data: PreparedData = None,
     sigma: Sigma = None,
@@ -32,15 +34,16 @@ def main(
 
     Every option for a model takes the file of the ensemble. Weights are fitted to the validation
     split of --data, or to its train split if there is none, or to the pictures of --images; do not
-    certify these. The file finds its models if they are moved together with it. A network that
-    module:function builds is copied next to it, and --network names the function to load it.
+    certify these. Equal weights of trained models need no images. The file finds its models if they
+    are moved together with it. A network that module:function builds is copied next to it, and
+    --network names the function to load it.
 
     Example:
         rs combine models/a models/b --data data/digits --out ensemble.json
         rs combine models/a my_package.models:build --images photos \\
             --out ensemble.json
     """
-    pictures.check_sources(data, required=True)
+    pictures.check_sources(data, required=weights != "equal")
     if len(set(models)) < max(2, len(models)):
         raise InputError(f"give two models or more, all different, got {', '.join(models)}")
     if out.suffix != ".json":
@@ -53,19 +56,23 @@ def main(
 
     files.check_output(out, "an ensemble", force=force)
     bases = [load(model, network=network) for model in models]
+    # A function does not tell which images its network takes.
+    has_functions = not all(base.folders for base in bases)
+    pictures.check_sources(data, required=has_functions or weights != "equal")
+    split, images = None, None
     if data is not None:
         split, images = fitting_split(data)
-    else:
+    elif pictures.images is not None:
         split, images = "pictures", pictures.load(bases[0], None)[1]
     first = next((base for base in bases if base.folders), bases[0])
     sigma = first.smooth(sigma).sigma  # which refuses functions without --sigma
-    meta = replace(images.meta, name=first.dataset or images.meta.name)
     folders = [*models]
     networks = network.split(",") if network else []
     for number, model in enumerate(models):
-        if not bases[number].folders:  # a function of the user
+        if not bases[number].folders and images is not None:  # a function of the user
             networks.append(model)
             folders[number] = str(out.with_suffix("") / str(number))
+            meta = replace(images.meta, name=first.dataset or images.meta.name)
             write_network(model, Path(folders[number]), meta, sigma)
     spec = combine(
         folders,

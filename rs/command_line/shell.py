@@ -339,7 +339,7 @@ def _user_message(error: Exception) -> str:
 
 def _usage_message(error: Any) -> str:
     """Return what Typer could not parse; empty if there was nothing to parse."""
-    message = error.format_message()
+    message = error.format_message().replace("Value error, ", "").removesuffix(".")
     if not message:  # the help has been printed
         return ""
     program = error.ctx.command_path if error.ctx else "rs"

@@ -12,7 +12,7 @@ import torch
 from rs.data.prepared import Images, Meta
 from rs.ensemble.fit_weights import fit_for_all_images
 from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
-from rs.ensemble.spec import EnsembleSpec, FittedWeights, Member
+from rs.ensemble.spec import EnsembleSpec, FittedWeights, Member, load_members
 from rs.errors import InputError
 from rs.models import architectures, checkpoint, zoo
 from rs.models.fingerprint import check_identity, model_fingerprint
@@ -28,8 +28,8 @@ from rs.study.ensembles import Combination, EnsembleDeclaration, NamedWeights, m
 def combine(
     models: Sequence[str],
     weights: NamedWeights,
-    images: Images,
-    split: str,
+    images: Images | None,
+    split: str | None,
     sigma: float,
     *,
     device: torch.device,
@@ -43,7 +43,7 @@ def combine(
     Args:
         models: Model folders and ``zoo:NAME``.
         weights: What the weights are to minimize or maximize.
-        images: To which they are fitted; they should not be certified.
+        images: To which they are fitted; they should not be certified. Equal weights need none.
         split: What the file calls these images.
         sigma: Noise of the training of all members, in pixels of [0, 1].
         device, batch: Where, and on how many noisy images at once, members are evaluated.
@@ -51,11 +51,6 @@ def combine(
     Raises:
         InputError: If the members do not fit each other or the images, or an image has no label.
     """
-    if (images.labels == UNLABELLED).any():
-        raise InputError(
-            f"each image must have a label, to fit weights, but some of {images.meta.name} have "
-            "none; make a subfolder of each class"
-        )
     members = []
     cards = []
     for name in models:
@@ -78,15 +73,39 @@ def combine(
         members=members,
         fitted=None,
     )
-    settings = load_section(packaged(), "recipes.finetune.weights", WeightSettings)
-    limit_threads(images.meta.shape)
-    outputs = MemberOutputs.load(spec, out, images.meta, settings, device, batch)
-    fitted = fit_for_all_images(outputs, {spec.name: spec}, images, split)
-    spec = fitted.get(spec.name, spec)  # equal weights are not fitted
-    if isinstance(spec.fitted, FittedWeights):
-        spec = replace(spec, fitted=replace(spec.fitted, fingerprint=images.fingerprint))
+    if images is None or split is None or weights == "equal":
+        meta = None if images is None else images.meta
+        load_members(members, spec.dataset, sigma, out, meta)
+    else:
+        spec = _fitted(spec, images, split, out, device, batch)
     spec.write(out)
     return spec
+
+
+def _fitted(
+    spec: EnsembleSpec,
+    images: Images,
+    split: str,
+    source: Path,
+    device: torch.device,
+    batch: int | None,
+) -> EnsembleSpec:
+    """Return an ensemble with weights that are fitted to images.
+
+    Raises:
+        InputError: If the members do not fit each other or the images, or an image has no label.
+    """
+    if (images.labels == UNLABELLED).any():
+        raise InputError(
+            f"each image must have a label, to fit weights, but some of {images.meta.name} have "
+            "none; make a subfolder of each class"
+        )
+    settings = load_section(packaged(), "recipes.finetune.weights", WeightSettings)
+    limit_threads(images.meta.shape)
+    outputs = MemberOutputs.load(spec, source, images.meta, settings, device, batch)
+    spec = fit_for_all_images(outputs, {spec.name: spec}, images, split)[spec.name]
+    assert isinstance(spec.fitted, FittedWeights)
+    return replace(spec, fitted=replace(spec.fitted, fingerprint=images.fingerprint))
 
 
 def write_network(network: str, folder: Path, meta: Meta, sigma: float) -> None:

@@ -103,8 +103,18 @@ def test_weights_are_those_of_margins_on_training_images(models):
     assert (ensemble.fitted.split, ensemble.fitted.images) == ("train", 24)
 
 
-def test_equal_weights_and_those_of_the_largest_radius():
-    assert combined(*PAIR, "--weights", "equal").rule.for_members(2) == (0.5, 0.5)
+def test_equal_weights_of_models_need_no_images(capfd):
+    equal = ["--weights", "equal", "--out", "ensemble.json"]
+    assert exit_code(combine, *PAIR, *equal) == 0
+    without_images = Path("ensemble.json").read_bytes()
+    assert combined(*PAIR, *equal, "--force").rule.for_members(2) == (0.5, 0.5)
+    assert Path("ensemble.json").read_bytes() == without_images
+    capfd.readouterr()
+    needs_images = refusal(capfd, combine, PAIR[0], "networks_here:first", *equal, "--force")
+    assert "give --data" in needs_images
+
+
+def test_weights_of_the_largest_radius_are_fitted():
     radius = combined(*MODELS, "--weights", "radius", "--force")
     assert radius.fitted.split == "train"
     assert len(radius.fitted.weights) == 3
