@@ -113,7 +113,7 @@ class Target:
     label: int  # the certified class
     index: int
     settings: AttackSettings
-    width: int  # of votes: the classes, and perhaps one more for no class
+    classes: int
     used: int = 0  # noise samples of the search so far
 
     def fresh(self, count: int) -> int:
@@ -143,11 +143,10 @@ class Target:
         The lead (Phi^-1(p_r) - Phi^-1(p_second)) / 2 changes by at most d / sigma over an
         l2 distance d (Cohen et al. 2019, Theorem 1); it is negative where the class still wins.
         """
-        rivals = counts[: len(counts) - self.smoothed.undecided].copy()
+        rivals = counts.copy()
         rivals[self.label] = -1
         rival = int(rivals.argmax())
-        others = np.delete(counts, rival)
-        second = others.sum() if self.smoothed.undecided else others.max()
+        second = np.delete(counts, rival).max()
         shares = (np.array([counts[rival], second]) + 0.5) / (counts.sum() + 1)
         quantiles = ndtri(shares)
         return rival, float(quantiles[0] - quantiles[1]) / 2
@@ -172,7 +171,7 @@ class Target:
         key: dict[str, Any] = {"seed": self.settings.seed, "index": self.index}
         copies, votes = self.smoothed.samples(near, VOTES, **key, stream=Stream.ATTACK, start=start)
         classes = torch.tensor(votes, device=near.device)
-        rival, lead = self.lead(np.bincount(votes, minlength=self.width))
+        rival, lead = self.lead(np.bincount(votes, minlength=self.classes))
         return lead, vote_gradient(copies, classes, near, rival, self.label)
 
     def votes(self, point: Tensor, count: int) -> NDArray[np.int64]:
@@ -223,7 +222,7 @@ class Target:
             point = self.point((length + beyond) * direction)
             key = settings.seed, Stream.PREDICT, self.index
             counts = self.smoothed.votes(point, settings.n, *key, start=attempt * blocks)
-            predicted = predicted_class(counts, settings.alpha / ATTEMPTS, self.smoothed.undecided)
+            predicted = predicted_class(counts, settings.alpha / ATTEMPTS)
             if predicted not in (ABSTAIN, self.label):
                 return Perturbation(self.distance(point), attack, tuple(counts.tolist()))
             lead = self.lead(counts)[1]
@@ -328,7 +327,6 @@ def attack_certificates(
         draws = Draws(n0=0, n=settings.evaluations, seed=settings.seed)
         report_expected_time(smoothed, first_image, len(indices), draws)
     classes = len(images.meta.classes)
-    width = classes + smoothed.undecided
     seconds = certificate_rows.seconds_of(out)
     with write_rows(
         {out: provenance}, seconds, indices, attack_rows.attack_rows_text, verb="attack"
@@ -337,9 +335,9 @@ def attack_certificates(
             image = images.pixels(index).to(device)
             label = int(certified.loc[index, "predict"])
             radius = float(certified.loc[index, "radius"])
-            target = Target(smoothed, base.module, image, label, index, settings, width)
+            target = Target(smoothed, base.module, image, label, index, settings, classes)
             perturbation = attack_image(target, radius)
-            writer.write(index, {out: _row(target, radius, perturbation, classes)})
+            writer.write(index, {out: _row(target, radius, perturbation)})
             if perturbation.distance < radius:
                 report_false_certificate(index, radius, perturbation.distance)
 
@@ -384,7 +382,7 @@ def _check_same(
         )
 
 
-def _row(target: Target, radius: float, perturbation: Perturbation, classes: int) -> dict[str, Any]:
+def _row(target: Target, radius: float, perturbation: Perturbation) -> dict[str, Any]:
     return asdict(target.settings) | {
         "idx": target.index,
         "predict": target.label,
@@ -392,7 +390,7 @@ def _row(target: Target, radius: float, perturbation: Perturbation, classes: int
         "found": perturbation.distance,
         "attack": perturbation.attack,
         "samples": target.used,
-        "classes": classes,
+        "classes": target.classes,
         "counts": perturbation.counts,
     }
 

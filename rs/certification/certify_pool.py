@@ -231,7 +231,7 @@ def pool_entries(
         name = model_name(member.method, member.seed)
         entries[name] = PoolEntry((number,), provenance=provenance)
     for slug, spec in specs.items():
-        member_ids = tuple(pool.members.index(member) for member in spec.voting_members)
+        member_ids = tuple(pool.members.index(member) for member in spec.members)
         scope = spec.combination.scope
         folder = weights if spec.fitted else ensembles
         rule = spec.rule

@@ -116,9 +116,8 @@ def diagnose(
 def _findings(trial: Trial, classifier: Classifier) -> Iterator[Diagnosis]:
     clean_logits = trial.logits(trial.x)
     classes = len(classifier.classes)
-    logits = classes + getattr(trial.module, "undecided", False)
-    if clean_logits.shape[1] != logits:
-        text = f"the classifier must have {logits} logits, one per class"
+    if clean_logits.shape[1] != classes:
+        text = f"the classifier must have {classes} logits, one per class"
         yield Diagnosis("fault", f"{text}; it has {clean_logits.shape[1]}")
         return
     predicted = clean_logits.argmax(1)
@@ -156,8 +155,7 @@ def _of_order(trial: Trial, predicted: Tensor, classes: int) -> Diagnosis:
     confusion = 0.5 * torch.eye(classes)  # of equally good orders, the nearest to the given one
     labels = trial.labels[::2].tolist()
     for label, column in zip(labels, predicted[::2].tolist(), strict=True):
-        if column < classes:  # not a vote for no class
-            confusion[label, column] += 1
+        confusion[label, column] += 1
     _, columns = linear_sum_assignment(confusion.numpy(), maximize=True)
     order = torch.as_tensor(columns).to(predicted.device)
     right = (predicted == trial.labels)[1::2, None]

@@ -37,7 +37,6 @@ from rs.smoothing.user_networks import (
     register_network,
     register_networks,
 )
-from rs.statistics.certificate import SET_SCOPE
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,6 @@ class Classifier:
             precision=optimized.precision,
             batch=optimized.batch,
             noise=noise,
-            undecided=getattr(self.module, "undecided", False),  # of an ensemble's rule
             bounds=self.bounds,
         )
         smoothed.engine = optimized.engine
@@ -246,20 +244,15 @@ def load(
         else:
             register_network(network, in_card)
     if not isinstance(model, str | Path):
-        classifier = _of_user(getattr(model, "__name__", type(model).__name__), as_module(model))
+        name = getattr(model, "__name__", type(model).__name__)
+        classifier = Classifier(name, as_module(model))
     elif is_importable(name):
-        classifier = _of_user(name, as_module(import_network(name)))
+        classifier = Classifier(name, as_module(import_network(name)))
     else:
         classifier = _from_disk(name)
     if meta is None:
         return classifier
     return classifier.for_images(meta.classes, meta.shape, meta.name)
-
-
-def _of_user(name: str, module: nn.Module) -> Classifier:
-    """Return a user's model; an ensemble whose rule has votes for no class is of its scope."""
-    scope = SET_SCOPE if getattr(module, "undecided", False) else "model"
-    return Classifier(name, module, scope=scope)
 
 
 def check_has_folder(model: str | Path) -> None:
@@ -287,7 +280,7 @@ def _from_disk(name: str) -> Classifier:
             shape=tuple(shape),
             sigma=spec.sigma,
             scope=spec.combination.scope,
-            folders=tuple(str(member.folder(path)) for member in spec.voting_members),
+            folders=tuple(str(member.folder(path)) for member in spec.members),
             fitted_to=spec.fitted.fingerprint if isinstance(spec.fitted, FittedWeights) else None,
         )
     if not (path / checkpoint.CARD).is_file():

@@ -11,22 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rs.ensemble.cascade import CascadeOutput, accumulate, evaluate_cascade, top_two_gap
-from rs.ensemble.outputs import Outputs, on_simplex, one_hot, weighted
+from rs.ensemble.outputs import Outputs, on_simplex, weighted
 from rs.smoothing.inputs import logits_of
 from rs.smoothing.soft import LOG_CLAMP
-from rs.statistics.ensemble_weights import box_vertices
 from rs.study.ensembles import Combination
 
 
 class Rule:
-    """From logits of members (L, N, K) to scores (N, K), or (N, K + 1) with a vote for no class.
+    """From logits of members (L, N, K) to scores (N, K).
 
     It takes :class:`Outputs`, so that rules on the same members share what they compute.
     """
@@ -35,15 +33,11 @@ class Rule:
     """What its weights can depend on (``rs.statistics.certificate.SCOPES``), each with the
     :data:`PARTS` it needs.
     """
-    undecided: ClassVar[bool] = False
-    """Whether there is an extra last score, a vote for no class."""
     solvable: ClassVar[bool] = False
     """Whether its weights can be solved for, from the margins of softmax outputs."""
 
     @classmethod
-    def build(
-        cls, combination: Combination, member_count: int, solution: Sequence[float] | None
-    ) -> Rule:
+    def build(cls, combination: Combination, solution: Sequence[float] | None) -> Rule:
         """Return the rule of a valid combination.
 
         ``solution`` is fitted weights (L,), or thresholds (L - 1,) of a cascade; ``None`` for
@@ -92,22 +86,8 @@ class SoftmaxAverage(_Average):
     tensor([[0.2500, 0.7500]], dtype=torch.float64)
     """
 
-    scopes: ClassVar = {
-        "global": ("weights",),
-        "set": ("low", "high"),
-        "per-image": ("weights", "target"),
-    }
+    scopes: ClassVar = {"global": ("weights",), "per-image": ("weights", "target")}
     solvable: ClassVar = True
-
-    @classmethod
-    def build(
-        cls, combination: Combination, member_count: int, solution: Sequence[float] | None
-    ) -> Rule:
-        """Return the average; for scope ``set``, the :class:`Polytope` of all weights in a box."""
-        if combination.scope != "set":
-            return cls(solution)
-        low, high = cast(float, combination.low), cast(float, combination.high)
-        return Polytope(box_vertices(low, high, member_count).tolist())
 
     def scores(self, outputs: Outputs) -> Tensor:
         """Return (N, K), float64."""
@@ -171,35 +151,8 @@ class Cascade(Rule):
         return scores, evaluated
 
 
-@dataclass(frozen=True)
-class Polytope(Rule):
-    """The class that wins at every vertex of a polytope of weights, else "undecided".
-
-    The margin of two classes is linear in the weights, so a class that wins the softmax average at
-    the vertices wins it for all weights in between. If it does so on a noisy image with a
-    probability of at least q > 1/2, then within sigma Phi^-1(q) the smoothed class is the same for
-    *any* choice of weights in the polytope: by the image, at random, or against us. A combination
-    names it by the rule softmax and the scope ``set``.
-    """
-
-    undecided: ClassVar = True
-    vertices: Sequence[Sequence[float]]  # (V, L), each on the simplex
-
-    def __post_init__(self) -> None:
-        vertices = np.atleast_2d(np.asarray(self.vertices, dtype=np.float64))
-        object.__setattr__(self, "vertices", tuple(map(on_simplex, vertices)))
-
-    def scores(self, outputs: Outputs) -> Tensor:
-        """Return 1 for the class that wins everywhere, or for the extra last one, (N, K + 1)."""
-        num_classes = outputs.probabilities.shape[-1]
-        averages = weighted(tuple(map(tuple, self.vertices)), outputs.probabilities)  # (V, N, K)
-        winners = averages.max(dim=-1).indices
-        agrees = (winners == winners[0]).all(dim=0)
-        return one_hot(torch.where(agrees, winners[0], num_classes), num_classes + 1)
-
-
 def scores_of(rule: Rule, outputs: Outputs) -> Tensor:
-    """Return the scores of any rule, (N, K) or (N, K + 1).
+    """Return the scores of any rule, (N, K).
 
     They are NaN where the largest logit of a member is not finite, so no rule hides it. The scores
     of a cascade depend only on the members that it evaluates.
@@ -213,7 +166,7 @@ def scores_of(rule: Rule, outputs: Outputs) -> Tensor:
 class Ensemble(nn.Module):
     """Members and a rule as one classifier: images (N, C, H, W) -> scores (N, K).
 
-    The argmax is the vote. ``undecided`` says whether there is an extra last score.
+    The argmax is the vote.
     """
 
     def __init__(self, members: Sequence[nn.Module], rule: Rule) -> None:
@@ -223,7 +176,6 @@ class Ensemble(nn.Module):
         rule.check_members(len(members))
         self.members = nn.ModuleList(members)
         self.rule = rule
-        self.undecided = rule.undecided
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the scores of images."""

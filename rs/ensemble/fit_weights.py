@@ -31,12 +31,11 @@ from rs.smoothing.settings import CertificationSettings
 from rs.statistics.cascade_thresholds import fit_thresholds
 from rs.statistics.ensemble_weights import (
     Moments,
-    clip_to_box,
     global_weights,
     moments,
     per_image_weights,
 )
-from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
+from rs.statistics.radius_weights import DisputedDraws, radius_weights
 from rs.storage import files
 from rs.study.ensembles import BOUND_WEIGHTS, Combination
 from rs.study.subset import select
@@ -84,7 +83,7 @@ def fit_weights(
     specs = specs | fitted
     averages = {}  # of softmax outputs, which the theory is about
     for name, spec in specs.items():
-        if spec.combination.rule == "softmax" and spec.combination.scope != "set":
+        if spec.combination.rule == "softmax":
             averages[name] = spec
     theory = EnsembleTheory(specs, averages)
     per_image = PerImageWeights(averages, certification)
@@ -173,7 +172,7 @@ def _fit_bound(
 def _fit_radius(
     outputs: MemberOutputs, specs: Specs, images: Images, split: str
 ) -> dict[str, Fitted]:
-    """Return the weights, or choices of members, of the largest average certified radius.
+    """Return the weights of the largest average certified radius.
 
     The weights of an ensemble do not depend on the other ensembles.
     """
@@ -186,10 +185,7 @@ def _fit_radius(
     fitted: dict[str, Fitted] = {}
     for name, spec in specs.items():
         draws = disputed.of_members(outputs.member_ids(spec))
-        if spec.combination.chosen is None:
-            weights, shrinkage = radius_weights(draws)
-        else:
-            weights, shrinkage = chosen_weights(draws, spec.combination.chosen)
+        weights, shrinkage = radius_weights(draws)
         fitted[name] = FittedWeights(
             weights=list(weights),
             split=split,
@@ -284,8 +280,6 @@ class PerImageWeights:
                 classes = outputs.selected_classes(spec, images, chunk.indices, self.certification)
             own_margins = margins(chunk.probabilities[:, outputs.member_ids(spec)], classes)
             weights = per_image_weights(own_margins, classes, cast(str, combination.weights))
-            if combination.low is not None and combination.high is not None:
-                weights = clip_to_box(weights, combination.low, combination.high)
             fitted[name] = ImageWeights(weights, classes)
             for row, index in enumerate(chunk.indices):
                 fields = [index, classes[row], *weights[row].tolist()]

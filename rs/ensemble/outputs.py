@@ -14,10 +14,6 @@ ROUNDING = 1e-6
 """Largest rounding error of a weight, which files give with six digits."""
 
 
-Weights = tuple[float, ...] | tuple[tuple[float, ...], ...]
-"""Weights of one ensemble (L,), or of several with the same members (V, L)."""
-
-
 def on_simplex(weights: ArrayLike) -> tuple[float, ...]:
     """Return weights (L,) that are at least 0 and sum to 1, without rounding errors.
 
@@ -34,12 +30,12 @@ def on_simplex(weights: ArrayLike) -> tuple[float, ...]:
     return tuple((w / w.sum()).tolist())
 
 
-def weighted(weights: Weights, values: Tensor) -> Tensor:
-    """Return sum_l w_l v_l in float64: weights (L,) or (V, L), values (L, N, K).
+def weighted(weights: tuple[float, ...], values: Tensor) -> Tensor:
+    """Return sum_l w_l v_l in float64, (N, K), of weights (L,) and values (L, N, K).
 
-    The shape is (N, K) or (V, N, K). Members are added one after the other. The order of other
-    sums, and of matrix products, depends on the position of an image in its batch, on how many
-    sums are computed together, and on the processor.
+    Members are added one after the other. The order of other sums, and of matrix products, depends
+    on the position of an image in its batch, on how many sums are computed together, and on the
+    processor.
     """
     w = _tensor(weights, values.device)
     if w.shape[-1] != len(values):
@@ -60,7 +56,7 @@ def summed(weights: Tensor, terms: Iterable[Tensor]) -> Tensor:
 
 
 @lru_cache(maxsize=1024)
-def _tensor(weights: Weights, device: torch.device) -> Tensor:
+def _tensor(weights: tuple[float, ...], device: torch.device) -> Tensor:
     """Return weights on a device, cached: a copy to a GPU would wait for all of its work."""
     with torch.inference_mode(False):
         return torch.tensor(weights, dtype=torch.float64, device=device)

@@ -86,9 +86,7 @@ class NoisyPool:
         """Certify every entry with two noise passes.
 
         A certificate is that of ``SmoothedClassifier(Ensemble(its members, its rule),
-        ...).certify(...)`` with the same arguments, byte for byte on a CPU. If a rule has the
-        extra class "undecided" and ``n0`` samples select it, the entry abstains; its counts have
-        K + 1 entries.
+        ...).certify(...)`` with the same arguments, byte for byte on a CPU.
 
         Args:
             entries: The classifiers to certify, by name.
@@ -98,21 +96,16 @@ class NoisyPool:
         first = self.count_votes(entries, self.draws.n0, Stream.SELECT)
         remaining = {}
         for name, entry in entries.items():
-            if label is None or winner(first[name].votes, entry.rule.undecided) == label:
+            if label is None or winner(first[name].votes) == label:
                 remaining[name] = entry
         second = {}
         if remaining:
             second = self.count_votes(remaining, self.draws.n, Stream.ESTIMATE)
         noise = self.classifier.noise_of(self.x)
         certificates = {}
-        for name, entry in entries.items():
+        for name, tally in first.items():
             certificates[name] = certificate_of_votes(
-                first[name],
-                second.get(name),
-                self.draws.alpha,
-                self.classifier.sigma,
-                noise,
-                undecided=entry.rule.undecided,
+                tally, second.get(name), self.draws.alpha, self.classifier.sigma, noise
             )
         return certificates
 
@@ -126,10 +119,9 @@ class NoisyPool:
         voters = []
         for row, entry in enumerate(entries.values()):
             positions = [position_of[number] for number in entry.member_ids]
-            width = num_classes + entry.rule.undecided
-            voters.append(_Voter(row, entry.rule, positions, width))
+            voters.append(_Voter(row, entry.rule, positions))
         device = self.x.device
-        counter = VoteCounter([voter.width for voter in voters], device)
+        counter = VoteCounter(len(voters), num_classes, device)
         evaluations = torch.zeros(len(voters), dtype=torch.int64, device=device)
         averages = list(_Averages.all_of(voters, device))
         other_voters = [voter for voter in voters if type(voter.rule) is not SoftmaxAverage]
@@ -144,10 +136,10 @@ class NoisyPool:
                     evaluations[rows] += evaluated.sum()
                 else:
                     scores = scores_of(voter.rule, own_outputs)
-                counter.add(scores[None], (count, voter.width), rows)
+                counter.add(scores[None], count, rows)
             for group in averages:
                 for group_rows, scores in group.scores(outputs):
-                    counter.add(scores, (count, num_classes), group_rows)
+                    counter.add(scores, count, group_rows)
 
         classifier = self.classifier
         cast(MemberLogits, classifier.base).needed = tuple(needed)
@@ -170,7 +162,6 @@ class _Voter(NamedTuple):
     row: int  # in the vote counter
     rule: Rule
     positions: list[int]  # of its members among the needed ones
-    width: int  # number of its scores
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,7 @@ class KConsensus(Rule):
     k: int
 
     @classmethod
-    def build(
-        cls, combination: Combination, member_count: int, solution: Sequence[float] | None
-    ) -> Rule:
+    def build(cls, combination: Combination, solution: Sequence[float] | None) -> Rule:
         """Return the consensus of the first ``agree`` members."""
         assert combination.agree is not None  # its scope needs it
         return cls(combination.agree)
@@ -111,8 +109,6 @@ def check_rule(combination: Combination) -> None:
             f"{scope!r}"
         )
     needed = {*rule.scopes[scope]}
-    if scope == "per-image" and (combination.low, combination.high) != (None, None):
-        needed |= {"low", "high"}
     for part in PARTS:
         is_given = getattr(combination, part) is not None
         if is_given != (part in needed):

@@ -125,29 +125,17 @@ class EnsembleSpec:
         return self.combination.solved and self.combination.scope != "per-image"
 
     @property
-    def voting_members(self) -> list[Member]:
-        """The members that are evaluated: all, or those that weights have chosen."""
-        if self.combination.chosen is None or not isinstance(self.fitted, FittedWeights):
-            return self.members
-        pairs = zip(self.members, self.fitted.weights, strict=True)
-        return [member for member, weight in pairs if weight > 0]
-
-    @property
     def fitted_values(self) -> list[float] | None:
-        """The fitted weights of voting members, or the thresholds; ``None`` if not fitted."""
-        if self.fitted is None:
-            return None
+        """The fitted weights of members, or the thresholds; ``None`` if not fitted."""
         if isinstance(self.fitted, FittedThresholds):
             return self.fitted.thresholds
-        if self.combination.chosen is None:
-            return self.fitted.weights
-        return [weight for weight in self.fitted.weights if weight > 0]
+        return None if self.fitted is None else self.fitted.weights
 
     @property
     def rule(self) -> Rule:
-        """The rule of voting members; for scope ``per-image``, each image has another one."""
+        """The rule of the members; for scope ``per-image``, each image has another one."""
         rule = RULES[self.combination.rule]
-        return rule.build(self.combination, len(self.voting_members), self.fitted_values)
+        return rule.build(self.combination, self.fitted_values)
 
     def write(self, path: Path) -> None:
         """Write the ensemble into a file ``*.json``; equal ensembles make equal bytes."""
@@ -171,7 +159,7 @@ def read(path: Path) -> EnsembleSpec:
 
 
 def load_ensemble(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
-    """Load an ensemble and the members that vote, in eval mode, on the CPU.
+    """Load an ensemble and its members, in eval mode, on the CPU.
 
     Args:
         path: The file. Paths in it are relative to its folder, or to the current one, in which DVC
@@ -184,7 +172,7 @@ def load_ensemble(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[
             are not fitted yet, or differ between images.
     """
     spec = read(path)
-    models, cards = load_members(spec.voting_members, spec.dataset, spec.sigma, path)
+    models, cards = load_members(spec.members, spec.dataset, spec.sigma, path)
     if spec.combination.solved and spec.fitted is None:
         raise InputError(
             f"{spec.name} must have weights for all images; fit them with python -m stages.weights "

@@ -40,8 +40,6 @@ def draw_card(
     """
 
     def name(k: int) -> str:
-        if k >= len(certificate.counts):
-            return "no class"
         return classes[k] if classes else f"class {k}"
 
     figure = Figure(figsize=(11, 2.9), facecolor="white")

@@ -254,12 +254,9 @@ def check_row(row: dict[str, str], settings: Values) -> None:
     classes = settings["classes"]
     label = int(row["label"])
     demand(0 <= label < classes, f"label must be one of {classes} classes, not {label}")
-    choices = classes + 1 if settings["scope"] == "set" else classes  # the last choice: no class
-    selection_votes = parse_votes(row, "counts0", range(choices))
-    bound_votes = parse_votes(row, "counts", range(choices))
+    selection_votes = parse_votes(row, "counts0", range(classes))
+    bound_votes = parse_votes(row, "counts", range(classes))
     selected = max(sorted(selection_votes), key=lambda voted: selection_votes[voted])
-    if selected == classes:
-        selected = ABSTAIN
 
     expected = {name: settings[name] for name in ("n0", "n", "alpha", "sigma", "scope")}
     if row["mode"] == "shortcut":  # skips the n samples of an image whose selected class is wrong

@@ -20,7 +20,7 @@ from rs.reporting.logs import check_sidecar, subset_of
 from rs.reporting.results import Groups, Result, filter_groups, grouped
 from rs.reporting.settings import ReportSettings, report_settings
 from rs.statistics import metrics
-from rs.statistics.certificate import PER_IMAGE_SCOPE, SET_SCOPE
+from rs.statistics.certificate import PER_IMAGE_SCOPE
 from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import MemberIdentity, Provenance
@@ -144,7 +144,6 @@ class StudyFiles:
             combination=ensemble.key,
             members=ensemble.members,
             stage="pools",
-            member_votes=self._member_votes(ensemble, sigma),
         )
 
     def _read(
@@ -176,7 +175,7 @@ class StudyFiles:
                 "restore the rows of this name"
             )
         scope = rows["scope"].iloc[0]
-        is_two_sided = scope != SET_SCOPE and metrics.mode_of(rows) == "certify"
+        is_two_sided = metrics.mode_of(rows) == "certify"
         file = Path("results", self.dataset, path.relative_to(self.results))
         return Result(
             name=model,
@@ -220,26 +219,6 @@ class StudyFiles:
                 f"{path} must be the weights that the rows of {ensemble.slug} were made with, but "
                 f"it has changed; run {self.command('certify_ensembles', sigma)}"
             )
-
-    def _member_votes(self, ensemble: EnsembleDeclaration, sigma: Any) -> dict[str, int] | None:
-        """Read how often weights chose members, as ``{"macer 1": 2}``; ``None`` if they do not."""
-        number = ensemble.combination.chosen
-        if number is None:
-            return None
-        path = pool_file(self.weights, sigma, f"{ensemble.slug}.json")
-        command = self.command("weights", sigma)
-        counts = {}
-        try:
-            weights = files.read_json(_existing(path, command))["fitted"]["weights"]
-            for weight, (method, seed) in zip(weights, ensemble.members, strict=False):
-                count = round(weight * number)
-                if count:
-                    counts[f"{method} {seed}"] = count
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(
-                f"{path} must be an ensemble with its weights; run {command}"
-            ) from error
-        return counts
 
     def rows_of_equal_time(self, sigma: Any) -> dict[int, Path]:
         """Return the rows of MACER trained for as long as AdvMacer, by seed."""

@@ -12,7 +12,7 @@ import pandas as pd
 from rs.errors import InputError
 from rs.reporting.results import Result
 from rs.statistics import metrics
-from rs.statistics.certificate import SET_SCOPE, votes_of
+from rs.statistics.certificate import votes_of
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import Provenance
@@ -93,10 +93,7 @@ def check_sidecar(path: Path, rows: pd.DataFrame, provenance: Provenance, remedy
                 f"{remedy}"
             )
     _, voted, _ = votes_of(pd.concat([rows["counts0"], rows["counts"]]))
-    choices = voted.max(initial=-1) + 1
-    if scope == SET_SCOPE:
-        choices -= 1  # the last one is for no class
-    classes = max(rows["label"].max() + 1, choices)
+    classes = max(rows["label"].max(), voted.max(initial=-1)) + 1
     if provenance.classes is not None and provenance.classes < classes:
         raise InputError(
             f"{path} has labels or votes of {classes} classes but its sidecar "

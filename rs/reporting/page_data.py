@@ -132,10 +132,7 @@ def _picture(position: int, idx: int, pictures: Pictures | None) -> str:
 
 
 def _class_name(number: int, classes: Sequence[str]) -> str:
-    """Return the name of a class; votes for no class have the number after the last class."""
-    if not classes:
-        return str(number)
-    return escape(classes[number]) if number < len(classes) else "no class"
+    return escape(classes[number]) if classes else str(number)
 
 
 def _prediction(row: Mapping[str, Any], classes: Sequence[str]) -> str:

@@ -96,7 +96,6 @@ def describe_origins(results: Sequence[Result]) -> str:
     for name, values in (
         ("parameters", first.origin.get("parameters")),
         ("certified with", certified),
-        ("weights chose", first.member_votes),
     ):
         if values:
             text = json.dumps(values)[1:-1].replace('"', "")

@@ -39,7 +39,7 @@ class Result:
     rows: pd.DataFrame
     subset: str  # which images, in words
     training_seconds: float | None = None
-    classes: int | None = None  # needed for two-sided radii; None if votes can be for no class
+    classes: int | None = None  # needed for two-sided radii; None without them
     scope: str = "model"  # what the classifier is, one of rs.statistics.certificate.SCOPES
     ensemble: str | None = None  # members, like "advmacer x1 + smoothadv x2"; None: a single model
     combination: str | None = None  # a key of `combinations` in the parameters
@@ -48,8 +48,6 @@ class Result:
     stage: str | None = None  # of the study, "models" or "pools": its code made the rows
     # ``file`` and ``command`` of the rows, and in a study their ``parameters``
     origin: Mapping[str, Any] = field(default_factory=dict)
-    # how often each member votes, if weights chose members
-    member_votes: dict[str, int] | None = None
 
     @property
     def full_name(self) -> str:
@@ -78,7 +76,7 @@ class Result:
     def members_per_draw(self) -> float:
         """Evaluations of members per noisy image: as rows count them, or the members that vote."""
         if "evaluations" not in self.rows:
-            return float(len(self.member_votes or self.members) or 1)
+            return float(len(self.members) or 1)
         return float(self.rows["evaluations"].sum() / (self.rows["n0"] + self.rows["n"]).sum())
 
     @property

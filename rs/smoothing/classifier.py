@@ -42,10 +42,9 @@ from rs.smoothing.vote_counting import (
     VoteCounter,
     certificate_of_test,
     sum_of_evaluations,
-    votes_for_class,
     winner,
 )
-from rs.statistics.certificate import ABSTAIN, Certificate
+from rs.statistics.certificate import Certificate
 from rs.statistics.procedures.base import SequentialTest
 from rs.statistics.procedures.fixed import FixedTest
 from rs.statistics.radius import predicted_class
@@ -83,11 +82,6 @@ class SmoothedClassifier:
             (``rs.smoothing.noise``). ``None`` is ``grid`` for an image whose pixels are multiples
             of 1/255, of whatever type, and ``gaussian`` for any other. A certificate holds for the
             classifier with its noise: pass that noise to classify nearby images.
-        undecided: ``base`` returns K + 1 scores, and a draw whose last one is the largest is a vote
-            for no class. It counts against every class: if the ``n0`` draws select it, the
-            classifier abstains. A ``base`` with an attribute ``undecided`` that is true, such as an
-            ensemble, says so itself. A classifier that rejects noisy images needs this: K equal
-            logits are a vote for class 0, and NaN is refused.
         bounds: The least and the largest value of inputs, (0, 1) for images, or ``None`` for
             unbounded ones. Inputs beyond them are refused, their noisy copies are not clipped. All
             axes share one noise, so features should have one scale. With bounds other than (0, 1)
@@ -113,7 +107,6 @@ class SmoothedClassifier:
         precision: Precision = "float32",
         batch: int | None = None,
         noise: Noise | None = None,
-        undecided: bool = False,
         bounds: Bounds = PIXELS,
     ) -> None:
         if num_classes is not None and (not is_number(num_classes, Integral) or num_classes < 2):
@@ -139,7 +132,6 @@ class SmoothedClassifier:
         self.precision = precision
         self.batch = batch
         self.noise = noise
-        self.undecided = undecided or bool(getattr(self.base, "undecided", False))
         self.engine = "plain"  # how base is optimized for inference, for the record
         self._checked_shape: torch.Size | None = None  # the last one, unless that of an image
 
@@ -263,18 +255,17 @@ class SmoothedClassifier:
         """Certify an image whose arguments have been checked."""
         noise = self.noise_of(x)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
-        selected = winner(first.votes, self.undecided)
+        selected = winner(first.votes)
         if label is not None and selected != label:
-            return certificate_of_test(first, None, test, noise, self.undecided)
+            return certificate_of_test(first, None, test, noise)
         tallies: list[Tally] = []
-        if selected != ABSTAIN or test.takes_all_samples:
-            while draws := test.next_draws():
-                tally = self.tally(x, draws, seed, Stream.ESTIMATE, index, start=test.draws)
-                test.update(votes_for_class(tally, selected), draws)
-                tallies.append(tally)
+        while draws := test.next_draws():
+            tally = self.tally(x, draws, seed, Stream.ESTIMATE, index, start=test.draws)
+            test.update(int(tally.votes[selected]), draws)
+            tallies.append(tally)
         votes = sum((tally.votes for tally in tallies), np.zeros_like(first.votes))
         second = Tally(votes, sum_of_evaluations(tallies))
-        return certificate_of_test(first, second, test, noise, self.undecided)
+        return certificate_of_test(first, second, test, noise)
 
     def predict(
         self, x: ImageLike, n: int = 1_000, alpha: float = 0.001, *, seed: int = 0, index: int = 0
@@ -282,8 +273,8 @@ class SmoothedClassifier:
         """Return the class of g(x), or ABSTAIN; wrong with probability at most alpha (PREDICT).
 
         A two-sided binomial test of the two largest counts of ``n`` draws against 1/2 (Hung &
-        Fithian 2019); of the largest count against all others if draws may be votes for no class.
-        As for :meth:`certify`, ``x`` must not be chosen by someone who knows ``seed``.
+        Fithian 2019). As for :meth:`certify`, ``x`` must not be chosen by someone who knows
+        ``seed``.
 
         Raises:
             InputError: As :meth:`certify`, or if ``n`` is so small that every image abstains at
@@ -292,7 +283,7 @@ class SmoothedClassifier:
         image = self._checked(x, alpha, seed, index, n=n)
         check_can_predict(n, alpha)
         counts = self.tally(image, n, seed, Stream.PREDICT, index).votes
-        return predicted_class(counts, alpha, self.undecided)
+        return predicted_class(counts, alpha)
 
     def votes(
         self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0
@@ -305,15 +296,13 @@ class SmoothedClassifier:
             seed, key: Key of the noise, which is drawn in blocks.
             start: First draw, a multiple of ``rs.smoothing.noise.BLOCK``.
         Returns:
-            Votes per class, shape (K,), or (K + 1,) with ``undecided``; counted on the device and
-            fetched once.
+            Votes per class, shape (K,); counted on the device and fetched once.
         """
         return self.tally(x, draws, seed, *key, start=start).votes
 
     def tally(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Tally:
         """Count votes as :meth:`votes` does, and the evaluations of members of a cascade."""
-        width = self._classes(x) + self.undecided
-        counter = VoteCounter([width], x.device)
+        counter = VoteCounter(1, self._classes(x), x.device)
         base: Any = self.base  # an ensemble, if it is lazy
         is_cascade = getattr(base, "lazy", False)
         evaluations = 0
@@ -321,12 +310,12 @@ class SmoothedClassifier:
             batches = self.noisy_copies(x, draws, seed, *key, start=start)
             if is_cascade:
                 for scores, evaluated in base.evaluate_cascade(batches):
-                    counter.add(scores[None], (len(scores), width))
+                    counter.add(scores[None], len(scores))
                     evaluations += evaluated
             else:
                 for batch in batches:
                     logits = evaluate(base, batch).to(x.device)
-                    counter.add(logits[None], (len(batch), width))
+                    counter.add(logits[None], len(batch))
         return Tally(counter.fetch()[0], evaluations if is_cascade else None)
 
     def samples(
@@ -348,7 +337,7 @@ class SmoothedClassifier:
             stream: What the noise is for.
             start: First sample, a multiple of ``rs.smoothing.noise.BLOCK``.
         Returns:
-            The copies, shape (``count``, C, H, W), and the class of each; K is a vote for no class.
+            The copies, shape (``count``, C, H, W), and the class of each.
         """
         with self.evaluation_mode(x):
             batches = self.noisy_copies(x, count, seed, stream, index, start=start)
@@ -448,12 +437,12 @@ class SmoothedClassifier:
         if self.num_classes is None:
             with self.evaluation_mode(x):
                 shape = tuple(evaluate(self.base, x[None].clone()).shape)
-            if len(shape) != 2 or shape[0] != 1 or shape[1] - self.undecided < 2:
+            if len(shape) != 2 or shape[0] != 1 or shape[1] < 2:
                 raise InputError(
                     f"base must return logits (1, K) of one image, K at least 2, got {shape}; look "
                     "at its last layer"
                 )
-            self.num_classes = shape[1] - self.undecided
+            self.num_classes = shape[1]
         return self.num_classes
 
     @contextmanager

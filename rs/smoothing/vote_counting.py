@@ -19,7 +19,7 @@ from rs.statistics.procedures.fixed import SHORTCUT, FixedTest
 class Tally(NamedTuple):
     """Votes of noisy copies of an image."""
 
-    votes: NDArray[np.int64]  # per class, shape (K,); (K + 1,) with votes for no class
+    votes: NDArray[np.int64]  # per class, shape (K,)
     evaluations: int | None = None  # of members, of a cascade (``rs.ensemble.cascade``)
 
 
@@ -27,37 +27,34 @@ class VoteCounter:
     """Votes per class of several classifiers on the same samples, kept on the device of the scores.
 
     Args:
-        widths: Number of scores of each classifier: K, or K + 1.
+        classifiers: Number of classifiers.
+        classes: Number of scores of each, K.
         device: Device of the scores.
     """
 
-    def __init__(self, widths: Sequence[int], device: torch.device) -> None:
-        self.widths = widths
-        self.counts = torch.zeros(len(widths), max(widths), dtype=torch.int64, device=device)
-        self.broken = torch.zeros(len(widths), dtype=torch.bool, device=device)
+    def __init__(self, classifiers: int, classes: int, device: torch.device) -> None:
+        self.counts = torch.zeros(classifiers, classes, dtype=torch.int64, device=device)
+        self.broken = torch.zeros(classifiers, dtype=torch.bool, device=device)
 
-    def add(
-        self, scores: Tensor, shape: tuple[int, int], numbers: Tensor | slice = slice(None)
-    ) -> None:
+    def add(self, scores: Tensor, samples: int, numbers: Tensor | slice = slice(None)) -> None:
         """Count the argmax of each sample, the lowest class of equals.
 
         Args:
-            scores: Scores of classifiers of one width, (E, samples, width).
-            shape: What their last two axes must be.
+            scores: Scores of classifiers, (E, samples, K).
+            samples: How many samples there must be.
             numbers: Which classifiers they are, (E,), each once; all if not given.
         Raises:
             InputError: If the scores have another shape.
         """
-        _check_shape(tuple(scores.shape[1:]), shape)
+        width = self.counts.shape[1]
+        _check_shape(tuple(scores.shape[1:]), (samples, width))
         largest, classes = scores.max(dim=-1)
-        votes = torch.zeros(
-            len(scores), self.counts.shape[1], dtype=torch.int64, device=scores.device
-        )
+        votes = torch.zeros(len(scores), width, dtype=torch.int64, device=scores.device)
         self.counts[numbers] += votes.scatter_add_(1, classes, torch.ones_like(classes))
         self.broken[numbers] |= (~largest.isfinite()).any(dim=1)
 
     def fetch(self) -> list[NDArray[np.int64]]:
-        """Return the votes per class of each classifier, shape (its width,).
+        """Return the votes per class of each classifier, shape (K,).
 
         Raises:
             InputError: If a largest score was not a finite number; other scores may be -inf.
@@ -67,8 +64,7 @@ class VoteCounter:
                 "base must return logits that are finite numbers, got NaN or infinity; look at its "
                 "weights and its input"
             )
-        counts = self.counts.cpu().numpy()
-        return [row[:width].copy() for row, width in zip(counts, self.widths, strict=True)]
+        return list(self.counts.cpu().numpy())
 
 
 def _check_shape(actual: tuple[int, ...], expected: tuple[int, int]) -> None:
@@ -85,52 +81,33 @@ def _check_shape(actual: tuple[int, ...], expected: tuple[int, int]) -> None:
     )
 
 
-def winner(counts: NDArray[np.int64], undecided: bool = False) -> int:
-    """Return the class with the most votes (ties to the lowest).
-
-    With ``undecided`` the last count is of votes for no class; ABSTAIN if it is the largest.
-    """
-    selected = int(counts.argmax())
-    return ABSTAIN if undecided and selected == len(counts) - 1 else selected
+def winner(counts: NDArray[np.int64]) -> int:
+    """Return the class with the most votes (ties to the lowest)."""
+    return int(counts.argmax())
 
 
 def certificate_of_votes(
-    first: Tally,
-    second: Tally | None,
-    alpha: float,
-    sigma: float,
-    noise: str = "gaussian",
-    *,
-    undecided: bool = False,
+    first: Tally, second: Tally | None, alpha: float, sigma: float, noise: str = "gaussian"
 ) -> Certificate:
     """Return the certificate of the votes of the n0 samples and of a fixed number of samples.
 
     Without a ``second``, the n samples are skipped because the selected class is not the label.
-    With ``undecided`` the last of K + 1 counts is of votes for no class; if it wins the n0
-    samples, no class has a bound and ``p_lower`` is 0.
     """
     n = 0 if second is None else int(second.votes.sum())
     test = FixedTest(sigma, alpha, n)
     if second is not None:
-        test.update(votes_for_class(second, winner(first.votes, undecided)), n)
-    return certificate_of_test(first, second, test, noise, undecided)
-
-
-def votes_for_class(tally: Tally, selected: int) -> int:
-    """Return the votes for the selected class; 0 if no class was selected."""
-    if selected == ABSTAIN:
-        return 0
-    return int(tally.votes[selected])
+        test.update(int(second.votes[winner(first.votes)]), n)
+    return certificate_of_test(first, second, test, noise)
 
 
 def certificate_of_test(
-    first: Tally, second: Tally | None, test: SequentialTest, noise: str, undecided: bool
+    first: Tally, second: Tally | None, test: SequentialTest, noise: str
 ) -> Certificate:
     """Return what a test certifies that has counted the votes of ``second``.
 
     Without a ``second``, the mode is "shortcut".
     """
-    predict = winner(first.votes, undecided)
+    predict = winner(first.votes)
     mode = SHORTCUT
     p_lower = 0.0
     certified_radius: float | None = None

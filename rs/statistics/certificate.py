@@ -35,16 +35,12 @@ MAX_DRAWS = 10**9
 TOLERANCE = 1e-9
 """Relative difference below which numbers are equal: other versions of SciPy round differently."""
 
-SCOPES = ("model", "global", "noisy-input", "set", "per-image")
+SCOPES = ("model", "global", "noisy-input", "per-image")
 """What is certified: one model, or an ensemble by what its weights depend on.
 
-``global``: on nothing; ``noisy-input``: on the noisy image; ``set``: they may be any of a fixed
-set. These certificates hold for the classifier as it is deployed. ``per-image``: on the clean
-image, frozen to be certified.
+``global``: on nothing; ``noisy-input``: on the noisy image. These certificates hold for the
+classifier as it is deployed. ``per-image``: on the clean image, frozen to be certified.
 """
-
-SET_SCOPE = "set"
-"""The scope whose votes can be for no class."""
 
 
 _COUNTS = re.compile(r"\d+:\d+(?:,\d+:\d+)*", re.ASCII)

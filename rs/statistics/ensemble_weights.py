@@ -11,7 +11,6 @@ so the best weights minimize a convex quadratic on the simplex, for any number o
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -218,52 +217,3 @@ def variance(weights: ArrayLike, covariances: ArrayLike, a: ArrayLike) -> Floats
     """Compute the objective sum_i a_i w' S_i w: (..., L), (..., K, L, L), (..., K) -> (...)."""
     w = np.asarray(weights, dtype=np.float64)
     return np.einsum("...k,...klm,...l,...m->...", np.asarray(a), np.asarray(covariances), w, w)
-
-
-def box_vertices(low: float, high: float, members: int) -> Floats:
-    """Return the vertices of {w on the simplex: low <= w <= high}, shape (V, L), in lexical order.
-
-    At a vertex, all weights except one are at a bound. ``Combination.check_members`` checks that
-    the bounds leave room for weights.
-
-    >>> box_vertices(0.3, 0.7, 2)
-    array([[0.3, 0.7],
-           [0.7, 0.3]])
-    """
-    corners_inside = []
-    for free in range(members):
-        bounds: list[tuple[float, ...]] = [(low, high)] * members
-        bounds[free] = (0.0,)
-        corners = np.array(list(itertools.product(*bounds)))
-        rest = 1 - corners.sum(axis=1)
-        is_inside = (rest >= low - 1e-12) & (rest <= high + 1e-12)
-        corners[:, free] = rest.clip(low, high)
-        corners_inside.append(corners[is_inside])
-    vertices = np.concatenate(corners_inside)
-    _, first_of_equal = np.unique(vertices.round(12), axis=0, return_index=True)
-    return vertices[first_of_equal]
-
-
-def clip_to_box(w: ArrayLike, low: float, high: float) -> Floats:
-    """Project weights (..., L), by Euclidean distance, onto {w on the simplex: low <= w <= high}.
-
-    The projection is clip(w - tau, low, high) for the tau at which it sums to 1. The sum falls
-    linearly between breakpoints.
-
-    >>> clip_to_box([0.9, 0.1], 0.3, 0.7)
-    array([0.7, 0.3])
-    """
-    weights = np.asarray(w, dtype=np.float64)
-    breakpoints = np.concatenate([weights - low, weights - high], axis=-1)
-    taus = np.sort(breakpoints, axis=-1)  # (..., 2 L)
-    shifted = weights[..., None, :] - taus[..., None]
-    sums = shifted.clip(low, high).sum(axis=-1)  # from sum(high) down to sum(low)
-    right = (sums > 1).sum(axis=-1, keepdims=True).clip(1, taus.shape[-1] - 1)
-    left = right - 1
-    tau_left = np.take_along_axis(taus, left, axis=-1)
-    tau_right = np.take_along_axis(taus, right, axis=-1)
-    sum_left = np.take_along_axis(sums, left, axis=-1)
-    fall = sum_left - np.take_along_axis(sums, right, axis=-1)
-    share = np.where(fall > 0, (sum_left - 1) / np.where(fall > 0, fall, 1.0), 0.0)
-    tau = tau_left + share.clip(0.0, 1.0) * (tau_right - tau_left)
-    return (weights - tau).clip(low, high)

@@ -98,25 +98,22 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
     return np.where(is_inner, inner, edges)[()]
 
 
-def predicted_class(counts: NDArray[np.int64], alpha: float, undecided: bool = False) -> int:
+def predicted_class(counts: NDArray[np.int64], alpha: float) -> int:
     """Return the class of PREDICT, or ABSTAIN; wrong with probability at most alpha.
 
     A two-sided binomial test of the two largest counts against 1/2 (Cohen et al. 2019; Hung &
     Fithian 2019).
 
     Args:
-        counts: Votes per class, shape (K,), or (K + 1,) with ``undecided``.
+        counts: Votes per class, shape (K,).
         alpha: Failure probability.
-        undecided: Whether the last count is of votes for no class; the largest count is then tested
-            against all others.
     """
     from scipy.stats import binomtest  # takes a third of a second, which CERTIFY saves
 
-    classes = counts[: len(counts) - undecided]
-    runner_up, top = (int(count) for count in np.sort(classes)[-2:])
-    trials = int(counts.sum()) if undecided else top + runner_up
+    runner_up, top = (int(count) for count in np.sort(counts)[-2:])
+    trials = top + runner_up
     is_significant = 2 * top > trials and binomtest(top, trials, 0.5).pvalue <= alpha
-    return int(classes.argmax()) if is_significant else ABSTAIN
+    return int(counts.argmax()) if is_significant else ABSTAIN
 
 
 def radius(

@@ -164,13 +164,6 @@ def radius_weights(disputed: DisputedDraws) -> RadiusWeights:
     return RadiusWeights(_shrunk(fitted, shrinkage), shrinkage)
 
 
-def chosen_weights(disputed: DisputedDraws, budget: int) -> RadiusWeights:
-    """Choose ``budget`` members with replacement and return weight = times chosen / budget."""
-    all_images = np.full(disputed.images, True)
-    weights = best_forward(radii_of(disputed), disputed.members, all_images, budget)
-    return RadiusWeights(weights, 0.0)
-
-
 def best_of_all(radii: Radii, members: int, is_used: NDArray[np.bool_]) -> Weights:
     """Return the weights in twelfths with the largest J over the used images (B,).
 
@@ -186,20 +179,18 @@ def best_of_all(radii: Radii, members: int, is_used: NDArray[np.bool_]) -> Weigh
     return tuple(mean.tolist())
 
 
-def best_forward(
-    radii: Radii, members: int, is_used: NDArray[np.bool_], budget: int = PARTS
-) -> Weights:
-    """Choose ``budget`` members one after the other, with replacement (Caruana et al. 2004).
+def best_forward(radii: Radii, members: int, is_used: NDArray[np.bool_]) -> Weights:
+    """Choose PARTS members one after the other, with replacement (Caruana et al. 2004).
 
     Each step adds the member with which the softmax average of the chosen members has the largest J
     over the used images (B,). Among equally good members, it is the one that was chosen least, then
     the first.
 
     Returns:
-        Weights (L,): the share of ``budget`` of each member.
+        Weights (L,): the share of each member among those that were chosen.
     """
     counts = np.zeros(members, dtype=np.int64)
-    for _ in range(budget):
+    for _ in range(PARTS):
         candidates = counts + np.eye(members, dtype=np.int64)
         scores = []
         for member, candidate in enumerate(candidates):

@@ -94,12 +94,8 @@ def _is_confirmed(row: Mapping[Any, Any]) -> bool:
     votes = parse_counts(row["counts"])
     if math.isnan(row["found"]):
         return not votes
-    if sum(votes.values()) != row["n"]:
+    if sum(votes.values()) != row["n"] or max(votes) >= row["classes"]:
         return False
-    classes = [number for number in votes if number < row["classes"]]
-    for_none = votes.get(row["classes"], 0)
-    numbers = [*(votes[number] for number in classes), 0]  # there are at least two classes
-    if for_none:
-        numbers.append(for_none)
-    winner = predicted_class(np.array(numbers), row["alpha"] / ATTEMPTS, for_none > 0)
-    return winner != ABSTAIN and classes[winner] != row["predict"]
+    counts = np.array([*votes.values(), 0])  # there are at least two classes
+    winner = predicted_class(counts, row["alpha"] / ATTEMPTS)
+    return winner != ABSTAIN and [*votes][winner] != row["predict"]

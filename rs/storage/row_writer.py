@@ -289,7 +289,6 @@ def write_certificates(
     labels: Sequence[int] | None = None,
     *,
     indices: Sequence[int] | None = None,
-    scope: str = "model",
     force: bool = False,
 ) -> None:
     """Write certificates that were made in Python as rows, which the command reads.
@@ -301,8 +300,6 @@ def write_certificates(
         certificates: Of one model, with the same sigma, n0, n, alpha and noise.
         labels: The class of each image; ``None`` if they are not known.
         indices: The number of each image; by default its position.
-        scope: ``set`` of a model with votes for no class
-            (:data:`rs.statistics.certificate.SCOPES`).
         force: Whether an existing file is replaced.
     Raises:
         InputError: If the certificates differ in their settings, there are none, there are more or
@@ -321,12 +318,12 @@ def write_certificates(
         )
     rows = []
     for certificate, label, index in zip(certificates, labels, indices, strict=True):
-        rows.append(certificate.row(int(index), int(label), scope))
+        rows.append(certificate.row(int(index), int(label)))
     text = certificate_rows.rows_text(rows)
     stated = {name: _common(certificates, name) for name in ("sigma", "n0", "alpha", "noise")}
     sampled = [certificate for certificate in certificates if certificate.n]
     n = _common(sampled or certificates[:1], "n")
-    provenance = Provenance(scope=scope, n=n, rows=len(certificates), **stated)
+    provenance = Provenance(scope="model", n=n, rows=len(certificates), **stated)
     provenance.write(out)
     files.write_text(out, text)
 

@@ -46,20 +46,10 @@ NamedWeights = Literal["equal", BoundWeights, "radius"]
 
 BOUND_WEIGHTS = get_args(BoundWeights)
 
-Choice = Annotated[dict[Literal["choose"], Count], Field(min_length=1)]
-"""``{"choose": n}``: choose n members, with replacement, by the largest average radius."""
-
 Share = Annotated[float, Field(ge=0, lt=1)]
-Weight = Annotated[float, Field(ge=0, le=1)]
 
 Members = tuple[tuple[str, int], ...]
 """Training method and seed of each member."""
-
-MAX_SET_MEMBERS = 12
-"""Largest number of members of a set of weights.
-
-The box of L weights that sum to 1 has up to L choose L / 2 times L / 2 vertices.
-"""
 
 
 @validated
@@ -70,14 +60,11 @@ class Combination:
     """
 
     rule: str  # key of ``rs.ensemble.rules.RULES``
-    scope: Literal["global", "noisy-input", "set", "per-image"]  # what the weights depend on
-    weights: NamedWeights | Choice | None = None  # of averages
+    scope: Literal["global", "noisy-input", "per-image"]  # what the weights depend on
+    weights: NamedWeights | None = None  # of averages
     # scope per-image: the class whose margins choose the weights
     target: Literal["predicted", "label"] | None = None
     agree: Count | None = None  # consensus: how many of the first members must agree
-    # scope set: bounds of every weight; scope per-image: bounds to clip weights to, if given
-    low: Weight | None = None
-    high: Weight | None = None
     thresholds: Literal["fitted"] | None = None  # cascade: leads at which 1, 2, ... members decide
     # fitted: share of the draws that may be decided differently than by all members
     share: Share | None = None
@@ -91,11 +78,6 @@ class Combination:
     def weights_solved(self) -> bool:
         """Whether the stage ``weights`` must fit weights."""
         return self.weights not in (None, "equal")
-
-    @property
-    def chosen(self) -> int | None:
-        """How many members its weights choose; ``None`` if they do not choose."""
-        return self.weights["choose"] if isinstance(self.weights, dict) else None
 
     def check_members(self, count: int) -> None:
         """Check that an ensemble can have ``count`` members.
@@ -112,15 +94,6 @@ class Combination:
         if self.thresholds is not None and count < 2:
             raise ValueError(
                 f"a cascade must have at least 2 members to fit thresholds of, got {count}"
-            )
-        if self.scope == "set" and count > MAX_SET_MEMBERS:
-            most = MAX_SET_MEMBERS
-            raise ValueError(f"a set of weights must be of at most {most} members, got {count}")
-        low, high = self.low, self.high
-        if low is not None and high is not None and not count * low <= 1 <= count * high:
-            raise ValueError(
-                f"low and high must leave room for {count} weights that sum to 1, got {low} and "
-                f"{high}"
             )
 
 

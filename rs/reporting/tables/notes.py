@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rs.reporting.results import Groups, Result, budget_of, results_of
-from rs.statistics.certificate import SET_SCOPE
 
 WALL = "wall time, mean over seeds, evaluation excluded"
 SIDE_BY_SIDE = "epochs times seconds per epoch, measured for all methods side by side"
@@ -30,10 +29,6 @@ UNSOUND_NOTE = (
     "† The certificate holds for the frozen weights, not for a pipeline that computes them again. "
     "Never bold."
 )
-SET_NOTE = (
-    "Scope set: a sample counts for a class only if that class wins for all weights of the set. "
-    "The certificate then holds for any rule that chooses weights in the set."
-)
 
 
 def about(groups: Groups) -> str:
@@ -51,8 +46,6 @@ def of_results(results: Sequence[Result]) -> list[str]:
     texts = []
     if not all(result.sound for result in results):
         texts.append(UNSOUND_NOTE)
-    if any(result.scope == SET_SCOPE for result in results):
-        texts.append(SET_NOTE)
     return texts + provenance_notes(results)
 
 

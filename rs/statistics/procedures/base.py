@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from rs.statistics.certificate import ABSTAIN, SET_SCOPE
 
 Columns = dict[str, NDArray[Any]]
 """Rows as arrays (N,) by name, which are compared faster than the columns of a frame."""
@@ -20,7 +18,6 @@ Rule = tuple[NDArray[np.bool_], str]
 class SequentialTest(Protocol):
     """A test of one image: it asks for samples, and says what their votes certify."""
 
-    takes_all_samples: ClassVar[bool]  # the number of samples does not depend on the votes
     alpha: float  # failure probability of the certificate
     sigma: float  # noise of its radii, in pixels of [0, 1]
     draws: int  # samples counted so far
@@ -49,9 +46,3 @@ class Procedure(NamedTuple):
 
     is_mode: Callable[[str], bool]
     row_rules: Callable[[Columns, NDArray[np.int64], NDArray[np.int64]], Iterator[Rule]]
-
-
-def has_no_class(rows: Columns) -> NDArray[np.bool_]:
-    """Return which rows may have selected no class: those of an ensemble that may be undecided."""
-    may_be_undecided = rows["scope"] == SET_SCOPE
-    return may_be_undecided & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)

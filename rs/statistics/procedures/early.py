@@ -21,7 +21,6 @@ from rs.statistics.procedures.base import (
     Columns,
     Rule,
     SequentialTest,
-    has_no_class,
 )
 from rs.statistics.radius import lower_bound, radius, upper_bound
 from rs.statistics.sequential import FINAL_LOOK_SHARE, STEP, Decider, ExpectedRadius
@@ -108,8 +107,8 @@ def early_rules(
     is_equal = np.isclose(rows["radius"], expected_radius, rtol=TOLERANCE, atol=TOLERANCE)
     yield ~is_of_radii & ~is_equal, "radius must be that of p_lower and sigma"
     yield rows["n"] > most_draws, "n must be at most the number that ends the mode"
-    rule = "n must be at least 1 where n0 draws selected a class"
-    yield (rows["n"] == 0) & ~has_no_class(rows), rule
+    rule = "n must be at least 1"
+    yield rows["n"] == 0, rule
 
     has_radius = is_of_radii & (rows["predict"] != ABSTAIN)
     pairs = zip(rows["radius"], rows["mode"], strict=True)

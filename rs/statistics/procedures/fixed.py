@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rs.statistics.certificate import TOLERANCE
-from rs.statistics.procedures.base import Columns, Rule, has_no_class
+from rs.statistics.procedures.base import Columns, Rule
 from rs.statistics.radius import lower_bound, radius
 
 MODE = "certify"
@@ -28,7 +27,6 @@ class FixedTest:
         budget: Number of samples.
     """
 
-    takes_all_samples: ClassVar[bool] = True
     mode: str = MODE
 
     def __init__(self, sigma: float, alpha: float, budget: int) -> None:
@@ -73,7 +71,7 @@ def fixed_rules(
     is_shortcut = rows["mode"] == SHORTCUT
     yield is_shortcut != (rows["n"] == 0), "n must be 0 for a shortcut and only there"
     yield is_shortcut & (rows["correct"] == 1), "a shortcut is for a wrong class"
-    has_samples = ~is_shortcut & ~has_no_class(rows)
+    has_samples = ~is_shortcut
     p_lower = rows["p_lower"].copy()
     p_lower[has_samples] = lower_bound(
         votes[has_samples], rows["n"][has_samples], rows["alpha"][has_samples]
