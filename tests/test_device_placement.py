@@ -80,7 +80,7 @@ def certify(device, folder, **settings):
 def of_rule(device, folder, entry):
     models = members()
     ensemble = Ensemble([models[number] for number in entry.member_ids], entry.rule).to(device)
-    classifier = SmoothedClassifier(ensemble, 2, SIGMA, undecided=ensemble.undecided)
+    classifier = SmoothedClassifier(ensemble, 2, SIGMA)
     classifier.certify(image(), N0, 130, ALPHA)
 
 

@@ -18,7 +18,8 @@ from rs.command_line.exchange import merge_rows as merge
 from rs.command_line.show import compare_files as compare
 from rs.command_line.show import report_files as report
 from rs.command_line.show import show_files as show
-from rs.ensemble.base import Ensemble, Polytope
+from rs.ensemble.base import Ensemble
+from rs.ensemble.rules import HardVote
 from rs.reporting.attacks import compare_attacks, summarize_attacks
 from rs.smoothing.attack import objective
 from rs.smoothing.classifier import SmoothedClassifier
@@ -241,7 +242,7 @@ def row(**changes):
         ({"counts": [540, 460, 0]}, "confirm"),  # not significant: 2.5 standard deviations
         ({"counts": [400, 600, 0]}, "confirm"),  # for the certified class
         ({"counts": [600, 300, 0]}, "confirm"),  # not n votes
-        ({"counts": [540, 100, 0, 360]}, "confirm"),  # the rest are votes for no class
+        ({"counts": [360, 0, 0, 640]}, "confirm"),  # of three classes
         ({"found": float("nan")}, "attack"),
         ({"found": float("nan"), "attack": "-"}, "confirm"),
         ({"attack": "luck"}, "one of"),
@@ -273,6 +274,6 @@ def test_gaps_are_compared_in_pairs(tmp_path):
 
 def test_the_gradient_of_an_ensemble_is_of_its_members():
     members = [nn.Sequential(nn.Flatten(), nn.Linear(16, 3)) for _ in range(2)]
-    ensemble = Ensemble(members, Polytope([[0.2, 0.8], [0.8, 0.2]]))
+    ensemble = Ensemble(members, HardVote())
     _, gradient = load(ensemble).smooth(SIGMA).loss_and_gradient(torch.zeros(1, 4, 4), 0, 5)
     assert gradient.abs().max() > 0

@@ -42,14 +42,14 @@ from tests.support.tiny_pool import (
 
 IMAGES = 10
 MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POOL}
-GIVEN = [f"{PAIR}.average", f"{ALL}.average", f"{ALL}.mme", f"{ALL}.set", f"{TURNED}.vote"]
+GIVEN = [f"{PAIR}.average", f"{ALL}.average", f"{ALL}.mme", f"{TURNED}.vote"]
 CASCADE = f"{ALL}.cascade"
 SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{TURNED}.optimal", CASCADE]
-SOLVED += [f"{ALL}.{name}" for name in ("optimal", "radius", "two")]
+SOLVED += [f"{ALL}.{name}" for name in ("optimal", "radius")]
 FILES = {slug: f"ensembles/{slug}.json" for slug in GIVEN}
 FILES |= {slug: f"weights/{slug}.json" for slug in SOLVED}
-PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{PAIR}.clipped": [1, 2]}
-PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
+PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2]}
+PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2]}
 NAMES = [*MEMBERS, *FILES, *PER_IMAGE]
 ON_CPU = SmoothingOptions(device=CPU)
 
@@ -215,7 +215,6 @@ def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_n
 
 
 def test_a_classifier_is_timed_with_its_own_members_alone_and_no_rows_change(monkeypatch):
-    """Members that weights have not chosen are none of its own."""
     timed = []
 
     def seconds(classifier, *_):
@@ -225,9 +224,8 @@ def test_a_classifier_is_timed_with_its_own_members_alone_and_no_rows_change(mon
     monkeypatch.setattr("rs.certification.certify_pool._seconds_alone", seconds)
     pool(timed=50)
     paths = [*FILES.values(), *(f"ensembles/{slug}.json" for slug in PER_IMAGE)]
-    voting = [len(read(Path(path)).voting_members) for path in paths]
-    assert len(read(Path(FILES[f"{ALL}.two"])).voting_members) < 3
-    assert sorted(timed) == sorted([*voting, *[1] * len(MEMBERS)])
+    members = [len(read(Path(path)).members) for path in paths]
+    assert sorted(timed) == sorted([*members, *[1] * len(MEMBERS)])
     assert table("rows") == table("unbroken")
 
 

@@ -20,7 +20,7 @@ from rs.certification.load import Classifier
 from rs.certification.trial import CHECKS, FALSE_ALARM, LEVEL, is_larger
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta
-from rs.ensemble.base import Ensemble, Polytope
+from rs.ensemble.base import Ensemble
 from rs.ensemble.rules import KConsensus
 from rs.statistics.certificate import UNLABELLED
 from tests.support.helpers import refuses
@@ -147,7 +147,6 @@ GOOD = {
     "dropout off": nn.Sequential(nn.Dropout2d(0.5), Nearest()),
     "batch norm": nn.Sequential(nn.BatchNorm2d(3), Nearest()),
     "votes": Ensemble([Nearest(), Nearest()], KConsensus(2)),
-    "votes for no class": Ensemble([Nearest(), Nearest()], Polytope(((0.9, 0.1), (0.1, 0.9)))),
     "attribute logits": Nearest(after=lambda logits: SimpleNamespace(logits=logits)),
 }
 

@@ -31,8 +31,8 @@ def failure_rate(probability, bound_of_votes):
 def test_filtering_votes_by_confidence_and_renormalizing_is_false():
     """Keep confident copies only: 40 % for the class, 10 % against it, half rejected.
 
-    The kept copies vote 4 to 1, but the class has 40 % of all: no radius is true. Undecided votes
-    that count against the class never certify it, up to alpha.
+    The kept copies vote 4 to 1, but the class has 40 % of all: no radius is true. Rejections that
+    count as votes for a class of their own never certify it, up to alpha.
     """
     kept_for, kept = 0.4, 0.5
     mass = stats.binom.pmf(np.arange(N + 1), N, kept)
@@ -48,9 +48,7 @@ def test_filtering_votes_by_confidence_and_renormalizing_is_false():
 
 
 class Confident(nn.Module):
-    """Two classes by the first pixel; copies near the boundary are votes for none."""
-
-    undecided = True
+    """Two classes by the first pixel, and a third of the copies near their boundary."""
 
     def forward(self, x):
         lead = x[:, 0, 0, 0] - 0.5
@@ -60,7 +58,7 @@ class Confident(nn.Module):
 def test_a_classifier_that_rejects_copies_abstains_where_filtering_certifies():
     """At lead .1 and sigma .25 the kept copies are 3 to 1 for class 1, and fewer than half."""
     x = torch.full((1, 2, 2), 0.6)
-    certificate = SmoothedClassifier(Confident(), 2, 0.25).certify(x, 100, N, ALPHA)
+    certificate = SmoothedClassifier(Confident(), 3, 0.25).certify(x, 100, N, ALPHA)
     against, in_favor = (int(count) for count in certificate.counts[:2])
     filtered = lower_bound(in_favor, in_favor + against, ALPHA)
     assert radius(filtered, 0.25) > 0
@@ -155,6 +153,6 @@ def test_adaptive_stopping_without_splitting_alpha_fails_more_often_than_alpha()
 def test_a_test_that_has_already_looked_is_refused():
     test = FixedTest(0.25, ALPHA, N)
     test.update(90, 100)
-    smoothed = SmoothedClassifier(Confident(), 2, 0.25)
+    smoothed = SmoothedClassifier(Confident(), 3, 0.25)
     with refuses("must be new"):
         smoothed.certify_until(torch.zeros(1, 2, 2), 10, test)

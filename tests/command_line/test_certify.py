@@ -18,10 +18,9 @@ from rs.command_line.show import show_files as show
 from rs.command_line.train import main as train
 from rs.data import prepared
 from rs.data.images import load_images as load_split
-from rs.ensemble.base import Ensemble, Polytope
 from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, format_counts
+from rs.statistics.certificate import UNLABELLED, format_counts
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.files import read_json
@@ -141,20 +140,6 @@ def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_
         "of 2 classes"
         not in certified(capfd, "labeled", "other.tsv", *NAMED, "--subset", "{stride: 2}")[2]
     )
-
-
-def wide_polytope():
-    """Its members agree on first pixels below 0 and above 1; all other draws are for no class."""
-    return Ensemble([Linear(0.0), Linear(1.0)], Polytope(((1.0, 0.0), (0.0, 1.0))))
-
-
-@pytest.mark.parametrize("more", [(), ("--at-radius", "0.1")])
-def test_an_ensemble_with_votes_for_no_class_has_rows_that_can_be_read(capfd, flat, more):
-    _, *words = pictures("photos", "rows.tsv", *NAMED, *more)
-    assert ended(capfd, certify, f"{__name__}:wide_polytope", *words)[0] == 0
-    rows = certificate_rows.read_rows(Path("rows.tsv"))
-    assert ({*rows["scope"]}, (rows["predict"] == ABSTAIN).any()) == ({"set"}, True)
-    assert ended(capfd, show, "rows.tsv")[0] == 0
 
 
 OF_ROWS = "--times must be another file than the rows and their sidecar"

@@ -1,6 +1,5 @@
 """What a study has on disk: ``rs.reporting.load``."""
 
-import json
 import shutil
 
 import numpy as np
@@ -67,32 +66,6 @@ def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
     assert (found.sigma, found.subset, found.classes) == (0.5, "first-12", CLASSES)
     assert (found.ensemble, found.combination, found.members) == (one.name, one.key, one.members)
     assert found.sound == (one.combination.scope != "per-image")
-
-
-def chosen(tiny, values, text):
-    """What the ensemble of two says that it chose, whose file of weights has this text."""
-    values["combinations"]["average"]["weights"] = {"choose": 3}
-    (tiny / "weights/0.5" / f"{ENSEMBLES[0]}.json").write_text(text)
-    return read_one(tiny, values, ENSEMBLES[0]).member_votes
-
-
-@pytest.mark.parametrize(
-    ("weights", "counts"),
-    [([1 / 3, 2 / 3], {"advmacer 0": 1, "advmacer 1": 2}), ([0.0, 1.0], {"advmacer 1": 3})],
-)
-def test_members_that_weights_have_chosen_are_counted(tiny, values, weights, counts):
-    assert chosen(tiny, values, json.dumps({"fitted": {"weights": weights}})) == counts
-    assert read_one(tiny, values).member_votes is None
-
-
-DAMAGED = ["", "[]", '{"fitted": null}']
-DAMAGED += [f'{{"fitted": {{"weights": [{value}]}}}}' for value in ('"x"', "NaN", "Infinity")]
-
-
-@pytest.mark.parametrize("text", DAMAGED)
-def test_damaged_weights_are_refused_by_name(tiny, values, text):
-    with refuses(rf"{ENSEMBLES[0]}\.json must"):
-        chosen(tiny, values, text)
 
 
 def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values):

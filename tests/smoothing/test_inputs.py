@@ -142,11 +142,8 @@ def test_every_form_of_a_base_classifier_has_the_same_certificate(base):
     assert text(made) == text(smoothed(num_classes=4).certify(TENSOR, 100, 300, 0.01))
 
 
-@pytest.mark.parametrize(("width", "undecided"), [(0, False), (1, True), (2, True)])
-def test_one_class_is_none_to_choose_from(width, undecided):
-    smoothed = SmoothedClassifier(
-        lambda x: torch.zeros(len(x), width), sigma=0.5, undecided=undecided
-    )
+def test_no_class_is_none_to_choose_from():
+    smoothed = SmoothedClassifier(lambda x: torch.zeros(len(x), 0), sigma=0.5)
     with refuses(r"logits \(1, K\) of one image, K at least 2"):
         smoothed.certify(torch.zeros(1, 2, 2), 10, 10)
 

@@ -86,16 +86,6 @@ def test_a_run_is_of_one_image_and_of_the_noise_of_the_classifier(make):
     assert other.draws == 0
 
 
-def test_where_the_draws_chose_no_class_none_are_taken():
-    class Undecided(Linear):
-        def forward(self, x):
-            return torch.tensor([0.0, 0.0, 1.0]).expand(len(x), 3)
-
-    classifier = SmoothedClassifier(Undecided(), 2, SIGMA, undecided=True)
-    made = classifier.certify_until(image(1.0), 100, Stop(**STOP).new_test(SIGMA, ALPHA, BUDGET))
-    assert (made.predict, made.n, made.radius) == (ABSTAIN, 0, 0.0)
-
-
 def test_draws_go_on_where_they_stopped():
     x = image(0.6)
     parts = [

@@ -290,13 +290,6 @@ def test_each_row_that_took_all_its_draws_is_checked_at_its_own_alpha(tmp_path):
     assert certificate_rows.read_rows(tmp_path / "rows.tsv")["alpha"].tolist() == [0.01, 0.1]
 
 
-@pytest.mark.parametrize("mode", ["acr-error:0.1:1000", "at-radius:0.25:1000"])
-def test_an_early_row_whose_n0_draws_are_for_no_class_has_no_further_draws(tmp_path, mode):
-    none = row(**NOTHING, mode=mode, scope="set", p_lower=0.0, counts0=[40, 0, 60], n=0, counts=[])
-    write_row_file([none], tmp_path / "rows.tsv")
-    assert certificate_rows.read_rows(tmp_path / "rows.tsv")["n"].tolist() == [0]
-
-
 @pytest.mark.parametrize("label", [-1, -3])
 def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
     """An image of label -1 would be right where the classifier abstains."""
@@ -320,15 +313,6 @@ def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):
     (tmp_path / "log.tsv").write_text(FIELD + "0\t3\t-1\t0.0\t0\t1.0\n")
     with refuses(r"log\.tsv must be .*: alpha: .* equal to 1e-200, got 1e-300"):
         certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, n=100, alpha=1e-300)
-
-
-def test_votes_for_no_class_are_of_the_scope_set_alone(tmp_path):
-    none = row(votes=500, scope="set", p_lower=0.0, counts0=[40, 0, 60], counts=[450, 50, 500])
-    write_row_file([none], tmp_path / "set.tsv")
-    assert certificate_rows.read_rows(tmp_path / "set.tsv")["predict"].tolist() == [ABSTAIN]
-    write_row_file([none | {"scope": "global"}], tmp_path / "global.tsv")
-    with refuses("p_lower must be the lower bound of the votes"):
-        certificate_rows.read_rows(tmp_path / "global.tsv")
 
 
 FIELD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
@@ -372,7 +356,7 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "warning"),
     [
-        ({"scope": "set"}, None),
+        ({"scope": "noisy-input"}, None),
         (
             {"scope": "per-image"},
             "the weights are frozen, chosen image by image; "

@@ -68,9 +68,9 @@ def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
     shown = []
     for record in bounds.to_dict("records"):
         key = (record["sigma"], record["members"], record["combination"])
-        if key in by_members:
+        if key in by_members:  # not of a combination that the parameters no longer declare
             shown.append(by_members[key])
-        rows.append(record | _votes(by_members.get(key)))
+            rows.append(record | _votes(by_members[key]))
     columns = {
         "Ensemble": plain("members"),
         "Combination": plain("combination"),
@@ -119,10 +119,8 @@ def _average(spread: Row) -> Row:
     return {"average": average, "average_bound": float(bound)}
 
 
-def _votes(result: Result | None) -> Row:
+def _votes(result: Result) -> Row:
     """Return the label's mean share of the n votes, and the number of images with votes."""
-    if result is None:
-        return {"votes": None, "voted": None}
     voted = result.rows[result.rows["mode"] != "shortcut"]
     shares = []
     for text, label, n in zip(voted["counts"], voted["label"], voted["n"], strict=True):
