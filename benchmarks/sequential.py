@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -28,9 +28,8 @@ from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN, votes_for, votes_of
 from rs.statistics.metrics import budget
 from rs.statistics.radius import lower_bound, upper_bound
-from rs.statistics.radius import radius as radius_of
 from rs.statistics.resampling import dense_votes
-from rs.statistics.sequential import Cumulative, Decider, ExpectedRadius, look_schedule
+from rs.statistics.sequential import Cumulative, Decider, look_schedule
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import read_field_log
 
@@ -64,9 +63,6 @@ TABLE = tuple(0.25 * k for k in range(10))
 """Radii of the paper's tables of certified accuracy."""
 
 METHODS = ("gaussian", "smoothadv", "consistency")
-ERRORS = (0.02, 0.04, 0.08, 0.16)
-"""What the ACR may fall short of that of all draws, in units of sigma."""
-
 FIRST = 500
 """Images of the paper's tables, whose digits are compared."""
 
@@ -103,11 +99,10 @@ def main(
     ] = FIRST,
     seed: Annotated[int, typer.Option(min=0, help="Names the draws.")] = 0,
 ) -> None:
-    """Print Markdown tables: mean draws, n0 included, for one radius, for all radii of a table, and
-    for its ACR.
+    """Print Markdown tables: mean draws, n0 included, for one radius, and for all radii of a table.
 
-    And what is lost against all draws: points of the certified share, cells of tables that print
-    otherwise, and ACR.
+    And what is lost against all draws: points of the certified share, and cells of tables that
+    print otherwise.
     """
     found = {
         sigma: probabilities(logs, method, sigma, np.random.default_rng(seed))[:images]
@@ -125,8 +120,7 @@ def main(
     sources = [logged(logs, name, sigma, images) for name in METHODS for sigma in GRID] + [
         kept(path) for path in rows or ()
     ]
-    for lines in (_whole_tables(sources, seed), _averages(sources, seed)):
-        print("\n" + "\n".join(lines))
+    print("\n" + "\n".join(_whole_tables(sources, seed)))
 
 
 def replays(p: NDArray[np.float64], radius: float, sigma: float, seed: int) -> dict[str, Replay]:
@@ -352,25 +346,6 @@ def _possible(source: Source) -> list[float]:
     return [radius for radius in TABLE if ndtr(radius / source.sigma) <= _bounds(source.n)[-1]]
 
 
-def averages(
-    source: Source, error: float, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Draws, radius times correct, and the same with all draws, of each image (B,), by runs that
-    may lose ``error``.
-    """
-    steps = _steps(source, seed)
-    draws, scores = np.zeros(len(steps), dtype=np.int64), np.zeros(len(steps))
-    for image, successes in enumerate(steps):
-        run = ExpectedRadius(source.sigma, error, ALPHA, source.n, beta=BETA)
-        for count in successes:
-            run.update(int(count), run.next_draws())
-            if not run.next_draws():
-                break
-        draws[image], scores[image] = run.draws, run.radius
-    whole = radius_of(_bounds(source.n)[steps.sum(axis=1)], source.sigma)
-    return draws, scores * source.correct, whole * source.correct
-
-
 def _steps(source: Source, seed: int) -> NDArray[np.int64]:
     """Successes of every image between looks, (B, T)."""
     between = np.diff(look_schedule(source.n, Cumulative.growth), prepend=0)
@@ -413,21 +388,6 @@ def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
         "Rows made with the shortcut have no votes of wrong images: "
         "only the second column of draws is theirs."
     )
-
-
-def _averages(sources: Sequence[Source], seed: int) -> Iterator[str]:
-    """Lines of a table: a row for each source and error of the ACR."""
-    yield "The ACR to within an error, and what it falls short of the ACR from all draws.\n"
-    acr = f"ACR ± over {FIRST} images"
-    yield f"| images of | sigma | n | {acr} | error | draws | with the shortcut | short |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
-    for source, error in product(sources, ERRORS):
-        draws, scores, whole = averages(source, error * source.sigma, seed)
-        acr = f"{whole.mean():.4f} ± {whole.std(ddof=1) / FIRST**0.5:.4f}"
-        short = (
-            f"{error * source.sigma:g} | {_spent(source, draws)} | {(whole - scores).mean():.4f}"
-        )
-        yield f"| {source.name} | {source.sigma} | {source.n:,} | {acr} | {short} |"
 
 
 def _spent(source: Source, draws: NDArray[np.int64] | NDArray[np.float64]) -> str:

@@ -71,7 +71,7 @@ def certification_settings(
             merged[key] = value
             origins[key] = f"--{key}"
         if key == "stop" and value is not None:
-            stop_origins = {rule: f"--{rule.replace('_', '-')}" for rule in value}
+            stop_origins = {"at_radius": "--at-radius"}
     if merged.get("stop") is not None:
         merged["stop"] = params.validate(Stop, merged["stop"], f"{where}.stop", stop_origins)
     settings = params.validate(CertificationSettings, merged, where, origins)

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,7 +17,7 @@ DEFAULT_RECIPE = "finetune"
 """Recipe of the package that is followed if none is named."""
 
 STOP_DEFAULTS = {"beta": 0.01, "step": 100}
-"""Settings of a rule that stops early, as in ``certify.stop`` of a recipe."""
+"""Settings of certification that stops early, as in ``certify.stop`` of a recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,33 +51,6 @@ class CertificateOptions:
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class StopOptions:
-    """Stop before all samples, by one rule."""
-
-    at_radius: Annotated[
-        str | None,
-        typer.Option(help="Decide only which of these radii hold, like 0.25,0.5."),
-    ] = None
-    acr_error: Annotated[
-        float | None,
-        typer.Option(help="Stop once the expected loss of average certified radius is this low."),
-    ] = None
-
-    def rule(self) -> dict[str, Any] | None:
-        """Return the section ``stop`` of a recipe; ``None`` without an option.
-
-        Raises:
-            InputError: If a radius is not a number, or both options are given.
-        """
-        if self.at_radius is not None and self.acr_error is not None:
-            raise InputError("give --at-radius or --acr-error, got both")
-        if self.at_radius is None and self.acr_error is None:
-            return None
-        radii = shell.parse_radii(self.at_radius, "--at-radius")
-        return {"at_radius": radii, "acr_error": self.acr_error, **STOP_DEFAULTS}
-
-
 def main(
     model: shell.ModelArgument,
     *,
@@ -101,7 +74,10 @@ def main(
     device: shell.Device = "auto",
     batch: shell.Batch = None,
     certificate: CertificateOptions,
-    stop: StopOptions,
+    at_radius: Annotated[
+        str | None,
+        typer.Option(help="Stop early, and decide only which of these radii hold, like 0.25,0.5."),
+    ] = None,
     pictures: PictureOptions,
 ) -> None:
     """Certify a model on the test split: one row per image.
@@ -136,7 +112,10 @@ def main(
     from rs.statistics.certificate import UNLABELLED
     from rs.study.subset import subset_name
 
-    overrides = {"stop": stop.rule(), **asdict(certificate)}
+    overrides = asdict(certificate)
+    if at_radius is not None:
+        radii = shell.parse_radii(at_radius, "--at-radius")
+        overrides["stop"] = {"at_radius": radii, **STOP_DEFAULTS}
     if subset is not None:
         overrides["subset"] = params_module.parse(subset, "--subset")
         subset_name(overrides["subset"])  # its message is clearer than that of the type check

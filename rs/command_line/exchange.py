@@ -79,8 +79,7 @@ def export_rows(
     """
     from rs.reporting.logs import read_alone
     from rs.statistics.certificate import PER_IMAGE_SCOPE
-    from rs.statistics.metrics import check_labels, check_radii, mode_of
-    from rs.statistics.procedures.early import draws_at_most
+    from rs.statistics.metrics import check_labels, check_radii
     from rs.storage import files
     from rs.storage.certificate_rows import is_field_log, write_field_log
 
@@ -90,15 +89,8 @@ def export_rows(
     table = read_alone(rows).rows
     check_radii(table, str(rows))
     check_labels(table, str(rows))
-    lost = []
     if (table["scope"] == PER_IMAGE_SCOPE).any():
-        lost.append("the weights are frozen, chosen image by image")
-    mode = mode_of(table)
-    if draws_at_most(mode):
-        lost.append(f"draws stopped early, {mode}")
-    elif mode != "certify":
-        lost.append(f"the certificates are of mode {mode}")
-    for fact in lost:
+        fact = "the weights are frozen, chosen image by image"
         say(f"warning: {rows}: {fact}; the six-column format cannot record this", sys.stderr)
     write_field_log(table, out)
     say(f"{len(table):,} images; log in {out}")

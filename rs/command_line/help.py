@@ -15,7 +15,7 @@ from rs.errors import InputError
 PANELS = {
     "Training": "epochs seconds optimizer learning_rate weight_decay eval_every weights "
     "from_scratch trainable",
-    "Samples": "n0 n alpha noise at_radius acr_error",
+    "Samples": "n0 n alpha noise at_radius",
     "Images": "data images validation classes resize crop convert subset share count",
     "Speed": "device batch micro_batch precision engine workers",
     "Output": "out log times root radii picture as_json force restart",

@@ -87,7 +87,7 @@ def board_files(folder: Path, n0: int) -> dict[str, bytes]:
         if entry.file is not None:
             result = _read(folder / entry.file, entry, n0)
             budget, images = result.terms.budget.values(), result.terms.images.tobytes()
-            key = (entry.dataset, entry.network, result.terms.mode, *budget, images)
+            key = (entry.dataset, entry.network, *budget, images)
             groups.setdefault(key, []).append(result)
     tables = []
     for (dataset, network, *_), results in groups.items():

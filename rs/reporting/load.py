@@ -175,7 +175,6 @@ class StudyFiles:
                 "restore the rows of this name"
             )
         scope = rows["scope"].iloc[0]
-        is_two_sided = metrics.mode_of(rows) == "certify"
         file = Path("results", self.dataset, path.relative_to(self.results))
         return Result(
             name=model,
@@ -183,7 +182,7 @@ class StudyFiles:
             seed=None,
             rows=rows,
             subset=subset_of(provenance),
-            classes=provenance.classes if is_two_sided else None,
+            classes=provenance.classes,
             scope=scope,
             provenance=provenance,
             origin={"file": file.as_posix(), "command": command, "parameters": parameters},

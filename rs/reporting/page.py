@@ -23,7 +23,7 @@ from rs.reporting import page_charts
 from rs.reporting.attacks import empirical
 from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
-from rs.reporting.page_data import MAX_IMAGES, Pictures, has_votes, image_table
+from rs.reporting.page_data import MAX_IMAGES, Pictures, image_table
 from rs.reporting.page_html import (
     cells_table,
     describe_origins,
@@ -34,7 +34,7 @@ from rs.reporting.page_html import (
     vega_embed,
     web_file,
 )
-from rs.reporting.results import Group, Groups, Result, best, filter_groups, published, results_of
+from rs.reporting.results import Group, Groups, Result, best, published, results_of
 from rs.reporting.summaries import check_same_data, radii_shown
 from rs.reporting.tables import notes
 from rs.reporting.tables.ensemble_tables import ensembles_table
@@ -92,29 +92,26 @@ def study_page(
     study: StudyFiles,
     pictures: Pictures | None,
     claims: Sequence[Sequence[str]],
-) -> bytes | None:
-    """Return the page of a study; ``None`` if no rows hold their votes.
+) -> bytes:
+    """Return the page of a study.
 
     Args:
-        study: Its results; those without votes (early stopping) are left out.
+        study: Its results.
         pictures: The test images, with the names of their classes.
         claims: The table of the claims of the paper, its titles first. The page has it where the
             paper has figures on the data set.
     Raises:
         InputError: If rows are of other images than ``pictures``.
     """
-    with_votes = filter_groups(study.groups, has_votes)
-    if not with_votes:
-        return None
     page = Page(
         study.dataset,
-        filter_groups(study.main_groups, has_votes),
+        study.main_groups,
         study.settings.reference,
         pictures,
         study.settings.radii,
         study.settings.remarks,
     )
-    _check_images(results_of(with_votes), pictures)
+    _check_images(results_of(study.groups), pictures)
     attacks = study.read_attacks()
     headline = _headline(page)
     costs = ""
@@ -124,7 +121,7 @@ def study_page(
             lambda sigma: page.chart("cost", sigma, page_charts.cost_chart(page.groups[sigma]))
         )
         ensembles = page.by_level(
-            lambda sigma: html_table(ensembles_table(with_votes, sigma, study.combination))
+            lambda sigma: html_table(ensembles_table(study.groups, sigma, study.combination))
         )
     is_of_paper = not published(base_dataset(study.values, study.dataset)).empty
     remade = f"<p>Make all of it again: <code>make study DATASET={study.dataset}</code></p>"
@@ -135,7 +132,7 @@ def study_page(
         "Ensembles": ensembles,
         "Images and their votes": _images(page),
         "Claims of the paper": cells_table(claims[0], claims[1:]) if is_of_paper else "",
-        "Where each number comes from": remade + _origins(page, with_votes),
+        "Where each number comes from": remade + _origins(page, study.groups),
     }
     return _html(page, sections)
 
@@ -181,12 +178,14 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
 
 def _check_has_votes(path: Path, result: Result) -> None:
     """Refuse rows that have no labels, or not the votes of all their samples."""
-    mode = metrics.mode_of(result.rows)
+    rows = result.rows
+    mode = metrics.mode_of(rows)
+    lacks_votes = (rows["counts"] == "-") & (rows["n"] != 0)  # n of a log may be NaN
     if mode != "certify":
         problem = f"is of mode {mode}"
-    elif not has_votes(result):
+    elif lacks_votes.any():
         problem = "has no votes"
-    elif not metrics.has_labels(result.rows):
+    elif not metrics.has_labels(rows):
         problem = "has no labels"
     else:
         return

@@ -16,7 +16,6 @@ from PIL import Image
 
 from rs.data.prepared import read_meta, read_split
 from rs.reporting.results import Result
-from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, parse_counts
 from rs.storage.certificate_rows import FILE
 
@@ -37,15 +36,6 @@ COLUMNS = 50
 
 MAX_SHEET = 500_000
 """Characters of the sheet as PNG at most: a larger one is a JPEG."""
-
-
-def has_votes(result: Result) -> bool:
-    """Return whether rows hold the votes of a fixed number of samples."""
-    rows = result.rows
-    if metrics.mode_of(rows) != "certify":
-        return False
-    lacks_votes = (rows["counts"] == "-") & (rows["n"] != 0)  # n of a log may be NaN
-    return not lacks_votes.any()
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,11 @@ from rs.reporting.results import (
     budget_of,
     filter_groups,
     published,
-    results_of,
 )
 from rs.reporting.tables import ensemble_tables, method_tables, notes, variance_tables
 from rs.reporting.tables.formatting import Table, csv, render
 from rs.statistics import metrics
-from rs.statistics.procedures.early import radii_asked
+from rs.statistics.procedures.early import is_early
 from rs.storage import files
 from rs.study import grid
 
@@ -69,7 +68,7 @@ def make_report(study: StudyFiles, data: Path | None = None) -> Files:
     content |= _of_ensembles(study) if study.ensembles else {}
     pictures = Pictures.read(data) if data else None
     html = study_page(study, pictures, claims_page.verdict_counts(verdicts))
-    return content if html is None else content | {"index.html": html}
+    return content | {"index.html": html}
 
 
 def report_times(study: StudyFiles) -> Files:
@@ -154,9 +153,9 @@ def headline_numbers(groups: Groups) -> bytes:
 
 
 def limit_of(groups: Groups) -> figures.Limit | None:
-    """Return the limit of all radii, if they come from a fixed number n of draws."""
+    """Return the limit of all radii; ``None`` if every image skipped its n draws."""
     n = budget_of(groups, "n")
-    if n == 0 or results_of(groups)[0].terms.mode != "certify":
+    if n == 0:
         return None
     return figures.Limit(int(n), budget_of(groups, "alpha"))
 
@@ -195,7 +194,7 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
     check_picture(out)
     groups: Groups = {}
     for path, result in zip(paths, read_several_alone(paths, **stated), strict=True):
-        has_radii = radii_asked(metrics.mode_of(result.rows)) is None
+        has_radii = not is_early(metrics.mode_of(result.rows))
         if not has_radii or not metrics.has_labels(result.rows):
             raise InputError(f"{path} must have labels and radii to be drawn, but has none")
         if np.isnan(result.sigma):

@@ -300,7 +300,7 @@ def _check_shared(first: dict[str, tuple[Result, object]], result: Result) -> No
 
     Adds to ``first`` what the result is the first to state.
     """
-    stated: dict[str, Any] = {"subset": result.subset, "mode": result.terms.mode}
+    stated: dict[str, Any] = {"subset": result.subset}
     for name, value in result.terms.budget.items():
         if name != "sigma" and value != 0:
             stated[name] = value

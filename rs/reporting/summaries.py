@@ -19,7 +19,7 @@ from rs.reporting.tables.formatting import numbers
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, radius_text
 from rs.statistics.comparison import LEVEL, estimate, sample
-from rs.statistics.procedures.early import radii_asked
+from rs.statistics.procedures.early import is_early, parse_mode
 from rs.storage.certificate_rows import FILE
 
 STEP = 0.25
@@ -71,7 +71,7 @@ def summarize_rows(
     about |= dict.fromkeys(["acr", "standard_error", "clean_accuracy"])
     about |= {"certified_accuracy": {}, "certified_share": {}}
     if metrics.has_labels(rows):
-        if radii_asked(mode) is None:
+        if not is_early(mode):
             about["acr"] = metrics.acr(rows)
             if len(rows) > 1:
                 about["standard_error"] = estimate(sample([rows], [()])).error_images
@@ -132,7 +132,7 @@ def compare_rows(
         numbers[side] = {**about, "images": len(result.rows), "sound": result.sound}
     numbers |= {"images": int(shared.size), **_budget_of(frames)}
     numbers |= {"acr": None, "clean_accuracy": None, "certified_accuracy": {}}
-    if radii_asked(mode) is None and is_of_one_sigma:
+    if not is_early(mode) and is_of_one_sigma:
         numbers["acr"] = paired_difference(frames)
     if _has_clean_accuracy(mode) and is_of_one_sigma:
         numbers["clean_accuracy"] = paired_difference(frames, 0.0)
@@ -161,8 +161,8 @@ def paired_difference(frames: Sequence[pd.DataFrame], radius: float | None = Non
 
 def _has_clean_accuracy(mode: str) -> bool:
     """Return whether rows of this mode say what is certified at radius 0."""
-    radii = radii_asked(mode)
-    return radii is None or 0.0 in radii
+    stop = parse_mode(mode)
+    return stop is None or 0.0 in stop.radii
 
 
 def radii_shown(rows: Sequence[pd.DataFrame], radii: Sequence[float] | None = None) -> list[float]:
@@ -182,14 +182,14 @@ def radii_shown(rows: Sequence[pd.DataFrame], radii: Sequence[float] | None = No
                 f"radii must be numbers of at least 0, in pixels of [0, 1], got {radius:g}"
             )
     mode = metrics.mode_of(rows[0])
-    certified = radii_asked(mode)
-    if certified is not None and not set(radii or ()) <= set(certified):
-        named = ", ".join(map(radius_text, certified))
+    stop = parse_mode(mode)
+    if stop is not None and not set(radii or ()) <= set(stop.radii):
+        named = ", ".join(map(radius_text, stop.radii))
         raise InputError(
             f"rows of {mode} say only whether the radii {named} are certified; ask for no other one"
         )
-    if radii is None:
-        radii = certified
+    if radii is None and stop is not None:
+        radii = stop.radii
     if radii is not None:
         return list(radii)
     largest = 0.0

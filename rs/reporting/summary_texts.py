@@ -11,8 +11,8 @@ from rs.reporting.logs import short_names
 from rs.reporting.summaries import Numbers
 from rs.reporting.tables.formatting import signed
 from rs.runtime.progress import WIDTH, wrapped
-from rs.statistics.certificate import ABSTAIN, UNLABELLED
-from rs.statistics.procedures.early import draws_at_most, radii_asked
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, radius_text
+from rs.statistics.procedures.early import is_early, parse_mode
 from rs.storage.provenance import UNROUNDED
 
 INDENT = 22
@@ -34,10 +34,10 @@ def summary_text(about: Numbers) -> str:
     lines["images"] = f"{about['images']:,}{dataset} (subset: {about['subset']})"
     lines["certified with"] = _budget(about)
     lines["noise"] = about.get("noise") or ""
-    samples = draws_at_most(about["mode"])
-    if samples:
-        option, value, *_ = about["mode"].split(":")
-        lines["stopped early"] = f"--{option} {value}, at most {samples:,} samples"
+    stop = parse_mode(about["mode"])
+    if stop is not None:
+        radii = ",".join(map(radius_text, stop.radii))
+        lines["stopped early"] = f"--at-radius {radii}, at most {stop.budget:,} samples"
     made_with = [about.get(name) for name in ("device", "precision", "engine", "arithmetic")]
     if about.get("outputs", UNROUNDED) != UNROUNDED:
         made_with.append(f"outputs {about['outputs']}")
@@ -137,7 +137,7 @@ def _table_lines(
             largest = max(map(float, shown), default=0.0)
             for radius in radii:
                 share = shown.get(radius)
-                if float(radius) > largest and radii_asked(about["mode"]) is None:
+                if float(radius) > largest and not is_early(about["mode"]):
                     share = 0.0
                 cells.append(_optional("{:.1%}", share))
             table.append(cells)

@@ -224,7 +224,7 @@ class SmoothedClassifier:
 
         The certificate is as valid as with a fixed number. The class is selected as by
         :meth:`certify`. Then samples are taken until the test has decided which of its radii hold,
-        or expects too little of further samples, or its budget is spent; then it may abstain.
+        or its budget is spent; then it may abstain.
 
         Args:
             x, n0, seed, index, label: As for :meth:`certify`.

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rs.errors import InputError
 from rs.statistics.certificate import UNLABELLED
-from rs.statistics.procedures.early import draws_at_most, radii_asked
+from rs.statistics.procedures.early import is_early, parse_mode
 
 BUDGET = ("n0", "n", "alpha", "sigma")
 """Columns that must agree before two average radii may be compared."""
@@ -147,7 +147,7 @@ def check_radii(rows: pd.DataFrame, what: str = "rows") -> None:
         InputError: If they only say this, or there are several modes.
     """
     mode = mode_of(rows)
-    if radii_asked(mode) is not None:
+    if is_early(mode):
         raise InputError(
             f"{what} must hold radii, got only whether given ones are certified ({mode}); certify "
             "without --at-radius"
@@ -185,9 +185,9 @@ def budget(rows: pd.DataFrame, name: str) -> float:
     """
     if name not in rows:
         return float("nan")
-    most = draws_at_most(mode_of(rows)) if name == "n" else None
-    if most is not None:
-        return float(most)
+    stop = parse_mode(mode_of(rows)) if name == "n" else None
+    if stop is not None:
+        return float(stop.budget)
     values = _column(rows, name)
     stated = np.unique(values[~np.isnan(values)])
     if name in ("n0", "n") and stated.max(initial=0) > 0:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN, votes_for, votes_of
-from rs.statistics.metrics import budget, mode_of
+from rs.statistics.metrics import budget, check_radii
 from rs.statistics.radius import lower_bound, radius, two_sided_radius
 
 Floats = NDArray[np.float64]
@@ -53,10 +53,7 @@ def with_fewer_draws(rows: pd.DataFrame, draws: Iterable[int]) -> Iterator[pd.Da
     Raises:
         InputError: If the number of samples is not fixed, or smaller.
     """
-    if mode_of(rows) != "certify":
-        raise InputError(
-            f"fewer draws need rows of a fixed number of draws, got {mode_of(rows)}; certify again"
-        )
+    check_radii(rows)
     was_drawn = rows["n"].to_numpy() > 0
     labels = rows["label"].to_numpy()
     total, alpha, sigma = int(budget(rows, "n")), budget(rows, "alpha"), budget(rows, "sigma")
@@ -144,11 +141,7 @@ def two_sided(rows: pd.DataFrame, classes: int) -> dict[Split, pd.DataFrame]:
     Raises:
         InputError: If the number of samples is not fixed, or a class is not one of ``classes``.
     """
-    if mode_of(rows) != "certify":
-        raise InputError(
-            f"a two-sided radius needs rows of a fixed number of draws, got {mode_of(rows)}; "
-            "certify again"
-        )
+    check_radii(rows)
     first = dense_votes(rows["counts0"], classes)
     votes = dense_votes(rows["counts"], classes)
     was_drawn = rows["n"].to_numpy() > 0

@@ -4,8 +4,8 @@ A run looks at k successes of n samples repeatedly, and stops when they answer i
 for a single look would not be valid. :class:`Cumulative` computes exact binomial bounds at
 n_1 < n_2 < ... <= budget, and splits alpha between them.
 
-:class:`Decider` asks which of some radii hold. :class:`ExpectedRadius` asks for a radius that loses
-little of the average. Both take the votes for one class, which other samples must have selected:
+:class:`Decider` asks which of some radii hold. It takes the votes for one class, which other
+samples must have selected:
 
 >>> decider = Decider([0.0, 0.5, 1.0], sigma=0.5, alpha=0.001, budget=100_000)
 >>> while draws := decider.next_draws():
@@ -23,11 +23,11 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from rs.errors import InputError
 from rs.statistics.certificate import MIN_ALPHA, round_down
-from rs.statistics.radius import cap, fewest_votes, lower_bound, radius, upper_bound
+from rs.statistics.radius import cap, fewest_votes, lower_bound, upper_bound
 
 RANGE = f"strictly between 0 and 1, at least {MIN_ALPHA}"
 STEP = 100  # minimum number of samples between looks: a block of certification noise
@@ -79,8 +79,7 @@ class Cumulative:
 
     By the union bound all lower bounds hold together with probability 1 - alpha, for every stopping
     rule: the runs in which the bound of some look exceeds p have probability at most sum_t alpha
-    s_t = alpha. So "yes" is wrong with probability at most alpha. The same holds for the largest
-    lower bound seen: if no bound exceeds p, the largest one does not. Upper bounds are at level
+    s_t = alpha. So "yes" is wrong with probability at most alpha. Upper bounds are at level
     ``beta``, of which each look has the same part.
     """
 
@@ -119,36 +118,7 @@ def required_share(rule: Cumulative, p0: tuple[float, ...]) -> NDArray[np.float6
     return fewest_votes(p0, budget, alpha) / budget
 
 
-class _Run:
-    takes_all_samples: ClassVar[bool] = False
-
-    def __init__(self, sigma: float, alpha: float, budget: int, beta: float, step: int) -> None:
-        _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
-        self.rule = _rule(budget, step, alpha, beta)
-        self.times, self.alpha, self.sigma = self.rule.times, alpha, sigma
-        self.successes = self.draws = self.looks = 0
-        self.stopped = False
-
-    def next_draws(self) -> int:
-        """Return the number of samples until the next look; 0 if the run has ended."""
-        if self.stopped:
-            return 0
-        return int(self.times[self.looks]) - self.draws
-
-    def _look(self, successes: int, draws: int) -> int:
-        """Count the samples up to the next look, and return its number from 0."""
-        if not 0 <= successes <= draws == self.next_draws() > 0:
-            raise ValueError(
-                f"a look takes successes of {self.next_draws()} draws, got {successes} of {draws}"
-            )
-        self.successes += successes
-        self.draws += draws
-        self.looks += 1
-        self.stopped = self.looks == len(self.times)
-        return self.looks - 1
-
-
-class Decider(_Run):
+class Decider:
     """A run that asks which of the radii r_1 < r_2 < ... hold: p >= p_k = Phi(r_k / sigma).
 
     An answer is "yes" if a look established r_k and all smaller radii. Alpha is not split over the
@@ -175,6 +145,8 @@ class Decider(_Run):
             radius.
     """
 
+    takes_all_samples: ClassVar[bool] = False
+
     def __init__(
         self,
         radii: Sequence[float],
@@ -185,15 +157,23 @@ class Decider(_Run):
         beta: float = 0.01,
         step: int = STEP,
     ) -> None:
-        super().__init__(sigma, alpha, budget, beta, step)
+        _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
         for at in radii:
             _require(0 <= at < np.inf, "radius", "a number of at least 0", at)
         if not len(radii) or (np.diff(radii) <= 0).any():
             listed = ", ".join(map(str, radii)) or "none"
             raise InputError(f"radii must be one or more, in increasing order, got {listed}")
+        self.rule = _rule(budget, step, alpha, beta)
+        self.times = self.rule.times
+        self.alpha = alpha
+        self.sigma = sigma
         self.radii = tuple(map(float, radii))
         self.p0 = ndtr(np.asarray(radii) / sigma)
         self.required_share = required_share(self.rule, tuple(self.p0))
+        self.successes = 0
+        self.draws = 0
+        self.looks = 0
+        self.stopped = False
         self.established = 0
         self.open_to = int((self.required_share <= 1).sum())
         largest = round_down(cap(budget, alpha, sigma))
@@ -212,97 +192,40 @@ class Decider(_Run):
         """
         return f"at-radius:{','.join(map(repr, self.radii))}:{self.times[-1]}"
 
+    def next_draws(self) -> int:
+        """Return the number of samples until the next look; 0 if the run has ended."""
+        if self.stopped:
+            return 0
+        return int(self.times[self.looks]) - self.draws
+
+    def update(self, successes: int, draws: int) -> None:
+        """Count ``successes`` among ``draws`` new samples, and look.
+
+        Raises:
+            ValueError: If ``draws`` is not ``next_draws()``, or ``successes`` is not one of 0, ...,
+                ``draws``.
+        """
+        if not 0 <= successes <= draws == self.next_draws() > 0:
+            raise ValueError(
+                f"a look takes successes of {self.next_draws()} draws, got {successes} of {draws}"
+            )
+        look = self.looks
+        self.successes += successes
+        self.draws += draws
+        self.looks += 1
+        holds = self.rule.lower(self.successes, look) >= self.p0  # p0 increases
+        is_given_up = self.rule.upper(self.successes, look) < self.required_share[: self.open_to]
+        self.open_to -= int(is_given_up.sum())  # the last ones: larger radii need larger shares
+        self.established = max(self.established, int(holds.sum()))
+        is_answered = self.established >= self.open_to
+        self.stopped = is_answered or self.looks == len(self.times)
+
     def certified(self) -> tuple[float, float | None]:
         """Return a lower bound of p, and the largest radius that is certified or ``None``."""
         if self.established == 0:
             return 0.0, None
         best = self.established - 1
         return float(self.p0[best]), self.radii[best]
-
-    def update(self, successes: int, draws: int) -> None:
-        """Count ``successes`` among ``draws`` new samples.
-
-        Raises:
-            ValueError: If ``draws`` is not ``next_draws()``.
-        """
-        look = self._look(successes, draws)
-        holds = self.rule.lower(self.successes, look) >= self.p0  # p0 increases
-        is_given_up = self.rule.upper(self.successes, look) < self.required_share[: self.open_to]
-        self.open_to -= int(is_given_up.sum())  # the last ones: larger radii need larger shares
-        self.established = max(self.established, int(holds.sum()))
-        self.stopped |= self.established >= self.open_to
-
-
-class ExpectedRadius(_Run):
-    """A run for an average radius, which stops when more samples should add at most ``error``.
-
-    It keeps the largest lower and the smallest upper bound of :class:`Cumulative`, and stops before
-    the budget
-
-    - if ``p_upper`` is less than the share of successes for which the last look establishes 1/2:
-      it will abstain;
-    - if ``p_lower`` >= 1/2 and sigma (Phi^-1(p_high) - Phi^-1(p_lower)) <= error, where p_high is
-      the bound of CERTIFY with the budget for the present share of successes.
-
-    In between it continues, so no answer becomes an abstention. So the expected average radius is
-    below the one with all samples by at most ``error`` (``tests/statistics/test_sequential.py``
-    enumerates it). The radius is that of ``p_lower``, and exceeds the true one with probability at
-    most alpha (:class:`Cumulative`).
-
-    Args:
-        error: What the average radius may lose, in the unit of ``sigma``; at least the cost of the
-            looks if all samples are successes. For the other arguments see :class:`Decider`.
-
-    >>> run = ExpectedRadius(sigma=0.5, error=0.05, alpha=0.001, budget=100_000)
-    >>> while draws := run.next_draws():
-    ...     run.update(successes=draws * 9 // 10, draws=draws)
-    >>> run.draws, round(run.radius, 3)
-    (4800, 0.586)
-    """
-
-    def __init__(
-        self,
-        sigma: float,
-        error: float,
-        alpha: float,
-        budget: int,
-        *,
-        beta: float = 0.01,
-        step: int = STEP,
-    ) -> None:
-        super().__init__(sigma, alpha, budget, beta, step)
-        largest = radius(self.rule.lower(budget, len(self.times) - 1), sigma)
-        least = cap(budget, alpha, sigma) - float(largest)
-        at_least = f"at least {least:.2g}, which looking early costs"
-        _require(least <= error < np.inf, "acr_error", at_least, error)
-        self.error = float(error)
-        self.p_lower = 0.0
-        self.p_upper = 1.0
-        self.radius = 0.0
-        self.required_share = float(required_share(self.rule, (0.5,))[0])
-
-    @property
-    def mode(self) -> str:
-        """The mode of rows of such runs, ``acr-error:ERROR:BUDGET``."""
-        return f"acr-error:{self.error!r}:{self.times[-1]}"
-
-    def certified(self) -> tuple[float, float | None]:
-        """Return the lower bound of p, and the radius that is certified or ``None``."""
-        return self.p_lower, self.radius if self.p_lower >= 0.5 else None
-
-    def update(self, successes: int, draws: int) -> None:
-        """Count votes as :meth:`Decider.update` does."""
-        look = self._look(successes, draws)
-        budget = int(self.times[-1])
-        self.p_lower = max(self.p_lower, float(self.rule.lower(self.successes, look)))
-        self.p_upper = min(self.p_upper, float(self.rule.upper(self.successes, look)))
-        self.radius = float(radius(self.p_lower, self.sigma))
-        expected_votes = round(budget * self.successes / self.draws)
-        p_high = float(lower_bound(expected_votes, budget, self.alpha))
-        gain = self.sigma * (float(ndtri(p_high)) - float(ndtri(self.p_lower)))
-        will_abstain = self.p_upper < self.required_share
-        is_close = self.p_lower >= 0.5 and gain <= self.error
-        self.stopped |= will_abstain or is_close
 
 
 def _require(holds: bool, name: str, rule: str, value: float) -> None:

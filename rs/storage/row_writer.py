@@ -20,7 +20,7 @@ from rs.errors import InputError, NotDeterministicError
 from rs.runtime import processes, scratch
 from rs.runtime.progress import progress, say
 from rs.statistics.certificate import UNLABELLED, Certificate
-from rs.statistics.procedures.early import draws_at_most
+from rs.statistics.procedures.early import parse_mode
 from rs.storage import attack_rows, certificate_rows, files
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from rs.storage.provenance import Provenance
@@ -332,8 +332,8 @@ def _common(certificates: Sequence[Certificate], name: str) -> Any:
     """Return what certificates have in common; of ``n``, the largest number of samples."""
     values = set()
     for certificate in certificates:
-        most = draws_at_most(certificate.mode) if name == "n" else None
-        values.add(most or getattr(certificate, name))
+        stop = parse_mode(certificate.mode) if name == "n" else None
+        values.add(stop.budget if stop else getattr(certificate, name))
     if len(values) > 1:
         raise InputError(
             f"certificates in one file must have the same {name}, got "

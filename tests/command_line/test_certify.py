@@ -318,10 +318,6 @@ BAD = {
     ),
     "an empty line": ("photos --classes gap.txt", "line 2 is empty"),
     "no image": ("broken --classes names.txt", "broken/0.png must be an image"),
-    "two questions": (
-        "photos --at-radius 0.5 --acr-error 0.1",
-        "give --at-radius or --acr-error, got both",
-    ),
     "parameters alone": (
         "photos --classes names.txt --params a.yaml",
         "--params a.yaml is for --dataset",

@@ -125,7 +125,7 @@ POOL = {
 
 
 DENOISER = {"denoiser-mse": {"depth": 3, "width": 8}}
-STOP = {"acr_error": 0.05, "beta": 0.01, "step": 100}
+STOP = {"at_radius": [0.05], "beta": 0.01, "step": 100}
 
 
 def recipe(**sections):

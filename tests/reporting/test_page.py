@@ -28,6 +28,7 @@ from tests.support.tiny_study import (
     SIGMAS,
     N,
     add_family,
+    at_radii,
     make_study,
     read_study,
     result,
@@ -181,14 +182,6 @@ def test_attacks_are_counted_by_classifier_and_distance():
     ]
 
 
-def test_results_without_votes_are_left_out(study, tmp_path):
-    shutil.copytree(study, tmp_path / "s")
-    for path in (tmp_path / "s/results").rglob("*.tsv"):
-        rows = certificate_rows.read_rows(path)
-        write_row_file(rows.assign(mode=f"acr-error:0.1:{N}"), path)
-    assert page.study_page(read_study(tmp_path / "s"), None, CLAIMS) is None
-
-
 def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_path):
     shutil.copytree(study, tmp_path / "s")
     side = tmp_path / "s/results/0.25/gaussian-0.json"
@@ -215,8 +208,8 @@ def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_pa
     with refuses("same data set, but their sidecars have different classes"):
         page.rows_page([path, other])
     other.with_suffix(".json").unlink()
-    write_row_file(rows.assign(mode=f"acr-error:0.1:{N}"), other)
-    with refuses(rf"must have labels and all votes .* is of mode acr-error:0\.1:{N}"):
+    write_row_file(at_radii(rows, 0.25), other)
+    with refuses(rf"must have labels and all votes .* is of mode at-radius:0\.25:{N}"):
         page.rows_page([other])
     write_row_file(rows.assign(label=UNLABELLED, correct=0), other)
     with refuses("it has no labels"):

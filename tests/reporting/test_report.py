@@ -12,7 +12,15 @@ from rs.storage import certificate_rows
 from stages.tables import main
 from tests.support.helpers import exit_code, refuses, update_json, write_row_file
 from tests.support.tiny_bundle import undrawn
-from tests.support.tiny_study import ENSEMBLES, N0, SIGMAS, cell_rows, make_study, read_study
+from tests.support.tiny_study import (
+    ENSEMBLES,
+    N0,
+    SIGMAS,
+    at_radii,
+    cell_rows,
+    make_study,
+    read_study,
+)
 
 
 @pytest.fixture
@@ -81,6 +89,13 @@ def test_rows_of_other_images_or_noise_than_the_others_are_refused(tiny, key, va
     stated(tiny, **{key: values[0]})
     update_json(tiny / f"results/0.5/pool/{ENSEMBLES[2]}.json", **{key: values[1]})
     with refuses(f"must be certified with the same {name}, got [0a]+ and [1b]+|[1b]+ and [0a]+"):
+        tiny_report(tiny)
+
+
+def test_rows_that_only_say_which_radii_hold_are_refused(tiny):
+    path = tiny / "results/0.5/gaussian-0.tsv"
+    write_row_file(at_radii(certificate_rows.read_rows(path), 0.0, 0.25), path)
+    with refuses(r"gaussian at sigma 0\.5, seed 0 must hold radii, .* without --at-radius"):
         tiny_report(tiny)
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import ndtr
 
 from rs.reporting.logs import read_several_alone
 from rs.reporting.summaries import compare_rows, paired_difference, radii_shown, summarize_rows
@@ -14,7 +13,7 @@ from rs.reporting.summary_texts import comparison_text, summary_text
 from rs.statistics import metrics
 from rs.storage import certificate_rows
 from tests.support.helpers import refuses, update_json, write_row_file
-from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labeled, make_rows, write_rows
+from tests.support.tiny_study import ALPHA, IMAGES, N0, N, at_radii, labeled, make_rows, write_rows
 
 LABELS = np.arange(IMAGES) % 2
 
@@ -102,16 +101,7 @@ def test_radii_that_agree_in_six_digits_keep_their_own_numbers(a, b):
 def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path, asked):
     """With 0 among them the clean one as well; never an average radius."""
     rows = frame(1)
-    is_certified = (rows["predict"] >= 0) & (rows["radius"] >= asked[0])
-    largest = np.where(rows["radius"] >= 0.25, 0.25, 0.0)
-    answers = rows.assign(
-        mode=f"at-radius:{','.join(map(str, asked))}:{N}",
-        predict=rows["predict"].where(is_certified, -1),
-        correct=rows["correct"].where(is_certified, 0),
-        radius=largest,
-        p_lower=np.where(is_certified, ndtr(largest / rows["sigma"]), 0.0),
-    )
-    path = written(tmp_path / "some.tsv", answers)
+    path = written(tmp_path / "some.tsv", at_radii(rows, *asked))
     about = summarize_rows(path)
     found = compare_rows(path, path)
     shares = [float(metrics.certified_accuracy(rows, radius)) for radius in asked]
@@ -180,7 +170,7 @@ def test_only_the_images_that_both_have_count(tmp_path, a):
     ("rows", "sidecar", "message"),
     [
         (labeled(make_rows(0.25, 2), LABELS), {}, "must have the same sigma"),
-        (frame(2, mode=f"acr-error:0.1:{N}"), {}, "in the same mode"),
+        (at_radii(frame(2), 0.25), {}, "in the same mode"),
         (labeled(make_rows(0.5, 2), 1 - LABELS), {}, "must have the same labels"),
         (frame(2, idx=range(50, 62)), {"subset": "range-50-62"}, "in common, got 0"),
         (frame(2), {"images": "others"}, "sidecars have different images"),

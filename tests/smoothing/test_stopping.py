@@ -14,7 +14,7 @@ from rs.smoothing.settings import CertificationSettings
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.procedures.early import Stop
-from rs.statistics.sequential import Decider, ExpectedRadius
+from rs.statistics.sequential import Decider
 from rs.storage import certificate_rows
 from rs.storage.provenance import Provenance
 from tests.support.helpers import CERTIFY, Linear, refuses, tiny_images, tiny_params
@@ -68,16 +68,9 @@ def test_of_several_radii_the_largest_that_holds_is_certified():
     assert (barely.predict, barely.radius, barely.p_lower) == (1, 0.0, 0.5)  # certified at radius 0
 
 
-RUNS = {
-    "at radii": lambda sigma: Decider([0.1], sigma, ALPHA, BUDGET),
-    "for an average": lambda sigma: ExpectedRadius(sigma, 0.1, ALPHA, BUDGET),
-}
-
-
-@pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
-def test_a_run_is_of_one_image_and_of_the_noise_of_the_classifier(make):
+def test_a_run_is_of_one_image_and_of_the_noise_of_the_classifier():
     """A used test would give the radius of another image, another sigma one too large."""
-    used, other = make(SIGMA), make(2 * SIGMA)
+    used, other = (Decider([0.1], sigma, ALPHA, BUDGET) for sigma in (SIGMA, 2 * SIGMA))
     assert CLASSIFIER.certify_until(image(1.0), 100, used).radius > 0
     with refuses(rf"test must be new, but it has counted {used.draws} draws"):
         CLASSIFIER.certify_until(image(0.5), 100, used)
@@ -102,8 +95,7 @@ def test_draws_go_on_where_they_stopped():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"acr_error": 0.1}, "one of at_radius, acr_error must be given"),
-        ({"at_radius": None}, "one of at_radius, acr_error must be given"),
+        ({"at_radius": None}, r"stop\.at_radius"),
         ({"at_radius": []}, r"stop\.at_radius"),
         ({"step": 150}, r"stop\.step"),
     ],
@@ -128,26 +120,18 @@ def rows_of(out, *, shortcut=False, **stop):
     return certificate_rows.read_rows(out)
 
 
-@pytest.mark.parametrize(
-    ("stop", "mode"),
-    [
-        ({"at_radius": [0.0, 0.1, 0.2]}, "at-radius:0.0,0.1,0.2:5000"),
-        ({"at_radius": None, "acr_error": 0.05}, "acr-error:0.05:5000"),
-    ],
-)
-def test_rows_say_how_they_were_certified_and_wrong_images_can_be_skipped(
-    tmp_path, work, stop, mode
-):
-    whole = rows_of(tmp_path / "whole.tsv", **stop)
-    skipped = rows_of(tmp_path / "skipped.tsv", shortcut=True, **stop)
+def test_rows_say_how_they_were_certified_and_wrong_images_can_be_skipped(tmp_path, work):
+    radii = [0.0, 0.1, 0.2]
+    whole = rows_of(tmp_path / "whole.tsv", at_radius=radii)
+    skipped = rows_of(tmp_path / "skipped.tsv", shortcut=True, at_radius=radii)
     assert whole["n"].nunique() > 1
     for rows in (whole, skipped):
-        assert metrics.mode_of(rows) == mode
+        assert metrics.mode_of(rows) == "at-radius:0.0,0.1,0.2:5000"
         assert metrics.budget(rows, "n") == BUDGET
     wrong = (skipped["mode"] == "shortcut").to_numpy()
     assert wrong.sum() == 2
     assert (skipped["n"][wrong] == 0).all()
     assert skipped[~wrong].equals(whole[~wrong])
-    for radius in (0.0, 0.1, 0.2):
+    for radius in radii:
         accuracies = [metrics.certified_at(rows, radius).tolist() for rows in (whole, skipped)]
         assert accuracies[0] == accuracies[1]

@@ -10,13 +10,8 @@ from hypothesis import strategies as st
 
 from rs.smoothing.vote_counting import Tally, certificate_of_test, certificate_of_votes
 from rs.statistics.certificate import Certificate
-from rs.statistics.sequential import Decider, ExpectedRadius
+from rs.statistics.sequential import Decider
 from tests.support.helpers import refuses
-
-TESTS = {
-    "at-radii": lambda **how: Decider([0.0, 0.25, 0.5], **how),
-    "acr-error": lambda **how: ExpectedRadius(error=0.05, **how),
-}
 
 
 def votes(values):
@@ -32,11 +27,10 @@ def certificates(draw):
     sigma = draw(st.floats(1e-6, 10))
     alpha = draw(st.floats(1e-200, 0.999))
     undecided = classes > 2 and draw(st.booleans())
-    kind = draw(st.sampled_from(["fixed", *TESTS]))
-    if kind == "fixed":
+    if draw(st.booleans()):
         second = draw(st.none() | numbers.map(lambda values: Tally(votes(values))))
         return certificate_of_votes(first, second, alpha, sigma, "grid", undecided=undecided)
-    test = TESTS[kind](sigma=0.5, alpha=0.001, budget=3000, step=100)
+    test = Decider([0.0, 0.25, 0.5], sigma=0.5, alpha=0.001, budget=3000)
     counts = votes([0] * classes)
     top = int(first.votes.argmax())
     share = draw(st.floats(0, 1))

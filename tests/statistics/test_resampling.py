@@ -53,8 +53,8 @@ def test_fewer_draws_refuse_more_draws_and_rows_that_stopped_early():
     for draws in (0, N + 1):
         with refuses(f"between 1 and the {N}"):
             fewer(rows, draws)
-    with refuses("fixed number of draws"):
-        fewer(rows.assign(mode="acr-error:0.1:200"), 5)
+    with refuses("must hold radii"):
+        fewer(rows.assign(mode="at-radius:0.25:200"), 5)
 
 
 # ------------------------------------------------------------------------------------------
@@ -77,8 +77,8 @@ def test_rows_of_other_classes_or_that_stopped_early_have_no_two_sided_radius():
     rows = cell_rows("gaussian", SIGMA, 0)
     with refuses("one of 1 classes"):
         two_sided(rows, 1)
-    with refuses("rows of a fixed number of draws"):
-        two_sided(rows.assign(mode="acr-error:0.1:200"), 3)
+    with refuses("must hold radii"):
+        two_sided(rows.assign(mode="at-radius:0.25:200"), 3)
 
 
 @cache

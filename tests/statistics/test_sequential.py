@@ -7,14 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
-from rs.statistics.radius import lower_bound, radius
+from rs.statistics.radius import lower_bound
 from rs.statistics.sequential import (
-    FINAL_LOOK_SHARE,
     Cumulative,
     Decider,
-    ExpectedRadius,
     alpha_spending,
     look_schedule,
     required_share,
@@ -135,14 +133,6 @@ def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_m
             assert sum(chance for run, chance in made if answers(run)[RADII[k]] == "no") <= beta
 
 
-@pytest.mark.parametrize("p", [0.55, 0.8, 0.95])
-def test_runs_report_more_than_the_true_radius_with_probability_at_most_alpha(p):
-    made = list(outcomes(lambda: ExpectedRadius(1.0, 0.5, 0.3, 10, beta=0.3, step=2), p, 2, 10))
-    assert sum(chance for _, chance in made) == pytest.approx(1)
-    assert sum(chance for run, chance in made if run.radius > ndtri(p)) <= 0.3
-    assert any(run.radius > 0 for run, _ in made)
-
-
 # What the runs compute
 
 
@@ -166,50 +156,6 @@ def test_runs_stop_at_the_first_look_that_settles_the_question(path, r, alpha):
             break
 
 
-# The radius for an average
-
-
-@given(path=paths(), error=st.floats(0.1, 1), sigma=st.sampled_from([0.25, 1.0]))
-def test_a_run_stops_at_the_first_look_from_which_it_expects_at_most_the_error(path, error, sigma):
-    """Against the definition, with the bounds of all looks so far, and CERTIFY's from the share of
-    successes so far.
-    """
-    run = ExpectedRadius(sigma, error, 0.01, 20_000, beta=0.05)
-    lows, highs = [0.0], [1.0]
-    for look, share in enumerate(path):
-        draws = run.next_draws()
-        run.update(round(share * draws), draws)
-        n, k = run.draws, run.successes
-        lows.append(run.rule.lower(k, look))
-        highs.append(run.rule.upper(k, look))
-        assert (run.p_lower, run.p_upper) == (max(lows), min(highs))
-        assert run.radius == radius(run.p_lower, sigma)
-        most = lower_bound(round(20_000 * k / n), 20_000, 0.01)
-        gap = sigma * (ndtri(most) - ndtri(max(lows))) if max(lows) else math.inf
-        is_close = max(lows) >= 0.5 and gap <= error
-        stops = min(highs) < run.required_share or is_close or n == 20_000
-        assert (run.next_draws() == 0) == stops
-        if stops:
-            break
-
-
-@pytest.mark.parametrize("p", [0.3, 0.5, 0.55, 0.7, 0.9, 0.97, 0.995, 1.0])
-@pytest.mark.parametrize("error", [0.07, 0.3])
-def test_the_mean_radius_falls_short_of_that_of_all_draws_by_at_most_the_error(p, error):
-    """By enumeration; for an error that hardly stops early and for a larger one.
-
-    Where no radius is true it can be larger: by the chance that a look before the last one errs,
-    times the cap.
-    """
-    alpha, n, k = 0.05, 20, np.arange(21)
-    bounds = lower_bound(k, n, alpha)
-    whole = (stats.binom.pmf(k, n, p) * radius(bounds, 1.0)).sum()
-    above = (1 - FINAL_LOOK_SHARE) * alpha * radius(bounds[-1], 1.0) if p <= 0.5 else 0
-    runs = list(outcomes(lambda: ExpectedRadius(1.0, error, alpha, n, step=5), p, 5, n))
-    mean = sum(chance * run.radius for run, chance in runs)
-    assert -above <= whole - mean <= error
-
-
 # Mistakes
 
 
@@ -219,6 +165,8 @@ def test_the_mean_radius_falls_short_of_that_of_all_draws_by_at_most_the_error(p
         ({"radii": [-0.1]}, "radius must be a number of at least 0, got -0.1"),
         ({"radii": [0.25, 0.25]}, "radii must be one or more, in increasing order, got 0.25, 0.25"),
         ({"radii": [1.0, 1.5]}, "radius must be within reach of 1000 draws .* got 1.0"),
+        ({"sigma": 0.0}, "sigma must be a positive number, got 0.0"),
+        ({"sigma": math.inf}, "sigma must be a positive number, got inf"),
         ({"alpha": 1e-300}, "alpha must be .* at least 1e-200"),
         ({"beta": 0.0}, "beta must be strictly between 0 and 1"),
         ({"budget": 0}, "budget must be a whole number of at least 1, got 0"),
@@ -230,9 +178,12 @@ def test_impossible_questions_are_refused_with_a_reason(arguments, message):
         Decider(**usual | arguments)
 
 
-@pytest.mark.parametrize(
-    ("sigma", "error"), [(0.0, 0.1), (0.5, -0.1), (0.5, 1e-6), (0.5, math.nan), (0.5, math.inf)]
-)
-def test_impossible_errors_are_refused(sigma, error):
-    with refuses("must be"):
-        ExpectedRadius(sigma, error, 0.001, 1000)
+@pytest.mark.parametrize(("successes", "draws"), [(0, 200), (101, 100), (-1, 100), (0, 0)])
+def test_a_run_takes_the_samples_until_its_next_look_and_no_others(successes, draws):
+    run = Decider([0.25], 0.25, 0.001, 1000)
+    with pytest.raises(ValueError, match=f"successes of 100 draws, got {successes} of {draws}"):
+        run.update(successes, draws)
+    while run.next_draws():
+        run.update(0, run.next_draws())
+    with pytest.raises(ValueError, match="successes of 0 draws"):
+        run.update(0, 0)

@@ -12,9 +12,9 @@ from rs.errors import InputError
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics.certificate import ABSTAIN, Certificate
 from rs.statistics.radius import lower_bound, radius
-from rs.statistics.sequential import Decider, ExpectedRadius
+from rs.statistics.sequential import Decider
 from rs.storage import certificate_rows
-from tests.support.helpers import exit_code, refuses, write_row_file
+from tests.support.helpers import exit_code, refusal, refuses, write_row_file
 
 SIGMA, N, ALPHA = 0.5, 1000, 0.001
 
@@ -131,15 +131,14 @@ def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, pattern, new, mess
     assert str(path) in str(caught.value)
 
 
-AVERAGE = {"mode": f"acr-error:0.1:{N}"}
 AT_RADII = {"mode": f"at-radius:0.0,0.25:{N}", "radius": 0.25, "p_lower": float(ndtr(0.25 / SIGMA))}
 HALF = {
     "n": 18_000,
     "counts": [9_000, 9_000],
-    "p_lower": 0.99923,
-    "radius": float(radius(0.99923, SIGMA)),
+    "mode": "at-radius:1.0:20000",
+    "radius": 1.0,
+    "p_lower": float(ndtr(1.0 / SIGMA)),
 }
-ONE = {"radius": 1.0, "p_lower": float(ndtr(1.0 / SIGMA))}
 NOTHING = {"predict": -1, "correct": 0, "radius": 0.0}
 SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
 """More than rounding, and less than what often counts as equal."""
@@ -155,7 +154,8 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         ({"predict": -1, "correct": 0}, "radius must be 0 where"),
         ({"mode": "guess"}, "mode must be one of"),
         ({"mode": "at-radius:0.1,:5"}, "mode must be one of"),
-        ({"mode": "acr-error:0.1"}, "mode must be one of"),
+        ({"mode": "at-radius:0.1"}, "mode must be one of"),
+        ({"mode": f"at-radius:0.1:{'9' * 19}"}, "mode must be one of"),  # more than 64 bits
         ({"scope": "local"}, "scope must be one of"),
         ({"alpha": 1.0}, "alpha must lie"),
         ({"sigma": 0.0}, "sigma must be positive"),
@@ -184,23 +184,12 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         ({"n": 0, "counts": []}, "n must be 0 for a shortcut"),
         (SHORTCUT | {"correct": 1}, "a shortcut is for"),
         # stopped early
-        (AVERAGE | {"radius": 57.0}, "radius must be that of p_lower and sigma"),
-        (AVERAGE | NOTHING, "predict must be the class iff p_lower is at least 1/2"),
+        (HALF, "p_lower must be .* probable by all n votes"),
         (
-            AVERAGE | NOTHING | {"p_lower": 0.0},
-            "p_lower must be at least the bound of the last look",
+            AT_RADII | {"mode": f"at-radius:0.25:{N - 1}"},
+            "n must be at most the number that ends the mode",
         ),
-        (
-            AVERAGE | {"p_lower": 0.9999, "radius": float(radius(0.9999, SIGMA))},
-            r"p_lower must be at most alpha\^",
-        ),
-        (HALF | {"mode": "acr-error:0.1:20000"}, "p_lower must be .* probable by all n votes"),
-        (
-            HALF | {"mode": "at-radius:1.0:20000", **ONE},
-            "p_lower must be .* probable by all n votes",
-        ),
-        ({"mode": f"acr-error:0.1:{N - 1}"}, "n must be at most the number that ends the mode"),
-        (AVERAGE | NOTHING | {"n": 0, "counts": [], "p_lower": 0.0}, "n must be at least 1"),
+        (AT_RADII | NOTHING | {"n": 0, "counts": [], "p_lower": 0.0}, "n must be at least 1"),
         (AT_RADII | {"radius": 0.3}, "radius must be one of those of the mode"),
         (AT_RADII | {"p_lower": 0.9}, r"p_lower must be Phi\(radius / sigma\)"),
         (
@@ -208,7 +197,7 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
             r"p_lower must be Phi\(radius / sigma\)",
         ),
         (AT_RADII | {"counts": [0, N]}, r"p_lower must be at most alpha\^"),
-        (AT_RADII | NOTHING | {"p_lower": 0.1}, r"p_lower must be Phi\(radius / sigma\)"),
+        (AT_RADII | NOTHING, r"p_lower must be Phi\(radius / sigma\)"),
         (AT_RADII | {"sigma": 5e-324}, r"p_lower must be Phi\(radius / sigma\)"),
     ],
 )
@@ -233,12 +222,6 @@ def test_the_largest_bound_that_votes_allow_is_that_of_draws_which_all_agree(tmp
         certificate_rows.read_rows(tmp_path / "more.tsv")
 
 
-QUESTIONS = {
-    "acr-error": lambda at, **how: ExpectedRadius(error=at, **how),
-    "at-radii": lambda at, **how: Decider([0.0, at, 2 * at], **how),
-}
-
-
 def early_row(run, sigma, p, seed):
     """The row of a run whose draws are for class 1 with probability ``p``, as ``certify_until``
     makes it.
@@ -259,7 +242,6 @@ def early_row(run, sigma, p, seed):
 
 @settings(deadline=None)
 @given(
-    st.sampled_from([*QUESTIONS]),
     st.floats(0.01, 1.5),
     st.sampled_from([0.12, 0.25, 1.0, 3.7]),
     st.floats(1e-9, 0.4),
@@ -269,10 +251,10 @@ def early_row(run, sigma, p, seed):
     st.integers(0, 2**32 - 1),
 )
 def test_rows_of_every_run_that_stops_early_are_read(
-    tmp_path_factory, name, at, sigma, alpha, budget, step, p, seed
+    tmp_path_factory, at, sigma, alpha, budget, step, p, seed
 ):
     try:
-        run = QUESTIONS[name](at, sigma=sigma, alpha=alpha, budget=budget, step=step)
+        run = Decider([0.0, at, 2 * at], sigma, alpha, budget, step=step)
     except InputError:  # a question that so few draws cannot answer
         reject()
     made = early_row(run, sigma, p, seed)
@@ -282,12 +264,16 @@ def test_rows_of_every_run_that_stops_early_are_read(
     assert all(back[name][0] == made[name] for name in ("radius", "p_lower", "n", "mode"))
 
 
-def test_each_row_that_took_all_its_draws_is_checked_at_its_own_alpha(tmp_path):
-    runs = [ExpectedRadius(SIGMA, 0.02, alpha, 500) for alpha in (0.01, 0.1)]
-    made = [early_row(run, SIGMA, 0.6, seed=0) | {"idx": index} for index, run in enumerate(runs)]
-    assert [one["n"] for one in made] == [500, 500]
-    write_row_file(made, tmp_path / "rows.tsv")
-    assert certificate_rows.read_rows(tmp_path / "rows.tsv")["alpha"].tolist() == [0.01, 0.1]
+def test_each_row_that_stopped_early_is_checked_at_its_own_alpha_and_mode(tmp_path):
+    """One vote establishes p = 1/2 at alpha = 1/2, but ten are needed at alpha = 2^-10."""
+    certified = {"radius": 0.0, "p_lower": 0.5}
+    some = row(n=1, counts=[1], alpha=0.5, mode="at-radius:0.0:1", **certified)
+    more = row(n=10, counts=[10], alpha=2.0**-10, mode="at-radius:0.0,0.25:10", **certified)
+    for first, second in ((some, more), (more, some)):
+        made = [first | {"idx": 0}, second | {"idx": 1}]
+        write_row_file(made, tmp_path / "rows.tsv")
+        back = certificate_rows.read_rows(tmp_path / "rows.tsv")
+        assert back["mode"].tolist() == [first["mode"], second["mode"]]
 
 
 @pytest.mark.parametrize("label", [-1, -3])
@@ -362,7 +348,6 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
             "the weights are frozen, chosen image by image; "
             "the six-column format cannot record this",
         ),
-        (AVERAGE, "draws stopped early, acr-error:0.1:1000; the six-column format"),
     ],
 )
 def test_an_export_warns_of_what_six_columns_cannot_say(tmp_path, capsys, changes, warning):
@@ -370,3 +355,10 @@ def test_an_export_warns_of_what_six_columns_cannot_say(tmp_path, capsys, change
     assert exit_code(export, str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")) == 0
     said = capsys.readouterr().err
     assert (warning in said) if warning else said == ""
+
+
+def test_rows_of_given_radii_have_no_export(tmp_path, capfd):
+    write_row_file([row(**AT_RADII)], tmp_path / "rows.tsv")
+    line = refusal(capfd, export, tmp_path / "rows.tsv", "--out", tmp_path / "log.tsv")
+    assert "rows.tsv must hold radii" in line
+    assert not (tmp_path / "log.tsv").exists()

@@ -15,7 +15,7 @@ from rs.reporting.logs import read_alone
 from rs.runtime import scratch
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
-from rs.statistics.sequential import ExpectedRadius
+from rs.statistics.sequential import Decider
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from rs.storage.provenance import Provenance
@@ -161,9 +161,10 @@ def test_certificates_of_python_are_read_with_the_command(tmp_path, capsys):
 def test_certificates_of_every_kind_are_read(tmp_path):
     smoothed = SmoothedClassifier(Linear(), 2, 0.5)
     early = []
-    for index in range(3):
-        test = ExpectedRadius(0.5, 0.02, 0.001, 5000)
-        early.append(smoothed.certify_until(torch.ones(SHAPE), 100, test, index=index))
+    for index, first in enumerate((0.4, 0.6, 1.0)):  # on the grid of 8 bits
+        test = Decider([0.0, 0.2], 0.5, 0.001, 5000)
+        early.append(smoothed.certify_until(torch.full(SHAPE, first), 100, test, index=index))
+    assert len({certificate.n for certificate in early}) > 1
     x = torch.ones(SHAPE)
     skipped = [smoothed.certify(x, label=0), smoothed.certify(x, label=1)]
     for number, made in enumerate([early, skipped, skipped[:1]]):

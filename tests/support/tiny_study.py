@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr
 
 from rs.params import read_params
 from rs.reporting.load import StudyFiles
@@ -93,6 +94,20 @@ def make_rows(sigma, seed, **changes):
 def labeled(frame, label):
     """The rows with other labels, still consistent."""
     return frame.assign(label=label, correct=(frame["predict"] == label).astype(int))
+
+
+def at_radii(frame, *radii):
+    """The rows of runs that ask only which of these increasing radii are certified."""
+    place = np.searchsorted(radii, frame["radius"], side="right") - 1
+    is_certified = (frame["predict"] != ABSTAIN) & (place >= 0)
+    largest = np.where(is_certified, np.array(radii)[place], 0.0)
+    return frame.assign(
+        mode=f"at-radius:{','.join(map(str, radii))}:{N}",
+        predict=frame["predict"].where(is_certified, ABSTAIN),
+        correct=frame["correct"].where(is_certified, 0),
+        radius=largest,
+        p_lower=np.where(is_certified, ndtr(largest / frame["sigma"]), 0.0),
+    )
 
 
 def cell_rows(method, sigma, seed):

@@ -1,37 +1,33 @@
-"""Certification that stops early: at given radii, or at an error of the average radius.
+"""Certification that stops early: as soon as it is known which of given radii hold.
 
-The tests are those of :mod:`rs.statistics.sequential`. Their modes, with the largest number of
-samples N, are ``at-radius:R,...:N`` and ``acr-error:E:N``.
+The test is the one of :mod:`rs.statistics.sequential`. Its mode, with the largest number of samples
+N, is ``at-radius:R,...:N``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 from scipy.special import ndtr
 
-from rs.params import Count, NonNegative, Positive, validated
+from rs.params import Count, NonNegative, validated
 from rs.statistics.certificate import ABSTAIN, TOLERANCE
-from rs.statistics.procedures.base import (
-    Columns,
-    Rule,
-    SequentialTest,
-)
-from rs.statistics.radius import lower_bound, radius, upper_bound
-from rs.statistics.sequential import FINAL_LOOK_SHARE, STEP, Decider, ExpectedRadius
+from rs.statistics.procedures.base import Columns, Rule
+from rs.statistics.radius import lower_bound, upper_bound
+from rs.statistics.sequential import STEP, Decider
 
 IMPROBABLE = 1e-12
 """Probability of votes below which a bound that they contradict is refused."""
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
-_MODE = re.compile(
-    rf"(?:at-radius:({_NUMBER}(?:,{_NUMBER})*)|acr-error:{_NUMBER}):([1-9][0-9]*)", re.ASCII
-)
+_BUDGET = r"[1-9][0-9]{0,17}"  # fits into 64 bits
+_MODE = re.compile(rf"at-radius:({_NUMBER}(?:,{_NUMBER})*):({_BUDGET})", re.ASCII)
 
 
 def _as_list(radii: Any) -> Any:
@@ -44,93 +40,66 @@ Radii = Annotated[list[NonNegative], Field(min_length=1), BeforeValidator(_as_li
 
 @validated
 class Stop:
-    """When to stop before n samples, which become the maximum; section ``certify.stop``.
+    """When to stop before n samples, which become the maximum; section ``certify.stop``."""
 
-    Exactly one of ``at_radius`` and ``acr_error`` is given: the question is which of those radii
-    are certified, or what the average radius is to within that error.
-    """
-
+    at_radius: Radii  # which of them are certified? increasing, in pixels of [0, 1]
     beta: Annotated[float, Field(gt=0, lt=1)]  # probability of giving up although the radius holds
     step: Annotated[Count, Field(multiple_of=STEP)]  # minimum number of samples between two looks
-    at_radius: Radii | None = None  # increasing, in pixels of [0, 1]
-    acr_error: Positive | None = None  # largest loss of the average radius, in pixels of [0, 1]
 
-    def __post_init__(self) -> None:
-        if (self.at_radius is None) == (self.acr_error is None):
-            raise ValueError("one of at_radius, acr_error must be given, and no two")
-
-    def new_test(self, sigma: float, alpha: float, budget: int) -> SequentialTest:
+    def new_test(self, sigma: float, alpha: float, budget: int) -> Decider:
         """Return a test of one image with at most ``budget`` samples."""
-        if self.at_radius is not None:
-            return Decider(self.at_radius, sigma, alpha, budget, beta=self.beta, step=self.step)
-        assert self.acr_error is not None  # one of the two is given
-        return ExpectedRadius(sigma, self.acr_error, alpha, budget, beta=self.beta, step=self.step)
+        return Decider(self.at_radius, sigma, alpha, budget, beta=self.beta, step=self.step)
+
+
+class EarlyMode(NamedTuple):
+    """What the mode of rows that stopped early says."""
+
+    radii: tuple[float, ...]  # the rows say which of them are certified, and of no other radius
+    budget: int  # largest number of samples
+
+
+@cache  # a file has few modes
+def parse_mode(mode: str) -> EarlyMode | None:
+    """Parse the mode of rows that stopped early; return ``None`` for other modes.
+
+    >>> parse_mode("at-radius:0.25,0.5:100000")
+    EarlyMode(radii=(0.25, 0.5), budget=100000)
+    >>> parse_mode("certify")
+    """
+    match = _MODE.fullmatch(mode)
+    if match is None:
+        return None
+    return EarlyMode(tuple(map(float, match[1].split(","))), int(match[2]))
 
 
 def is_early(mode: str) -> bool:
     """Return whether rows that stopped early have the mode."""
-    return _MODE.fullmatch(mode) is not None
-
-
-def draws_at_most(mode: str) -> int | None:
-    """Return the largest number of samples of a mode that stops early; ``None`` for the others.
-
-    >>> draws_at_most("acr-error:0.05:100000"), draws_at_most("certify")
-    (100000, None)
-    """
-    match = _MODE.fullmatch(mode)
-    return int(match[2]) if match else None
-
-
-def radii_asked(mode: str) -> tuple[float, ...] | None:
-    """Return the radii of a mode whose rows say only which of them are certified, or ``None``.
-
-    >>> radii_asked("at-radius:0.25,0.5:100000"), radii_asked("certify")
-    ((0.25, 0.5), None)
-    """
-    match = _MODE.fullmatch(mode)
-    if match is None or match[1] is None:
-        return None
-    return tuple(map(float, match[1].split(",")))
+    return parse_mode(mode) is not None
 
 
 def early_rules(
     rows: Columns, selected: NDArray[np.int64], votes: NDArray[np.int64]
 ) -> Iterator[Rule]:
     """Yield the rules of rows that stopped early: mode and votes do not determine everything."""
-    most_draws = _by_mode(rows, draws_at_most)
-    is_of_radii = _by_mode(rows, lambda mode: radii_asked(mode) is not None)
-    is_certified = rows["predict"] == selected
-    rule = "predict must be the class iff p_lower is at least 1/2, else -1"
-    yield is_certified != (rows["p_lower"] >= 0.5), rule
-    expected_radius = radius(rows["p_lower"], rows["sigma"])
-    is_equal = np.isclose(rows["radius"], expected_radius, rtol=TOLERANCE, atol=TOLERANCE)
-    yield ~is_of_radii & ~is_equal, "radius must be that of p_lower and sigma"
-    yield rows["n"] > most_draws, "n must be at most the number that ends the mode"
-    rule = "n must be at least 1"
-    yield rows["n"] == 0, rule
+    budgets = np.zeros_like(votes)
+    is_listed = np.zeros(len(votes), dtype=bool)
+    for number, (mode, radius) in enumerate(zip(rows["mode"], rows["radius"], strict=True)):
+        stop = parse_mode(mode)
+        assert stop is not None  # these are rows that stopped early
+        budgets[number] = stop.budget
+        is_listed[number] = radius in stop.radii
+    yield rows["n"] > budgets, "n must be at most the number that ends the mode"
+    yield rows["n"] == 0, "n must be at least 1"
 
-    has_radius = is_of_radii & (rows["predict"] != ABSTAIN)
-    pairs = zip(rows["radius"], rows["mode"], strict=True)
-    is_listed = np.array([radius in (radii_asked(mode) or ()) for radius, mode in pairs])
-    yield has_radius & ~is_listed, "radius must be one of those of the mode"
+    is_certified = rows["predict"] != ABSTAIN
+    yield is_certified & ~is_listed, "radius must be one of those of the mode"
     with np.errstate(over="ignore"):  # of a tiny sigma, whose Phi is 1
-        p_radius = np.where(has_radius, ndtr(rows["radius"] / rows["sigma"]), 0.0)
+        p_radius = np.where(is_certified, ndtr(rows["radius"] / rows["sigma"]), 0.0)
     is_equal = np.isclose(rows["p_lower"], p_radius, rtol=TOLERANCE, atol=0)
     rule = "p_lower must be Phi(radius / sigma) where a radius of the mode is certified, else 0"
-    yield is_of_radii & ~is_equal, rule
-
+    yield ~is_equal, rule
     rule = "p_lower must be at most alpha^(1 / k), k its votes, and probable by all n votes"
     yield rows["p_lower"] > _largest_bound(rows, votes) * (1 + TOLERANCE), rule
-    is_last_look = ~is_of_radii & (rows["n"] == most_draws)
-    smallest_bound = np.zeros(len(votes))
-    smallest_bound[is_last_look] = lower_bound(
-        votes[is_last_look],
-        rows["n"][is_last_look],
-        FINAL_LOOK_SHARE * rows["alpha"][is_last_look],
-    )
-    rule = "p_lower must be at least the bound of the last look"
-    yield rows["p_lower"] < smallest_bound * (1 - TOLERANCE), rule
 
 
 def _largest_bound(rows: Columns, votes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -145,9 +114,3 @@ def _largest_bound(rows: Columns, votes: NDArray[np.int64]) -> NDArray[np.float6
     unanimous = lower_bound(votes, np.maximum(votes, 1), rows["alpha"])
     probable = upper_bound(votes, np.maximum(rows["n"], 1), IMPROBABLE)
     return np.minimum(unanimous, probable)
-
-
-def _by_mode(rows: Columns, what: Callable[[str], Any]) -> NDArray[Any]:
-    """Return what is true of the mode of each row; a file has few modes."""
-    values = {mode: what(mode) for mode in {*rows["mode"]}}
-    return np.array([values[mode] for mode in rows["mode"]])

@@ -12,7 +12,7 @@ PROCEDURES = {
     "early": Procedure(early.is_early, early.early_rules),
 }
 
-MODES = f"{fixed.MODE}, {fixed.SHORTCUT}, at-radius:R,...:N, acr-error:E:N"
+MODES = f"{fixed.MODE}, {fixed.SHORTCUT}, at-radius:R,...:N"
 """The modes of rows, for messages."""
 
 
