@@ -145,7 +145,6 @@ class Decider:
             radius.
     """
 
-    takes_all_samples: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -142,6 +142,16 @@ def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_
     )
 
 
+@pytest.mark.parametrize(
+    ("more", "mode"), [((), "certify"), (("--at-radius", "0,0.1"), "at-radius:0.0,0.1:1000")]
+)
+def test_rows_say_whether_they_stopped_at_radii(capfd, flat, more, mode):
+    certified(capfd, "photos", "rows.tsv", *NAMED, *more)
+    rows = certificate_rows.read_rows(Path("rows.tsv"))
+    assert {*rows["mode"]} == {mode}
+    assert ended(capfd, show, "rows.tsv")[0] == 0
+
+
 OF_ROWS = "--times must be another file than the rows and their sidecar"
 
 
@@ -318,6 +328,8 @@ BAD = {
     ),
     "an empty line": ("photos --classes gap.txt", "line 2 is empty"),
     "no image": ("broken --classes names.txt", "broken/0.png must be an image"),
+    "no radius": ("photos --classes names.txt --at-radius far", "--at-radius must be numbers"),
+    "a negative radius": ("photos --classes names.txt --at-radius -1", "--at-radius"),
     "parameters alone": (
         "photos --classes names.txt --params a.yaml",
         "--params a.yaml is for --dataset",

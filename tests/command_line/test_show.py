@@ -10,7 +10,7 @@ from rs.reporting.summaries import compare_rows, summarize_rows
 from rs.reporting.summary_texts import comparison_text, summary_text
 from rs.storage import certificate_rows
 from tests.support.helpers import update_json
-from tests.support.tiny_study import ALPHA, N0, N, cell_rows, write_rows
+from tests.support.tiny_study import ALPHA, N0, N, at_radii, cell_rows, write_rows
 
 
 @pytest.fixture
@@ -140,6 +140,15 @@ def test_options_say_what_logs_do_not(files, tmp_path):
     log.write_text(log.read_text().replace("\tradius", ""))
     error = said("show", log, "--sigma", 0.5)[2]
     assert "line 1: must be certificate rows of `rs certify`, with" in error
+
+
+def test_rows_of_given_radii_have_no_picture(tmp_path):
+    path = tmp_path / "rows.tsv"
+    write_rows(at_radii(cell_rows("advmacer", 0.5, 0), 0.25), path)
+    code, out, error = said("show", path, "--picture", tmp_path / "curves.png")
+    assert (code != 0, out) == (True, "")
+    assert f"{path} must have labels and radii to be drawn" in error
+    assert not (tmp_path / "curves.png").exists()
 
 
 @pytest.mark.parametrize("column", ["label", "counts"])

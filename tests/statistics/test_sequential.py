@@ -136,22 +136,27 @@ def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_m
 # What the runs compute
 
 
-@example(path=np.full(LOOKS, 0.6935), r=0.5, alpha=0.01)  # neither yes nor no
-@given(path=paths(), r=st.floats(0, 2), alpha=st.floats(1e-4, 0.3))
-def test_runs_stop_at_the_first_look_that_settles_the_question(path, r, alpha):
+@example(path=np.full(LOOKS, 0.6935), radii=[0.5], alpha=0.01)  # neither yes nor no
+@example(path=np.array([0.62] + [0.48] * LOOKS), radii=[0.0, 0.2], alpha=0.01)  # yes is kept
+@given(
+    path=paths(),
+    radii=st.lists(st.floats(0, 2), min_size=1, max_size=3, unique=True).map(sorted),
+    alpha=st.floats(1e-4, 0.3),
+)
+def test_runs_stop_at_the_first_look_that_settles_the_question(path, radii, alpha):
     """Against the definitions, for each look: so larger shares, smaller radii and larger alphas
     help.
     """
-    run = Decider([r], 1.0, alpha, 20_000, beta=0.05, step=500)
+    run = Decider(radii, 1.0, alpha, 20_000, beta=0.05, step=500)
+    yes, no = np.zeros(len(radii), dtype=bool), run.required_share > 1
     for look, share in enumerate(path):
         draws = run.next_draws()
         run.update(round(share * draws), draws)
-        answer = answers(run)[r]
-        n = run.draws
-        yes = run.rule.lower(run.successes, look) >= ndtr(r)
-        no = run.rule.upper(run.successes, look) < run.required_share[0]
-        assert answer == ("yes" if yes else "no" if no else None)
-        assert (run.next_draws() == 0) == (yes or no or n == 20_000)
+        yes |= run.rule.lower(run.successes, look) >= ndtr(radii)
+        no |= run.rule.upper(run.successes, look) < run.required_share
+        expected = np.where(yes, "yes", np.where(no, "no", None))
+        assert list(answers(run).values()) == expected.tolist()
+        assert (run.next_draws() == 0) == ((yes | no).all() or run.draws == 20_000)
         if not run.next_draws():
             break
 
