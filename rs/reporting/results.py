@@ -18,7 +18,7 @@ from rs.statistics import metrics
 from rs.statistics.certificate import PER_IMAGE_SCOPE
 from rs.statistics.comparison import Estimate, Sample, estimate, fewest_seeds_of, sample
 from rs.statistics.metrics import Terms
-from rs.statistics.resampling import SPLITS, Split, two_sided
+from rs.statistics.resampling import two_sided
 from rs.storage.provenance import Provenance
 from rs.study.ensembles import composition, members_text
 
@@ -90,12 +90,9 @@ class Result:
         return metrics.terms_of(self.rows)
 
     @cached_property
-    def acr_two_sided(self) -> dict[Split, float]:
-        """ACRs of the two-sided certificates of the same votes; empty without ``classes``."""
-        if self.classes is None:
-            return {}
-        by_split = two_sided(self.rows, self.classes)
-        return {split: metrics.acr(rows) for split, rows in by_split.items()}
+    def acr_two_sided(self) -> float | None:
+        """ACR of the two-sided certificates of the same votes; ``None`` without ``classes``."""
+        return None if self.classes is None else metrics.acr(two_sided(self.rows, self.classes))
 
     @property
     def sound(self) -> bool:
@@ -184,10 +181,10 @@ class Group:
         }
         if self.acr.error is not None:
             numbers["standard_error_with_seeds"] = self.acr.error
-        if all(result.acr_two_sided for result in self.results):
-            for split in SPLITS:
-                name = "acr_two_sided" if split == "even" else f"acr_two_sided_{split}"
-                numbers[name] = fmean(result.acr_two_sided[split] for result in self.results)
+        two_sided_acrs = [result.acr_two_sided for result in self.results]
+        known = [acr for acr in two_sided_acrs if acr is not None]
+        if len(known) == len(two_sided_acrs):
+            numbers["acr_two_sided"] = fmean(known)
         return numbers
 
 

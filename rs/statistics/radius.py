@@ -154,27 +154,21 @@ def radius(
 
 
 def two_sided_radius(
-    counts: ArrayLike,
-    predict: ArrayLike,
-    sigma: ArrayLike,
-    alpha: float,
-    weights: ArrayLike | None = None,
+    counts: ArrayLike, predict: ArrayLike, sigma: ArrayLike, alpha: float
 ) -> NDArray[np.float64]:
     """Return the two-sided radius from the votes for every class.
 
     :data:`PREDICTED_SHARE` of alpha pays for the lower bound of the predicted class. The rest,
-    split over the K - 1 other classes (Bonferroni), pays for their upper bounds U_j, and
+    split evenly over the K - 1 other classes (Bonferroni), pays for their upper bounds U_j, and
     p_upper = min(1 - p_lower, max_j U_j). All K bounds hold together with probability 1 - alpha. So
     the radius is as valid as the one-sided radius at ``alpha``, and at least the one-sided radius
-    at that share of it. The votes must not be those that chose ``predict`` or ``weights``.
+    at that share of it. The votes must not be those that chose ``predict``.
 
     Args:
         counts: Votes per class, shape (..., K) with K >= 2, including classes without votes.
         predict: The class that was chosen beforehand, shape (...), in [0, K).
         sigma: Standard deviation of the noise; positive.
         alpha: Failure probability of the whole statement, in (0, 1).
-        weights: Positive numbers (..., K), in whose proportion the other classes share the rest;
-            the number of the predicted class is ignored. ``None``: evenly.
     Returns:
         Radii, shape (...); 0 where the bounds overlap.
     Raises:
@@ -195,12 +189,7 @@ def two_sided_radius(
     predicted_votes = (votes * is_predicted).sum(axis=-1)
     p_lower = lower_bound(predicted_votes, total, PREDICTED_SHARE * alpha)
     rest = (1 - PREDICTED_SHARE) * alpha
-    alphas: ArrayLike = rest / (classes - 1)
-    if weights is not None:
-        other_weights = np.where(is_predicted, 0.0, weights)
-        shares = other_weights / other_weights.sum(axis=-1, keepdims=True)
-        alphas = rest * np.where(is_predicted, 0.5, shares)
-    upper_bounds = upper_bound(votes, total[..., None], alphas)
+    upper_bounds = upper_bound(votes, total[..., None], rest / (classes - 1))
     largest = np.where(is_predicted, 0.0, upper_bounds).max(axis=-1)
     return radius(p_lower, sigma, np.minimum(1 - p_lower, largest))
 

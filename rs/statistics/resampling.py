@@ -2,8 +2,7 @@
 
 Rows keep the counts of every class, so no sample is evaluated again. In a two-sided certificate,
 the part of alpha that the lower bound of the predicted class leaves pays for upper bounds of the
-other classes. Its split may depend on the n0 samples. Given these, it is fixed before the n
-samples, whose bounds hold together with probability 1 - alpha for all n0 samples.
+other classes.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -23,15 +21,6 @@ from rs.statistics.metrics import budget, check_radii
 from rs.statistics.radius import lower_bound, radius, two_sided_radius
 
 Floats = NDArray[np.float64]
-
-Split: TypeAlias = Literal["even", "votes"]
-"""How the rest of alpha is split over the other classes.
-
-``even``: all have the same part. ``votes``: in proportion to one plus the votes of the n0 samples,
-so the class that bounds the radius has the largest part.
-"""
-
-SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 def with_fewer_draws(rows: pd.DataFrame, draws: Iterable[int]) -> Iterator[pd.DataFrame]:
@@ -129,8 +118,8 @@ def _mean_over_choices(votes: NDArray[np.int64], total: int, draws: int, values:
     return (weights * values_of_k).sum(axis=1) / weights.sum(axis=1)
 
 
-def two_sided(rows: pd.DataFrame, classes: int) -> dict[Split, pd.DataFrame]:
-    """Return rows with the two-sided certificates of the same votes, for every split.
+def two_sided(rows: pd.DataFrame, classes: int) -> pd.DataFrame:
+    """Return rows with the two-sided certificates of the same votes.
 
     The predicted class is the one that the n0 samples selected, the lowest of several, also if the
     one-sided certificate abstains.
@@ -147,15 +136,9 @@ def two_sided(rows: pd.DataFrame, classes: int) -> dict[Split, pd.DataFrame]:
     was_drawn = rows["n"].to_numpy() > 0
     selected = first.argmax(axis=1)
     sigma, alpha = budget(rows, "sigma"), budget(rows, "alpha")
-    by_split = {}
-    for split in SPLITS:
-        weights = first[was_drawn] + 1 if split == "votes" else None
-        radii = np.zeros(len(rows))
-        if was_drawn.any():
-            radii[was_drawn] = two_sided_radius(
-                votes[was_drawn], selected[was_drawn], sigma, alpha, weights
-            )
-        predict = np.where(was_drawn & (radii == 0), ABSTAIN, selected)
-        correct = (predict == rows["label"]).astype(int)
-        by_split[split] = rows.assign(radius=radii, predict=predict, correct=correct)
-    return by_split
+    radii = np.zeros(len(rows))
+    if was_drawn.any():
+        radii[was_drawn] = two_sided_radius(votes[was_drawn], selected[was_drawn], sigma, alpha)
+    predict = np.where(was_drawn & (radii == 0), ABSTAIN, selected)
+    correct = (predict == rows["label"]).astype(int)
+    return rows.assign(radius=radii, predict=predict, correct=correct)

@@ -136,16 +136,3 @@ def test_there_is_a_bound_for_all_votes_at_the_smallest_alpha(draws):
 def test_impossible_numbers_are_refused_with_a_reason(function, arguments, message):
     with pytest.raises(ValueError, match=message):
         function(*arguments)
-
-
-@given(counts3, st.lists(st.floats(0.1, 9.0), min_size=3, max_size=3), alphas)
-def test_weights_share_the_rest_of_alpha_among_the_other_classes(counts, weights, alpha):
-    """Whatever weight the predicted class has; equal weights are even parts."""
-    found = two_sided_radius(counts, 1, 1.0, alpha, weights=weights)
-    low = lower_bound(counts[1], sum(counts), 0.9 * alpha)
-    parts = 0.1 * alpha * np.array([weights[0], weights[2]]) / (weights[0] + weights[2])
-    high = upper_bound([counts[0], counts[2]], sum(counts), parts).max()
-    assert found == pytest.approx(radius(low, 1.0, min(high, 1 - low)), rel=1e-6, abs=1e-9)
-    even = two_sided_radius(counts, 1, 1.0, alpha)
-    equal = two_sided_radius(counts, 1, 1.0, alpha, weights=[2.0] * 3)
-    assert equal == pytest.approx(even, rel=1e-6, abs=1e-9)

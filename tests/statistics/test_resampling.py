@@ -8,18 +8,12 @@ from scipy.special import ndtri
 
 from rs.statistics.certificate import ABSTAIN, format_counts
 from rs.statistics.radius import lower_bound, radius, two_sided_radius
-from rs.statistics.resampling import SPLITS, dense_votes, two_sided, with_fewer_draws
+from rs.statistics.resampling import dense_votes, two_sided, with_fewer_draws
 from tests.support import tiny_study
 from tests.support.helpers import refuses
 from tests.support.tiny_study import ALPHA, IMAGES, N, cell_rows, make_rows
 
 SIGMA = 0.5
-
-
-def split_radius(first, votes, sigma, alpha, split):
-    """Two-sided radii of the class that the n0 draws chose, by what they say of the others."""
-    weights = first + 1 if split == "votes" else None
-    return two_sided_radius(votes, first.argmax(axis=-1), sigma, alpha, weights)
 
 
 def fewer(rows, draws):
@@ -61,16 +55,16 @@ def test_fewer_draws_refuse_more_draws_and_rows_that_stopped_early():
 # two-sided certificates
 
 
-def test_two_sided_rows_are_those_of_the_class_and_the_split_of_the_n0_draws():
+def test_two_sided_rows_are_those_of_the_class_of_the_n0_draws():
     frame = cell_rows("gaussian", SIGMA, 0).assign(counts0="0:1,1:6,2:3")
     votes = dense_votes(frame["counts"], 3)
-    for split, rows in two_sided(frame, tiny_study.CLASSES).items():
-        radii = split_radius(np.tile([1, 6, 3], (IMAGES, 1)), votes, 0.5, ALPHA, split=split)
-        assert (radii > 0).any()
-        predict = np.where(radii > 0, 1, ABSTAIN)
-        assert rows["radius"].tolist() == radii.tolist()
-        assert rows["predict"].tolist() == predict.tolist()
-        assert rows["correct"].tolist() == (predict == frame["label"]).tolist()
+    rows = two_sided(frame, tiny_study.CLASSES)
+    radii = two_sided_radius(votes, np.ones(IMAGES, dtype=int), 0.5, ALPHA)
+    assert (radii > 0).any()
+    predict = np.where(radii > 0, 1, ABSTAIN)
+    assert rows["radius"].tolist() == radii.tolist()
+    assert rows["predict"].tolist() == predict.tolist()
+    assert rows["correct"].tolist() == (predict == frame["label"]).tolist()
 
 
 def test_rows_of_other_classes_or_that_stopped_early_have_no_two_sided_radius():
@@ -94,23 +88,18 @@ GRID = {
 }
 
 
-@pytest.mark.parametrize(("classes", "n0", "n"), [(3, 5, 14), (4, 4, 10)])
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(("classes", "n"), [(3, 14), (4, 10)])
 @pytest.mark.parametrize("alpha", [0.05, 0.4])
-def test_whatever_the_n0_draws_say_the_true_radius_is_exceeded_with_probability_at_most_alpha(
-    classes, n0, n, split, alpha
-):
-    """True radius of class c: 1/2 (Phi^-1(p_c) - Phi^-1(max of others)). Every outcome of both,
-    given each of n0's.
-    """
-    firsts, lasts = outcomes(n0, classes), outcomes(n, classes)
-    pairs = [np.repeat(firsts, len(lasts), axis=0), np.tile(lasts, (len(firsts), 1))]
-    claimed = split_radius(*pairs, 1.0, alpha, split=split).reshape(len(firsts), len(lasts))
-    chosen = firsts.argmax(axis=1)
+def test_the_true_radius_of_any_class_is_exceeded_with_probability_at_most_alpha(classes, n, alpha):
+    """True radius of class c: 1/2 (Phi^-1(p_c) - Phi^-1(max of others)). Every outcome."""
+    lasts = outcomes(n, classes)
+    selected = np.arange(classes)
+    claims = [two_sided_radius(lasts, np.full(len(lasts), c), 1.0, alpha) for c in selected]
+    claimed = np.stack(claims)  # (classes, outcomes)
     worst = 0.0
     for p in map(np.array, GRID[classes]):
-        others = np.array([np.delete(p, c).max() for c in chosen])
-        truth = (ndtri(p[chosen]) - ndtri(others)) / 2
+        others = np.array([np.delete(p, c).max() for c in selected])
+        truth = (ndtri(p) - ndtri(others)) / 2
         chance = stats.multinomial.pmf(lasts, n, p)
         assert chance.sum() == pytest.approx(1)
         wrong = (claimed > np.maximum(truth, 0)[:, None] + 1e-12) @ chance
@@ -119,11 +108,10 @@ def test_whatever_the_n0_draws_say_the_true_radius_is_exceeded_with_probability_
     assert worst > 0  # some outcome does exceed it
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_the_n_draws_may_not_choose_themselves(split):
+def test_the_n_draws_may_not_choose_themselves():
     """Of two classes alike none has a radius: chosen by the very draws that bound it, one has it
     too often.
     """
     lasts, alpha = outcomes(40, 2), 0.2
-    claimed = split_radius(lasts, lasts, 1.0, alpha, split=split)
+    claimed = two_sided_radius(lasts, lasts.argmax(axis=-1), 1.0, alpha)
     assert stats.multinomial.pmf(lasts, 40, [0.5] * 2) @ (claimed > 0) > 1.2 * alpha
