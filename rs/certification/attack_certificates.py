@@ -327,9 +327,8 @@ def attack_certificates(
         draws = Draws(n0=0, n=settings.evaluations, seed=settings.seed)
         report_expected_time(smoothed, first_image, len(indices), draws)
     classes = len(images.meta.classes)
-    seconds = certificate_rows.seconds_of(out)
     with write_rows(
-        {out: provenance}, seconds, indices, attack_rows.attack_rows_text, verb="attack"
+        {out: provenance}, indices, attack_rows.attack_rows_text, verb="attack"
     ) as writer:
         for index in writer.remaining:
             image = images.pixels(index).to(device)

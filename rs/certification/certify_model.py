@@ -1,4 +1,4 @@
-"""Certify one model: write one row per test image, a sidecar, and the seconds of each image."""
+"""Certify one model: write one row per test image, and a sidecar."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ from rs.smoothing.noise import BLOCK, default_batch
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
 from rs.statistics.certificate import UNLABELLED
 from rs.statistics.procedures.early import Stop
-from rs.storage import certificate_rows
 from rs.storage.certificate_rows import FILE
 from rs.storage.provenance import Provenance
 from rs.storage.row_writer import write_rows
@@ -87,7 +86,6 @@ def certify_model(
     *,
     out: Path,
     share: str | None = None,
-    seconds: Path | None = None,
     without_noise: bool = False,
 ) -> None:
     """Certify a classifier on images; if that exceeds a minute, say so on stderr first.
@@ -99,7 +97,6 @@ def certify_model(
         options: Noise level, device and batch.
         out: The row file, ``*.tsv``.
         share: As for :func:`rs.study.subset.share_of`; ``None`` for all images.
-        seconds: File for the seconds of each image; default: next to the rows.
         without_noise: Whether the sidecar states the accuracy of the base classifier without noise,
             if the images have labels.
     Raises:
@@ -147,7 +144,7 @@ def certify_model(
         rows=len(indices),
         **quantized_identity([classifier.base]),
     )
-    certify_images(classifier, images, indices, settings, device, provenance, out, seconds)
+    certify_images(classifier, images, indices, settings, device, provenance, out)
 
 
 def smooth(
@@ -232,9 +229,8 @@ def certify_images(
     device: torch.device,
     provenance: Provenance,
     out: Path,
-    seconds: Path | None = None,
 ) -> None:
-    """Certify images one by one, and write their rows, the sidecar and the seconds of each image.
+    """Certify images one by one, and write their rows and the sidecar.
 
     Args:
         classifier: The smoothed classifier, on ``device``.
@@ -245,21 +241,14 @@ def certify_images(
         provenance: Everything that the rows depend on, for the sidecar. Its ``scope`` goes into
             the rows.
         out: The row file, ``*.tsv``.
-        seconds: As for :func:`certify_model`.
     Raises:
         NotDeterministicError: As :func:`rs.smoothing.determinism.checking_determinism`; the rows
             are discarded.
         InputError: As :func:`rs.storage.row_writer.write_rows`.
     """
     warn_if_n_too_small(settings.n, settings.alpha)
-    seconds = seconds or certificate_rows.seconds_of(out)
-    if seconds.resolve() in (out.resolve(), certificate_rows.sidecar_of(out).resolve()):
-        raise InputError(
-            f"--times must be another file than the rows and their sidecar, got {seconds}; name "
-            "another"
-        )
     networks = members_of(classifier.base)
-    with write_rows({out: provenance}, seconds, indices) as writer:
+    with write_rows({out: provenance}, indices) as writer:
         for index in checking_determinism(writer.remaining, networks, classifier.precision):
             label = int(images.labels[index])
             certificate = classifier.certify_until(

@@ -74,9 +74,8 @@ def certify_pool(
         certification: How to certify each classifier.
         options: Device and batch.
         out: Folder for the rows and sidecars.
-        times: Folder for ``images.csv``, the seconds of each image in the one pass, and
-            ``alone.csv``, the seconds of a certificate of each classifier alone, with the SHA-256
-            of the sidecar of its rows.
+        times: Folder for ``alone.csv``, the seconds of a certificate of each classifier alone,
+            with the SHA-256 of the sidecar of its rows.
     Raises:
         InputError: If an input is missing or does not fit the others, or something else would be
             overwritten.
@@ -118,7 +117,7 @@ def certify_pool(
         provenances[path] = replace(entry.provenance.joined(run), **quantized_identity(voters))
     warn_if_n_too_small(certification.n, certification.alpha)
     members = _with_base(smoothed_pool, MemberLogits(networks))
-    with write_rows(provenances, times / "images.csv", indices) as writer:
+    with write_rows(provenances, indices) as writer:
         for index in checking_determinism(writer.remaining, networks, smoothed_pool.precision):
             x = images.pixels(index).to(device)
             label = int(images.labels[index])

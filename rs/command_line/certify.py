@@ -55,10 +55,6 @@ def main(
     model: shell.ModelArgument,
     *,
     out: Annotated[Path, shell.file_option("Row file, *.tsv.")],
-    times: Annotated[
-        Path | None,
-        shell.file_option("File for the seconds of each image; default: beside the rows."),
-    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(help="Recipe for --data: the section recipes.DATASET.certify of --params."),
@@ -134,7 +130,6 @@ def main(
         options,
         out=out,
         share=share,
-        seconds=times,
         without_noise=dataset is None,  # the sidecars of studies do not state it
     )
     if is_first_process():

@@ -18,7 +18,7 @@ PANELS = {
     "Samples": "n0 n alpha noise at_radius",
     "Images": "data images validation classes resize crop convert subset share count",
     "Speed": "device batch micro_batch precision engine workers",
-    "Output": "out log times root radii picture as_json force restart",
+    "Output": "out log root radii picture as_json force restart",
 }
 """Groups of options in the help, by the names of parameters; all others come first."""
 

@@ -145,7 +145,6 @@ class Decider:
             radius.
     """
 
-
     def __init__(
         self,
         radii: Sequence[float],

@@ -78,11 +78,6 @@ def sidecar_of(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def seconds_of(path: Path) -> Path:
-    """Return the path of the wall-clock seconds of each image in a row file."""
-    return path.with_suffix(".seconds.csv")
-
-
 def rows_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as the text of a file, from which their numbers are read exactly.
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -22,30 +21,26 @@ from rs.runtime.progress import progress, say
 from rs.statistics.certificate import UNLABELLED, Certificate
 from rs.statistics.procedures.early import parse_mode
 from rs.storage import attack_rows, certificate_rows, files
-from rs.storage.certificate_rows import seconds_of, sidecar_of
+from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import Provenance
 
 RowsText = Callable[[Sequence[Mapping[str, Any]]], str]
 """Returns rows as the text of a file."""
 
-SECONDS = "seconds.csv"
-SECONDS_HEADER = "idx,seconds\n"
-
 
 @contextmanager
 def write_rows(
     outs: Mapping[Path, Provenance],
-    seconds: Path,
     indices: NDArray[np.int64],
     rows_text: RowsText = certificate_rows.rows_text,
     verb: str = "certify",
 ) -> Iterator[RowWriter]:
-    """Write row files of the same images, their sidecars and the seconds of each image.
+    """Write row files of the same images, and their sidecars.
 
     The body writes the rows of every image in ``writer.remaining``, which is empty if all files are
     complete::
 
-        with write_rows({out: provenance}, seconds, indices) as writer:
+        with write_rows({out: provenance}, indices) as writer:
             for index in writer.remaining:
                 writer.write(index, {out: row})
 
@@ -58,14 +53,12 @@ def write_rows(
     Args:
         outs: The row files, ``*.tsv``, each with everything that its rows depend on. It is written
             as the sidecar, and compared with an existing one.
-        seconds: File for the wall-clock seconds of each image.
         indices: The images.
         rows_text: ``certificate_rows.rows_text`` or ``attack_rows.attack_rows_text``.
         verb: What is done to each image, for the progress bar.
     Raises:
         InputError: If a file is not a ``*.tsv``, holds other rows (also if this is noticed only at
-            the end), or is being written by another process; or if its sidecar or ``seconds`` is
-            something else.
+            the end), or is being written by another process; or if its sidecar is something else.
         ValueError: If the body leaves out an image.
     """
     rank, world_size = processes.rank_and_world_size()
@@ -78,9 +71,9 @@ def write_rows(
     folders = [scratch.root() / scratch.key(share) for share in shares]
     if _all_complete(outs, len(indices)):
         scratch.discard(shares[rank])
-        yield RowWriter({}, None, indices[:0], rows_text, was_complete=True)
+        yield RowWriter({}, indices[:0], rows_text, was_complete=True)
         return
-    _check_outputs(outs, seconds)
+    _check_outputs(outs)
     try:
         with scratch.scratch_folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
             own_indices = indices[rank::world_size]
@@ -88,10 +81,10 @@ def write_rows(
                 yield writer
             wait_for_all()
             if rank == 0:
-                parts = {seconds: [folder / SECONDS for folder in folders]}
+                parts = {}
                 for number, out in enumerate(outs):
                     parts[out] = [folder / f"{number}.tsv" for folder in folders]
-                _publish(outs, seconds, parts, len(indices))
+                _publish(outs, parts, len(indices))
             wait_for_all()
     except NotDeterministicError:
         for folder in folders:  # discard all partial rows, including other processes'
@@ -104,7 +97,6 @@ class RowWriter:
     """Appends the rows of images to unfinished files; made by :func:`write_rows`."""
 
     row_files: Mapping[Path, TextIO]  # unfinished files, by the path of the published file
-    seconds_file: TextIO | None  # None if there is nothing to write
     indices: NDArray[np.int64]  # the images of this process
     rows_text: RowsText
     written: int = 0  # number of images whose rows are in the files
@@ -114,24 +106,18 @@ class RowWriter:
     @property
     def remaining(self) -> Iterator[int]:
         """Yield the images whose rows are missing, in order, and show the progress."""
-        self._start = time.perf_counter()
         if self.written < len(self.indices):
             remaining = map(int, self.indices[self.written :])
             yield from progress(remaining, len(self.indices), self.description, self.written)
 
     def write(self, index: int, rows: Mapping[Path, Mapping[str, Any]]) -> None:
-        """Append the row of an image to each file, and the seconds since the previous image."""
-        assert self.seconds_file is not None  # there is something to write
-        now = time.perf_counter()
-        texts = [(self.seconds_file, f"{SECONDS_HEADER}{index},{now - self._start:.6f}\n")]
+        """Append the row of an image to each file."""
         for out, file in self.row_files.items():
-            texts.append((file, self.rows_text([rows[out]])))
-        for file, text in texts:
+            text = self.rows_text([rows[out]])
             header, _, line = text.partition("\n")
             file.write(line if self.written else f"{header}\n{line}")
             file.flush()
         self.written += 1
-        self._start = now
 
 
 def check_row_file_name(out: Path) -> None:
@@ -186,14 +172,12 @@ def _is_complete(out: Path, provenance: Provenance, images: int) -> bool:
     return True
 
 
-def _check_outputs(outs: Mapping[Path, Provenance], seconds: Path) -> None:
+def _check_outputs(outs: Mapping[Path, Provenance]) -> None:
     for out in outs:
         files.check_output(out, "rows", replaceable=True)  # their content is checked already
         sidecar = sidecar_of(out)
         is_sidecar = "classifier" in files.json_values(sidecar)
         files.check_output(sidecar, f"the sidecar of {out}", is_sidecar)
-    is_seconds = seconds.is_file() and seconds.read_bytes().startswith(SECONDS_HEADER.encode())
-    files.check_output(seconds, "a file of seconds", is_seconds, option="--times")
 
 
 @contextmanager
@@ -206,16 +190,15 @@ def _open_parts(
 ) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
     parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
-    written = _resume([folder / SECONDS, *parts.values()])
+    written = _resume([*parts.values()])
     if written:
         say(f"continuing after {written} of {len(indices)} images", sys.stderr)
     with ExitStack() as stack:
         row_files = {}
         for out, path in parts.items():
             row_files[out] = stack.enter_context(path.open("a", encoding="utf-8"))
-        seconds_file = stack.enter_context((folder / SECONDS).open("a", encoding="utf-8"))
         description = _description(outs, verb)
-        writer = RowWriter(row_files, seconds_file, indices, rows_text, written, description)
+        writer = RowWriter(row_files, indices, rows_text, written, description)
         yield writer
         if writer.written != len(indices):
             raise ValueError(
@@ -248,10 +231,7 @@ def _resume(paths: Sequence[Path]) -> int:
 
 
 def _publish(
-    outs: Mapping[Path, Provenance],
-    seconds: Path,
-    parts: Mapping[Path, Sequence[Path]],
-    images: int,
+    outs: Mapping[Path, Provenance], parts: Mapping[Path, Sequence[Path]], images: int
 ) -> None:
     """Merge the parts of each file, one per process, and write them to their final paths.
 
@@ -263,8 +243,7 @@ def _publish(
             stack.enter_context(scratch.locked(folder))
         if _all_complete(outs, images):
             return
-        _check_outputs(outs, seconds)
-        files.write_text(seconds, _merge(parts[seconds], images))
+        _check_outputs(outs)
         for out, provenance in outs.items():
             provenance.write(out)
             files.write_text(out, _merge(parts[out], images))  # last: it needs a sidecar
@@ -343,7 +322,7 @@ def _common(certificates: Sequence[Certificate], name: str) -> Any:
 
 
 def merge_shares(shares: Sequence[Path], out: Path) -> int:
-    """Write the row file, sidecar and seconds of a certification from those of all its shares.
+    """Write the row file and the sidecar of a certification from those of all its shares.
 
     The rows and the sidecar are byte for byte those of a certification without shares.
 
@@ -372,16 +351,8 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
         )
     images = sum(provenance.rows or 0 for provenance in provenances)
     parts = [path_of_share[name] for name in names]
-    for path in map(seconds_of, parts):
-        if not path.is_file():
-            raise InputError(
-                f"{path} must hold the seconds of a share, but there is none; move its --times "
-                "there"
-            )
     check_row_file_name(out)
-    outs = {out: replace(wholes[0], rows=images)}
-    parts_of_file = {out: parts, seconds_of(out): [seconds_of(part) for part in parts]}
-    _publish(outs, seconds_of(out), parts_of_file, images)
+    _publish({out: replace(wholes[0], rows=images)}, {out: parts}, images)
     return images
 
 

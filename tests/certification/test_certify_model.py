@@ -9,7 +9,7 @@ from rs.certification.certify_model import certify_images
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
 from rs.storage import certificate_rows, row_writer
-from rs.storage.certificate_rows import seconds_of, sidecar_of
+from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import Provenance
 from tests.support.helpers import CERTIFY, SHAPE, refuses, smallnet, tiny_images
 
@@ -121,9 +121,8 @@ def test_the_row_file_must_be_a_tsv_lest_two_share_a_sidecar(tmp_path, name):
 def write_until(out, images, end=lambda: None):
     """Write rows by a loop that ends after so many images; the images that remained before it."""
     certificate = smoothed().certify(torch.zeros(SHAPE), 10, 60, 0.01)
-    with row_writer.write_rows(
-        {out: Provenance.from_json(IDENTITY, "", "")}, seconds_of(out), INDICES
-    ) as writer:
+    provenance = Provenance.from_json(IDENTITY, "", "")
+    with row_writer.write_rows({out: provenance}, INDICES) as writer:
         remaining = list(writer.remaining)
         for index in remaining[:images]:
             writer.write(index, {out: certificate.row(index, 0)})

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from rs.certification.certify_pool import pool_entries
-from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.declare import POOL, read_pool
 from rs.ensemble.spec import load_members, read
-from rs.models.fingerprint import model_fingerprint
 from rs.storage import files
 from rs.study.ensembles import Combination
 from tests.support.helpers import refuses
@@ -30,17 +28,6 @@ def models_and_entries(indices=(3, 7)):
     models, _ = load_members(found.members, found.dataset, found.sigma, ENSEMBLES / POOL)
     entries = pool_entries(found, specs, models, ENSEMBLES, WEIGHTS, indices)
     return dict(zip(entries, models, strict=False)), entries
-
-
-def test_a_member_that_was_not_chosen_is_not_evaluated():
-    path = WEIGHTS / f"{CHOICE}.json"
-    spec = read(path)
-    replace(spec, fitted=replace(spec.fitted, weights=[0.0, 1.0, 0.0])).write(path)
-    models, found = models_and_entries()
-    entry = found[CHOICE]
-    assert entry.member_ids == (list(models).index("macer-0"),)
-    alone = Ensemble([models["macer-0"]], SoftmaxAverage([1.0]))
-    assert entry.provenance.classifier == model_fingerprint(alone)
 
 
 def test_weights_of_images_are_part_of_what_their_rows_are_of():

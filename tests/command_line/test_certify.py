@@ -24,7 +24,6 @@ from rs.statistics.certificate import UNLABELLED, format_counts
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.files import read_json
-from tests.support.folders import contents
 from tests.support.helpers import (
     CERTIFY,
     CLASSES,
@@ -150,25 +149,6 @@ def test_rows_say_whether_they_stopped_at_radii(capfd, flat, more, mode):
     rows = certificate_rows.read_rows(Path("rows.tsv"))
     assert {*rows["mode"]} == {mode}
     assert ended(capfd, show, "rows.tsv")[0] == 0
-
-
-OF_ROWS = "--times must be another file than the rows and their sidecar"
-
-
-@pytest.mark.parametrize(
-    ("times", "message"),
-    [
-        ("names.txt", "names.txt must be a file of seconds or new"),
-        ("rows.json", OF_ROWS),
-        ("./rows.tsv", OF_ROWS),
-    ],
-)
-def test_times_replace_nothing_but_times(capfd, flat, times, message):
-    before = contents(Path())
-    assert message in refused(capfd, "photos", *NAMED, "--times", times)
-    assert contents(Path()) == before
-    for _ in range(2):
-        assert certified(capfd, "photos", "rows.tsv", *NAMED, "--times", "new.csv")[0] == 0
 
 
 def test_the_list_of_classes_orders_the_labels(capfd, labeled):

@@ -9,9 +9,9 @@ from rs.command_line.doctor import main as doctor
 from rs.command_line.exchange import merge_rows as merge
 from rs.command_line.show import compare_files, report_files, show_files
 from rs.command_line.train import main as train
-from rs.storage.certificate_rows import seconds_of, sidecar_of
+from rs.storage.certificate_rows import sidecar_of
 from rs.storage.files import read_json
-from tests.support.helpers import exit_code, read_csv, refusal, update_json
+from tests.support.helpers import exit_code, refusal, update_json
 
 LINEAR = "tests.support.helpers:Linear"
 pytestmark = pytest.mark.usefixtures("tiny_project")
@@ -39,18 +39,6 @@ def test_merged_shares_are_the_bytes_of_one_certification(count, more):
     whole = read_json(sidecar_of(Path("whole.tsv")))
     assert (whole["split_size"], whole["rows"]) == (10, 10)
     assert exit_code(show_files, *names, "merged.tsv") == 0
-    merged, whole = (read_csv(seconds_of(Path(name))) for name in ("merged.tsv", "whole.tsv"))
-    assert [line["idx"] for line in merged] == [line["idx"] for line in whole]
-
-
-def test_a_share_whose_seconds_lie_elsewhere_says_where_they_belong(capfd):
-    assert certified("1.tsv", "--share", "1/1", "--times", "times.csv") == 0
-    capfd.readouterr()
-    line = refusal(capfd, merge, "1.tsv", "--out", "merged.tsv")
-    message = "1.seconds.csv must hold the seconds of a share, but there is none; move its --times"
-    assert message in line
-    Path("times.csv").rename(seconds_of(Path("1.tsv")))
-    assert exit_code(merge, "1.tsv", "--out", "merged.tsv") == 0
 
 
 REFUSED = {

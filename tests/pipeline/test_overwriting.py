@@ -92,7 +92,6 @@ def make_files():
     Path("params.yaml").write_text(json.dumps(values))
     assert command(ensemble, "out=ensembles") == 0
     write_rows(make_rows(0.25, 0), Path("rows.tsv"))
-    Path("rows.seconds.csv").write_text("idx,seconds\n0,0.5\n")
     Path("link.tsv").symlink_to("rows.tsv")
     torch.save({"state_dict": smallnet().network.state_dict()}, "c.pth")
     Path("notes").mkdir()
@@ -124,7 +123,6 @@ def command(stage, changes="", more=()):
     [
         (export, "out=rows.tsv"),
         (export, "out=link.tsv"),
-        (export, "out=rows.seconds.csv"),
         (export, "out=nowhere"),
         (certify, "out=rows.tsv"),
         (certify, "first=ensembles/macer-0.average.json out=ensembles/macer-0.average.tsv"),

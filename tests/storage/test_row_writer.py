@@ -17,7 +17,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics.sequential import Decider
 from rs.storage import certificate_rows, row_writer
-from rs.storage.certificate_rows import seconds_of, sidecar_of
+from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import Provenance
 from rs.storage.row_writer import write_rows
 from tests.support.helpers import SHAPE, Linear, exit_code, refuses
@@ -36,7 +36,7 @@ def out(tmp_path):
 def unpublished(out, n):
     """The rows of a run of ``n`` draws are made, and published when the body ends."""
     provenance = Provenance(classifier="a", scope="model", sigma=0.5, subset="all", n=n)
-    with write_rows({out: provenance}, seconds_of(out), IMAGES) as writer:
+    with write_rows({out: provenance}, IMAGES) as writer:
         remaining = list(writer.remaining)
         for index in remaining:
             votes = [Tally(np.array([number, 0])) for number in (100, n)]
@@ -51,7 +51,7 @@ def publish(out, n):
 
 
 def published(out):
-    return {path: path.read_bytes() for path in (out, sidecar_of(out), seconds_of(out))}
+    return {path: path.read_bytes() for path in (out, sidecar_of(out))}
 
 
 def test_rows_that_one_process_refuses_are_discarded_by_all(out, work, monkeypatch):
@@ -61,7 +61,7 @@ def test_rows_that_one_process_refuses_are_discarded_by_all(out, work, monkeypat
             row_writer.processes, "rank_and_world_size", lambda rank=rank: (rank, 2)
         )
         provenance = Provenance(classifier="a")
-        with pytest.raises(error), write_rows({out: provenance}, seconds_of(out), IMAGES):
+        with pytest.raises(error), write_rows({out: provenance}, IMAGES):
             raise error
         assert len(os.listdir(work)) == rank
 
