@@ -42,6 +42,9 @@ CHEAPER = "cifar10-cpu-cheaper-attack"
 EQUAL_SECONDS = "cifar10-cpu-equal-seconds"
 """The study whose methods have the training time of AdvMacer's six epochs."""
 
+MILLION = "1,000,000"
+"""The most samples of certificates of images that were attacked."""
+
 NETWORKS = {"cifar10": "package", "gpu": "fastnet", "study": "resnet8"}
 """Networks that were attacked, by the beginning of their files' names."""
 
@@ -582,10 +585,13 @@ def attacked_networks(committed: Committed) -> list[AttackedNetwork]:
         name = path.stem.removesuffix("-attacks")
         network, _, method_and_level = name.partition("-")
         method, _, level = method_and_level.rpartition("-")
-        more_samples = {"10,000": folder / f"{name}-n10000.tsv"}
+        more_samples = {
+            "10,000": folder / f"{name}-n10000.tsv",
+            MILLION: folder / f"{name}-n1000000.tsv",
+        }
         if network == "cifar10":
             more_samples["100,000"] = scale / f"{method_and_level}.tsv"
-        ratios = {"1,000": rows["gap"]}
+        ratios = {"1,000": rows.set_index("idx")["gap"]}
         for count, certificates in more_samples.items():
             if certificates.exists():
                 ratios[count] = ratios_to(certificates, rows)
@@ -596,8 +602,9 @@ def attacked_networks(committed: Committed) -> list[AttackedNetwork]:
 def ratios_to(certificates: Path, rows: pd.DataFrame) -> pd.Series:
     """Return the ratios of radii that attacks found to those of other certificates."""
     radii = pd.read_csv(certificates, sep="\t", index_col="idx")["radius"]
-    certified = rows["idx"].map(radii)
-    return (rows["found"] / certified)[certified > 0].fillna(np.inf)
+    found = rows.set_index("idx")["found"].fillna(np.inf)
+    certified = radii.reindex(found.index)
+    return (found / certified)[certified > 0]
 
 
 def gaps(committed: Committed) -> Lines:
@@ -612,6 +619,19 @@ def gaps(committed: Committed) -> Lines:
         for count in ("10,000", "100,000"):
             line.append(median_cell(ratios[count]) if count in ratios else EMPTY)
         lines.append(line)
+    return lines
+
+
+def gaps_of_samples(committed: Committed) -> Lines:
+    """Return median ratios on the few images that were certified with a million samples."""
+    counts = ("1,000", "10,000", MILLION)
+    lines = [["method", "σ", "images", *(f"n = {count}" for count in counts)]]
+    for _, method, level, ratios in attacked_networks(committed):
+        if MILLION not in ratios:
+            continue
+        images = ratios[MILLION].index
+        medians = [f"{ratios[count].reindex(images).median():.2f}" for count in counts]
+        lines.append([method, level, str(len(images)), *medians])
     return lines
 
 
