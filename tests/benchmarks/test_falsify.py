@@ -12,7 +12,7 @@ from rs.certification.attack_certificates import AttackSettings, Target, attack_
 from rs.certification.quantize import Calibration, quantized_members
 from rs.data import images as data
 from rs.ensemble import spec as ensemble_spec
-from rs.ensemble.base import Cascade, Ensemble, Polytope, SoftmaxAverage
+from rs.ensemble.base import Cascade, Ensemble, SoftmaxAverage
 from rs.ensemble.declare import read_weights
 from rs.methods import METHODS
 from rs.smoothing.classifier import SmoothedClassifier
@@ -116,7 +116,6 @@ def in_int8(trained, tmp_path_factory):
 ENSEMBLES = {
     "average": SoftmaxAverage(),
     "cascade": Cascade([0.5, 0.5]),
-    "set": Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]]),
 }
 
 
@@ -145,10 +144,7 @@ def test_no_attack_reaches_another_class_inside_the_radius(
     if precision == "int8":
         certified = of_name(name, in_int8)
         precision = "float32"
-    undecided = getattr(module, "undecided", False)
-    smoothed = SmoothedClassifier(
-        certified, 2, 0.25, noise=noise, precision=precision, undecided=undecided
-    )
+    smoothed = SmoothedClassifier(certified, 2, 0.25, noise=noise, precision=precision)
     images = tiny_images(10, 1)
     how = AttackSettings(samples=20, restarts=1, n=5_000, alpha=SURE)
     attacked = 0
@@ -157,6 +153,6 @@ def test_no_attack_reaches_another_class_inside_the_radius(
         made = smoothed.certify(x, 100, 1_000, SURE, index=index)
         if made.radius > falsify.SMALL:
             attacked += 1
-            target = Target(smoothed, module, x, made.predict, index, how, 2 + undecided)
+            target = Target(smoothed, module, x, made.predict, index, how, 2)
             assert not attack_image(target, made.radius).distance < made.radius
     assert attacked

@@ -17,14 +17,13 @@ from rs.ensemble.spec import read
 from rs.ensemble.theory import BOUNDS, SPREADS
 from rs.statistics.cascade_thresholds import fit_thresholds
 from rs.statistics.ensemble_variance import chebyshev_bounds
-from rs.statistics.ensemble_weights import clip_to_box, global_weights, moments, per_image_weights
-from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
+from rs.statistics.ensemble_weights import global_weights, moments, per_image_weights
+from rs.statistics.radius_weights import DisputedDraws, radius_weights
 from stages.weights import main
 from tests.support.folders import contents
 from tests.support.helpers import refusal
 from tests.support.tiny_pool import (
     ALL,
-    BOX,
     CLASSES,
     FEW,
     PAIR,
@@ -45,12 +44,14 @@ SOLVED = {
 places in the pool.
 """
 RADIUS = f"{ALL}.radius"
-TWO = f"{ALL}.two"
 CASCADE = f"{ALL}.cascade"
-FITTED = [*SOLVED, RADIUS, TWO, CASCADE]
+FITTED = [*SOLVED, RADIUS, CASCADE]
 
-PER_IMAGE = {f"{PAIR}.{form}": [1, 2] for form in ("label", "clipped", "printed")}
-PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
+PER_IMAGE = {
+    f"{PAIR}.label": [1, 2],
+    f"{PAIR}.printed": [1, 2],
+    f"{ALL}.per-image": [0, 1, 2],
+}
 
 SUMS = 1e-12
 """Float64 sums of a few hundred numbers in [-1, 1] are off by less."""
@@ -112,9 +113,6 @@ def test_weights_of_the_largest_radius_are_those_of_the_votes_on_training_images
     assert (fitted.used_share, fitted.images) == (disputed.used_share, 20)
     assert fitted.weights[2] > 0.5  # the member that sees every class
     assert fitted.shrinkage < 1
-    two = read(Path("weights", f"{TWO}.json"))
-    assert (tuple(two.fitted.weights), two.fitted.shrinkage) == chosen_weights(disputed, 2)
-    assert two.members[2] in two.voting_members
 
 
 def test_thresholds_are_those_of_leads_on_training_images(outputs):
@@ -170,8 +168,6 @@ def test_weights_of_an_image_are_algorithm_2_on_its_label_or_on_the_class_that_n
         assert (classes != TEST_LABELS).any()
     form = "printed" if slug.endswith("printed") else "optimal"
     expected = per_image_weights(margins(outputs["test"][:, own], classes), classes, form)
-    if slug.endswith("clipped"):
-        expected = clip_to_box(expected, *BOX)
     found = read_weights(Path("weights", f"{slug}.tsv"), len(own))
     assert found == dict(enumerate(expected.tolist()))
     table = pd.read_csv(f"weights/{slug}.tsv", sep="\t")
@@ -247,15 +243,8 @@ def weights_of(slug, count):
 
 
 SHOWN = {
-    ("macer x2", PAIR): ["average", "optimal", "turned", "label", "clipped", "printed"],
-    ("gaussian x1 + macer x2", ALL): [
-        "average",
-        "optimal",
-        "radius",
-        "two",
-        "per-image",
-        "clipped",
-    ],
+    ("macer x2", PAIR): ["average", "optimal", "turned", "label", "printed"],
+    ("gaussian x1 + macer x2", ALL): ["average", "optimal", "radius", "per-image"],
     ("macer x1 + gaussian x1", TURNED): ["optimal"],
 }
 

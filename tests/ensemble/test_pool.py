@@ -28,7 +28,7 @@ from tests.support.small_pool import (
 
 def alone(entry, models, index=0, label=None, **settings):
     ensemble = Ensemble([models[number] for number in entry.member_ids], entry.rule)
-    classifier = SmoothedClassifier(ensemble, 2, SIGMA, undecided=ensemble.undecided, **settings)
+    classifier = SmoothedClassifier(ensemble, 2, SIGMA, **settings)
     return classifier.certify(image(index), N0, N, ALPHA, seed=1, index=index, label=label)
 
 

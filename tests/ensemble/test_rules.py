@@ -1,24 +1,19 @@
-import itertools
 import math
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy import argmax
 from scipy.special import softmax
 from torch import nn
 
-from rs.ensemble.base import Cascade, Ensemble, LogitAverage, Polytope, SoftmaxAverage
-from rs.ensemble.outputs import Outputs, on_simplex
+from rs.ensemble.base import Cascade, Ensemble, LogitAverage, SoftmaxAverage
+from rs.ensemble.outputs import on_simplex
 from rs.ensemble.rules import PARTS, RULES, HardVote, KConsensus, MaxMargin, check_rule
 from rs.params import validate
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.statistics.certificate import ABSTAIN
-from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
-from rs.statistics.radius import predicted_class
+from rs.statistics.ensemble_weights import optimal_weights
 from rs.study.ensembles import Combination
 from tests.support.combinations import GOOD, THRESHOLDS, WEIGHTS, fitting
 from tests.support.helpers import Constant, generator, refuses, smallnet
@@ -33,13 +28,7 @@ def mixed(weights, vectors):
 
 
 def slow_softmax(members, parts):
-    """Average; of scope ``set`` the class that wins at every vertex of the box, or else none."""
-    p = [softmax(m) for m in members]
-    if parts["weights"]:
-        return argmax(mixed(parts["weights"], p))
-    vertices = box_vertices(parts["low"], parts["high"], len(members))
-    winners = {argmax(mixed(weights, p)) for weights in vertices}
-    return winners.pop() if len(winners) == 1 else len(p[0])
+    return argmax(mixed(parts["weights"], [softmax(m) for m in members]))
 
 
 def slow_vote(members, parts):
@@ -92,7 +81,7 @@ def slow_cases():
             weights = {"equal": [1 / 3] * 3, "optimal": WEIGHTS}
             parts["weights"] = weights.get(combination.weights)
             fitted = THRESHOLDS if combination.thresholds else WEIGHTS
-            made = rule.build(combination, 3, fitted if combination.solved else None)
+            made = rule.build(combination, fitted if combination.solved else None)
             cases[made] = partial(SLOW_FORMS[name], parts=parts)
     return cases
 
@@ -122,23 +111,16 @@ def test_a_tied_vote_goes_to_the_tied_class_with_the_largest_average():
     assert HardVote()(members).argmax() == 2
 
 
-@given(st.integers(2, 4), st.floats(0, 1), st.floats(0, 1), st.integers(0, 2**32 - 1))
-def test_a_class_of_a_set_of_weights_wins_for_all_weights_of_the_set(members, low, high, seed):
-    """Whichever weights between the bounds, on each draw others."""
-    low, high = low / members, (1 + high * (members - 1)) / members
-    rng = np.random.default_rng(seed)
-    outputs = Outputs(torch.from_numpy(2 * rng.normal(size=(members, 50, 3))))
-    of_set = Polytope(box_vertices(low, high, members)).scores(outputs).argmax(dim=-1)
-    for draw, weights in enumerate(rng.dirichlet(np.ones(members), size=50)):
-        average = SoftmaxAverage(clip_to_box(weights, low, high)).scores(outputs)
-        assert of_set[draw] in (average[draw].argmax(), 3)
-
-
 # ------------------------------------------------------------------------------------------
 # combinations
 
-PARTS_GIVEN = {"weights": "equal", "target": "label", "agree": 1, "low": 0.0, "high": 1.0}
-PARTS_GIVEN |= {"thresholds": "fitted", "share": 0.5}
+PARTS_GIVEN = {
+    "weights": "equal",
+    "target": "label",
+    "agree": 1,
+    "thresholds": "fitted",
+    "share": 0.5,
+}
 
 
 def combination(**parts):
@@ -148,14 +130,8 @@ def combination(**parts):
     return made
 
 
-UNBOXED = [name for name in GOOD if name.startswith("per-image") and "low" not in GOOD[name]]
-EITHER = {*itertools.product(UNBOXED, ("low", "high"))}
-"""Parts that may be given together or not at all."""
-
-
-@pytest.mark.parametrize(
-    ("name", "part"), [pair for pair in itertools.product(GOOD, PARTS) if pair not in EITHER]
-)
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("part", PARTS)
 def test_a_part_that_is_needed_must_be_given_and_any_other_left_out(name, part):
     good = GOOD[name]
     left = {key: value for key, value in good.items() if key != part}
@@ -184,8 +160,6 @@ def test_weights_off_the_simplex_are_refused(weights):
     for make in (SoftmaxAverage, LogitAverage):
         with pytest.raises(ValueError, match="weights must be at least 0 and sum to 1"):
             make(weights)
-    with pytest.raises(ValueError, match="weights must be at least 0 and sum to 1"):
-        Polytope([weights])
 
 
 @pytest.mark.parametrize(
@@ -193,7 +167,6 @@ def test_weights_off_the_simplex_are_refused(weights):
     [
         (SoftmaxAverage([1.0]), "one weight for each member, got 1 for 2"),
         (LogitAverage([0.2, 0.3, 0.5]), "one weight for each member, got 3 for 2"),
-        (Polytope([[0.2, 0.3, 0.5]]), "one weight for each member, got 3 for 2"),
         (KConsensus(3), "at most the number of members, 2, got 3"),
     ],
 )
@@ -213,30 +186,9 @@ def test_no_rule_hides_a_member_that_is_not_a_number(rule, value):
             return torch.tensor([0.0, value]).expand(len(x), 2)
 
     ensemble = Ensemble([Constant(0), Constant(0), Broken()], rule)
-    classifier = SmoothedClassifier(ensemble, 2, 0.5, undecided=ensemble.undecided)
+    classifier = SmoothedClassifier(ensemble, 2, 0.5)
     with refuses("numbers, got NaN"):
         classifier.certify(torch.zeros(1, 2, 2), 10, 10, 0.1)
-
-
-@pytest.mark.parametrize("told", [{"num_classes": 2, "undecided": True}, {"num_classes": 2}, {}])
-def test_undecided_draws_count_against_every_class_and_are_never_an_answer(told):
-    """Nor is the extra score taken for a class where the classifier is not told of it."""
-    ensemble = Ensemble([Constant(0), Constant(1)], Polytope([[1, 0], [0, 1]]))  # never of one mind
-    classifier, x = SmoothedClassifier(ensemble, sigma=0.5, **told), torch.zeros(1, 2, 2)
-    assert ensemble.undecided
-    made = classifier.certify(x, 10, 100, 0.01)
-    assert (made.predict, made.radius, made.p_lower) == (ABSTAIN, 0.0, 0.0)
-    assert (made.counts0.tolist(), made.counts.tolist()) == ([0, 0, 10], [0, 0, 100])
-    assert classifier.certify(x, 10, 100, 0.01, label=0).predict == ABSTAIN
-    assert classifier.predict(x, 100, 0.01) == ABSTAIN
-
-
-@pytest.mark.parametrize(
-    ("counts", "answer"),
-    [([67, 0, 33], 0), ([66, 0, 34], ABSTAIN), ([20, 0, 80], ABSTAIN), ([33, 67, 0], 1)],
-)
-def test_undecided_draws_are_tested_against_the_top_class(counts, answer):
-    assert predicted_class(np.array(counts), 0.001, undecided=True) == answer
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 5, 9, 17])
@@ -245,16 +197,17 @@ def test_a_draw_has_the_same_scores_wherever_it_stands_in_a_batch(members):
     another classifier.
     """
     one = logits(members, draws=1, classes=7)
-    w = np.random.default_rng(0).dirichlet(np.ones(members), 3)
+    w = np.random.default_rng(0).dirichlet(np.ones(members))
     rules = [
-        SoftmaxAverage(w[0]),
+        SoftmaxAverage(w),
         SoftmaxAverage(),
-        LogitAverage(w[0]),
+        LogitAverage(w),
         HardVote(),
         MaxMargin(),
-        Polytope(w),
+        KConsensus(members),
+        Cascade([0.3] * (members - 1)),
     ]
-    for rule in [*rules, KConsensus(members), Cascade([0.3] * (members - 1))]:
+    for rule in rules:
         alone = rule(one)
         for draws in (2, 3, 37, 100, 501):
             assert torch.equal(rule(one.expand(-1, draws, -1)), alone.expand(draws, -1)), (
@@ -320,12 +273,3 @@ def test_a_certificate_with_frozen_weights_passes_the_flip_of_the_pipeline_that_
     assert (
         there.certify(at(THERE), 100, 10_000, 0.001).predict == 1
     )  # inside the radius, and surely another class
-
-
-def test_a_polytope_that_holds_the_recomputed_weights_does_not_certify_past_the_flip():
-    first = sorted([recomputed(HERE)[0], recomputed(THERE)[0]])
-    ensemble = Ensemble(WAVES, Polytope([[w, 1 - w] for w in first]))
-    made = SmoothedClassifier(ensemble, 2, 1.0, undecided=True).certify(
-        at(HERE), 100, 10_000, 0.001
-    )
-    assert made.radius <= THERE - HERE

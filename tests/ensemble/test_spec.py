@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 
 from rs.data import images
-from rs.ensemble.base import Ensemble, SoftmaxAverage
+from rs.ensemble.base import Ensemble
 from rs.ensemble.spec import load_ensemble, load_members, read
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
@@ -33,9 +32,11 @@ pytestmark = pytest.mark.usefixtures("models_here")
 # the file
 
 
-def check_loads(path, seeds, rule):
-    """Check that a file loads as the ensemble of seeds of macer with a rule; return its spec."""
-    by_hand = Ensemble([network(f"models/macer/{seed}") for seed in seeds], rule).eval()
+@pytest.mark.parametrize("named", MADE)
+def test_a_loaded_ensemble_is_the_one_built_by_hand(named):
+    path = written(made(named))
+    members = [network(f"models/macer/{seed}") for seed in (0, 1, 2)]
+    by_hand = Ensemble(members, MADE[named][-1]).eval()
     loaded, own, classes, shape = load_ensemble(path)
     x = torch.randn(50, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -43,34 +44,16 @@ def check_loads(path, seeds, rule):
     assert not any(module.training for module in loaded.modules())
     assert model_fingerprint(loaded) == model_fingerprint(by_hand)
     assert (own, classes, shape) == (read(path), list(CLASSES), list(SHAPE))
-    return own
-
-
-@pytest.mark.parametrize("named", MADE)
-def test_a_loaded_ensemble_is_the_one_built_by_hand(named):
-    check_loads(written(made(named)), "012", MADE[named][-1])
 
 
 def test_rule_weights_and_order_of_members_are_part_of_what_a_classifier_is():
     some = [made(named) for named in MADE]
     some += [
         made("consensus", agree=1),
-        made("set", low=0.1),
         spec(fitted=fitted(0.75, 0.25, 0.0), **GLOBAL),
     ]
     some += [spec(members=[member(seed=seed) for seed in (2, 1, 0)])]
     assert len({model_fingerprint(load_ensemble(written(one))[0]) for one in some}) == len(some)
-
-
-CHOICE = {"rule": "softmax", "weights": {"choose": 3}, "scope": "global"}
-
-
-def test_members_that_were_not_chosen_are_not_even_loaded():
-    path = written(spec(fitted=fitted(2 / 3, 0.0, 1 / 3), **CHOICE))
-    shutil.rmtree("models/macer/1")
-    own = check_loads(path, "02", SoftmaxAverage([2 / 3, 1 / 3]))
-    assert own.fitted_values == [2 / 3, 1 / 3]
-    assert len(own.members) == 3
 
 
 # -------------------------------------------------------------------------------------------------
@@ -98,7 +81,6 @@ THREE = {
         ),
         (GOOD["mme"] | {"agree": 2}, {}, "agree must be left out"),
         (GOOD["consensus"] | {"agree": 4}, {}, "at most the number of members, 3"),
-        (GOOD["set"] | {"low": 0.4}, {}, "leave room for 3 weights"),
     ],
 )
 def test_parts_that_do_not_fit_each_other_are_refused(combination, changes, message):

@@ -26,10 +26,9 @@ def certificates(draw):
     first = Tally(votes(draw(numbers)), draw(st.none() | st.integers(1, 10**6)))
     sigma = draw(st.floats(1e-6, 10))
     alpha = draw(st.floats(1e-200, 0.999))
-    undecided = classes > 2 and draw(st.booleans())
     if draw(st.booleans()):
         second = draw(st.none() | numbers.map(lambda values: Tally(votes(values))))
-        return certificate_of_votes(first, second, alpha, sigma, "grid", undecided=undecided)
+        return certificate_of_votes(first, second, alpha, sigma, "grid")
     test = Decider([0.0, 0.25, 0.5], sigma=0.5, alpha=0.001, budget=3000)
     counts = votes([0] * classes)
     top = int(first.votes.argmax())
@@ -38,7 +37,7 @@ def certificates(draw):
         test.update(round(share * samples), samples)
     counts[top] = test.successes
     counts[top - 1] = test.draws - test.successes
-    return certificate_of_test(first, Tally(counts), test, "gaussian", False)
+    return certificate_of_test(first, Tally(counts), test, "gaussian")
 
 
 def json_and_back(certificate):

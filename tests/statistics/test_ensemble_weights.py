@@ -2,11 +2,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import optimize
 
 from rs.statistics.ensemble_weights import (
-    box_vertices,
-    clip_to_box,
     global_weights,
     inverse_square_margins,
     moments,
@@ -130,39 +127,6 @@ def test_an_image_whose_bound_says_nothing_does_not_decide_the_weights_of_all():
     found = global_weights(both, [0, 0])
     np.testing.assert_allclose(found.weights, per_image_weights(good, 0), atol=1e-12)
     assert found.used_share == 0.5
-
-
-def random_box(members, seed):
-    """Bounds between which there are weights, and the number of members."""
-    rng = np.random.default_rng(seed)
-    return rng.uniform(0, 1 / members), rng.uniform(1 / members, 1), members
-
-
-boxes = st.builds(random_box, st.integers(1, 5), st.integers(0, 2**32 - 1))
-
-
-@given(boxes, st.integers(0, 2**32 - 1))
-def test_the_largest_value_of_a_linear_function_on_a_box_is_at_a_vertex(box, seed):
-    """A linear programme knows nothing of vertices; equal maxima in every direction make equal
-    polytopes.
-    """
-    low, high, members = box
-    direction = np.random.default_rng(seed).normal(size=members)
-    found = optimize.linprog(-direction, A_eq=np.ones((1, members)), b_eq=[1.0], bounds=(low, high))
-    largest = (box_vertices(low, high, members) @ direction).max()
-    assert largest == pytest.approx(-found.fun, abs=1e-9)
-
-
-@given(boxes, st.integers(0, 2**32 - 1))
-def test_the_projection_is_in_the_box_and_no_vertex_is_on_its_far_side(box, seed):
-    """p is the projection of w iff p is inside and (w - p) . (v - p) <= 0 for every vertex v."""
-    low, high, members = box
-    w = np.random.default_rng(seed).normal(size=members)
-    p = clip_to_box(w, low, high)
-    assert (p >= low).all()
-    assert (p <= high).all()
-    assert p.sum() == pytest.approx(1, abs=1e-12)
-    assert ((box_vertices(low, high, members) - p) @ (w - p)).max() <= 1e-12
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.params import read_params, validate
-from rs.statistics.ensemble_weights import box_vertices
 from rs.study.ensembles import Combination, declared_ensembles
 from rs.study.grid import pool_cells
 from tests.support.combinations import EQUAL, GOOD, named
@@ -28,12 +27,7 @@ def combination(**parts):
     [
         (GOOD["printed"], 2, 3, "printed weights must be of 2 members, got 3; use optimal"),
         (GOOD["consensus"], 2, 1, "agree must be at most the number of members, 1, got 2"),
-        (
-            GOOD["set"] | {"low": 0.0, "high": 0.9},
-            12,
-            24,
-            "a set of weights must be of at most 12 members, got 24",
-        ),
+        (GOOD["cascade"], 2, 1, "a cascade must have at least 2 members to fit thresholds of"),
     ],
 )
 def test_a_combination_says_how_many_members_it_can_have(parts, count, wrong, message):
@@ -43,23 +37,7 @@ def test_a_combination_says_how_many_members_it_can_have(parts, count, wrong, me
         combined.check_members(wrong)
 
 
-@given(
-    st.sampled_from(["set", "per-image"]), st.integers(0, 20), st.integers(0, 20), st.integers(1, 6)
-)
-def test_bounds_leave_room_exactly_where_a_box_has_a_vertex(name, low, high, count):
-    """Bounds in twentieths: exact in integers, so that no rounding decides."""
-    combined = combination(**GOOD[name] | {"low": low / 20, "high": high / 20})
-    if low <= high and count * low <= 20 <= count * high:
-        combined.check_members(count)
-        assert len(box_vertices(low / 20, high / 20, count)) >= 1
-    else:
-        with pytest.raises(
-            ValueError, match=rf"leave room for {count} weights that sum to 1, got {low / 20} and"
-        ):
-            combined.check_members(count)
-
-
-KNOWN = {"average": EQUAL, "mme": GOOD["mme"], "printed": GOOD["printed"], "set": GOOD["set"]}
+KNOWN = {"average": EQUAL, "mme": GOOD["mme"], "printed": GOOD["printed"]}
 
 
 def entry(**changes):
@@ -94,7 +72,7 @@ BAD_ENTRIES = [
     (entry(name="b"), "ensembles.a.name is not a known key"),
     (
         entry(combinations=["magic"]),
-        "ensembles.a.combinations must be among average, mme, printed, set; got 'magic'",
+        "ensembles.a.combinations must be among average, mme, printed; got 'magic'",
     ),
     (
         entry(members={"macer": [1, 1]}),
@@ -128,12 +106,12 @@ BAD_ENTRIES = [
         ),
         ({"ensembles": {"a": entry()}}, "must have the key combinations"),
         (
-            OF_MACER | {"combinations": {"set": GOOD["set"] | {"high": 1.1}}},
-            "combinations.set.high: Input should be less than or equal to 1, got 1.1",
+            OF_MACER | {"combinations": {"cascade": GOOD["cascade"] | {"share": 1.0}}},
+            "combinations.cascade.share: Input should be less than 1, got 1.0",
         ),
         (
             OF_MACER | {"combinations": {"vote": GOOD["vote"] | {"scope": "model"}}},
-            "combinations.vote.scope: Input should be 'global', 'noisy-input', 'set' or",
+            "combinations.vote.scope: Input should be 'global', 'noisy-input' or",
         ),
         (
             OF_MACER | {"combinations": KNOWN | {"../a": EQUAL}},

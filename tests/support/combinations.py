@@ -19,13 +19,11 @@ GOOD = {
     "optimal": OPTIMAL,
     "printed": OPTIMAL | {"weights": "printed"},
     "radius": OPTIMAL | {"weights": "radius"},
-    "choice": OPTIMAL | {"weights": {"choose": 2}},
     "logits": EQUAL | {"rule": "logits"},
     "vote": {"rule": "vote", "scope": "global"},
     "mme": {"rule": "mme", "scope": "noisy-input"},
     "consensus": {"rule": "consensus", "scope": "noisy-input", "agree": 2},
     "cascade": {"rule": "cascade", "scope": "noisy-input", "thresholds": "fitted", "share": 0.001},
-    "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
     "per-image": OPTIMAL | {"scope": "per-image", "target": "predicted"},
     "per-image, printed": {
         "rule": "softmax",
@@ -33,8 +31,6 @@ GOOD = {
         "weights": "printed",
         "target": "label",
     },
-    "per-image, clipped": OPTIMAL
-    | {"scope": "per-image", "target": "predicted", "low": 0.2, "high": 0.6},
 }
 
 WEIGHTS = (0.5, 0.2, 0.3)
@@ -43,8 +39,6 @@ EXAMPLES = {
     "weights": ["equal", "optimal"],
     "target": ["predicted"],
     "agree": [1, 2],
-    "low": [0.2],
-    "high": [0.6],
     "thresholds": ["fitted"],
     "share": [0.001],
 }

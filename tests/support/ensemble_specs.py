@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rs.ensemble.base import Cascade, LogitAverage, Polytope, SoftmaxAverage
+from rs.ensemble.base import Cascade, LogitAverage, SoftmaxAverage
 from rs.ensemble.rules import HardVote, KConsensus, MaxMargin
 from rs.ensemble.spec import EnsembleSpec, FittedThresholds, FittedWeights, Member
 from rs.models import checkpoint
@@ -70,7 +70,6 @@ MADE = {
         ),
         Cascade([0.4, 0.2]),
     ),
-    "set": (GOOD["set"], None, Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]])),
 }
 
 

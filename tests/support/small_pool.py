@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rs.ensemble.base import Cascade, LogitAverage, Polytope, SoftmaxAverage
+from rs.ensemble.base import Cascade, LogitAverage, SoftmaxAverage
 from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.ensemble.rules import HardVote, KConsensus, MaxMargin
 from rs.smoothing.classifier import SmoothedClassifier
@@ -26,7 +26,6 @@ ENTRIES = {
     "consensus": PoolEntry((0, 1, 2), KConsensus(2)),
     "cascade": PoolEntry((0, 1, 2), Cascade([0.9, 0.5])),
     "turned": PoolEntry((2, 0), Cascade([0.7])),
-    "set": PoolEntry((0, 1), Polytope([[0.3, 0.7], [0.7, 0.3]])),
 }
 
 

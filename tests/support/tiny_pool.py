@@ -39,36 +39,21 @@ GRID = {
     "members": ["macer"],
     "member_seeds": [1],
 }
-COMBINATIONS = {
-    name: GOOD[name] for name in ("optimal", "radius", "vote", "mme", "set", "per-image")
-} | {
+COMBINATIONS = {name: GOOD[name] for name in ("optimal", "radius", "vote", "mme", "per-image")} | {
     "average": GOOD["equal"],
     "turned": GOOD["printed"],
-    "two": GOOD["choice"],
     "cascade": GOOD["cascade"] | {"share": 0.02},
     "label": GOOD["per-image"] | {"target": "label"},
     "printed": GOOD["per-image, printed"],
 }
-BOX = (0.3, 0.6)
-COMBINATIONS["clipped"] = COMBINATIONS["label"] | dict(zip(("low", "high"), BOX, strict=True))
 ENSEMBLES = [
     {
         "members": {"macer": [0, 1]},
-        "combinations": ["average", "optimal", "turned", "label", "clipped", "printed"],
+        "combinations": ["average", "optimal", "turned", "label", "printed"],
     },
     {
         "members": {"gaussian": [0], "macer": [0, 1]},
-        "combinations": [
-            "average",
-            "optimal",
-            "radius",
-            "two",
-            "mme",
-            "cascade",
-            "set",
-            "per-image",
-            "clipped",
-        ],
+        "combinations": ["average", "optimal", "radius", "mme", "cascade", "per-image"],
     },
     {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["optimal", "vote"]},
 ]
