@@ -29,12 +29,7 @@ from rs.ensemble.theory import BOUNDS, SPREADS, EnsembleTheory, ImageWeights
 from rs.runtime.device import limit_threads
 from rs.smoothing.settings import CertificationSettings
 from rs.statistics.cascade_thresholds import fit_thresholds
-from rs.statistics.ensemble_weights import (
-    Moments,
-    global_weights,
-    moments,
-    per_image_weights,
-)
+from rs.statistics.ensemble_weights import Moments, global_weights, moments, per_image_weights
 from rs.statistics.radius_weights import DisputedDraws, radius_weights
 from rs.storage import files
 from rs.study.ensembles import BOUND_WEIGHTS, Combination

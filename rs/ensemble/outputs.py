@@ -37,12 +37,11 @@ def weighted(weights: tuple[float, ...], values: Tensor) -> Tensor:
     on the position of an image in its batch, on how many sums are computed together, and on the
     processor.
     """
-    w = _tensor(weights, values.device)
-    if w.shape[-1] != len(values):
+    if len(weights) != len(values):
         raise ValueError(
-            f"there must be one weight for each member, got {w.shape[-1]} for {len(values)}"
+            f"there must be one weight for each member, got {len(weights)} for {len(values)}"
         )
-    return summed(w, values.double())
+    return summed(_tensor(weights, values.device), values.double())
 
 
 def summed(weights: Tensor, terms: Iterable[Tensor]) -> Tensor:
@@ -60,12 +59,6 @@ def _tensor(weights: tuple[float, ...], device: torch.device) -> Tensor:
     """Return weights on a device, cached: a copy to a GPU would wait for all of its work."""
     with torch.inference_mode(False):
         return torch.tensor(weights, dtype=torch.float64, device=device)
-
-
-def one_hot(classes: Tensor, width: int) -> Tensor:
-    """Return 1 at the class and 0 elsewhere. Shape (...) -> (..., width), float64."""
-    zeros = torch.zeros((*classes.shape, width), dtype=torch.float64, device=classes.device)
-    return zeros.scatter_(-1, classes[..., None], 1.0)
 
 
 class Outputs:
@@ -128,7 +121,8 @@ class Outputs:
     @cached_property
     def votes(self) -> Tensor:
         """1 for that class and 0 for the others, (L, N, K), float64."""
-        return one_hot(self.classes, self.member_logits[0].shape[-1])
+        zeros = torch.zeros_like(self.logits, dtype=torch.float64)
+        return zeros.scatter_(-1, self.classes[..., None], 1.0)
 
     @cached_property
     def gaps(self) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rs.ensemble.base import Cascade, LogitAverage, Rule, SoftmaxAverage
 from rs.ensemble.base import Ensemble as Ensemble  # for users, who find all of rules here
-from rs.ensemble.outputs import Outputs, one_hot, weighted
+from rs.ensemble.outputs import Outputs, weighted
 from rs.study.ensembles import BOUND_WEIGHTS, Combination
 
 PARTS = tuple(part.name for part in fields(Combination) if part.name not in ("rule", "scope"))
@@ -77,9 +77,8 @@ class KConsensus(Rule):
             )
         classes = outputs.classes[: self.k]
         agrees = (classes == classes[0]).all(dim=0)
-        agreed = one_hot(classes[0], outputs.logits.shape[-1])
         total = weighted((1.0,) * member_count, outputs.logits)
-        return torch.where(agrees[:, None], agreed, total)
+        return torch.where(agrees[:, None], outputs.votes[0], total)
 
 
 RULES: dict[str, type[Rule]] = {
@@ -108,10 +107,9 @@ def check_rule(combination: Combination) -> None:
             f"the scope of the rule {combination.rule} must be {' or '.join(rule.scopes)}, got "
             f"{scope!r}"
         )
-    needed = {*rule.scopes[scope]}
     for part in PARTS:
         is_given = getattr(combination, part) is not None
-        if is_given != (part in needed):
+        if is_given != (part in rule.scopes[scope]):
             must = "be left out" if is_given else "be given"
             raise ValueError(f"{part} must {must} for the rule {combination.rule} of scope {scope}")
     if scope == "per-image" and combination.weights not in BOUND_WEIGHTS:

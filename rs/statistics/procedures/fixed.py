@@ -80,7 +80,7 @@ def fixed_rules(
     yield ~is_equal, "p_lower must be the lower bound of the votes"
     is_certified = rows["predict"] == selected
     rule = "predict must be the class iff p_lower is at least 1/2, else -1"
-    yield ~is_shortcut & (is_certified != (p_lower >= 0.5)), rule
+    yield has_samples & (is_certified != (p_lower >= 0.5)), rule
     yield (
         is_shortcut & (rows["radius"] + rows["p_lower"] > 0),
         "a shortcut must have the radius 0",
