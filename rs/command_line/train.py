@@ -99,9 +99,12 @@ def main(
     ],
     out: Annotated[Path, shell.folder_option("Folder for model.safetensors and model.json.")],
     log: Annotated[
-        Path,
-        shell.folder_option("Folder for history.csv, timing.csv, provenance.json."),
-    ],
+        Path | None,
+        shell.folder_option(
+            "Folder for history.csv, timing.csv and provenance.json; default: that of --out with "
+            "-log after its name."
+        ),
+    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(help="Recipe: recipes.DATASET of the parameters; --network has its own."),
@@ -143,9 +146,9 @@ def main(
 
     Example:
         rs train advmacer --dataset digits --sigma 0.25 --seed 0 --data data/digits \\
-            --out models/mine --log logs/mine
+            --out models/mine
         rs train advmacer --network my_package.models:build --sigma 0.5 \\
-            --images photos --out models/mine --log logs/mine
+            --images photos --out models/mine
     """
     pictures.check_sources(data, required=True)
     if validation is not None and pictures.images is None:
@@ -158,6 +161,8 @@ def main(
             "give --dataset, the recipe to follow: a key of recipes in the parameters, as digits"
         )
     shell.check_recipe_options(dataset, params)
+    if log is None:
+        log = Path(f"{out}-log")
     if out.resolve() == log.resolve():
         raise InputError(
             f"--log must be another folder than --out, got {log} for both; name another --log"

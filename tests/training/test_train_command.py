@@ -91,7 +91,7 @@ def project(tmp_path, work, monkeypatch):
 
 def words(*more, network="network", images="photos", method="gaussian"):
     named = ["--network", f"networks_of_mine:{network}", "--sigma", 0.25, "--images", images]
-    return [method, *named, "--out", "model", "--log", "log", "--device", "cpu", *more]
+    return [method, *named, "--out", "model", "--device", "cpu", *more]
 
 
 def card():
@@ -134,7 +134,7 @@ def test_labels_that_do_not_fit_are_refused(capfd, arguments, message):
 
 
 def acrs():
-    return [row["acr"] for row in read_csv(Path("log/history.csv"))]
+    return [row["acr"] for row in read_csv(Path("model-log/history.csv"))]
 
 
 def test_no_image_is_held_out_unless_the_acr_is_wanted(capfd):
@@ -190,7 +190,6 @@ def test_a_denoiser_needs_no_labels_and_starts_from_a_model_folder(method, capfd
     start = ["--weights", "model", "--epochs", 1]
     named = words(*recipe, *start, images="unlabeled", method=method)
     named[named.index("--out") + 1] = "denoised"
-    named[named.index("--log") + 1] = "denoised-log"
     assert exit_code(train, *named) == 0
     network = "networks_of_mine:network"
     denoised = rs.load("denoised", network=network).module
@@ -229,7 +228,7 @@ def test_a_training_whose_dvc_was_killed_ends_at_its_next_checkpoint_and_continu
     training = {"epochs": 100_000, "milestones": [], "schedule": "linear"}
     write_params(Path("params.yaml"), training=TRAINING | training)
     stage = [sys.executable, "-m", "stages.train", "gaussian", "--dataset", "tiny", "--sigma"]
-    stage += ["0.25", "--data", "data", "--out", "model", "--log", "log", "--device", "cpu"]
+    stage += ["0.25", "--data", "data", "--out", "model", "--device", "cpu"]
     code = f"import subprocess; subprocess.run({stage}, stderr=open('err', 'w'))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": os.getcwd()}
     environment.pop("RS_STARTER", None)
