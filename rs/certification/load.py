@@ -55,6 +55,7 @@ class Classifier:
     scope: str = "model"
     folders: tuple[str, ...] = ()  # the model folder, or those of the members
     fitted_to: str | None = None  # fingerprint of the images to which weights were fitted
+    function: str | None = None  # ``package.module:name`` that it was imported from
 
     def smooth(
         self,
@@ -180,8 +181,8 @@ class Classifier:
         Raises:
             InputError: If weights are not known (``rs.models.fingerprint.check_identity``).
         """
-        if is_importable(self.name):
-            modules = own_modules(self.name.partition(":")[0], self.module)
+        if self.function is not None:
+            modules = own_modules(self.function.partition(":")[0], self.module)
             check_identity(self.module, modules)
             return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
         stated: set[str] = set()
@@ -247,7 +248,7 @@ def load(
         name = getattr(model, "__name__", type(model).__name__)
         classifier = Classifier(name, as_module(model))
     elif is_importable(name):
-        classifier = Classifier(name, as_module(import_network(name)))
+        classifier = Classifier(name, as_module(import_network(name)), function=name)
     else:
         classifier = _from_disk(name)
     if meta is None:
