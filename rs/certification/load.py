@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,10 +31,10 @@ from rs.smoothing.inputs import Base, Function, LogitsOnly, as_module, user_code
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.user_networks import (
     MODEL_KINDS,
+    Network,
     import_network,
     is_importable,
     own_modules,
-    register_network,
     register_networks,
 )
 
@@ -212,7 +212,7 @@ class Classifier:
 def load(
     model: str | Path | Base,
     meta: Meta | None = None,
-    network: str | Callable[[], nn.Module] | None = None,
+    network: Network | None = None,
 ) -> Classifier:
     """Load a model from disk, from code, or as an object.
 
@@ -240,10 +240,7 @@ def load(
     if network is not None:
         has_card = Path(name, checkpoint.CARD).is_file()
         in_card = checkpoint.read_card(Path(name)).architecture if has_card else None
-        if isinstance(network, str):
-            register_networks(network, in_card)
-        else:
-            register_network(network, in_card)
+        register_networks(network, in_card)
     if not isinstance(model, str | Path):
         name = getattr(model, "__name__", type(model).__name__)
         classifier = Classifier(name, as_module(model))

@@ -26,15 +26,17 @@ MODEL_KINDS = (
 )
 """What a model can be, for messages."""
 
+Network = str | Callable[[], nn.Module]
+"""A function without arguments that returns an ``nn.Module``, or ``package.module:function``."""
 
-def register_network(network: str | Callable[[], nn.Module], name: str | None = None) -> str:
+
+def register_network(network: Network, name: str | None = None) -> str:
     """Register a user's network, so that model folders of it can be loaded; return its name.
 
     A model folder names its network and never imports it, so only code that the user names runs.
 
     Args:
-        network: A function without arguments that returns an ``nn.Module``, or its name
-            ``package.module:function``.
+        network: The function, or its name.
         name: What folders call it; ``None`` for its own name.
     Raises:
         InputError: If there is no such function, or what it returns is no ``nn.Module``.
@@ -70,16 +72,19 @@ def _code_hash(content: bytes) -> str:
         return hashlib.sha256(content).hexdigest()
 
 
-def register_networks(names: str, in_card: str | None = None) -> None:
-    """Register networks by their names, with commas between them.
+def register_networks(networks: Network, in_card: str | None = None) -> None:
+    """Register a function, or networks by their names, with commas between them.
 
     Args:
-        names: As for :func:`register_network`, ``package.module:function``.
-        in_card: What the card of a model calls its network. ``rs.train`` of a network, not of a
-            function, writes its class; a function that builds one of this class is registered by
-            that name too.
+        networks: As for :func:`register_network`.
+        in_card: What the card of a model calls its network: the name of a function that is given.
+            ``rs.train`` of a network, not of a function, writes its class; a named function that
+            builds one of this class is registered by that name too.
     """
-    for name in names.split(","):
+    if not isinstance(networks, str):
+        register_network(networks, in_card)
+        return
+    for name in networks.split(","):
         registered = register_network(name)
         if in_card and registered != in_card and class_name(import_network(name)) == in_card:
             register_network(name, in_card)
