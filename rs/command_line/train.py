@@ -177,7 +177,7 @@ def main(
     values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
     from rs.runtime import processes
     from rs.runtime.device import resolve_device
-    from rs.smoothing.user_networks import import_network, register_network
+    from rs.smoothing.user_networks import import_network
     from rs.training import run
     from rs.training.overrides import override
     from rs.training.recipe import RunOptions, training_recipe
@@ -203,7 +203,7 @@ def main(
         is_evaluated = recipe.training.eval_every > 0
         pair = pictures.for_training(validation, build, is_evaluated=is_evaluated)
     if base.network is not None:
-        register_network(base.network)  # which builds it: everything else is checked before
+        shell.register_network_of(values, recipe_name)  # builds it: all else is checked before
     is_first_process = processes.is_first_process()
     if is_first_process:
         base.say_start()
