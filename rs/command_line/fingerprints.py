@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -99,17 +98,10 @@ def _network_files(
     network: str | None, weights: str | None, seeds: Iterable[int]
 ) -> dict[str, str]:
     """Return the SHA-256 of a user's source files, of the network as built, and of its starts."""
-    from rs.models.fingerprint import model_fingerprint  # which imports torch
-    from rs.models.fingerprint import sources as source_files
-    from rs.runtime.streams import seeded
-    from rs.smoothing.user_networks import import_network
+    from rs.smoothing.user_networks import network_hashes  # which imports torch
     from rs.training.start import weights_file
 
-    modules = [] if network is None else [network.partition(":")[0]]
-    hashes = {name: sha256(content).hexdigest() for name, content in source_files(modules).items()}
-    if network is not None:  # whose function may read weights from a file
-        with seeded(0):
-            hashes["built"] = model_fingerprint(import_network(network))
+    hashes = {} if network is None else network_hashes(network)
     if weights is not None:
         for path in sorted({weights_file(weights, seed) for seed in seeds}):
             hashes[str(path)] = files.sha256(path)

@@ -16,8 +16,9 @@ from torch import nn
 from rs.errors import InputError, did_you_mean
 from rs.models import architectures, zoo
 from rs.models.backend import copy_network
-from rs.models.fingerprint import sources
+from rs.models.fingerprint import model_fingerprint, sources
 from rs.runtime import code_fingerprint
+from rs.runtime.streams import seeded
 from rs.smoothing.inputs import LogitsOnly, TwoLogits, user_code
 
 MODEL_KINDS = (
@@ -88,6 +89,15 @@ def register_networks(networks: Network, in_card: str | None = None) -> None:
         registered = register_network(name)
         if in_card and registered != in_card and class_name(import_network(name)) == in_card:
             register_network(name, in_card)
+
+
+def network_hashes(name: str) -> dict[str, str]:
+    """Return the SHA-256 of the source files of a network, and of the network as built."""
+    contents = sources([name.partition(":")[0]])
+    hashes = {module: hashlib.sha256(content).hexdigest() for module, content in contents.items()}
+    with seeded(0):  # the function may read weights from a file, which its source does not show
+        hashes["built"] = model_fingerprint(import_network(name))
+    return hashes
 
 
 def class_name(network: nn.Module) -> str:
