@@ -16,9 +16,8 @@ from rs.certification.load import Classifier
 from rs.certification.trial import LEVEL, Trial, fewest_images, is_larger, percent
 from rs.data.prepared import Images
 from rs.errors import InputError
-from rs.smoothing.attack import evaluating
 from rs.smoothing.determinism import check_deterministic
-from rs.smoothing.inputs import user_code
+from rs.smoothing.inputs import evaluating, user_code
 from rs.smoothing.noise import noisy_pair
 
 LEVEL_SAMPLES = 2

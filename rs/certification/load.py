@@ -24,10 +24,9 @@ from rs.params import PIXELS, Bounds, describe_bounds
 from rs.runtime import PrecisionChoice
 from rs.runtime.device import check_precision, precision_on, products, warn_of_slow_bfloat16
 from rs.smoothing import Noise
-from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
-from rs.smoothing.inputs import Base, Function, LogitsOnly, as_module, user_code
+from rs.smoothing.inputs import Base, Function, LogitsOnly, as_module, evaluating, user_code
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.user_networks import (
     MODEL_KINDS,

@@ -48,8 +48,8 @@ from rs.models.fingerprint import model_fingerprint
 from rs.params import Count, Positive, validated
 from rs.runtime import arithmetic
 from rs.runtime.streams import Stream
-from rs.smoothing.attack import evaluating
 from rs.smoothing.determinism import check_deterministic
+from rs.smoothing.inputs import evaluating
 from rs.smoothing.noise import certification_noise, noisy_pair
 from rs.storage import files
 

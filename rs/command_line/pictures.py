@@ -244,8 +244,7 @@ def _takes(network: nn.Module, shape: Sequence[int]) -> bool:
     """
     import torch
 
-    from rs.smoothing.attack import evaluating
-    from rs.smoothing.inputs import user_code
+    from rs.smoothing.inputs import evaluating, user_code
 
     for module in network.modules():
         if isinstance(module, torch.nn.Conv2d):

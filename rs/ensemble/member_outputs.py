@@ -30,8 +30,8 @@ from rs.params import Count, NonNegative, NonNegativeCount, validated
 from rs.runtime.device import precision_on
 from rs.runtime.progress import progress
 from rs.runtime.streams import Stream, stream
-from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.inputs import evaluating
 from rs.smoothing.noise import certification_noise, default_batch
 from rs.smoothing.settings import CertificationSettings
 

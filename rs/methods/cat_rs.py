@@ -11,7 +11,8 @@ from torch import Generator, Tensor, nn
 from rs.errors import InputError
 from rs.methods.base import SeveralDraws, Step, TargetSettings, accuracy
 from rs.params import NonNegative, NonNegativeCount, validated
-from rs.smoothing.attack import evaluating, forward, noise_gradient, norms, project
+from rs.smoothing.attack import forward, noise_gradient, norms, project
+from rs.smoothing.inputs import evaluating
 from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import kl_divergence, to_float32
 

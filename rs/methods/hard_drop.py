@@ -17,7 +17,8 @@ from torch import Generator, Tensor, nn
 from rs.errors import InputError
 from rs.methods.base import Accuracies, SeveralDraws, Step, accuracy
 from rs.params import Count, NonNegative, NonNegativeCount, validated
-from rs.smoothing.attack import evaluating, forward, noise_gradient, norms, per_input
+from rs.smoothing.attack import forward, noise_gradient, norms, per_input
+from rs.smoothing.inputs import evaluating
 from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import mean_cross_entropy
 from rs.statistics.radius import lower_bound

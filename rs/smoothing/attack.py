@@ -7,46 +7,16 @@ mode (Salman et al. 2019).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import Lock
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rs.params import PIXELS, Bounds
+from rs.smoothing.inputs import evaluating
 from rs.smoothing.noise import add_noise
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, to_float32
-
-_evaluated: dict[nn.Module, tuple[int, bool]] = {}
-"""Number of threads evaluating a module now, and its training mode before the first."""
-_counting = Lock()
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode, then restore the mode of every module.
-
-    If several evaluate a module at once, in threads or one inside the other, the last one to leave
-    restores it.
-    """
-    modules = [*model.modules()]
-    with _counting:
-        for module in modules:
-            users, training = _evaluated.get(module, (0, module.training))
-            _evaluated[module] = users + 1, training
-    try:
-        model.eval()
-        yield
-    finally:
-        with _counting:
-            for module in modules:
-                users, training = _evaluated.pop(module)
-                if users > 1:
-                    _evaluated[module] = users - 1, training
-                else:
-                    module.training = training
 
 
 def forward(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:

@@ -20,7 +20,6 @@ from rs.runtime import Precision
 from rs.runtime.device import products
 from rs.runtime.streams import Stream
 from rs.smoothing import Noise
-from rs.smoothing.attack import evaluating
 from rs.smoothing.gradients import LogProbabilities, gradient_of
 from rs.smoothing.inputs import (
     Base,
@@ -31,6 +30,7 @@ from rs.smoothing.inputs import (
     check_draws,
     check_key,
     evaluate,
+    evaluating,
     is_number,
     logits_of,
     user_code,

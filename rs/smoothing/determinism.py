@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from rs.errors import InputError, NotDeterministicError
 from rs.models.backend import DTYPES
 from rs.runtime import Precision
-from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import autocast
-from rs.smoothing.inputs import logits_of, user_code
+from rs.smoothing.inputs import evaluating, logits_of, user_code
 
 T = TypeVar("T")
 LONE_IMAGES = 4

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.runtime.streams import Stream
-from rs.smoothing.attack import evaluating
-from rs.smoothing.inputs import check_key, is_number, logits_of
+from rs.smoothing.inputs import check_key, evaluating, is_number, logits_of
 from rs.smoothing.noise import certification_noise
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from numbers import Integral, Real
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -395,6 +395,36 @@ def user_code(must: str) -> Iterator[None]:
         raise
     except BaseException as error:
         raise InputError(f"{must}, but it {raised(error)}") from error
+
+
+_evaluated: dict[nn.Module, tuple[int, bool]] = {}
+"""Number of threads evaluating a module now, and its training mode before the first."""
+_counting = Lock()
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put the model into eval mode, then restore the mode of every module.
+
+    If several evaluate a module at once, in threads or one inside the other, the last one to leave
+    restores it.
+    """
+    modules = [*model.modules()]
+    with _counting:
+        for module in modules:
+            users, training = _evaluated.get(module, (0, module.training))
+            _evaluated[module] = users + 1, training
+    try:
+        model.eval()
+        yield
+    finally:
+        with _counting:
+            for module in modules:
+                users, training = _evaluated.pop(module)
+                if users > 1:
+                    _evaluated[module] = users - 1, training
+                else:
+                    module.training = training
 
 
 def evaluate(base: nn.Module, x: Tensor) -> Tensor:

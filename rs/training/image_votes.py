@@ -14,8 +14,8 @@ from rs.data.prepared import EpochPlan, Images
 from rs.methods.base import Accuracies, TargetSettings
 from rs.runtime import Precision
 from rs.runtime.streams import Stream, process_key, stream
-from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import autocast
+from rs.smoothing.inputs import evaluating
 from rs.smoothing.noise import add_noise, training_noise
 from rs.storage import files
 from rs.training.attack_backend import frozen

@@ -160,21 +160,6 @@ def test_weights_get_no_gradient_and_the_result_carries_none(run):
     assert torch.equal(x_hat, inside)
 
 
-@pytest.mark.parametrize("leaves_first", [0, 1])
-def test_who_still_evaluates_a_part_keeps_it_in_eval_mode_until_all_have_left(leaves_first):
-    """As two threads that certify with one network: one may leave while the other is evaluating."""
-    model = nn.Sequential(nn.Flatten(), nn.Sequential(nn.Dropout(), nn.Linear(4, 2).eval()))
-    modes = [module.training for module in model.modules()]
-    users = [attack.evaluating(model), attack.evaluating(model[1])]
-    for user in users:
-        user.__enter__()
-    users.pop(leaves_first).__exit__(None, None, None)
-    assert not model[1][0].training
-    users.pop().__exit__(None, None, None)
-    assert [module.training for module in model.modules()] == modes
-    assert not attack._evaluated
-
-
 def test_unit_divides_by_the_norm_and_replaces_only_exact_zeros_by_raw_normal_numbers():
     g = torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e-15, -4e-15]]).view(3, 1, 1, 2)
     unit = attack.unit(g, generator(5)).view(3, 2)

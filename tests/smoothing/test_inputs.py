@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from rs.errors import InputError
+from rs.smoothing import inputs
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import as_image
 from tests.support.helpers import refuses, smallnet
@@ -349,3 +350,18 @@ def test_pictures_of_unknown_range_are_not_to_be_made_white(mode):
     with refuses(f"got mode {mode}; give values in .*{remedy}") as error:
         as_image(Image.new(mode, (8, 8), 20_000))
     assert "convert" not in str(error.value)
+
+
+@pytest.mark.parametrize("leaves_first", [0, 1])
+def test_who_still_evaluates_a_part_keeps_it_in_eval_mode_until_all_have_left(leaves_first):
+    """As two threads that certify with one network: one may leave while the other is evaluating."""
+    model = nn.Sequential(nn.Flatten(), nn.Sequential(nn.Dropout(), nn.Linear(4, 2).eval()))
+    modes = [module.training for module in model.modules()]
+    users = [inputs.evaluating(model), inputs.evaluating(model[1])]
+    for user in users:
+        user.__enter__()
+    users.pop(leaves_first).__exit__(None, None, None)
+    assert not model[1][0].training
+    users.pop().__exit__(None, None, None)
+    assert [module.training for module in model.modules()] == modes
+    assert not inputs._evaluated

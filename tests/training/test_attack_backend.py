@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rs.smoothing.attack import evaluating
+from rs.smoothing.inputs import evaluating
 from rs.training.attack_backend import OneShape, frozen, training_network
 from tests.support.helpers import SHAPE, weights
 from tests.support.networks import (
