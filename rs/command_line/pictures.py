@@ -222,12 +222,13 @@ class PictureOptions:
         """
         from rs.data.image_folder import first_shape
         from rs.data.pictures import CHANNELS
+        from rs.smoothing.user_networks import takes
 
         if base is not None and base.shape:
             return tuple(base.shape)
         shape = first_shape(files, self.conversion)
         other = (1 if shape[0] == 3 else 3, *shape[1:])
-        if network is None or _takes(network, shape) or not _takes(network, other):
+        if network is None or takes(network, shape) or not takes(network, other):
             return shape
         if not self.convert:
             raise InputError(
@@ -235,30 +236,6 @@ class PictureOptions:
                 f"{CHANNELS[shape[0]]}; convert them, or add --convert"
             )
         return other
-
-
-def _takes(network: nn.Module, shape: Sequence[int]) -> bool:
-    """Return whether a network runs on an image of this shape.
-
-    It is run only if its first convolution has other channels: it may convert colors before that.
-    """
-    import torch
-
-    from rs.smoothing.inputs import evaluating, user_code
-
-    for module in network.modules():
-        if isinstance(module, torch.nn.Conv2d):
-            if module.in_channels == shape[0]:
-                return True
-            break
-    else:
-        return True
-    try:
-        with user_code("the network must take the pictures"), torch.no_grad(), evaluating(network):
-            network(torch.zeros(1, *shape))
-    except InputError:
-        return False
-    return True
 
 
 def _print_order(classes: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from rs.models.backend import copy_network
 from rs.models.fingerprint import model_fingerprint, sources
 from rs.runtime import code_fingerprint
 from rs.runtime.streams import seeded
-from rs.smoothing.inputs import LogitsOnly, TwoLogits, user_code
+from rs.smoothing.inputs import LogitsOnly, TwoLogits, evaluating, user_code
 
 MODEL_KINDS = (
     "the model must be a model folder, zoo:NAME, an ensemble *.json or an importable "
@@ -122,6 +122,26 @@ def _with_plain_logits(network: nn.Module, name: str, shape: Sequence[int]) -> n
     if output.shape == (1, 1):
         return TwoLogits(network)
     return network
+
+
+def takes(network: nn.Module, shape: Sequence[int]) -> bool:
+    """Return whether a network runs on an image of this shape.
+
+    It is run only if its first convolution has other channels: it may convert colors before that.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            if module.in_channels == shape[0]:
+                return True
+            break
+    else:
+        return True
+    try:
+        with user_code("the network must take the pictures"), torch.no_grad(), evaluating(network):
+            network(torch.zeros(1, *shape))
+    except InputError:
+        return False
+    return True
 
 
 def is_importable(name: str) -> bool:
