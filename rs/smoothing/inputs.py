@@ -1,4 +1,4 @@
-"""Inputs and base classifiers of many kinds, each converted to the one used for computing."""
+"""Inputs and base classifiers of many kinds, converted to one, and guards of users' code."""
 
 from __future__ import annotations
 

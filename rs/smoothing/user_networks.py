@@ -1,4 +1,4 @@
-"""Networks of users: functions that are imported by name, and what model folders are built with."""
+"""Networks of users: the only module that imports them, and registers them for model folders."""
 
 from __future__ import annotations
 
