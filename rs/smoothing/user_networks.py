@@ -37,12 +37,13 @@ def register_network(network: Network, name: str | None = None) -> str:
     A model folder names its network and never imports it, so only code that the user names runs.
 
     Args:
-        network: The function, or its name.
-        name: What folders call it; ``None`` for its own name.
+        network: The function, its name, or an ``nn.Module``, copies of which are built.
+        name: What folders call it; ``None`` for its own name, of an ``nn.Module`` its class.
     Raises:
         InputError: If there is no such function, or what it returns is no ``nn.Module``.
     """
-
+    if isinstance(network, nn.Module):
+        return register_network(lambda: copy_network(network), name or class_name(network))
     if isinstance(network, str):
         own_name = network
         function_module = network.partition(":")[0]

@@ -23,12 +23,11 @@ from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, method_class
 from rs.methods.base import within
 from rs.models import architectures
-from rs.models.backend import copy_network
 from rs.params import PIXELS, Bounds
 from rs.runtime.device import resolve_device
 from rs.runtime.streams import seeded
 from rs.smoothing.inputs import check_unmasked, user_code
-from rs.smoothing.user_networks import class_name, register_network
+from rs.smoothing.user_networks import register_network
 from rs.training.overrides import override
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_on
@@ -118,7 +117,7 @@ def train(
         training["epochs"] = epochs
     if batch is not None:
         training["batch"] = batch
-    network_name = _registered(network)
+    network_name = register_network(network)
     _check_hyperparameters(method, hyperparameters)
     options = RunOptions(
         sigma=sigma,
@@ -171,13 +170,6 @@ def _check_hyperparameters(method: str, hyperparameters: dict[str, Any]) -> None
             raise InputError(
                 f"{method} has no hyper-parameter {name}; it has {', '.join(allowed) or 'none'}"
             )
-
-
-def _registered(network: nn.Module | Callable[[], nn.Module]) -> str:
-    """Register a network, of a module a copy of its state now, and return its name."""
-    if isinstance(network, nn.Module):
-        return register_network(lambda: copy_network(network), class_name(network))
-    return register_network(network)
 
 
 def _splits(
