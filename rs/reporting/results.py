@@ -181,10 +181,12 @@ class Group:
         }
         if self.acr.error is not None:
             numbers["standard_error_with_seeds"] = self.acr.error
-        two_sided_acrs = [result.acr_two_sided for result in self.results]
-        known = [acr for acr in two_sided_acrs if acr is not None]
-        if len(known) == len(two_sided_acrs):
-            numbers["acr_two_sided"] = fmean(known)
+        acrs = []
+        for result in self.results:
+            if result.acr_two_sided is not None:
+                acrs.append(result.acr_two_sided)
+        if len(acrs) == len(self.results):
+            numbers["acr_two_sided"] = fmean(acrs)
         return numbers
 
 
