@@ -174,20 +174,24 @@ def test_checks_of_what_is_no_better_find_something_with_the_stated_probability(
 
 
 @pytest.mark.parametrize(
-    ("fewest", "tested", "alternatives", "model", "expected"),
+    ("fewest", "tested", "alternatives", "model", "others", "expected"),
     [
-        (15, 15, 1, Brittle(), "not to have been trained with noise"),
-        (20, 20, 32, Nearest(lambda x: x.flip(1)), "accuracy under noise of 0.25 100% then"),
-        (30, 15, 1, Nearest(after=lambda logits: logits.roll(1, dims=1)), "on 15 images"),
+        (15, 15, 1, Brittle(), 0, "not to have been trained with noise"),
+        (20, 20, 32, Nearest(lambda x: x.flip(1)), 20, "accuracy under noise of 0.25 100% then"),
+        (30, 15, 1, Nearest(after=lambda logits: logits.roll(1, dims=1)), 0, "on 15 images"),
     ],
 )
 def test_no_finding_rests_on_fewer_images_than_a_sign_test_needs(
-    fewest, tested, alternatives, model, expected
+    fewest, tested, alternatives, model, others, expected
 ):
-    """Of the best of 32 inputs, all 20 images must differ; of an order of classes, half of 30."""
+    """Of the best of 32 inputs, 20 images must differ; of an order of classes, half of 30.
+
+    The others are gray, so that they are right in any order of the channels.
+    """
     assert 0.5**tested <= LEVEL / alternatives < 0.5 ** (tested - 1)
     for count in (fewest - 1, fewest):
-        images = of_labels(labeled(), [2 + (i // 2) % 3 for i in range(count)])
+        labels = [2 + (i // 2) % 3 for i in range(count)]
+        images = of_labels(labeled(), labels + [0] * others)
         found = examined(model, images=images)
         assert any(expected in finding.text for finding in found) == (count == fewest)
 
@@ -394,6 +398,17 @@ def test_a_network_is_not_said_to_clip_if_it_only_reads_pixels_that_stay_in_the_
     gray = of_labels(images, [0, 1] * 20)
     gray.images[:] = gray.images.clip(100, 200)
     assert not any("clips" in finding.text for finding in examined(clipping, 0.02, gray))
+
+
+def test_a_network_whose_few_kinds_of_votes_survive_clipping_is_not_said_to_clip():
+    """Its class is the number of bright pixels, so it has one vote per class and no more."""
+    images = labeled()
+    images.images[:, 0, 0] = 255 * (np.arange(4) < images.labels[:, None])
+
+    def votes(_, x):
+        return F.one_hot((x[:, 0, 0] > 0.5).sum(1), CLASSES).float()
+
+    assert examined(Layer(votes), 0.02, images) == []
 
 
 def test_no_image_is_evaluated_more_often_than_is_stated():
