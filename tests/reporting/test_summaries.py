@@ -199,8 +199,8 @@ def test_a_log_has_what_it_states_and_is_not_compared_without_its_budget(a, b):
         compare_rows(log, log_of(b, "b.log"), sigma=0.5, n0=N0)
 
 
-def test_logs_are_named_by_all_of_their_names(a, b):
-    names = ["lam_0.1.log", "lam_0.5.log"]
+@pytest.mark.parametrize("names", [["lam_0.1.log", "lam_0.5.log"], ["lam", "lam.tsv"]])
+def test_logs_are_named_by_all_of_their_names(a, b, names):
     paths = [log_of(path, name) for path, name in zip((a, b), names, strict=True)]
     assert [result.name for result in read_several_alone(paths)] == names
 
