@@ -221,14 +221,10 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
         classes: Names of the classes in the order of the logits; if empty, those of the subfolders,
             sorted.
     Raises:
-        InputError: If there are no pictures, or both kinds, or the classes are unknown or do not
-            fit.
+        InputError: If a folder cannot be read, there are no pictures, or both kinds, or the classes
+            are unknown or do not fit.
     """
     classes = tuple(classes)
-    if not root.is_dir():
-        raise InputError(
-            f"{root} must be a folder of pictures, but is not a folder; correct its name"
-        )
     check_names(classes, "the classes")
     content = readers.list_folder(root)
     if not content.pictures and not content.folders:

@@ -191,7 +191,8 @@ def _content(file: str | Path) -> bytes:
         return files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")
     except OSError as error:
         raise InputError(
-            f"{file} must be a file that can be read, but: {one_line(error)}; correct its name"
+            f"{file} must be a file that can be read, but: {error.strerror}; correct its name or "
+            "its permissions"
         ) from error
 
 

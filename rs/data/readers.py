@@ -285,21 +285,27 @@ def list_folder(path: str | Path) -> FolderListing:
     """List one folder; links to folders are folders.
 
     Raises:
-        OSError: If it cannot be read.
+        InputError: If it cannot be read.
     """
+    try:
+        entries = list(os.scandir(path))
+    except OSError as error:
+        raise InputError(
+            f"{path} must be a folder that can be read, but: {error.strerror}; correct its name or "
+            "its permissions"
+        ) from error
     folders = []
     names = []
     left_out: Counter[str] = Counter()
-    with os.scandir(path) as entries:
-        for entry in entries:
-            if entry.name.startswith(".") or entry.name.lower() in SERVICE_NAMES:
-                left_out[HIDDEN] += 1
-            elif entry.is_dir():
-                folders.append(entry.name)
-            elif is_picture(entry.name):
-                names.append(entry.name)
-            else:
-                left_out[_extension(entry.name)] += 1
+    for entry in entries:
+        if entry.name.startswith(".") or entry.name.lower() in SERVICE_NAMES:
+            left_out[HIDDEN] += 1
+        elif entry.is_dir():
+            folders.append(entry.name)
+        elif is_picture(entry.name):
+            names.append(entry.name)
+        else:
+            left_out[_extension(entry.name)] += 1
     return FolderListing(str(path), tuple(sorted(folders)), tuple(sorted(names)), left_out)
 
 
@@ -311,9 +317,8 @@ def _walked(folder: Path) -> Iterator[FolderListing]:
     """Yield ``folder`` and each folder in it, followed through links.
 
     Raises:
-        InputError: If a link leads to a folder that contains it, whose images would count many
-            times.
-        OSError: If a folder cannot be read.
+        InputError: If a folder cannot be read, or a link leads to a folder that contains it, whose
+            images would count many times.
     """
     pending = [str(folder)]
     while pending:
@@ -334,15 +339,10 @@ def list_class_folders(path: Path) -> Tree:
     As in torchvision, except that what is hidden is left out.
 
     Raises:
-        InputError: If there is no such folder, no class in it, a class without an image, or two
-            classes whose names look the same.
+        InputError: If a folder cannot be read, there is no class in it, a class has no image, or
+            the names of two classes look the same.
     """
-    try:
-        root = list_folder(path)
-    except OSError as error:
-        raise InputError(
-            f"{path} must hold class folders with images, but: {one_line(error)}; check it"
-        ) from error
+    root = list_folder(path)
     check_names(root.folders, f"the class folders of {path}")
     left_out = root.left_out
     for name in root.pictures:
@@ -382,12 +382,13 @@ def class_names(path: Path) -> tuple[str, ...]:
     """Read the names of classes from a text file, one per line, as :func:`composed` text.
 
     Raises:
-        InputError: If it cannot be read, a line is empty, a name comes twice, or there is only one.
+        InputError: If it is missing or not UTF-8, a line is empty, a name comes twice, or there is
+            only one.
     """
     try:
         text = files.read_bytes(path, files.MAX_TABLE_BYTES, "correct its name").decode("utf-8-sig")
         names = composed([line.strip() for line in text.rstrip().split("\n")])
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise InputError(
             f"{path} must hold names of classes, one per line, but: {one_line(error)}; save it in "
             "UTF-8"

@@ -286,7 +286,7 @@ def test_a_report_shows_the_pictures_that_a_model_took_in_grey(capfd):
 
 
 BAD = {
-    "no such folder": ("nowhere", "nowhere must be a folder of pictures"),
+    "no such folder": ("nowhere", "nowhere must be a folder that can be read"),
     "no pictures": ("empty", "empty must hold pictures or subfolders of pictures, but has neither"),
     "an empty class": ("hollow", "there is none in left"),
     "both kinds": ("both", "got both"),

@@ -1,3 +1,4 @@
+import errno
 import os
 import unicodedata
 from pathlib import Path
@@ -198,6 +199,23 @@ def test_what_a_system_puts_among_pictures_is_left_out_and_counted(classes, name
     assert dict(before.left_out) == {}
     assert dict(tree.left_out) == {readers.HIDDEN: 1}
     assert len(list(readers.images_in(classes))) == 2
+
+
+@pytest.mark.parametrize("name", ["", "dog", "dog/deep"])
+def test_a_folder_that_may_not_be_read_is_named(classes, monkeypatch, name):
+    """Permissions do not stop the tests where they run as root."""
+    (classes / "dog" / "deep").mkdir()
+    closed = str(classes / name)
+    scandir = os.scandir
+
+    def denied(path):
+        if str(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), closed)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    with refuses(f"{closed} must be a folder that can be read, but: Permission denied; correct"):
+        image_folder.listed(classes)
 
 
 def test_files_that_are_no_pictures_are_counted_by_extension(classes):

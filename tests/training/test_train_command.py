@@ -110,7 +110,7 @@ def test_options_replace_the_settings_of_the_recipe():
     ("arguments", "message"),
     [
         (words("--optimizer", "adamw"), "give --lr"),
-        (words(images="absent"), "absent must be a folder of pictures"),
+        (words(images="absent"), "absent must be a folder that can be read"),
     ],
 )
 def test_a_mistake_is_refused_before_the_network_is_built(capfd, arguments, message):
