@@ -24,6 +24,9 @@ T = TypeVar("T")
 MAX_JSON_BYTES, MAX_TABLE_BYTES = 2**21, 2**28
 """Maximum number of bytes of a JSON file, and of a table (rows or CSV), that is read."""
 
+HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+"""A SHA-256; the group has enough digits for a reader."""
+
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9a-f]{8})-([0-9]{1,9})(\.old)?\.tmp")
 """Name of a temporary: that of the file, the machine and the process."""
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
@@ -21,9 +20,6 @@ from rs.storage.probe import are_close
 
 DECISIVE = ("device", "precision", "engine", "arithmetic", "torch", "numpy", "noise", "outputs")
 """What may change the digits of rows (:meth:`Provenance.computation`)."""
-
-HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
-"""A SHA-256; the group has enough digits for a reader."""
 
 UNROUNDED = "as computed"
 """The default of ``outputs``."""
@@ -148,7 +144,7 @@ class Provenance:
         for key in sorted(keys - {"base_accuracy", "probe"}):
             if own_values.get(key) != other_values.get(key):
                 text = f"{key} is {own_values.get(key)} there and {other_values.get(key)} here"
-                return HASH.sub(r"\1", text)
+                return files.HASH.sub(r"\1", text)
         if self.probe and other.probe and not are_close(self.probe, other.probe):
             return "the model gives other logits here than there (probe)"
         return ""

@@ -79,10 +79,13 @@ def settings_of(card: dict[str, Any]) -> dict[str, Any]:
 
 
 def first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
-    """Return the first setting in which two models differ, as text; ``None`` if they do not."""
+    """Return the first setting in which two models differ, as text; ``None`` if they do not.
+
+    Hashes are shortened.
+    """
     for name in old | new:
         if old.get(name) != new.get(name):
-            return f"{name} {old.get(name)}, not {new.get(name)}"
+            return files.HASH.sub(r"\1", f"{name} {old.get(name)}, not {new.get(name)}")
     return None
 
 
