@@ -6,7 +6,7 @@ VENV ?= .venv
 JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 
-.PHONY: help repro dag study times test trust audit licences vulnerabilities test-portable check format pages docs setup setup-hashed bench
+.PHONY: help repro dag study times test trust audit licenses vulnerabilities test-portable check format pages docs setup setup-hashed bench
 
 # uv installs packages without bytecode: where none may be written, each process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -77,9 +77,9 @@ test-on-%: setup
 
 # The licenses of the installed packages, and the known vulnerabilities of the versions in the lock file. The second part
 # asks a service, and fails without an answer.
-audit: licences vulnerabilities
+audit: licenses vulnerabilities
 
-licences: setup
+licenses: setup
 	$(BIN)/python -m pip install --quiet pip-licenses
 	$(BIN)/pip-licenses --format=markdown --order=license
 

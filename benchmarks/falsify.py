@@ -166,7 +166,7 @@ class PerImage:
         z = p.gather(-1, targets[:, None, None, None].expand(*p.shape[:3], 1)) - p
         form = self.spec.combination.weights
         exact = torch.from_numpy(per_image_weights(z.detach().numpy(), targets.numpy(), form))
-        means, centred = z.mean(dim=2), z - z.mean(dim=2, keepdim=True)
+        means, centered = z.mean(dim=2), z - z.mean(dim=2, keepdim=True)
         usable = (
             torch.from_numpy(inverse_square_margins(means.detach().numpy(), targets.numpy()))
             .isfinite()
@@ -175,7 +175,7 @@ class PerImage:
         a = means.min(dim=1).values.clamp_min(1e-6) ** -2 * (
             targets[:, None] != torch.arange(p.shape[-1])
         )
-        total = torch.einsum("bk,bljk,bmjk->blm", a, centred, centred) / z.shape[2]
+        total = torch.einsum("bk,bljk,bmjk->blm", a, centered, centered) / z.shape[2]
         if form == "printed":  # the covariance has the other sign
             total = total * (2 * torch.eye(total.shape[-1], dtype=total.dtype) - 1)
         total = total / total.detach().abs().amax(dim=(1, 2), keepdim=True).clamp_min(1e-300)

@@ -15,7 +15,7 @@ from statistics import fmean, median
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rs.reporting.figures import COLOURS
+from rs.reporting.figures import COLORS
 from rs.reporting.logs import read_alone
 from rs.reporting.report import svg
 from rs.reporting.results import Group
@@ -79,7 +79,7 @@ PAIRS = [
 NETWORKS = {
     "torchvision ResNet-18, 64 x 64": ("resnet18", 1_000),
     "timm ViT-tiny, 32 x 32": ("vit_tiny", 1_000),
-    "grey CNN, 28 x 28": ("Grey", 20_000),
+    "gray CNN, 28 x 28": ("Grey", 20_000),
 }
 """Folder of the rows of a network, and the images of the train split that it was trained with."""
 
@@ -236,7 +236,7 @@ def draw(groups: dict[Run, Group]) -> Figure:
                 lines.setdefault((run.start, run.method or "nothing"), []).append(group)
         for (start, method), line in lines.items():
             line.sort(key=lambda group: group.training_seconds or 0.0)
-            color = COLOURS.get(method, "#000000")
+            color = COLORS.get(method, "#000000")
             is_clean = start == "clean"
             label = method if is_clean else f"{method}, from scratch"
             handles[label] = axis.errorbar(

@@ -173,7 +173,7 @@ def random_images(shape: tuple[int, ...], count: int) -> PackedImages:
 def field_steps(
     model: nn.Module, method: Method, data: PackedImages, device: torch.device, batch: int
 ) -> Way:
-    """An epoch as the field's code takes it: channels first, the optimiser's class, each loss
+    """An epoch as the field's code takes it: channels first, the optimizer's class, each loss
     fetched at once.
     """
     import torch
@@ -181,7 +181,7 @@ def field_steps(
     from rs.runtime.streams import Stream, stream
 
     own = copy.deepcopy(model).to(memory_format=torch.contiguous_format).train()
-    optimiser = torch.optim.SGD(own.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    optimizer = torch.optim.SGD(own.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
 
     def epoch() -> float:
         losses = []
@@ -192,9 +192,9 @@ def field_steps(
             part, labels = part.to(device), labels.to(device)
             with torchs_defaults():
                 loss = method.loss(own, part, labels, sigma=SIGMA, rng=rng, epoch=EPOCH).loss
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
-            optimiser.step()
+            optimizer.step()
             losses.append(loss.item())
         return sum(losses) / len(losses)
 

@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.common import unpack_rows
-from rs.reporting.figures import COLOURS
+from rs.reporting.figures import COLORS
 from rs.reporting.report import svg
 from rs.statistics.comparison import Estimate, estimate, sample
 from rs.storage import certificate_rows, files
@@ -92,10 +92,10 @@ def draw(points: list[Training]) -> Figure:
                 [point.seconds for point in line],
                 [point.acr.value for point in line],
                 errors,
-                color=COLOURS[method],
+                color=COLORS[method],
                 linestyle="-" if is_warm else ":",
                 marker="o",
-                mfc=COLOURS[method] if is_warm else "white",
+                mfc=COLORS[method] if is_warm else "white",
                 capsize=2,
                 label=f"{method}, {'start without noise' if is_warm else 'random weights'}",
             )

@@ -135,7 +135,7 @@ def split(device, folder, members=1, batch=None, **settings):
 
 
 def training(device, folder, method, **changes):
-    """An optimiser step with everything that goes with it, and a quick ACR."""
+    """An optimizer step with everything that goes with it, and a quick ACR."""
     trainer(method, tiny_images(8), device=device, **SMALL | changes).run()
 
 

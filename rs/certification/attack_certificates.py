@@ -40,7 +40,7 @@ from rs.smoothing.gradients import LogProbabilities, gradient_of, margin, vote_g
 from rs.smoothing.inputs import check_can_predict
 from rs.smoothing.noise import BLOCK, GRAY_LEVELS
 from rs.smoothing.settings import DrawCount, Draws, SmoothingOptions
-from rs.statistics.certificate import ABSTAIN, MIN_ALPHA, UNLABELLED
+from rs.statistics.certificate import ABSTAIN, MIN_ALPHA, UNLABELED
 from rs.statistics.radius import predicted_class
 from rs.storage import attack_rows, certificate_rows
 from rs.storage.attack_rows import ATTEMPTS
@@ -344,7 +344,7 @@ def attack_certificates(
 def _certified(rows: Path) -> pd.DataFrame:
     """Return the rows of certified images whose class is right, or not known, by image."""
     frame = certificate_rows.read_rows(rows)
-    is_counted = (frame["correct"] == 1) | (frame["label"] == UNLABELLED)
+    is_counted = (frame["correct"] == 1) | (frame["label"] == UNLABELED)
     certified = frame[is_counted & (frame["radius"] > 0)].set_index("idx")
     if certified.empty:
         raise InputError(

@@ -33,7 +33,7 @@ from rs.smoothing.determinism import checking_determinism
 from rs.smoothing.inputs import warn_if_n_too_small
 from rs.smoothing.noise import BLOCK, default_batch
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
-from rs.statistics.certificate import UNLABELLED
+from rs.statistics.certificate import UNLABELED
 from rs.statistics.procedures.early import Stop
 from rs.storage.certificate_rows import FILE
 from rs.storage.provenance import Provenance
@@ -104,7 +104,7 @@ def certify_model(
             a shortcut is to be taken without labels.
     """
     limit_threads(images.meta.shape)
-    has_labels = not bool((images.labels == UNLABELLED).any())
+    has_labels = not bool((images.labels == UNLABELED).any())
     if settings.shortcut and not has_labels:
         raise InputError(
             f"shortcut must be false for images without labels, such as {images.meta.name}"

@@ -12,7 +12,7 @@ from rs.certification.expected_input import AS_IT_IS, Alternative, alternatives
 from rs.data.prepared import Images
 from rs.smoothing.inputs import logits_of, user_code
 from rs.smoothing.noise import gaussian
-from rs.statistics.certificate import UNLABELLED
+from rs.statistics.certificate import UNLABELED
 
 FALSE_ALARM = 2.2e-4
 """Largest probability that anything is found in a good classifier by chance, over all checks."""
@@ -50,7 +50,7 @@ class Trial:
         self.module = module
         self.sigma = sigma or 0.0
         self.condition = f"under noise of {sigma:g}" if sigma else "without noise"
-        self.is_labeled = not (images.labels == UNLABELLED).any()
+        self.is_labeled = not (images.labels == UNLABELED).any()
         self.x = torch.stack([images.pixels(index) for index in indices]).to(device)
         self.labels = torch.as_tensor(images.labels)[indices].to(device)
         self.alternatives = alternatives(*_mean_and_std(self.x, images))

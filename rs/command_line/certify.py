@@ -105,7 +105,7 @@ def main(
     from rs.runtime.device import resolve_device
     from rs.runtime.processes import is_first_process
     from rs.smoothing.settings import SmoothingOptions
-    from rs.statistics.certificate import UNLABELLED
+    from rs.statistics.certificate import UNLABELED
     from rs.study.subset import subset_name
 
     overrides = asdict(certificate)
@@ -133,9 +133,9 @@ def main(
         without_noise=dataset is None,  # the sidecars of studies do not state it
     )
     if is_first_process():
-        is_labelled = not (images.labels == UNLABELLED).any()
+        is_labeled = not (images.labels == UNLABELED).any()
         next_commands = [f"rs show {out}"]
-        if is_labelled and settings.takes_all_samples and share is None:
+        if is_labeled and settings.takes_all_samples and share is None:
             next_commands.append(f"rs report {out} --out report.html")
         say(f"rows in {out}")
         say_next(*next_commands)

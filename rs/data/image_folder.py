@@ -27,7 +27,7 @@ from rs.data.prepared import (
 from rs.data.readers import Tree
 from rs.errors import InputError, printable
 from rs.runtime.streams import Stream, stream
-from rs.statistics.certificate import UNLABELLED
+from rs.statistics.certificate import UNLABELED
 from rs.storage import files
 
 SPLIT_FOLDERS = ("train", "training", "val", "valid", "validation", "test", "testing")
@@ -214,7 +214,7 @@ def first_shape(paths: Sequence[str], conversion: Conversion) -> tuple[int, ...]
 def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
     """List the pictures in a folder, without reading them, with their labels and class names.
 
-    The label of a picture outside a subfolder is :data:`rs.statistics.certificate.UNLABELLED`.
+    The label of a picture outside a subfolder is :data:`rs.statistics.certificate.UNLABELED`.
 
     Args:
         root: The folder: pictures, or subfolders with pictures, whose names are classes.
@@ -245,7 +245,7 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
             f"the classes of the pictures in {root} must be known; name them (--classes FILE, one "
             "per line, in the order of the logits), or make a subfolder of each"
         )
-    samples = tuple((str(root / name), UNLABELLED) for name in content.pictures)
+    samples = tuple((str(root / name), UNLABELED) for name in content.pictures)
     return Tree(root, classes, samples, content.left_out)
 
 

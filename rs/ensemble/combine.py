@@ -21,7 +21,7 @@ from rs.params import packaged
 from rs.recipes import load_section
 from rs.runtime.device import limit_threads
 from rs.smoothing.user_networks import register_network
-from rs.statistics.certificate import UNLABELLED
+from rs.statistics.certificate import UNLABELED
 from rs.study.ensembles import Combination, EnsembleDeclaration, NamedWeights, members_text
 
 
@@ -95,7 +95,7 @@ def _fitted(
     Raises:
         InputError: If the members do not fit each other or the images, or an image has no label.
     """
-    if (images.labels == UNLABELLED).any():
+    if (images.labels == UNLABELED).any():
         raise InputError(
             f"each image must have a label, to fit weights, but some of {images.meta.name} have "
             "none; make a subfolder of each class"

@@ -15,7 +15,7 @@ from rs.params import validated
 from rs.smoothing.inputs import logits_of
 from rs.smoothing.noise import training_noise
 from rs.smoothing.soft import to_float32
-from rs.statistics.certificate import UNLABELLED
+from rs.statistics.certificate import UNLABELED
 
 
 @validated
@@ -64,7 +64,7 @@ class DenoiserStability(DenoiserSize):
 def _accuracy_if_labeled(logits: Tensor, y: Tensor) -> Tensor:
     """Return the share of images (B, K) that are classified correctly; NaN of unlabeled ones."""
     correct = accuracy(logits.unsqueeze(1), y)
-    return torch.where((y == UNLABELLED).any(), torch.full_like(correct, math.nan), correct)
+    return torch.where((y == UNLABELED).any(), torch.full_like(correct, math.nan), correct)
 
 
 def _denoised(model: nn.Module) -> Denoised:

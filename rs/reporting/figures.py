@@ -22,7 +22,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from rs.statistics.radius import cap
 
-COLOURS = {
+COLORS = {
     "gaussian": "#7f7f7f",
     "stability": "#cc79a7",
     "smoothadv": "#e69f00",
@@ -55,9 +55,9 @@ PATTERNS: tuple[Any, ...] = (
     (0, (8, 1, 3, 1)),
     (0, (2, 2, 4, 2)),
 )
-"""Dashes of lines: of the methods of :data:`COLOURS` in their order, then further ones."""
+"""Dashes of lines: of the methods of :data:`COLORS` in their order, then further ones."""
 
-DASHES: dict[str, Any] = dict(zip(COLOURS, PATTERNS, strict=False))
+DASHES: dict[str, Any] = dict(zip(COLORS, PATTERNS, strict=False))
 WIDTH = 3.8
 """Inches of one of several panels."""
 WIDTH_ALONE = 5.6
@@ -278,8 +278,8 @@ def _styles(methods: Iterable[str]) -> Styles:
         method, *others = {part.split()[0] for part in name.split(" + ")}
         if others:
             color = MIXED
-        elif method in COLOURS:
-            color = COLOURS[method]
+        elif method in COLORS:
+            color = COLORS[method]
         else:
             color = next(spare)
         styles[name] = {

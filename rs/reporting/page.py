@@ -356,7 +356,7 @@ def _html(page: Page, sections: Mapping[str, str]) -> bytes:
         "CONTENTS": "\n".join(links),
         "LEVELS": "".join(buttons) if len(buttons) > 1 else "",
         "SECTIONS": "\n".join(body),
-        "LICENCES": escape(web_file("licences.txt")),
+        "LICENSES": escape(web_file("licenses.txt")),
         "CHARTS": charts.replace("<", "\\u003c"),
         "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
     }

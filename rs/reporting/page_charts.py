@@ -14,7 +14,7 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.reporting.figures import COLOURS
+from rs.reporting.figures import COLORS
 from rs.reporting.results import Group, best
 from rs.statistics.comparison import Estimate
 
@@ -36,7 +36,7 @@ CONTRAST = 3.0
 ORDER = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Colors of names that are no training methods: those of Okabe and Ito (2008), in this order."""
 
-SERIES = tuple(dict.fromkeys([*COLOURS.values(), *ORDER]))
+SERIES = tuple(dict.fromkeys([*COLORS.values(), *ORDER]))
 """Colors of the variables ``--series-0``, ``--series-1``, ... before they are made legible."""
 
 INK = "var(--ink)"
@@ -125,9 +125,9 @@ def looks(methods: Methods) -> dict[str, tuple[str, list[int]]]:
     """
     used: Counter[str] = Counter()
     by_name = {}
-    for name in sorted(methods, key=lambda name: name not in COLOURS):
+    for name in sorted(methods, key=lambda name: name not in COLORS):
         method, *others = methods[name].first.training_methods or [name]
-        color = COLOURS.get(method) or min(ORDER, key=used.__getitem__)
+        color = COLORS.get(method) or min(ORDER, key=used.__getitem__)
         shown = INK if others else f"var(--series-{SERIES.index(color)})"
         key = INK if others else color
         by_name[name] = (shown, PATTERNS[used[key] % len(PATTERNS)])

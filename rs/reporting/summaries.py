@@ -17,7 +17,7 @@ from rs.reporting.results import Result
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import numbers
 from rs.statistics import metrics
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, radius_text
+from rs.statistics.certificate import ABSTAIN, UNLABELED, radius_text
 from rs.statistics.comparison import LEVEL, estimate, sample
 from rs.statistics.procedures.early import is_early, parse_mode
 from rs.storage.certificate_rows import FILE
@@ -194,7 +194,7 @@ def radii_shown(rows: Sequence[pd.DataFrame], radii: Sequence[float] | None = No
         return list(radii)
     largest = 0.0
     for frame in rows:
-        counts = frame["correct"] | (frame["label"] == UNLABELLED)
+        counts = frame["correct"] | (frame["label"] == UNLABELED)
         largest = max(largest, float((frame["radius"] * counts).max()))
     step = STEP
     while largest / step >= MAX_RADII:

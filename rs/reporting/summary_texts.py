@@ -11,7 +11,7 @@ from rs.reporting.logs import short_names
 from rs.reporting.summaries import Numbers
 from rs.reporting.tables.formatting import signed
 from rs.runtime.progress import WIDTH, wrapped
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, radius_text
+from rs.statistics.certificate import ABSTAIN, UNLABELED, radius_text
 from rs.statistics.procedures.early import is_early, parse_mode
 from rs.storage.provenance import UNROUNDED
 
@@ -79,7 +79,7 @@ def _image(image: Numbers) -> str:
     verdict = f"{image['radius']:.3f}"
     if image["predict"] == ABSTAIN:
         verdict = "abstains"
-    elif image["label"] not in (UNLABELLED, image["predict"]):
+    elif image["label"] not in (UNLABELED, image["predict"]):
         verdict = "wrong"
     return f"{verdict}: {image['file']}"
 

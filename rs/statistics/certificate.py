@@ -20,7 +20,7 @@ from rs.params import Count, NonNegative, NonNegativeCount, Positive, record, va
 ABSTAIN = -1
 """Prediction that stands for an abstention."""
 
-UNLABELLED = -2
+UNLABELED = -2
 """Label of an image whose class is not known. No prediction equals it."""
 
 
@@ -206,11 +206,11 @@ class Certificate:
         """Return the row of image ``index``, for :func:`rs.storage.certificate_rows.rows_text`.
 
         Raises:
-            InputError: If ``label`` is neither a class nor :data:`UNLABELLED`.
+            InputError: If ``label`` is neither a class nor :data:`UNLABELED`.
         """
-        if label < 0 and label != UNLABELLED:
+        if label < 0 and label != UNLABELED:
             raise InputError(
-                f"label must be a class, or {UNLABELLED} where it is not known, got {label}"
+                f"label must be a class, or {UNLABELED} where it is not known, got {label}"
             )
         return {
             "idx": index,

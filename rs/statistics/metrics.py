@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from rs.errors import InputError
-from rs.statistics.certificate import UNLABELLED
+from rs.statistics.certificate import UNLABELED
 from rs.statistics.procedures.early import is_early, parse_mode
 
 BUDGET = ("n0", "n", "alpha", "sigma")
@@ -156,7 +156,7 @@ def check_radii(rows: pd.DataFrame, what: str = "rows") -> None:
 
 def has_labels(rows: pd.DataFrame) -> bool:
     """Return whether the classes of the images are known."""
-    return "label" not in rows or not bool((rows["label"].to_numpy() == UNLABELLED).any())
+    return "label" not in rows or not bool((rows["label"].to_numpy() == UNLABELED).any())
 
 
 def check_labels(rows: pd.DataFrame, what: str = "rows") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.statistics.certificate import ABSTAIN, MIN_ALPHA, UNLABELLED, Votes, votes_for
+from rs.statistics.certificate import ABSTAIN, MIN_ALPHA, UNLABELED, Votes, votes_for
 from rs.statistics.procedures.base import Columns
 from rs.statistics.procedures.table import PROCEDURES, procedure_of
 from rs.storage import tsv
@@ -38,7 +38,7 @@ def check_columns(path: Path, rows: Columns) -> None:
         (rows["idx"] < 0, "idx must be at least 0"),
         (rows["predict"] < ABSTAIN, "predict must be a class, or -1 (abstains)"),
         (
-            (rows["label"] < 0) & (rows["label"] != UNLABELLED),
+            (rows["label"] < 0) & (rows["label"] != UNLABELED),
             "label must be a class, or -2 (not known)",
         ),
         (~np.isin(rows["correct"], (0, 1)), "correct must be 0 or 1"),
@@ -47,7 +47,7 @@ def check_columns(path: Path, rows: Columns) -> None:
             "correct must be 1 iff predict is label",
         ),
         (
-            (rows["label"] == UNLABELLED) != (rows["label"][0] == UNLABELLED),
+            (rows["label"] == UNLABELED) != (rows["label"][0] == UNLABELED),
             "label must be known of all or none",
         ),
         (rows["radius"] < 0, "radius must not be negative"),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rs.errors import InputError, NotDeterministicError
 from rs.runtime import processes, scratch
 from rs.runtime.progress import progress, say
-from rs.statistics.certificate import UNLABELLED, Certificate
+from rs.statistics.certificate import UNLABELED, Certificate
 from rs.statistics.procedures.early import parse_mode
 from rs.storage import attack_rows, certificate_rows, files
 from rs.storage.certificate_rows import sidecar_of
@@ -288,7 +288,7 @@ def write_certificates(
     check_row_file_name(out)
     for path in (out, sidecar_of(out)):
         files.check_output(path, "rows", force=force)
-    labels = [UNLABELLED] * len(certificates) if labels is None else labels
+    labels = [UNLABELED] * len(certificates) if labels is None else labels
     indices = range(len(certificates)) if indices is None else indices
     if not len(labels) == len(indices) == len(certificates) > 0:
         raise InputError(

@@ -23,7 +23,7 @@ from rs.models.fingerprint import model_fingerprint
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads, precision_on
 from rs.runtime.progress import duration, say
-from rs.statistics.certificate import UNLABELLED
+from rs.statistics.certificate import UNLABELED
 from rs.storage import files
 from rs.training import start, warnings
 from rs.training.attack_backend import has_trained_norm
@@ -142,7 +142,7 @@ def train_on(
 
 def _check_labels(recipe: Recipe, train: Images) -> None:
     """Check that the images have the labels that a method needs."""
-    is_unlabeled = bool((train.labels == UNLABELLED).any())
+    is_unlabeled = bool((train.labels == UNLABELED).any())
     if is_unlabeled and (recipe.name not in DENOISER_METHODS or recipe.training.eval_every):
         raise InputError(
             f"{recipe.name} must have images with labels, got images without; put the pictures of "

@@ -12,7 +12,7 @@ from rs.data.images import PackedImages, content_hashes
 from rs.data.prepared import Images
 from rs.runtime import processes
 from rs.runtime.progress import say
-from rs.statistics.certificate import UNLABELLED
+from rs.statistics.certificate import UNLABELED
 
 MAX_IMBALANCE = 3
 """Ratio of the images of two classes above which a training warns."""
@@ -28,7 +28,7 @@ def warn_of_imbalance(train: Images) -> None:
     """
     names = train.meta.classes
     numbers, counts_of_numbers = np.unique(train.labels, return_counts=True)
-    if numbers[0] == UNLABELLED:
+    if numbers[0] == UNLABELED:
         return
     counts = dict(zip(numbers.tolist(), counts_of_numbers.tolist(), strict=True))
     most = max(counts, key=counts.__getitem__)

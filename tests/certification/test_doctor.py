@@ -22,7 +22,7 @@ from rs.data.images import PackedImages
 from rs.data.prepared import Meta
 from rs.ensemble.base import Ensemble
 from rs.ensemble.rules import KConsensus
-from rs.statistics.certificate import UNLABELLED
+from rs.statistics.certificate import UNLABELED
 from tests.support.helpers import refuses
 from tests.support.networks import Layer, counted
 
@@ -80,7 +80,7 @@ class Brittle(Nearest):
         return torch.where(nearest > 0.15**2, logits.roll(1, dims=1), logits)
 
 
-def unnormalised(x):
+def unnormalized(x):
     return x * CONSTANTS[1] + CONSTANTS[0]
 
 
@@ -139,8 +139,8 @@ def test_a_planted_fault_is_found(name):
 
 GOOD = {
     "nearest": Nearest(),
-    "normalises": nn.Sequential(
-        Layer(lambda _, x: (x - CONSTANTS[0]) / CONSTANTS[1]), Nearest(unnormalised)
+    "normalizes": nn.Sequential(
+        Layer(lambda _, x: (x - CONSTANTS[0]) / CONSTANTS[1]), Nearest(unnormalized)
     ),
     "from -1 to 1": nn.Sequential(Layer(lambda _, x: 2 * x - 1), Nearest(lambda x: (x + 1) / 2)),
     "float64": Nearest().double(),
@@ -234,7 +234,7 @@ def test_without_the_noise_nothing_is_tried_under_it():
 def test_without_labels_it_is_said_what_was_not_looked_at(model):
     images = labeled()
     (finding,) = examined(
-        model, images=replace(images, labels=np.full_like(images.labels, UNLABELLED))
+        model, images=replace(images, labels=np.full_like(images.labels, UNLABELED))
     )
     assert finding.level == "warning"
     assert "the images have no labels, so accuracy, training and expected input" in finding.text

@@ -38,7 +38,7 @@ def test_folding_is_exact_in_float64_but_for_rounding(architecture, shape):
     )
 
 
-def test_logits_come_back_in_float32_and_noise_is_normalised_before_it_is_rounded():
+def test_logits_come_back_in_float32_and_noise_is_normalized_before_it_is_rounded():
     model = lived_in(smallnet(), SHAPE).eval()
     x = images(3, SHAPE)
     made = optimize_for_inference(model, "folded", "bfloat16", SHAPE, CPU).module
@@ -116,7 +116,7 @@ def test_a_network_whose_logits_are_all_zero_is_folded(capsys):
 @pytest.mark.parametrize(
     "folding", [partial(fold, dtype=torch.float32), frozen], ids=["certification", "attacks"]
 )
-def test_batch_norms_behind_the_normalisation_of_torchvision_are_folded(folding, capsys):
+def test_batch_norms_behind_the_normalization_of_torchvision_are_folded(folding, capsys):
     module = nn.Sequential(Normalize([0.3], [0.2]), lived_in(smallnet(), SHAPE).network).eval()
     folded = folding(module, shape=SHAPE)
     assert capsys.readouterr().err == ""

@@ -43,7 +43,7 @@ from tests.support.helpers import (
     write_photos,
     write_tiny,
 )
-from tests.support.networks import COLOUR, images, residual
+from tests.support.networks import COLOR, images, residual
 from tests.support.untrained import save_model
 
 CPU = torch.device("cpu")
@@ -51,27 +51,27 @@ SIGMA, COUNT = 0.25, 10
 SETTINGS = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4, "engine": "quantized"})
 
 
-def tiny_colours():
+def tiny_colors():
     """Random pixels to calibrate on."""
     return replace(
         tiny_images(COUNT),
-        images=np.random.default_rng(0).integers(0, 256, (COUNT, *COLOUR), np.uint8),
+        images=np.random.default_rng(0).integers(0, 256, (COUNT, *COLOR), np.uint8),
     )
 
 
 @pytest.fixture(scope="module")
 def quantized_residual():
-    return int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
+    return int8.quantize(residual(), tiny_colors(), SIGMA, COUNT)
 
 
 @pytest.fixture(scope="module")
 def color(quantized_residual):
-    return int8.quantized_classifier(residual(), quantized_residual, COLOUR)
+    return int8.quantized_classifier(residual(), quantized_residual, COLOR)
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """A model folder with its quantised network, and the tiny data set."""
+    """A model folder with its quantized network, and the tiny data set."""
     root = tmp_path_factory.mktemp("tiny")
     write_tiny(root / "data")
     save_model(root / "model")
@@ -89,7 +89,7 @@ def finished(*words):
 
 @pytest.mark.parametrize("size", [1, 7, 100])
 def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(color, size):
-    x, order = images(100, COLOUR) * 3 - 1, torch.randperm(100, generator=generator())
+    x, order = images(100, COLOR) * 3 - 1, torch.randperm(100, generator=generator())
     together = color(x)[order]
     assert torch.equal(torch.cat([color(part) for part in x[order].split(size)]), together)
     assert len(together.unique(dim=0)) == 100  # the images are told apart
@@ -99,12 +99,12 @@ def test_logits_are_equal_bit_for_bit_with_one_thread_and_two(quantized_residual
     """With two threads OpenVINO compiles one network in hundreds wrongly; that is refused, and
     compiled anew.
     """
-    x = images(100, COLOUR)
+    x = images(100, COLOR)
 
     def logits():
         with suppress(NotDeterministicError):
-            return int8.quantized_classifier(residual(), quantized_residual, COLOUR)(x)
-        return int8.quantized_classifier(residual(), quantized_residual, COLOUR)(x)
+            return int8.quantized_classifier(residual(), quantized_residual, COLOR)(x)
+        return int8.quantized_classifier(residual(), quantized_residual, COLOR)(x)
 
     before, found = torch.get_num_threads(), []
     try:
@@ -334,7 +334,7 @@ def test_a_network_whose_path_depends_on_the_image_is_refused(network):
 def test_a_normalization_of_three_channels_is_converted(normalize):
     layers = normalize([0.4, 0.5, 0.6], [0.2, 0.25, 0.3]), nn.Flatten(), nn.Linear(192, 2)
     network = nn.Sequential(*layers).eval()
-    x = images(2, COLOUR)
+    x = images(2, COLOR)
     found = int8._compiled(int8.serialize(int8.convert(network, x[:1])))(x.numpy())[0]
     torch.testing.assert_close(torch.from_numpy(found), network(x).detach())
 
@@ -363,8 +363,8 @@ def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say
         "model", Path("data"), SETTINGS, SmoothingOptions(device=CPU), out=Path("rows.tsv")
     )
     side = read_json(Path("rows.json"))
-    Image.fromarray(np.full(SHAPE[1:], 99, np.uint8)).save("grey.png")
+    Image.fromarray(np.full(SHAPE[1:], 99, np.uint8)).save("gray.png")
     words = ["--model", "model", "--data", "data", "--device", "cpu", "--engine", "quantized"]
-    finished("predict", "grey.png", *words)
+    finished("predict", "gray.png", *words)
     assert f"network {side['quantized']}, 7 calibration images\n" in capfd.readouterr().err
     assert side["calibration"] == 7

@@ -132,7 +132,7 @@ def test_a_study_is_submitted_once_and_ends_with_the_bytes_of_dvc_repro(cluster,
     assert contents(project, *MADE) == plain
 
 
-def test_a_study_that_is_requeued_and_cancelled_continues_when_it_is_submitted_again(
+def test_a_study_that_is_requeued_and_canceled_continues_when_it_is_submitted_again(
     cluster, plain, project
 ):
     submit(project)

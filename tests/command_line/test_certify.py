@@ -20,7 +20,7 @@ from rs.data import prepared
 from rs.data.images import load_images as load_split
 from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.statistics.certificate import UNLABELLED, format_counts
+from rs.statistics.certificate import UNLABELED, format_counts
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.files import read_json
@@ -214,7 +214,7 @@ def test_the_sidecar_names_the_content_of_the_folder(capfd, flat):
 
     first, again = certified_as("a.tsv"), certified_as("b.tsv")
     assert first == again
-    assert first["images"] == prepared.images_fingerprint(IMAGES, np.full(len(IMAGES), UNLABELLED))
+    assert first["images"] == prepared.images_fingerprint(IMAGES, np.full(len(IMAGES), UNLABELED))
     stated = [first[name] for name in ("dataset", "classes", "rows", "sigma")]
     assert stated == ["photos", 2, 6, 0.5]
     Image.fromarray(255 - IMAGES[0, 0]).save("photos/0.png")
@@ -271,7 +271,7 @@ def test_a_conversion_makes_the_colors_that_a_network_takes(capfd, network, pixe
     assert Path("rows.tsv").read_bytes() == Path("expected.tsv").read_bytes()
 
 
-def test_a_report_shows_the_pictures_that_a_model_took_in_grey(capfd):
+def test_a_report_shows_the_pictures_that_a_model_took_in_gray(capfd):
     colors = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)
     for number, pixels in enumerate(colors):
         save(f"photos/{CLASSES[number % 2]}", number, pixels)

@@ -108,7 +108,7 @@ def test_two_writes_give_equal_bytes(tmp_path, folder):
         assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
-def test_normalisation_is_mean_and_deviation_of_each_channel():
+def test_normalization_is_mean_and_deviation_of_each_channel():
     images, _ = arrays(50)
     mean, std = prepared.channel_mean_std(images)
     scaled = images / 255
@@ -116,7 +116,7 @@ def test_normalisation_is_mean_and_deviation_of_each_channel():
     np.testing.assert_allclose(std, scaled.std((0, 2, 3)), rtol=1e-12)
 
 
-def test_normalisation_comes_from_the_train_split_unless_given(tmp_path, folder):
+def test_normalization_comes_from_the_train_split_unless_given(tmp_path, folder):
     assert data.read_meta(folder).mean == prepared.channel_mean_std(arrays()[0])[0]
     given_ = prepared.save_images(
         tmp_path / "b", "b", {"test": arrays()}, ["a", "b", "c"], mean=[0.5] * 3, std=[0.25] * 3

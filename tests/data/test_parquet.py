@@ -30,7 +30,7 @@ def test_parquet_shards_are_read_in_order_with_the_hubs_class_names(hub, tmp_pat
     )
 
 
-def test_grey_images_have_one_channel_and_other_column_names_are_understood(tmp_path):
+def test_gray_images_have_one_channel_and_other_column_names_are_understood(tmp_path):
     images = pixels(3, (4, 5))
     for split in ("train", "validation"):
         cells = [image_bytes(image) for image in images]

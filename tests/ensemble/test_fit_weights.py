@@ -286,7 +286,7 @@ WORDS = (
     ("words", "spoil", "word"),
     [
         (["--batch", -1], None, "batch must be at least 1, got -1"),
-        ([], lambda: change_recipe("weights", "colour", 3), "weights.colour is not a known key"),
+        ([], lambda: change_recipe("weights", "color", 3), "weights.color is not a known key"),
         ([], lambda: Path("ensembles", f"{PAIR}.label.json").unlink(), f"{PAIR}.label.json"),
     ],
 )

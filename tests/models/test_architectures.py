@@ -39,7 +39,7 @@ def test_resnet50_has_the_published_parameters_and_its_stride_in_the_3x3_convolu
     assert isinstance(network.fc, architectures.Logits)
 
 
-def test_normalisation_is_the_first_layer_comes_after_the_noise_and_is_not_in_the_state():
+def test_normalization_is_the_first_layer_comes_after_the_noise_and_is_not_in_the_state():
     model = build("resnet20").eval()
     assert [name for name, _ in model.named_children()] == ["normalize", "network"]
     assert not [name for name in model.state_dict() if "normalize" in name]

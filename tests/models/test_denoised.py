@@ -16,7 +16,7 @@ from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.models.denoised import Denoised, DiffusionDenoiser, DnCNN
 from tests.support.helpers import refuses
 
-CENTRES = torch.tensor(
+CENTERS = torch.tensor(
     [[0.2, 0.8, 0.5, 0.3], [0.7, 0.1, 0.6, 0.9], [0.4, 0.4, 0.1, 0.6]], dtype=torch.float64
 )
 WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
@@ -32,8 +32,8 @@ def posterior_mean(x, sigma):
     """Return E[image | image + N(0, sigma^2) = x] of the mixture, (N, 1, 2, 2)."""
     noisy = x.flatten(1)
     total = SPREAD**2 + sigma**2
-    log_shares = WEIGHTS.log() - ((noisy[:, None] - CENTRES) ** 2).sum(-1) / (2 * total)
-    means = CENTRES + SPREAD**2 / total * (noisy[:, None] - CENTRES)
+    log_shares = WEIGHTS.log() - ((noisy[:, None] - CENTERS) ** 2).sum(-1) / (2 * total)
+    means = CENTERS + SPREAD**2 / total * (noisy[:, None] - CENTERS)
     return (log_shares.softmax(-1)[..., None] * means).sum(1).view_as(x)
 
 
@@ -58,7 +58,7 @@ class MixtureNetwork(nn.Module):
 def test_one_step_is_the_posterior_mean_where_the_noise_is_predicted_exactly(sigma):
     alphas = linear_schedule()
     denoise = DiffusionDenoiser(MixtureNetwork(alphas), alphas)
-    x = CENTRES[torch.arange(30) % 3].view(-1, 1, 2, 2)
+    x = CENTERS[torch.arange(30) % 3].view(-1, 1, 2, 2)
     x = x + sigma * torch.randn(
         x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64
     )

@@ -152,7 +152,7 @@ def test_figures_without_rows_are_quoted_below_their_group(tmp_path):
         ),
         ({"alpha": None}, "0.alpha is missing"),
         ({"file": None}, "with either a file or quoted figures, got a"),
-        ({"colour": "red"}, "0.colour is not a known key"),
+        ({"color": "red"}, "0.color is not a known key"),
         ({"dataset": "a | b"}, "0.dataset"),
         ({"file": "b.tsv"}, "b.tsv must be a file, but there is none"),
     ],

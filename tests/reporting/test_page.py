@@ -17,7 +17,7 @@ from rs.reporting import page, page_charts
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import Group
 from rs.statistics import metrics
-from rs.statistics.certificate import UNLABELLED
+from rs.statistics.certificate import UNLABELED
 from rs.storage import certificate_rows, files
 from tests.support.helpers import refuses, write_row_file
 from tests.support.tiny_study import (
@@ -211,7 +211,7 @@ def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_pa
     write_row_file(at_radii(rows, 0.25), other)
     with refuses(rf"must have labels and all votes .* is of mode at-radius:0\.25:{N}"):
         page.rows_page([other])
-    write_row_file(rows.assign(label=UNLABELLED, correct=0), other)
+    write_row_file(rows.assign(label=UNLABELED, correct=0), other)
     with refuses("it has no labels"):
         page.rows_page([other])
 

@@ -223,21 +223,21 @@ def test_rounding_makes_a_false_certificate_of_gaussian_noise_and_none_on_the_gr
     Numbers of N(0, sigma^2) below 2^-7 are held to 2^-31 and finer; the sum with 2/255 is not.
     """
     black = torch.zeros(1, 64, 63)
-    grey = torch.full_like(black, 2 / GRAY_LEVELS)
-    distance = (grey - black).norm().item()
+    gray = torch.full_like(black, 2 / GRAY_LEVELS)
+    distance = (gray - black).norm().item()
 
     def certificates(noise):
         smoothed = SmoothedClassifier(LowBits(), 2, SIGMA, noise=noise)
-        return [smoothed.certify(x, 100, 1_000, 0.001) for x in (black, grey)]
+        return [smoothed.certify(x, 100, 1_000, 0.001) for x in (black, gray)]
 
-    of_black, of_grey = certificates("gaussian")
-    assert (of_black.predict, of_grey.predict) == (
+    of_black, of_gray = certificates("gaussian")
+    assert (of_black.predict, of_gray.predict) == (
         1,
         0,
     )  # and g is said to be constant between them:
     assert of_black.radius > distance
-    of_black, of_grey = certificates("grid")
-    assert of_black.predict == of_grey.predict
+    of_black, of_gray = certificates("grid")
+    assert of_black.predict == of_gray.predict
 
 
 @given(st.integers(0, 2**64 - 1))

@@ -86,7 +86,7 @@ def margins_with(means, noise, seed=0):
     return z
 
 
-def test_algorithm_2_minimises_the_paper_s_objective_without_the_class_itself():
+def test_algorithm_2_minimizes_the_paper_s_objective_without_the_class_itself():
     z = margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], [0.1, 0.2])
     means, s = z.mean(axis=1), [np.cov(z[:, :, i], bias=True) for i in (1, 2)]
     a = means[:, 1:].min(axis=0) ** -2
@@ -102,7 +102,7 @@ def test_algorithm_2_answers_a_margin_that_is_not_positive_with_equal_weights(me
     assert per_image_weights(z, 0).tolist() == [0.5, 0.5]
 
 
-def test_global_weights_minimise_the_sum_over_the_images_with_a_bound():
+def test_global_weights_minimize_the_sum_over_the_images_with_a_bound():
     good = [
         margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], noise, 1) for noise in ([0.1, 0.2], [0.3, 0.1])
     ]

@@ -47,9 +47,9 @@ LOOKS = 60  # more than any run below takes
 @st.composite
 def paths(draw):
     """Shares of successes that wander around some probability."""
-    centre, spread = draw(st.floats(0.3, 1)), draw(st.sampled_from([0.0, 0.05, 0.3]))
+    center, spread = draw(st.floats(0.3, 1)), draw(st.sampled_from([0.0, 0.05, 0.3]))
     noise = draw(st.lists(st.floats(-1, 1), min_size=LOOKS, max_size=LOOKS))
-    return np.clip(centre + spread * np.array(noise), 0, 1)
+    return np.clip(center + spread * np.array(noise), 0, 1)
 
 
 @given(st.integers(1, 300_000), st.floats(1.01, 3))

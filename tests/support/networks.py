@@ -8,7 +8,7 @@ from torch import nn
 from rs.models.architectures import CifarResNet, Normalize
 from tests.support.helpers import SHAPE, smallnet
 
-COLOUR = (3, 8, 8)
+COLOR = (3, 8, 8)
 ROUNDING = 20 * 576 * 2**-53
 """Of float64 in resnet20, the deepest here: 20 layers, each a sum of up to 64 * 3 * 3 terms."""
 
@@ -132,4 +132,4 @@ def residual():
     model = nn.Sequential()
     model.add_module("normalize", Normalize([0.5] * 3, [0.25] * 3))
     model.add_module("network", CifarResNet(3, 4, (1, 1, 1), (4, 8, 16)))
-    return lived_in(model, COLOUR).eval()
+    return lived_in(model, COLOR).eval()

@@ -11,7 +11,7 @@ from rs.smoothing.inputs import evaluating
 from rs.training.attack_backend import OneShape, frozen, training_network
 from tests.support.helpers import SHAPE, weights
 from tests.support.networks import (
-    COLOUR,
+    COLOR,
     Branches,
     Measures,
     Twice,
@@ -87,7 +87,7 @@ def there_and_back(module, x):
     return logits.detach(), torch.autograd.grad(logits.square().sum(), x)[0]
 
 
-@pytest.mark.parametrize(("make", "shape"), [(unusual, SHAPE), (residual, COLOUR)])
+@pytest.mark.parametrize(("make", "shape"), [(unusual, SHAPE), (residual, COLOR)])
 def test_the_frozen_network_is_that_of_eval_mode_and_runs_no_batch_norm(make, shape, ran, capsys):
     model = seeded(make).double().train()
     x = images(4, shape).double()
