@@ -8,9 +8,9 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from rs.models import Normalisation
+from rs.models import FirstLayer
 
-NONE: Normalisation = "none"
+NONE: FirstLayer = "none"
 """Name of the normalization that leaves pixels in [0, 1]."""
 
 KNOWN = {
@@ -117,8 +117,8 @@ def _remedy(name: str, has: Normalization, expects: Normalization) -> str:
         change = f"put {expects.code} before its first layer"
     if expects.name == NONE:
         change = f"it may be applied twice: take {has.code} out of its first layers"
-    if expects.name in get_args(Normalisation):
-        change += f" (of rs import: --normalisation {expects.name})"
+    if expects.name in get_args(FirstLayer):
+        change += f" (of rs import: --normalization {expects.name})"
     return f"it seems to expect the normalization {name}; {change}"
 
 

@@ -15,7 +15,7 @@ from rs.command_line.shell import (
     sigma_option,
 )
 from rs.errors import InputError
-from rs.models import Architecture, Normalisation
+from rs.models import Architecture, FirstLayer
 from rs.runtime.progress import say
 
 
@@ -28,9 +28,13 @@ def import_model(
         float,
         typer.Option(callback=sigma_option, help="Noise std of its training, in pixels of [0, 1]."),
     ],
-    normalisation: Annotated[
-        Normalisation,
-        typer.Option(help="First layer: mean-std (Cohen, Jeong), centre (Salman) or none (MACER)."),
+    normalization: Annotated[
+        FirstLayer,
+        typer.Option(
+            "--normalization",
+            "--normalisation",
+            help="First layer: mean-std (Cohen, Jeong), centre (Salman) or none (MACER).",
+        ),
     ],
     data: DataFolder,
     out: Annotated[Path, folder_option("Model folder to write.")],
@@ -45,18 +49,18 @@ def import_model(
 
     Example:
         rs import checkpoint.pth.tar --architecture resnet110 --sigma 0.5 \\
-            --normalisation mean-std --data data/cifar10 --out models/cohen
+            --normalization mean-std --data data/cifar10 --out models/cohen
     """
     from rs.data.prepared import read_meta
     from rs.models.published_checkpoints import import_checkpoint
 
     meta = read_meta(data)
     weights = import_checkpoint(
-        checkpoint, meta, architecture, normalisation, sigma, out, force, key
+        checkpoint, meta, architecture, normalization, sigma, out, force, key
     )
     say(f"{checkpoint}: {weights}")
     say(
-        f"{architecture} for {meta.name}, sigma = {sigma:g}, normalisation {normalisation}; model "
+        f"{architecture} for {meta.name}, sigma = {sigma:g}, normalization {normalization}; model "
         f"in {out}"
     )
 

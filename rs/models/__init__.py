@@ -11,5 +11,5 @@ Engine = Literal["plain", "folded", "compiled"]
 InferenceEngine = Literal[Engine, "quantized"]
 """Certification has one more: int8 (``rs.certification.quantize``)."""
 
-Normalisation = Literal["mean-std", "centre", "none"]
+FirstLayer = Literal["mean-std", "centre", "none"]
 """First layer of a published network: (x - mean) / std, x - mean, or x."""

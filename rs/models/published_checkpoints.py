@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rs.data.prepared import Meta
 from rs.errors import InputError, InputWarning, printable
-from rs.models import Normalisation, checkpoint
+from rs.models import FirstLayer, checkpoint
 from rs.models.checkpoint import ModelCard
 
 AVERAGED = re.compile(r"(?<![a-z])(ema|swa|avg|averaged?|shadow|teacher)(?![a-z])")
@@ -71,7 +71,7 @@ def import_checkpoint(
     path: Path,
     meta: Meta,
     architecture: str,
-    normalisation: Normalisation,
+    normalization: FirstLayer,
     sigma: float,
     out: Path,
     force: bool = False,
@@ -88,7 +88,7 @@ def import_checkpoint(
         path: The checkpoint.
         meta: The data set it classifies.
         architecture: A key of ``rs.models.architectures.ARCHITECTURES``.
-        normalisation: First layer: (x - mean) / std, x - mean, or x.
+        normalization: First layer: (x - mean) / std, x - mean, or x.
         sigma: Noise it was trained with, in pixels of [0, 1].
         out: The model folder.
         force: Whether an earlier import of a checkpoint of this name is replaced.
@@ -99,10 +99,10 @@ def import_checkpoint(
         InputError: If the file is not such a checkpoint, does not fit the architecture, or ``out``
             must not be replaced.
     Warns:
-        InputWarning: If the checkpoint has a normalizer that does not agree with ``normalisation``.
+        InputWarning: If the checkpoint has a normalizer that does not agree with ``normalization``.
     """
-    source = {"checkpoint": printable(path.name), "normalisation": normalisation}
-    card = imported_card(architecture, meta, normalisation, sigma, source)
+    source = {"checkpoint": printable(path.name), "normalization": normalization}
+    card = imported_card(architecture, meta, normalization, sigma, source)
     checkpoint.check_model_folder(out, card, force)
     model = card.build()
     network = model.get_submodule("network")
@@ -120,7 +120,7 @@ def import_checkpoint(
 def imported_card(
     architecture: str,
     meta: Meta,
-    normalisation: Normalisation,
+    normalization: FirstLayer,
     sigma: float,
     hyperparameters: dict[str, Any],
 ) -> ModelCard:
@@ -130,8 +130,8 @@ def imported_card(
         architecture=architecture,
         shape=list(meta.shape),
         classes=list(meta.classes),
-        mean=list(meta.mean) if normalisation != "none" else [0.0] * channels,
-        std=list(meta.std) if normalisation == "mean-std" else [1.0] * channels,
+        mean=list(meta.mean) if normalization != "none" else [0.0] * channels,
+        std=list(meta.std) if normalization == "mean-std" else [1.0] * channels,
         dataset=meta.name,
         method="imported",
         hyperparameters=hyperparameters,
@@ -263,7 +263,7 @@ def _check_normalizer(normalizer: dict[str, Tensor], card: ModelCard, path: Path
         if not np.allclose(values, constants, rtol=0, atol=NORMALIZER_TOLERANCE):
             warnings.warn(
                 f"{path} has its own normalizer, {name} = {_rounded(values)}, which is dropped; "
-                f"the model has {_rounded(constants)}, so check --normalisation",
+                f"the model has {_rounded(constants)}, so check --normalization",
                 InputWarning,
                 stacklevel=2,
             )

@@ -40,10 +40,10 @@ META = Meta(
 )
 
 
-def imported(path, normalisation="none", key=None):
+def imported(path, normalization="none", key=None):
     """Import a ResNet-20 into the folder ``model`` next to its checkpoint."""
     out = path.parent / "model"
-    return import_checkpoint(path, META, "resnet20", normalisation, 0.5, out, force=True, key=key)
+    return import_checkpoint(path, META, "resnet20", normalization, 0.5, out, force=True, key=key)
 
 
 def network(seed=0):
@@ -72,9 +72,9 @@ def save(path, net, prefix, key, old=False):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_imported_network_gives_the_outputs_of_the_original(layout, old, tmp_path):
     net = network()
-    prefix, key, normalisation = LAYOUTS[layout]
+    prefix, key, normalization = LAYOUTS[layout]
     path = save(tmp_path / "checkpoint.pth.tar", net, prefix, key, old=old)
-    weights = imported(path, normalisation)
+    weights = imported(path, normalization)
     assert weights.key == f"{key}.{prefix}".strip(".")
     assert weights.left == ["epoch", "arch", "optimizer"]
     model, card = checkpoint.load_model(tmp_path / "model")
@@ -82,7 +82,7 @@ def test_an_imported_network_gives_the_outputs_of_the_original(layout, old, tmp_
     mean, std = (torch.tensor(values)[:, None, None] for values in (META.mean, META.std))
     inputs = {"none": x, "centre": x - mean, "mean-std": (x - mean) / std}
     with torch.no_grad():
-        assert torch.equal(model(x), net(inputs[normalisation]))
+        assert torch.equal(model(x), net(inputs[normalization]))
     assert card.sigma == 0.5
 
 

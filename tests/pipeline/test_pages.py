@@ -253,7 +253,7 @@ def test_the_commands_of_the_page_on_what_others_published_run(workplace, capsys
         Path(f"{name}.log").write_text(text + "\n")
     rs_commands("published.md")
     printed = capsys.readouterr().out
-    assert "resnet110 for digits, sigma = 0.5, normalisation mean-std; model in" in printed
+    assert "resnet110 for digits, sigma = 0.5, normalization mean-std; model in" in printed
     assert "certified with      sigma = 0.5, n = 100,000, alpha = 0.001" in printed
     assert "20 images that both have; sigma = 0.5, n0 = 100, n = 100,000, alpha = 0.001" in printed
 
