@@ -13,6 +13,7 @@ from benchmarks.page_tables import (
     Committed,
     attacked_networks,
     paper_scale,
+    paper_scale_card,
     reported_gain,
 )
 from rs.reporting.tables.formatting import signed
@@ -23,7 +24,8 @@ def one_gpu(committed: Committed) -> str:
     """Return what one GPU reached in minutes, next to the paper."""
     titles, *lines = paper_scale(committed)
     columns = dict(zip(titles, zip(*lines, strict=True), strict=True))
-    minutes = sum(float(seconds) for seconds in columns["seconds of training"]) / 60
+    cards = [paper_scale_card(committed, level) for level in LEVELS]
+    minutes = sum(card["training"]["seconds"] for card in cards) / 60
     return (
         f"**In {minutes:.0f} minutes, one NVIDIA H200 trained three CIFAR-10 networks by AdvMacer "
         "to nearly the paper's average certified radius (ACR)**:\n"

@@ -6,7 +6,7 @@ import json
 import re
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -447,6 +447,11 @@ def complementary(committed: Committed) -> Lines:
 # ------------------------------------------------------------------------------------------ one GPU
 
 
+def paper_scale_card(committed: Committed, level: str) -> dict[str, Any]:
+    """Return the card of the network of a noise level that one GPU trained."""
+    return json.loads((committed.root / f"rs/zoo/cifar10-advmacer-{level}/model.json").read_text())
+
+
 def paper_scale(committed: Committed) -> Lines:
     """Return the networks that one GPU trained in minutes, next to the paper's ACRs."""
     paper = pd.read_csv(committed.root / "rs/reporting/published.csv")
@@ -460,9 +465,7 @@ def paper_scale(committed: Committed) -> Lines:
             committed.root / f"benchmarks/results/paper-scale/advmacer-{level}.tsv", sep="\t"
         )
         scores = rows["radius"] * rows["correct"]
-        card = json.loads(
-            (committed.root / f"rs/zoo/cifar10-advmacer-{level}/model.json").read_text()
-        )
+        card = paper_scale_card(committed, level)
         published = paper.loc[paper["sigma"] == float(level), "value"].item()
         lines.append(
             [
