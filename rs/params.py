@@ -157,9 +157,12 @@ def read_params(path: Path) -> dict[str, Any]:
     try:
         values = parse(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} must be text in UTF-8, but: {error}") from error
+        raise InputError(f"{path} must be text in UTF-8, but: {error}; convert it") from error
     if not isinstance(values, dict):
-        raise InputError(f"{path} must hold a mapping of sections, got {type(values).__name__}")
+        raise InputError(
+            f"{path} must hold a mapping of sections, got {type(values).__name__}; write each one "
+            "as NAME: VALUES"
+        )
     return values
 
 
@@ -185,7 +188,7 @@ def parse(text: str, source: str) -> Any:
         return yaml.load(text)
     except (YAMLError, ValueError) as error:  # ValueError: an invalid date or number
         message = " ".join(str(error).split())
-        raise InputError(f"{source} must be YAML, but: {message[:500]}") from error
+        raise InputError(f"{source} must be YAML, but: {message[:500]}; correct it") from error
 
 
 class _PlainComposer(Composer):
@@ -193,7 +196,7 @@ class _PlainComposer(Composer):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.parser.check_event(AliasEvent):
-            raise YAMLError("it has an alias (*name); write what it stands for")
+            raise YAMLError("it has an alias (*name) instead of a value")
         return super().compose_node(parent, index)
 
 
@@ -212,7 +215,8 @@ def section(values: dict[str, Any], key: str) -> Any:
         if not isinstance(value, dict) or name not in value:
             names = ", ".join(map(str, value)) if isinstance(value, dict) else "none"
             raise InputError(
-                f"params.yaml must have the key {'.'.join(path[:depth])}; known here: {names}"
+                f"params.yaml must have the key {'.'.join(path[:depth])}; known here: {names}; add "
+                "it, or correct its name"
             )
         value = value[name]
     return value
@@ -240,7 +244,8 @@ def validate(
     has_names = is_record(kind)
     if has_names and not (isinstance(values, dict) and all(isinstance(key, str) for key in values)):
         raise InputError(
-            f"{source}: {where or 'the file'} must be a mapping of named values, got {values!r}"
+            f"{source}: {where or 'the file'} must be a mapping of named values, got {values!r}; "
+            "write NAME: VALUE"
         )
 
     def key(path: list[str]) -> str:

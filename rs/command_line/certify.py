@@ -95,7 +95,8 @@ def main(
     pictures.check_sources(data, required=True)
     if data is not None and dataset is None:
         raise InputError(
-            "give --dataset, the recipe for --data: a key of recipes in the parameters, as cifar10"
+            "--dataset must name the recipe for --data, a key of recipes in the parameters such as "
+            "cifar10, but is missing; give it"
         )
     shell.check_recipe_options(dataset, params)
     values = {} if dataset is None else shell.parameters(params, dataset)

@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 import typer
 
 from rs.command_line.pictures import UNSEEN, PictureOptions
-from rs.command_line.shell import Batch, Device, Force, Network, PreparedData, Sigma, file_option
+from rs.command_line.shell import (
+    Batch,
+    Device,
+    Force,
+    Network,
+    PreparedData,
+    Sigma,
+    check_ending,
+    file_option,
+)
 from rs.errors import InputError
 from rs.runtime.progress import say, say_next
 
@@ -45,9 +54,11 @@ def main(
     """
     pictures.check_sources(data, required=weights != "equal")
     if len(set(models)) < max(2, len(models)):
-        raise InputError(f"give two models or more, all different, got {', '.join(models)}")
-    if out.suffix != ".json":
-        raise InputError(f"--out must be a file *.json, got {out}")
+        raise InputError(
+            f"an ensemble must have two or more different models, got {', '.join(models)}; name "
+            "others"
+        )
+    check_ending(out, ".json")
     from rs.certification.load import load
     from rs.ensemble.combine import combine, write_network
     from rs.ensemble.fit_weights import fitting_split

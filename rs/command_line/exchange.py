@@ -88,7 +88,9 @@ def export_rows(
     from rs.storage.certificate_rows import is_field_log, write_field_log
 
     if is_field_log(rows):
-        raise InputError(f"{rows} is a six-column log already; ROWS must be certificate rows")
+        raise InputError(
+            f"ROWS must be certificate rows, but {rows} is a six-column log already; use it as is"
+        )
     files.check_output(out, "a file", inputs=[rows], force=force)
     table = read_alone(rows).rows
     check_radii(table, str(rows))

@@ -66,7 +66,8 @@ def _have_changed(contents: dict[str, Any], out: Path) -> bool:
         texts = {name: json.dumps(content, allow_nan=False) for name, content in contents.items()}
     except (TypeError, ValueError) as error:  # a YAML value JSON cannot represent
         raise InputError(
-            f"params.yaml: values must be finite numbers, words, lists and mappings: {error}"
+            "params.yaml: values must be finite numbers, words, lists and mappings, but: "
+            f"{error}; correct it"
         ) from error
     for name, text in texts.items():
         path = out / f"{name}.json"
@@ -128,7 +129,8 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
         recipe = training_recipe(values, dataset, cell.method, cell.sigma)
         if cell.method in DENOISERS and recipe.architecture not in USER_NETWORKS:
             raise InputError(
-                f"params.yaml: {cell.method} must have a network in recipes.{dataset}.model; add it"
+                f"params.yaml: {cell.method} must have a network in recipes.{dataset}.model, got "
+                f"architecture {recipe.architecture}; add network: MODULE:FUNCTION"
             )
     certification = certification_settings(values, dataset)
     has_pool = bool(values.get("ensembles")) or any(cell.is_member_seed for cell in grid)

@@ -32,10 +32,11 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words; refuse --network twice, of which only the last would count."""
         _, _, parameters = self.make_parser(ctx).parse_args(list(args))
-        if [parameter.name for parameter in parameters].count("network") > 1:
+        count = [parameter.name for parameter in parameters].count("network")
+        if count > 1:
             raise InputError(
-                "--network must be given once; name several functions with commas between them, "
-                "as --network FIRST,SECOND"
+                f"--network must be given once, but is given {count} times; name several functions "
+                "with commas between them, such as --network FIRST,SECOND"
             )
         return super().parse_args(ctx, args)
 

@@ -60,15 +60,17 @@ class PictureOptions:
     ) -> None:
         """Refuse --data with --images, neither if one is required, and picture options alone."""
         if required and data is None and self.images is None:
-            raise InputError("give --data, a prepared data set, or --images, a folder of pictures")
+            raise InputError(
+                "give --data, a prepared data set, or --images, a folder of pictures; got neither"
+            )
         if data is not None and self.images is not None:
             raise InputError(
                 "give --data, a prepared data set, or --images, a folder of pictures; got both"
             )
         if self.images is None and not has_files and self != PictureOptions():
             raise InputError(
-                "--classes, --resize, --crop and --convert are for --images; a prepared data set "
-                "has its own"
+                "--classes, --resize, --crop and --convert are for --images, which is not given; "
+                "leave them out (a prepared data set has its own)"
             )
 
     def certify_command(

@@ -75,7 +75,8 @@ def main(
         rs predict --images photos --model my_package.models:build --sigma 0.5
     """
     if bool(files) == (pictures.images is not None):
-        raise InputError("give image files, or --images, a folder of pictures, and not both")
+        found = "both" if files else "neither"
+        raise InputError(f"give image files, or --images, a folder of pictures; got {found}")
     if files and all(map(os.path.isdir, files)):
         raise InputError(
             f"{files[0]} must be an image file, but it is a folder; give --images {files[0]}"
@@ -85,7 +86,9 @@ def main(
         raise InputError("give --classes, names of classes, or --data, which has them; got both")
     if picture is not None:
         if not files or len(files) != 1:
-            raise InputError("--picture draws the certificate of one image; give one image file")
+            raise InputError(
+                f"--picture must be for one image file, got {len(files or ())}; give one"
+            )
         from rs.reporting.report import check_picture
 
         check_picture(picture)

@@ -5,8 +5,14 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Force, ParamsFile, file_argument, file_option, folder_option
-from rs.errors import InputError
+from rs.command_line.shell import (
+    Force,
+    ParamsFile,
+    check_ending,
+    file_argument,
+    file_option,
+    folder_option,
+)
 from rs.runtime.progress import say
 
 
@@ -29,8 +35,7 @@ def bundle_study(
     from rs.reporting.bundle import make_bundle
     from rs.storage import files
 
-    if not out.name.endswith(".tar.xz"):  # so that it replaces no file of the study
-        raise InputError(f"--out must be a file *.tar.xz, got {out}")
+    check_ending(out, ".tar.xz")  # so that it replaces no file of the study
     files.check_output(out, "a file", force=force)
     content, lines = make_bundle(root, params, dataset)
     files.write_bytes(out, content)

@@ -134,6 +134,12 @@ def parse_radii(text: str | None, option: str = "--radii") -> list[float] | None
         ) from error
 
 
+def check_ending(out: Path, ending: str) -> None:
+    """Refuse an output file whose name does not end as it must."""
+    if not out.name.endswith(ending):
+        raise InputError(f"the name of --out must end in {ending}, got {out}; change it")
+
+
 def check_recipe_options(dataset: str | None, params: Path) -> None:
     """Refuse a parameter file without the name of a recipe in it."""
     if dataset is None and params != DEFAULT_PARAMS:
@@ -409,8 +415,8 @@ def launch(params: dict[str, Any]) -> None:
     for name in re.findall(r"\$\{?(\w+)", params["launcher"]):
         if name not in os.environ:
             raise InputError(
-                f"params.yaml: launcher must be of variables that are set, but ${name} is not; set "
-                f"it, as export {name}=... in the script of the job"
+                f"params.yaml: launcher must be a command whose variables are set, but ${name} is "
+                f"not; set it, for example by export {name}=... in the job script"
             )
     # The torchrun of this environment, wherever PATH leads.
     at = words.index("torchrun")
@@ -422,5 +428,6 @@ def launch(params: dict[str, Any]) -> None:
         os.execvp(words[0], [*words, *this, *sys.argv[1:]])
     except OSError as error:
         raise InputError(
-            f"params.yaml: launcher must be a command that runs here, but {words[0]}: {error}"
+            f"params.yaml: launcher must be a command that runs here, but {words[0]}: "
+            f"{error.strerror}; correct it"
         ) from error

@@ -15,6 +15,7 @@ from rs.command_line.shell import (
     Json,
     PreparedData,
     Radii,
+    check_ending,
     file_argument,
     file_option,
     folder_option,
@@ -59,8 +60,8 @@ class LogOptions:
         if names and all(map(is_certificate_rows, paths)):
             listed = " and ".join(map(str, paths))
             raise InputError(
-                f"{', '.join(names)} must be of a six-column log, but {listed} states its own; "
-                "leave it out"
+                f"{', '.join(names)} must be left out for certificate rows, which state their own "
+                f"values; got {listed}"
             )
         return asdict(self)
 
@@ -166,8 +167,7 @@ def report_files(
     from rs.storage import files
     from rs.storage.certificate_rows import sidecar_of
 
-    if out.suffix != ".html":
-        raise InputError(f"--out must be a file *.html, got {out}")
+    check_ending(out, ".html")
     files.check_output(out, "a page", inputs=rows, force=force)
     shown = None if data is None else Pictures.read(data)
     if pictures.images is not None:

@@ -158,7 +158,8 @@ def main(
         )
     if dataset is None and base.network is None:
         raise InputError(
-            "give --dataset, the recipe to follow: a key of recipes in the parameters, as digits"
+            "--dataset must name the recipe to follow, a key of recipes in the parameters such as "
+            "digits, but is missing; give it, or --network"
         )
     shell.check_recipe_options(dataset, params)
     if log is None:

@@ -132,8 +132,8 @@ def test_options_say_what_logs_do_not(files, tmp_path):
             "must have a noise level to be drawn",
         ),
         (["report", log, "--out", tmp_path / "report.html"], "must have labels and all votes"),
-        (["show", files[0], *words], "--sigma, --n0, --n, --alpha must be of a six-column log"),
-        (["compare", *files, words[2]], "--n must be of a six-column log"),
+        (["show", files[0], *words], "--sigma, --n0, --n, --alpha must be left out"),
+        (["compare", *files, words[2]], "--n must be left out"),
     ):
         assert message in said(*refused)[2]
     assert not {".png", ".html"} & {path.suffix for path in tmp_path.iterdir()}

@@ -218,8 +218,8 @@ def test_members_that_do_not_fit_each_other_are_refused(capfd, changes, word):
 @pytest.mark.parametrize(
     ("models", "message"),
     [
-        (PAIR[:1], "two models or more"),
-        (PAIR[:1] * 2, "two models or more"),
+        (PAIR[:1], "two or more different models"),
+        (PAIR[:1] * 2, "two or more different models"),
         (["networks_here:first", "networks_here:second"], "give --sigma"),
         ([PAIR[0], "networks_here:first", "--sigma", 0.5], "must have the sigma 0.5"),
         ([PAIR[0], "networks_here:narrow"], "one logit for each of 3 classes"),

@@ -167,7 +167,7 @@ def fingerprint_of(tmp_path, **sections):
         ),
         (
             recipe(**DENOISER) | {"methods": ["macer", "denoiser-mse"]},
-            r"denoiser-mse must have a network in recipes\.tiny\.model; add it",
+            r"denoiser-mse must have a network in recipes\.tiny\.model, got .*; add network",
         ),
         ({"datasets": {}}, r"must have the key datasets\.tiny"),
         ({"seeds": []}, "must list a method, a seed and a sigma at least"),

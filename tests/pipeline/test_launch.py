@@ -79,7 +79,7 @@ def test_variables_of_the_environment_are_replaced(started, monkeypatch):
 )
 def test_a_variable_that_is_not_set_is_named(started, capfd, monkeypatch, launcher):
     monkeypatch.delenv("GPUS", raising=False)
-    refused(capfd, launcher, r"of variables that are set, but \$GPUS is not; set it, as export")
+    refused(capfd, launcher, r"whose variables are set, but \$GPUS is not; set it, .* export GPUS=")
     assert started == []
 
 

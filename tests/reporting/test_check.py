@@ -330,7 +330,9 @@ def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
     words = ["bundle", "tiny", "--root", study, "--params", study / "params.yaml", "--out", out]
     words = list(map(str, words))
     refused = CliRunner().invoke(app, [*words, "--out", "params.yaml"])
-    assert "--out must be a file *.tar.xz, got" in str(refused.exception)
+    assert "the name of --out must end in .tar.xz, got params.yaml; change it" in str(
+        refused.exception
+    )
     made = CliRunner().invoke(app, words)
     said = check.check_bundle(bundle, str(out))
     assert made.stdout.splitlines() == [*said, f"bundle in {out}"]
