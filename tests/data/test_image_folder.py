@@ -201,16 +201,15 @@ def test_what_a_system_puts_among_pictures_is_left_out_and_counted(classes, name
     assert len(list(readers.images_in(classes))) == 2
 
 
-@pytest.mark.parametrize("name", ["", "dog", "dog/deep"])
+@pytest.mark.parametrize("name", ["", "dog"])
 def test_a_folder_that_may_not_be_read_is_named(classes, monkeypatch, name):
     """Permissions do not stop the tests where they run as root."""
-    (classes / "dog" / "deep").mkdir()
     closed = str(classes / name)
     scandir = os.scandir
 
     def denied(path):
         if str(path) == closed:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), closed)
+            raise PermissionError(errno.EACCES, "Permission denied")
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", denied)
