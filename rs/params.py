@@ -39,8 +39,6 @@ Count = Annotated[int, Field(ge=1, lt=2**63)]
 NonNegativeCount = Annotated[int, Field(ge=0, lt=2**63)]
 MAX_SIDE = 2**14
 """Largest side of an image, in pixels."""
-Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
-"""Channels, height or width of an image."""
 MAX_NUMBERS = 2**24
 """Numbers of an input, all axes together; 2,364 by 2,364 pixels in color."""
 

@@ -225,9 +225,15 @@ def test_the_check_at_the_end_has_no_larger_batch_than_the_run():
     assert sum(sizes) > 3300  # there was a check
 
 
-def answers_otherwise_at(is_another):
-    """A network whose logits are others in the calls that are."""
-    return Layer(lambda self, x: x.flatten(1)[:, :5] + (1.0 if is_another(self.calls) else 0.0))
+def answers_otherwise_at(is_another, places=slice(None)):
+    """A network whose logits are others at these places of the calls that are."""
+
+    def logits(layer, x):
+        changed = x.flatten(1)[:, :5].clone()
+        changed[places] += float(is_another(layer.calls))
+        return changed
+
+    return Layer(logits)
 
 
 CALLS_OF_THREE_IMAGES = 9 + 8 + 2
@@ -253,14 +259,9 @@ def test_a_run_passes_only_if_all_of_its_calls_answer_in_one_way(others):
 @pytest.mark.parametrize(("period", "places"), [(33, slice(50)), (97, slice(50, None))])
 def test_a_network_that_differs_at_every_kth_call_is_refused(period, places, tmp_path, work):
     """34 images are 102 calls, so one of each 97 calls in a row is compared, at changing places."""
-
-    def logits(layer, x):
-        changed = x.flatten(1)[:, :5].clone()
-        changed[places] += float(layer.calls % period == 0)
-        return changed
-
+    model = answers_otherwise_at(lambda call: call % period == 0, places)
     with pytest.raises(NotDeterministicError, match="the start and the end"):
-        certify(Layer(logits), 34, tmp_path / "rows.tsv")
+        certify(model, 34, tmp_path / "rows.tsv")
 
 
 def test_images_of_several_shapes_are_watched():
