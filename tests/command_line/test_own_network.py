@@ -32,13 +32,13 @@ from rs.command_line.train import main as train
 from rs.data.image_folder import listed, split_by_content
 from rs.data.prepared import save_images
 from rs.errors import InputWarning
-from rs.models import architectures
 from rs.storage.files import read_json
 from rs.training.history import quick_acr
 from tests.support.helpers import (
     ROOT,
     SECTIONS,
     exit_code,
+    forget_networks,
     refuses,
     tiny_params,
     weights,
@@ -143,7 +143,7 @@ def project(tmp_path, work, monkeypatch, photos):
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    forget()
+    forget_networks()
     monkeypatch.delitem(importlib.sys.modules, "own_networks", raising=False)
     importlib.invalidate_caches()
     monkeypatch.setattr("rs.training.trainer.quick_acr", quick_acr_of_two)
@@ -173,12 +173,6 @@ def weights_in(folder):
     return load_file(Path(folder, "model.safetensors"))
 
 
-def forget():
-    """Forget the networks that were registered, as a new process has."""
-    for name in [*architectures.USER_NETWORKS]:
-        del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
-
-
 @pytest.mark.parametrize(
     ("network", "epochs", "stride"), [("pretrained", 12, 3), ("resnet", 1, 30)]
 )
@@ -204,7 +198,7 @@ def test_the_way_from_a_network_to_certificates(capsys, network, epochs, stride)
 
 def test_a_folder_never_imports_a_network_by_itself(capsys):
     folder = trained("--epochs", 1)
-    forget()
+    forget_networks()
     need = "the network own_networks:pretrained must be given, because a model folder never imports"
     assert need in refusal(capsys, certify, folder, "--images", "photos", "--out", "rows.tsv")
     with refuses(need):
@@ -220,7 +214,7 @@ def test_a_folder_never_imports_a_network_by_itself(capsys):
 
 def load_after_edit(folder, text):
     """Load a model folder in a process whose module has another text."""
-    forget()
+    forget_networks()
     importlib.sys.modules.pop("own_networks", None)
     importlib.invalidate_caches()
     Path("own_networks.py").write_text(text)
@@ -477,10 +471,10 @@ def test_a_folder_that_python_made_of_a_network_loads_by_a_function_that_builds_
     Path("builders.py").write_text(
         "from own_networks import Small, Unused\n\ndef build():\n    return Small()\n"
     )
-    forget()
+    forget_networks()
     loaded = rs.load("mine", network="builders:build")
     assert weights(loaded.module) == weights(robust.module)
-    forget()
+    forget_networks()
     with refuses("the network own_networks:Small must be given"):
         rs.load("mine", network="builders:Unused")
 
@@ -520,7 +514,7 @@ rs.train(Net(), images, np.arange(40) % 2, sigma=0.3, method="gaussian", epochs=
 
 def printed_by_script():
     """The words that the script prints, as in a process of its own."""
-    forget()
+    forget_networks()
     linecache.clearcache()
     with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
         runpy.run_path("script.py", run_name="__main__")
@@ -610,7 +604,7 @@ def test_a_recipe_names_a_network():
     write_params(Path("params.yaml"), model=model)
     recipe = ["--dataset", "tiny", "--data", "data", "--params", "params.yaml"]
     command(train, "gaussian", *recipe, "--sigma", 0.25, "--out", "model", "--log", "log")
-    forget()
+    forget_networks()
     command(certify, "model", *recipe, "--out", "rows.tsv")
     assert read_json(Path("model/model.json"))["architecture"] == "own_networks:pretrained"
 

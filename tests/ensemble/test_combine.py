@@ -19,7 +19,7 @@ from rs.data import prepared
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.member_outputs import MemberOutputs, WeightSettings, margins
 from rs.ensemble.spec import load_ensemble, read
-from rs.models import architectures, checkpoint
+from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import path_of_model
 from rs.params import packaged
@@ -27,7 +27,7 @@ from rs.recipes import load_section
 from rs.statistics.ensemble_weights import global_weights, moments
 from rs.storage import files
 from tests.support import tiny_pool
-from tests.support.helpers import SHAPE, exit_code, refusal, write_photos
+from tests.support.helpers import SHAPE, exit_code, forget_networks, refusal, write_photos
 from tests.support.tiny_pool import CLASSES, CPU, SIGMA, pool_members
 
 MODELS = [f"models/{method}/{seed}" for method, seed in tiny_pool.POOL]
@@ -68,13 +68,7 @@ def networks_here(pool_here, monkeypatch):
     monkeypatch.syspath_prepend(Path.cwd())
     yield
     sys.modules.pop("networks_here", None)
-    forget()
-
-
-def forget():
-    """Forget the networks of users."""
-    for name in [*architectures.USER_NETWORKS]:
-        del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
+    forget_networks()
 
 
 def combined(*words):
@@ -235,7 +229,7 @@ def test_a_network_that_a_function_builds_is_copied_and_needs_its_function(capfd
     networks = [pool_members()[1], importlib.import_module("networks_here").first()]
     rule = SoftmaxAverage(ensemble.fitted.weights)
     assert min(ensemble.fitted.weights) > 0
-    forget()
+    forget_networks()
     capfd.readouterr()
     assert "--network networks_here:first" in refusal(capfd, certify, *ROWS.split())
     assert exit_code(certify, *ROWS.split(), "--network", "networks_here:first") == 0
@@ -266,7 +260,7 @@ def test_a_model_folder_of_a_function_is_in_the_next_command(capfd):
 @pytest.mark.parametrize("given", [[], FUNCTIONS[:1]], ids=len)
 def test_all_networks_of_an_ensemble_are_named_at_once(capfd, given):
     combined(*FUNCTIONS, "--sigma", SIGMA)
-    forget()
+    forget_networks()
     capfd.readouterr()
     line = refusal(capfd, certify, *ROWS.split(), *(["--network", *given] if given else []))
     missing, remedy = line.split("must be given")

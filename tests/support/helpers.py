@@ -23,6 +23,7 @@ from rs.data.prepared import Meta, images_fingerprint
 from rs.errors import InputError
 from rs.methods import METHODS, method_class
 from rs.methods.base import NeedsTargets
+from rs.models import architectures
 from rs.runtime.arithmetic import PORTABLE
 from rs.storage import certificate_rows
 from rs.training.recipe import RunOptions, Training
@@ -167,9 +168,13 @@ def write_params(path, **sections):
 
 def smallnet(seed=0):
     """An untrained classifier of the tiny images, with its normalization."""
-    from rs.models import architectures
-
     return architectures.build("smallnet", SHAPE, len(CLASSES), [0.5], [0.25], seed)
+
+
+def forget_networks():
+    """Forget the networks of users, as a new process has."""
+    for name in [*architectures.USER_NETWORKS]:
+        del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
 
 
 def trainer(

@@ -14,7 +14,6 @@ import torch
 import rs
 from rs.command_line.certify import main as certify
 from rs.command_line.train import main as train
-from rs.models import architectures
 from rs.storage.files import read_json
 from tests.support.helpers import (
     CLASSES,
@@ -23,6 +22,7 @@ from tests.support.helpers import (
     arrays,
     ended,
     exit_code,
+    forget_networks,
     read_csv,
     refusal,
     refuses,
@@ -81,8 +81,7 @@ def project(tmp_path, work, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "networks_of_mine", raising=False)
-    for name in [*architectures.USER_NETWORKS]:
-        del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
+    forget_networks()
     Path("networks_of_mine.py").write_text(MODULE)
     importlib.invalidate_caches()
     write_photos(Path("photos"), *arrays(24, 0))
