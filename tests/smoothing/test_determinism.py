@@ -132,15 +132,19 @@ def test_frozen_torchscript_hides_its_weights_and_is_refused():
         SmoothedClassifier(torch.jit.freeze(torch.jit.script(network().eval())), 5, 0.5)
 
 
+def certify_checked(model, classes, images, **options):
+    """Certificates of images, from a run that is checked."""
+    smoothed = SmoothedClassifier(model, classes, 0.5, **options)
+    return smoothed.certify_many(checking_determinism(images, [smoothed.base]))
+
+
 @pytest.mark.parametrize("rule", [None, SoftmaxAverage(), Cascade((2.0,))])
 def test_many_certificates_refuse_what_is_not_one_function_as_one_does(rule):
     base = network(stochastic_depth(0.5))
-    smoothed = SmoothedClassifier(
-        base if rule is None else Ensemble([network(), base], rule), 5, 0.5
-    )
+    model = base if rule is None else Ensemble([network(), base], rule)
     images = [tiny_images().pixels(index) for index in range(2)]
     with pytest.raises(NotDeterministicError):
-        smoothed.certify_many(checking_determinism(images, [smoothed.base]), 100, 1000, 0.1)
+        certify_checked(model, 5, images)
 
 
 LATE = {  # what two images do not show, and how many images of a run show
@@ -194,13 +198,19 @@ def test_a_run_of_what_is_one_function_is_not_refused(name, precision, tmp_path,
     assert (tmp_path / "rows.tsv").exists()
 
 
-@pytest.mark.parametrize(("images", "kept", "repeated"), [(3, 9, 9), (60, 128, 392)])
-def test_from_three_images_on_it_costs_less_than_a_hundredth(images, kept, repeated):
+def sizes_of_calls(images, **options):
+    """The sizes of all batches of a checked run."""
     sizes = []
     model = Layer(lambda _, x: x.flatten(1))
     model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    smoothed = SmoothedClassifier(model, 16, 0.5)
-    smoothed.certify_many(checking_determinism([torch.zeros(SHAPE)] * images, [smoothed.base]))
+    certify_checked(model, 16, [torch.zeros(SHAPE)] * images, **options)
+    assert not model._forward_hooks
+    return sizes
+
+
+@pytest.mark.parametrize(("images", "kept", "repeated"), [(3, 9, 9), (60, 128, 392)])
+def test_from_three_images_on_it_costs_less_than_a_hundredth(images, kept, repeated):
+    sizes = sizes_of_calls(images)
     assert sizes == [
         100,
         *[1] * 4,
@@ -212,15 +222,10 @@ def test_from_three_images_on_it_costs_less_than_a_hundredth(images, kept, repea
         repeated,
     ]
     assert sum(sizes) < 1.01 * 1100 * images
-    assert not model._forward_hooks
 
 
 def test_the_check_at_the_end_has_no_larger_batch_than_the_run():
-    sizes = []
-    model = Layer(lambda _, x: x.flatten(1))
-    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    smoothed = SmoothedClassifier(model, 16, 0.5, batch=7)
-    smoothed.certify_many(checking_determinism([torch.zeros(SHAPE)] * 3, [smoothed.base]))
+    sizes = sizes_of_calls(3, batch=7)
     assert max(sizes) == 7
     assert sum(sizes) > 3300  # there was a check
 
@@ -249,10 +254,9 @@ CALLS_OF_THREE_IMAGES = 9 + 8 + 2
 def test_a_run_passes_only_if_all_of_its_calls_answer_in_one_way(others):
     """So chance p per call passes with probability (1 - p)^19 + p^19."""
     model = answers_otherwise_at(lambda call: call in others)
-    smoothed = SmoothedClassifier(model, 5, 0.5)
     is_one_way = len(others) in (0, CALLS_OF_THREE_IMAGES)
     with nullcontext() if is_one_way else pytest.raises(NotDeterministicError):
-        smoothed.certify_many(checking_determinism([torch.zeros(SHAPE)] * 3, [smoothed.base]))
+        certify_checked(model, 5, [torch.zeros(SHAPE)] * 3)
     assert model.calls == CALLS_OF_THREE_IMAGES or not is_one_way
 
 
@@ -265,9 +269,7 @@ def test_a_network_that_differs_at_every_kth_call_is_refused(period, places, tmp
 
 
 def test_images_of_several_shapes_are_watched():
-    smoothed = SmoothedClassifier(Layer(lambda _, x: x.mean(dim=(2, 3))), 3, 0.5)
     images = [torch.full((3, side, side), 0.5) for side in (4, 5, 4)]
-    assert len(smoothed.certify_many(checking_determinism(images, [smoothed.base]))) == 3
-    broken = SmoothedClassifier(answers_otherwise_at(lambda call: call > 13), 5, 0.5)
+    assert len(certify_checked(Layer(lambda _, x: x.mean(dim=(2, 3))), 3, images)) == 3
     with pytest.raises(NotDeterministicError, match="the start and the end"):
-        broken.certify_many(checking_determinism(images, [broken.base]))
+        certify_checked(answers_otherwise_at(lambda call: call > 13), 5, images)
