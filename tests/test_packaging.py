@@ -26,11 +26,8 @@ from tests.support.helpers import (
     arrays,
     python,
     tiny_params,
-    write_params,
     write_photos,
-    write_tiny,
 )
-from tests.support.untrained import save_model
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
@@ -153,12 +150,9 @@ for command in commands:
 """
 
 
-def test_a_small_installation_certifies_predicts_shows_and_compares(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("tiny_project")
+def test_a_small_installation_certifies_predicts_shows_and_compares(tmp_path):
     """The packages of the extras cannot be imported; what needs them says so in one line."""
-    monkeypatch.chdir(tmp_path)
-    write_tiny(Path("data"))
-    write_params(Path("params.yaml"))
-    save_model(Path("model"))
     write_photos(Path("photos"), *arrays(4, 3))
     Path("digits.yaml").write_text(
         "datasets: {digits: {source: sklearn, test_share: 0.2, split_seed: 0}}"
@@ -213,15 +207,10 @@ def test_the_wheel_has_the_library_with_its_data_and_nothing_else(wheel):
 
 @needs_pip
 @pytest.mark.slow
-def test_an_installed_command_writes_the_bytes_of_a_checkout(
-    installed, tmp_path, work, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    save_model(Path("model"))
-    write_params(Path("params.yaml"))
-    data = write_tiny(Path("data"))
+@pytest.mark.usefixtures("tiny_project")
+def test_an_installed_command_writes_the_bytes_of_a_checkout(installed):
     settings = certification_settings(tiny_params(), "tiny")
-    certify_folder("model", data, settings, SmoothingOptions(), out=Path("checkout.tsv"))
+    certify_folder("model", Path("data"), settings, SmoothingOptions(), out=Path("checkout.tsv"))
 
     command = installed / "bin" / "rs"
     options = "--dataset tiny --data data --out installed.tsv --device cpu"
