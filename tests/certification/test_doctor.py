@@ -29,7 +29,6 @@ from tests.support.networks import Layer, counted
 CPU = torch.device("cpu")
 SHAPE, CLASSES, SIGMA = (3, 6, 4), 5, 0.25
 MEAN, STD = (0.5, 0.4, 0.6), (0.2, 0.25, 0.3)
-CONSTANTS = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
 TEMPLATES = torch.rand(CLASSES, *SHAPE, generator=torch.Generator().manual_seed(3))
 TEMPLATES[0], TEMPLATES[1] = 0.5, 0.75  # what pictures of little contrast look like
 
@@ -67,6 +66,10 @@ class Nearest(nn.Module):
         return x @ self.weight.T - self.weight.square().sum(1) / 2
 
 
+def constants(numbers):
+    return torch.tensor(numbers).view(-1, 1, 1)
+
+
 CIFAR = Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.201))
 HALF = Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
@@ -81,7 +84,7 @@ class Brittle(Nearest):
 
 
 def unnormalized(x):
-    return x * CONSTANTS[1] + CONSTANTS[0]
+    return x * constants(STD) + constants(MEAN)
 
 
 def classifier_of(model):
@@ -139,9 +142,7 @@ def test_a_planted_fault_is_found(name):
 
 GOOD = {
     "nearest": Nearest(),
-    "normalizes": nn.Sequential(
-        Layer(lambda _, x: (x - CONSTANTS[0]) / CONSTANTS[1]), Nearest(unnormalized)
-    ),
+    "normalizes": nn.Sequential(Normalize(MEAN, STD), Nearest(unnormalized)),
     "from -1 to 1": nn.Sequential(Layer(lambda _, x: 2 * x - 1), Nearest(lambda x: (x + 1) / 2)),
     "float64": Nearest().double(),
     "dropout off": nn.Sequential(nn.Dropout2d(0.5), Nearest()),
@@ -295,10 +296,6 @@ class Whitened(nn.Module):
         )
         x = x + self.norm.running_mean[:, None, None]
         return self.nearest(x * constants(CIFAR.std) + constants(CIFAR.mean))
-
-
-def constants(numbers):
-    return torch.tensor(numbers).view(-1, 1, 1)
 
 
 @pytest.mark.parametrize("sigma", [0.12, 0.5])
