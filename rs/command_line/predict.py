@@ -23,6 +23,7 @@ from rs.command_line.shell import (
     reserve_stdout_for_answers,
 )
 from rs.errors import InputError
+from rs.runtime.progress import say, say_next
 
 if TYPE_CHECKING:
     from rs.certification.predict import Prediction
@@ -74,21 +75,11 @@ def main(
         rs predict *.png --model models/digits/0.25/advmacer/0 --n 10000 --json
         rs predict --images photos --model my_package.models:build --sigma 0.5
     """
-    if bool(files) == (pictures.images is not None):
-        found = "both" if files else "neither"
-        raise InputError(f"give image files, or --images, a folder of pictures; got {found}")
-    if files and all(map(os.path.isdir, files)):
-        raise InputError(
-            f"{files[0]} must be an image file, but it is a folder; give --images {files[0]}"
-        )
-    pictures.check_sources(data, has_files=True)
-    if data is not None and pictures.classes is not None:
-        raise InputError("give --classes, names of classes, or --data, which has them; got both")
+    files = files or []
+    _check_images(files, data, pictures)
     if picture is not None:
-        if not files or len(files) != 1:
-            raise InputError(
-                f"--picture must be for one image file, got {len(files or ())}; give one"
-            )
+        if len(files) != 1:
+            raise InputError(f"--picture must be for one image file, got {len(files)}; give one")
         from rs.reporting.report import check_picture
 
         check_picture(picture)
@@ -98,7 +89,6 @@ def main(
     from rs.data.prepared import read_meta
     from rs.params import packaged
     from rs.runtime.device import resolve_device
-    from rs.runtime.progress import say, say_next
     from rs.smoothing.settings import SmoothingOptions
 
     with reserve_stdout_for_answers() as stdout:
@@ -109,7 +99,7 @@ def main(
             meta = read_meta(data)
             base = base.for_images(meta.classes, meta.shape, meta.name)
         else:
-            base = pictures.classifier_of_files(files or [], base)
+            base = pictures.classifier_of_files(files, base)
         # Anyone who knows the seed beforehand can choose the image after the noise.
         noise_seed = secrets.randbits(32) if seed is None else seed
         overrides = {**asdict(certificate), "seed": noise_seed, "shortcut": False, "subset": "all"}
@@ -118,7 +108,7 @@ def main(
             sigma=sigma, device=resolve_device(device), batch=batch, calibration=data
         )
         predictions = predict_files(
-            files or [],
+            files,
             base,
             settings,
             options,
@@ -127,13 +117,10 @@ def main(
         )
         for number, prediction in enumerate(predictions):
             if number == 0 and not as_json:  # after all inputs have been checked
-                provenance = prediction.provenance
                 if seed is None:
                     source = f"from the operating system; --seed {noise_seed} repeats this run"
                     say(f"seed {noise_seed} ({source})", sys.stderr)
-                if "quantized" in provenance:
-                    images = f"{provenance['calibration']} calibration images"
-                    say(f"network {provenance['quantized']}, {images}", sys.stderr)
+                _say_quantized(prediction)
             text = prediction.json() if as_json else prediction.text()
             say(text, stdout, whole=as_json)
             if picture is not None:
@@ -141,6 +128,28 @@ def main(
                 say(f"picture in {picture}", sys.stderr)
     if not as_json:
         say_next(pictures.certify_command(model, network, sigma, data))
+
+
+def _check_images(files: list[str], data: Path | None, pictures: PictureOptions) -> None:
+    """Refuse image files with --images, neither of both, and options that contradict each other."""
+    if bool(files) == (pictures.images is not None):
+        number = "both" if files else "neither"
+        raise InputError(f"give image files, or --images, a folder of pictures; got {number}")
+    if files and all(map(os.path.isdir, files)):
+        raise InputError(
+            f"{files[0]} must be an image file, but it is a folder; give --images {files[0]}"
+        )
+    pictures.check_sources(data, has_files=True)
+    if data is not None and pictures.classes is not None:
+        raise InputError("give --classes, names of classes, or --data, which has them; got both")
+
+
+def _say_quantized(prediction: "Prediction") -> None:
+    """Say which network in int8 was certified, if it was one."""
+    provenance = prediction.provenance
+    if "quantized" in provenance:
+        images = f"{provenance['calibration']} calibration images"
+        say(f"network {provenance['quantized']}, {images}", sys.stderr)
 
 
 def draw_certificate(prediction: "Prediction", picture: Path) -> None:

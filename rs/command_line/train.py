@@ -150,30 +150,13 @@ def main(
         rs train advmacer --network my_package.models:build --sigma 0.5 \\
             --images photos --out models/mine
     """
-    pictures.check_sources(data, required=True)
-    if validation is not None and pictures.images is None:
-        raise InputError(
-            "--validation is for --images; a prepared data set has a validation split of its own, "
-            "so leave it out"
-        )
-    if dataset is None and base.network is None:
-        raise InputError(
-            "--dataset must name the recipe to follow, a key of recipes in the parameters such as "
-            "digits, but is missing; give it, or --network"
-        )
-    shell.check_recipe_options(dataset, params)
-    if log is None:
-        log = Path(f"{out}-log")
+    _check_options(dataset, params, data, validation, base, pictures)
+    log = log or Path(f"{out}-log")
     if out.resolve() == log.resolve():
         raise InputError(
             f"--log must be another folder than --out, got {log} for both; name another --log"
         )
     is_own = base.network is not None
-    if base.from_scratch and not is_own:
-        raise InputError(
-            "--from-scratch is for --network; networks of this project start from random weights "
-            "anyway, so leave it out"
-        )
     recipe_name = dataset or "finetune"
     values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
     from rs.runtime import processes
@@ -226,3 +209,31 @@ def main(
         if "DVC_ROOT" not in os.environ:  # a stage has another one that follows
             unseen = replace(pictures, images=UNSEEN)
             say_next(unseen.certify_command(str(out), base.network, None, data, dataset))
+
+
+def _check_options(
+    dataset: str | None,
+    params: Path,
+    data: Path | None,
+    validation: Path | None,
+    base: NetworkOptions,
+    pictures: PictureOptions,
+) -> None:
+    """Refuse options that are missing, or of no use together."""
+    pictures.check_sources(data, required=True)
+    if validation is not None and pictures.images is None:
+        raise InputError(
+            "--validation is for --images; a prepared data set has a validation split of its own, "
+            "so leave it out"
+        )
+    if dataset is None and base.network is None:
+        raise InputError(
+            "--dataset must name the recipe to follow, a key of recipes in the parameters such as "
+            "digits, but is missing; give it, or --network"
+        )
+    shell.check_recipe_options(dataset, params)
+    if base.from_scratch and base.network is None:
+        raise InputError(
+            "--from-scratch is for --network; networks of this project start from random weights "
+            "anyway, so leave it out"
+        )
