@@ -67,7 +67,8 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         InputError: If it is not; lists the choices.
     """
     if value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+        question = did_you_mean(str(value), choices)
+        raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r}{question}")
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
