@@ -60,6 +60,11 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def reason(error: OSError) -> str:
+    """Return what the system says of an error, such as "Permission denied", as one line."""
+    return error.strerror or one_line(error)
+
+
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """Check that a value is one of the choices.
 

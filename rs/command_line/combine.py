@@ -56,7 +56,7 @@ def main(
     if len(set(models)) < max(2, len(models)):
         raise InputError(
             f"an ensemble must have two or more different models, got {', '.join(models)}; name "
-            "others"
+            "at least two, each once"
         )
     check_ending(out, ".json")
     from rs.certification.load import load
@@ -67,14 +67,16 @@ def main(
 
     files.check_output(out, "an ensemble", force=force)
     bases = [load(model, network=network) for model in models]
-    # A function does not tell which images its network takes.
-    has_functions = not all(base.folders for base in bases)
-    pictures.check_sources(data, required=has_functions or weights != "equal")
     split, images = None, None
     if data is not None:
         split, images = fitting_split(data)
     elif pictures.images is not None:
         split, images = "pictures", pictures.load(bases[0], None)[1]
+    elif not all(base.folders for base in bases):
+        raise InputError(
+            "--data or --images must be given, because a function does not tell which images its "
+            "network takes, got neither; give one of them"
+        )
     first = next((base for base in bases if base.folders), bases[0])
     sigma = first.smooth(sigma).sigma  # which refuses functions without --sigma
     folders = [*models]

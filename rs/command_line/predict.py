@@ -79,7 +79,10 @@ def main(
     _check_images(files, data, pictures)
     if picture is not None:
         if len(files) != 1:
-            raise InputError(f"--picture must be for one image file, got {len(files)}; give one")
+            raise InputError(
+                f"--picture must be for one image file, got {len(files)}; give one file, and no "
+                "--images"
+            )
         from rs.reporting.report import check_picture
 
         check_picture(picture)

@@ -21,7 +21,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from rs.command_line.help import PANELS, Command, described, panel_of
-from rs.errors import InputError, InputWarning, install_command, raised
+from rs.errors import InputError, InputWarning, install_command, raised, reason
 from rs.runtime.progress import duration, say
 from rs.smoothing import Noise
 
@@ -337,7 +337,7 @@ def _user_message(error: Exception) -> str:
         )
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        text = f"{where}{error.strerror or text}; fix this and run the same command to continue"
+        text = f"{where}{reason(error)}; fix this and run the same command to continue"
     elif not isinstance(error, InputError):
         raise error
     return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ..."
@@ -429,5 +429,5 @@ def launch(params: dict[str, Any]) -> None:
     except OSError as error:
         raise InputError(
             f"params.yaml: launcher must be a command that runs here, but {words[0]}: "
-            f"{error.strerror}; correct it"
+            f"{reason(error)}; correct it"
         ) from error

@@ -101,8 +101,8 @@ def main(
     log: Annotated[
         Path | None,
         shell.folder_option(
-            "Folder for history.csv, timing.csv and provenance.json; default: that of --out with "
-            "-log after its name."
+            "Folder for history.csv, timing.csv and provenance.json; default: the folder --out "
+            "with -log appended to its name."
         ),
     ] = None,
     dataset: Annotated[
@@ -151,7 +151,7 @@ def main(
             --images photos --out models/mine
     """
     _check_options(dataset, params, data, validation, base, pictures)
-    log = log or Path(f"{out}-log")
+    log = log or out.resolve().with_name(f"{out.resolve().name}-log")
     if out.resolve() == log.resolve():
         raise InputError(
             f"--log must be another folder than --out, got {log} for both; name another --log"
@@ -219,7 +219,7 @@ def _check_options(
     base: NetworkOptions,
     pictures: PictureOptions,
 ) -> None:
-    """Refuse options that are missing, or of no use together."""
+    """Check that required options are given, and that options fit each other."""
     pictures.check_sources(data, required=True)
     if validation is not None and pictures.images is None:
         raise InputError(

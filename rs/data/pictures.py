@@ -139,7 +139,10 @@ def picture_with_notes(
         InputError: If it is unreadable, or not an 8-bit gray or RGB image of exactly ``shape``.
     """
     pixels, notes = _decoded(
-        _content(file), str(file), conversion, 3 if shape is None else shape[0]
+        _content(file),
+        str(file),
+        conversion,
+        3 if shape is None else shape[0],
     )
     if shape is not None and pixels.shape != tuple(shape):
         expected, actual = kind(shape), kind(pixels.shape)
@@ -187,13 +190,7 @@ def decode(data: bytes, where: str, convert: Colors | None = None) -> NDArray[np
 
 
 def _content(file: str | Path) -> bytes:
-    try:
-        return files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")
-    except OSError as error:
-        raise InputError(
-            f"{file} must be a file that can be read, but: {error.strerror}; correct its name or "
-            "its permissions"
-        ) from error
+    return files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")
 
 
 def _decoded(

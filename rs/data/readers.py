@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rs.data.pictures import Colors, Conversion, is_picture, read_picture
 from rs.data.prepared import SPLITS, Arrays, check_classes, check_names, composed
-from rs.errors import InputError, one_line
+from rs.errors import InputError, one_line, reason
 from rs.params import MAX_CLASSES
 from rs.runtime.progress import say
 from rs.storage import files
@@ -291,7 +291,7 @@ def list_folder(path: str | Path) -> FolderListing:
         entries = list(os.scandir(path))
     except OSError as error:
         raise InputError(
-            f"{path} must be a folder that can be read, but: {error.strerror}; correct its name or "
+            f"{path} must be a folder that can be read, but: {reason(error)}; correct its name or "
             "its permissions"
         ) from error
     folders = []

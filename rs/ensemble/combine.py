@@ -73,9 +73,11 @@ def combine(
         members=members,
         fitted=None,
     )
-    if images is None or split is None or weights == "equal":
+    if weights == "equal":
         meta = None if images is None else images.meta
         load_members(members, spec.dataset, sigma, out, meta)
+    elif images is None or split is None:
+        raise InputError(f"{weights} weights must be fitted to images, got none; give images")
     else:
         spec = _fitted(spec, images, split, out, device, batch)
     spec.write(out)

@@ -56,7 +56,7 @@ class Loss:
             InputError: If the model is in eval mode while gradients are recorded or, in the first
                 call, images or labels are not what they must be.
         """
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and isinstance(model, nn.Module):  # functions have no mode
             _check_mode(model)
         network = LogitsOnly(model)
         if not self._is_checked:
@@ -103,7 +103,7 @@ def _check_mode(model: nn.Module) -> None:
     if not any(module.training for module in model.modules()):
         raise InputError(
             f"the model must be in train mode, but {type(model).__name__} is in eval mode, in "
-            "which batch norms and dropouts do not train; call its .train(), and then .eval() of "
+            "which batch norms and dropouts do not train; call its .train(), and then .eval() on "
             "the layers that stay frozen. For a validation loss use torch.no_grad()"
         )
 

@@ -122,7 +122,8 @@ def _picture(position: int, idx: int, pictures: Pictures | None) -> str:
 
 
 def _class_name(number: int, classes: Sequence[str]) -> str:
-    return escape(classes[number]) if classes else str(number)
+    """Return the name of a class, or its number if it has no name."""
+    return escape(classes[number]) if number < len(classes) else str(number)
 
 
 def _prediction(row: Mapping[str, Any], classes: Sequence[str]) -> str:

@@ -39,7 +39,7 @@ class Result:
     rows: pd.DataFrame
     subset: str  # which images, in words
     training_seconds: float | None = None
-    classes: int | None = None  # needed for two-sided radii; None without them
+    classes: int | None = None  # of two-sided radii; None: these are not computed
     scope: str = "model"  # what the classifier is, one of rs.statistics.certificate.SCOPES
     ensemble: str | None = None  # members, like "advmacer x1 + smoothadv x2"; None: a single model
     combination: str | None = None  # a key of `combinations` in the parameters

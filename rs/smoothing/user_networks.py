@@ -79,9 +79,9 @@ def register_networks(networks: Network, in_card: str | None = None) -> None:
 
     Args:
         networks: As for :func:`register_network`.
-        in_card: What the card of a model calls its network: the name of a function that is given.
-            ``rs.train`` of a network, not of a function, writes its class; a named function that
-            builds one of this class is registered by that name too.
+        in_card: Name of the network in the card of a model. A function that is given is registered
+            by it. ``rs.train`` of a network, not of a function, writes its class; a named function
+            that builds one of this class is registered by that name too.
     """
     if not isinstance(networks, str):
         register_network(networks, in_card)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rs.errors import InputError
+from rs.errors import InputError, reason
 from rs.params import MAX_DEPTH, record
 from rs.runtime.scratch import in_the_way_of
 
@@ -247,16 +247,22 @@ def read_bytes(path: Path, most: int, remedy: str = "correct its name, or make i
     """Read a file, of at most ``most`` bytes.
 
     Raises:
-        InputError: If it does not exist, or is larger.
+        InputError: If it does not exist, is larger, or cannot be read.
     """
-    if not path.is_file():
-        raise InputError(f"{path} must be a file, but there is none; {remedy}")
-    if (size := path.stat().st_size) > most:
+    try:
+        if not path.is_file():
+            raise InputError(f"{path} must be a file, but there is none; {remedy}")
+        if (size := path.stat().st_size) > most:
+            raise InputError(
+                f"{path} must have at most {most:,} bytes, got {size:,}; check that it is the "
+                "right file"
+            )
+        return path.read_bytes()
+    except OSError as error:
         raise InputError(
-            f"{path} must have at most {most:,} bytes, got {size:,}; check that it is the right "
-            "file"
-        )
-    return path.read_bytes()
+            f"{path} must be a file that can be read, but: {reason(error)}; correct its name or "
+            "its permissions"
+        ) from error
 
 
 def read_as(kind: type[T], path: Path, what: str, remedy: str) -> T:

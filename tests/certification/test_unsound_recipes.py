@@ -48,7 +48,7 @@ def test_filtering_votes_by_confidence_and_renormalizing_is_false():
 
 
 class Confident(nn.Module):
-    """Two classes by the first pixel, and a third of the copies near their boundary."""
+    """Two classes by the first pixel, and a third class for copies near their boundary."""
 
     def forward(self, x):
         lead = x[:, 0, 0, 0] - 0.5

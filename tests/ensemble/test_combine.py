@@ -105,7 +105,7 @@ def test_equal_weights_of_models_need_no_images(capfd):
     assert Path("ensemble.json").read_bytes() == without_images
     capfd.readouterr()
     needs_images = refusal(capfd, combine, PAIR[0], "networks_here:first", *equal, "--force")
-    assert "give --data" in needs_images
+    assert "--data or --images must be given" in needs_images
 
 
 def test_weights_of_the_largest_radius_are_fitted():

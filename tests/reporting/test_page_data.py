@@ -51,7 +51,7 @@ def test_each_image_has_its_prediction_radius_and_votes():
         radius=[0.51, 0.51, 0.0, 0.0],
         n=[N, N, N, 0],
         counts0=f"1:{N0}",
-        counts=[f"0:{N - 9},1:9", f"1:{N}", "0:60,1:140", "-"],
+        counts=[f"0:{N - 9},1:9", f"1:{N}", "0:60,1:120,2:20", "-"],
     )
     result = Result(name="certified", sigma=0.5, seed=0, rows=rows, subset="all")
     pictures = Pictures(("cat", "<dog>"), "0" * 64, None)
@@ -63,6 +63,6 @@ def test_each_image_has_its_prediction_radius_and_votes():
     assert texts == [
         f"0, cat, cat, 0.510, cat: {N - 9}, {dog}: 9",
         f"1, cat, {mistake}, 0.510, {dog}: {N}",
-        f"2, cat, abstains, 0.000, {dog}: 140, cat: 60",
+        f"2, cat, abstains, 0.000, {dog}: 120, cat: 60, 2: 20",
         f"3, cat, {mistake}, 0.000, {dog}: {N0} of the first {N0}",
     ]

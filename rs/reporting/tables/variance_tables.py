@@ -68,7 +68,7 @@ def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
     shown = []
     for record in bounds.to_dict("records"):
         key = (record["sigma"], record["members"], record["combination"])
-        if key in by_members:  # not of a combination that the parameters no longer declare
+        if key in by_members:  # skip combinations that the parameters no longer declare
             shown.append(by_members[key])
             rows.append(record | _votes(by_members[key]))
     columns = {
