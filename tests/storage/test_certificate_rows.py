@@ -73,17 +73,16 @@ def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, vo
 
 
 def test_evaluations_of_members_are_a_further_column_where_they_are_counted(tmp_path):
-    paths = [tmp_path / name for name in ("a.tsv", "b.tsv", "none.tsv")]
-    write_row_file([row(0, evaluations=1210), row(1, label=1, evaluations=1100)], paths[0])
-    header, line, _ = paths[0].read_text().splitlines()
+    path = tmp_path / "rows.tsv"
+    write_row_file([row(0, evaluations=1210), row(1, label=1, evaluations=1100)], path)
+    written = path.read_text()
+    header, line, _ = written.splitlines()
     plain_header, plain_line = text_of(row(0)).splitlines()
     assert (header, line) == (f"{plain_header}\tevaluations", f"{plain_line}\t1210")
-    frame = certificate_rows.read_rows(paths[0])
+    frame = certificate_rows.read_rows(path)
     assert frame["evaluations"].tolist() == [1210, 1100]
-    write_row_file(frame, paths[1])
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    write_row_file([row(evaluations=None)], paths[2])
-    assert tuple(certificate_rows.read_rows(paths[2])) == certificate_rows.COLUMNS
+    write_row_file(frame, path)
+    assert path.read_text() == written
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=12))
@@ -107,12 +106,10 @@ def test_damaged_counts_are_refused(text):
         ("idx", "index", "line 1: the columns must be"),
         ("el\n$", "", "line 3: must end with a newline"),
         (r"\Z", "\n", "line 4: there must be 14 fields, got 1"),
-        ("\tcertify", "", "line 2: there must be 14 fields, got 13"),
         ("\n1\t", "\nx\t", "line 3: idx cannot be 'x'"),
         ("0:900", "900", "line 2: counts cannot be"),
         # what Python alone would read as a number
         ("\n1\t0", "\n1_2\t0", "line 3: idx cannot be"),
-        ("\n1\t0", "\n1\t٣", "line 3: label cannot be"),
         ("\t0.5\t", "\t0.2_5\t", "line 2: sigma cannot be"),
         ("\n(.|\n)*", "\n", "at least one row"),
         ("(.|\n)*", "", "the file is empty"),
@@ -148,13 +145,11 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
     ("change", "message"),
     [
         ({"correct": 0}, "correct must be 1 iff"),
-        ({"correct": 2}, "correct must be 0 or 1"),
         ({"label": -2, "correct": 0}, "label must be known of all or none"),
         ({"radius": -0.1}, "radius must not be negative"),
         ({"predict": -1, "correct": 0}, "radius must be 0 where"),
         ({"mode": "guess"}, "mode must be one of"),
         ({"mode": "at-radius:0.1,:5"}, "mode must be one of"),
-        ({"mode": "at-radius:0.1"}, "mode must be one of"),
         ({"mode": f"at-radius:0.1:{'9' * 19}"}, "mode must be one of"),  # more than 64 bits
         ({"scope": "local"}, "scope must be one of"),
         ({"alpha": 1.0}, "alpha must lie"),
@@ -167,7 +162,6 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
             "predict must be the class with the most votes of counts0",
         ),
         ({"counts": [899, 101]}, "p_lower must be the lower bound of the votes"),
-        ({"alpha": 0.01}, "p_lower must be the lower bound of the votes"),
         (
             {"p_lower": SLIGHTLY, "radius": float(radius(SLIGHTLY, SIGMA))},
             "p_lower must be the lower bound of the votes",
@@ -197,8 +191,6 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
             r"p_lower must be Phi\(radius / sigma\)",
         ),
         (AT_RADII | {"counts": [0, N]}, r"p_lower must be at most alpha\^"),
-        (AT_RADII | NOTHING, r"p_lower must be Phi\(radius / sigma\)"),
-        (AT_RADII | {"sigma": 5e-324}, r"p_lower must be Phi\(radius / sigma\)"),
     ],
 )
 def test_a_row_that_contradicts_itself_is_refused_by_line(tmp_path, change, message):
@@ -206,20 +198,6 @@ def test_a_row_that_contradicts_itself_is_refused_by_line(tmp_path, change, mess
     path.write_text(text_of(row(0), row(1, **change)))
     with refuses(f"line 3: {message}"):
         certificate_rows.read_rows(path)
-
-
-def test_the_largest_bound_that_votes_allow_is_that_of_draws_which_all_agree(tmp_path):
-    """Ten of ten: alpha^(1/10) = 1/2 at alpha = 2^-10, which only certifies the radius 0."""
-    early = row(
-        n=10, counts=[10], alpha=2.0**-10, mode="at-radius:0.0,0.25:10", radius=0.0, p_lower=0.5
-    )
-    write_row_file([early], tmp_path / "rows.tsv")
-    assert certificate_rows.read_rows(tmp_path / "rows.tsv")["predict"].tolist() == [0]
-    write_row_file(
-        [early | {"radius": 0.25, "p_lower": AT_RADII["p_lower"]}], tmp_path / "more.tsv"
-    )
-    with refuses(r"at most alpha\^\(1 / k\)"):
-        certificate_rows.read_rows(tmp_path / "more.tsv")
 
 
 def early_row(run, sigma, p, seed):
@@ -265,15 +243,20 @@ def test_rows_of_every_run_that_stops_early_are_read(
 
 
 def test_each_row_that_stopped_early_is_checked_at_its_own_alpha_and_mode(tmp_path):
-    """One vote establishes p = 1/2 at alpha = 1/2, but ten are needed at alpha = 2^-10."""
+    """One vote establishes p = 1/2 at alpha = 1/2, but ten are needed at alpha = 2^-10: of ten that
+    all agree, alpha^(1/10) = 1/2, which only certifies the radius 0.
+    """
+    path = tmp_path / "rows.tsv"
     certified = {"radius": 0.0, "p_lower": 0.5}
-    some = row(n=1, counts=[1], alpha=0.5, mode="at-radius:0.0:1", **certified)
-    more = row(n=10, counts=[10], alpha=2.0**-10, mode="at-radius:0.0,0.25:10", **certified)
-    for first, second in ((some, more), (more, some)):
-        made = [first | {"idx": 0}, second | {"idx": 1}]
-        write_row_file(made, tmp_path / "rows.tsv")
-        back = certificate_rows.read_rows(tmp_path / "rows.tsv")
-        assert back["mode"].tolist() == [first["mode"], second["mode"]]
+    some = row(0, n=1, counts=[1], alpha=0.5, mode="at-radius:0.0:1", **certified)
+    more = row(1, n=10, counts=[10], alpha=2.0**-10, mode="at-radius:0.0,0.25:10", **certified)
+    for rows in ([some, more], [more, some]):
+        write_row_file(rows, path)
+        back = certificate_rows.read_rows(path)
+        assert back["mode"].tolist() == [one["mode"] for one in rows]
+    write_row_file([some, more | {"radius": 0.25, "p_lower": AT_RADII["p_lower"]}], path)
+    with refuses(r"line 3: p_lower must be at most alpha\^\(1 / k\)"):
+        certificate_rows.read_rows(path)
 
 
 @pytest.mark.parametrize("label", [-1, -3])
@@ -339,22 +322,14 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
     assert back["radius"].tolist() == third["radius"].tolist()
 
 
-@pytest.mark.parametrize(
-    ("changes", "warning"),
-    [
-        ({"scope": "noisy-input"}, None),
-        (
-            {"scope": "per-image"},
-            "the weights are frozen, chosen image by image; "
-            "the six-column format cannot record this",
-        ),
-    ],
-)
-def test_an_export_warns_of_what_six_columns_cannot_say(tmp_path, capsys, changes, warning):
-    write_row_file([row(**changes)], tmp_path / "rows.tsv")
-    assert exit_code(export, str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")) == 0
-    said = capsys.readouterr().err
-    assert (warning in said) if warning else said == ""
+@pytest.mark.parametrize("scope", ["noisy-input", "per-image"])
+def test_an_export_warns_of_weights_chosen_per_image_which_a_log_cannot_state(
+    tmp_path, capsys, scope
+):
+    write_row_file([row(scope=scope)], tmp_path / "rows.tsv")
+    assert exit_code(export, tmp_path / "rows.tsv", "--out", tmp_path / "log.tsv") == 0
+    warns = "the six-column format cannot record this" in capsys.readouterr().err
+    assert warns == (scope == "per-image")
 
 
 def test_rows_of_given_radii_have_no_export(tmp_path, capfd):

@@ -5,8 +5,6 @@ import sys
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rs.params import MAX_DEPTH
 from rs.storage import files
@@ -104,25 +102,6 @@ def test_an_old_folder_is_never_half_there(tmp_path, monkeypatch):
         temporary.mkdir()
     assert calls == [["old"], None, None]
     assert (os.listdir(path), os.listdir(tmp_path)) == (["old"], ["folder"])
-
-
-values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(values)
-def test_json_reads_back_what_was_written(tmp_path_factory, value):
-    path = tmp_path_factory.getbasetemp() / "value.json"
-    files.write_json(path, value)
-    assert files.read_json(path) == value
-    assert path.read_bytes().endswith(b"\n")
 
 
 TWICE = b'[{"a": 1, "b": {"c": 1, "c": 1}}]'
