@@ -8,7 +8,7 @@ from rs.models import checkpoint
 from rs.runtime import arithmetic
 from rs.runtime.device import resolve_device
 from rs.storage.files import read_json
-from tests.support.helpers import needs_x86, python, refuses, tiny_params, write_params, write_tiny
+from tests.support.helpers import needs_x86, refuses, stage, tiny_params, write_params, write_tiny
 
 OTHER_MACHINE = {
     "ATEN_CPU_CAPABILITY": "default",
@@ -24,71 +24,29 @@ threads.
 """
 
 
-BOTH = """
-import sys
-from rs.command_line.main import main
-for words in sys.argv[1:]:
-    sys.argv = ["rs", *words.split()]
-    try:
-        main()
-    except SystemExit as end:
-        if end.code:
-            raise
-"""
-"""Commands in one process."""
-
-
 def made(folder, tiny, **environment):
     """Bytes of a model, and of its certificates, that stages of portable arithmetic make."""
+    folder.mkdir()
     training = {**tiny_params()["recipes"]["tiny"]["training"], "eval_every": 1}
     params = write_params(folder / "params.json", arithmetic="portable", training=training)
     how = ["--dataset", "tiny", "--data", tiny, "--params", params, "--device", "cpu"]
-    environment["RS_WORK"] = str(folder / "work")
     trained = ["--sigma", 0.25, "--seed", 0, "--out", folder / "model", "--log", folder / "log"]
-    certified = ["--out", folder / "rows.tsv"]
-    commands = [
-        ["train", "advmacer", *trained, *how],
-        ["certify", folder / "model", *certified, *how],
-    ]
-    done = python(
-        "-c",
-        BOTH,
-        *(" ".join(map(str, words)) for words in commands),
-        without=arithmetic.PORTABLE,
-        **environment,
-    )
-    assert done.returncode == 0, done.stderr
+    environment["RS_WORK"] = str(folder / "work")
+    stage("stages.train", "advmacer", *trained, *how, **environment)
+    rows = folder / "rows.tsv"
+    stage("stages.certify", folder / "model", "--out", rows, *how, **environment)
     names = ("model/model.safetensors", "model/model.json", "log/history.csv", "rows.tsv")
     return {name: (folder / name).read_bytes() for name in names}
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    """What this machine makes."""
-    folder = tmp_path_factory.mktemp("here")
-    return write_tiny(folder / "tiny"), made(folder, folder / "tiny")
-
-
-def test_defaults_that_are_no_sections_are_named():
-    with refuses(r"params\.yaml: defaults: Input should be a valid dictionary, got True"):
-        arithmetic.recipe_arithmetic(
-            tiny_params(arithmetic="portable") | {"defaults": True}, "tiny"
-        )
-
-
 @needs_x86
 @pytest.mark.slow
-def test_portable_arithmetic_makes_the_same_bytes_whatever_processor_is_imitated(tmp_path, here):
-    tiny, expected = here
-    assert made(tmp_path, tiny, **OTHER_MACHINE) == expected
-
-
-@needs_x86
-@pytest.mark.slow
-def test_models_and_rows_say_their_arithmetic(here):
-    folder = here[0].parent
-    assert checkpoint.read_card(folder / "model").arithmetic == "portable"
-    assert read_json(folder / "rows.json")["arithmetic"] == "portable"
+def test_portable_arithmetic_makes_the_same_bytes_whatever_processor_is_imitated(tmp_path):
+    tiny = write_tiny(tmp_path / "tiny")
+    here = tmp_path / "here"
+    assert made(here, tiny) == made(tmp_path / "there", tiny, **OTHER_MACHINE)
+    assert checkpoint.read_card(here / "model").arithmetic == "portable"
+    assert read_json(here / "rows.json")["arithmetic"] == "portable"
 
 
 def test_the_arithmetic_of_a_process_is_what_all_its_variables_say(monkeypatch):

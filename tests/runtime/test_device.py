@@ -40,11 +40,6 @@ def test_the_cpu_is_the_cpu_and_an_absent_device_is_refused():
             device.resolve_device(name)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_without_a_gpu_auto_is_the_cpu():
-    assert device.resolve_device("auto") == torch.device("cpu")
-
-
 def test_processes_are_dealt_out_over_the_gpus(monkeypatch):
     asked = []
 

@@ -8,19 +8,11 @@ import sys
 
 import pytest
 
-from rs.certification.certify_model import certification_settings
 from rs.runtime import processes
-from rs.smoothing.settings import SmoothingOptions
-from tests.support.cells import certify_folder, train_tiny
-from tests.support.helpers import python, refuses, tiny_params, write_params, write_tiny
+from tests.support.cells import train_tiny
+from tests.support.helpers import refuses, stage, write_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
-
-
-def test_without_torchrun_a_process_is_alone():
-    assert processes.rank_and_world_size() == (0, 1)
-    with processes.barrier() as meet:
-        assert meet() is None
 
 
 def test_work_ends_after_the_process_that_started_its_stage_on_this_machine(monkeypatch):
@@ -51,7 +43,7 @@ def test_without_dvc_no_process_must_live(monkeypatch):
 
 @pytest.mark.parametrize(
     ("rank", "world_size"),
-    [("x", "1"), ("0", "many"), ("-1", "2"), ("2", "2"), ("\u00b2", "3")],
+    [("x", "1"), ("-1", "2"), ("2", "2"), ("\u00b2", "3")],
 )
 def test_numbers_of_processes_that_torchrun_never_sets_are_refused(monkeypatch, rank, world_size):
     monkeypatch.setenv("RANK", rank)
@@ -73,15 +65,12 @@ def test_several_processes_must_know_where_the_first_one_is(monkeypatch):
 def test_the_rows_of_several_processes_are_those_of_one(tmp_path, work):
     data = write_tiny(tmp_path / "data")
     train_tiny(data, tmp_path)
-    model = tmp_path / "model"
-    one = tmp_path / "one.tsv"
-    settings = certification_settings(tiny_params(), "tiny")
-    certify_folder(str(model), data, settings, SmoothingOptions(), out=one)
     params = write_params(tmp_path / "params.yaml")
-    words = [model, "--dataset", "tiny", "--data", data, "--params", params, "--device", "cpu"]
-    launched = ["-m", "tests.support.forked", 3, "stages.certify", *words]
-    done = python(*launched, "--out", tmp_path / "rows.tsv", RS_WORK=str(work))
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "rows.tsv").read_bytes() == one.read_bytes()
-    assert (tmp_path / "rows.json").read_bytes() == (tmp_path / "one.json").read_bytes()
+    words = ["stages.certify", tmp_path / "model", "--dataset", "tiny", "--data", data]
+    words += ["--params", params, "--device", "cpu", "--out"]
+    stage(*words, tmp_path / "one.tsv", RS_WORK=str(work))
+    stage("tests.support.forked", 3, *words, tmp_path / "rows.tsv", RS_WORK=str(work))
+    for end in ("tsv", "json"):
+        one, rows = tmp_path / f"one.{end}", tmp_path / f"rows.{end}"
+        assert rows.read_bytes() == one.read_bytes()
     assert list(work.iterdir()) == []

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from rs.runtime import progress as module
-from rs.runtime.progress import progress, say, say_next, shell_lines
+from rs.runtime.progress import progress, say, shell_lines
 
 
 @pytest.fixture
@@ -52,13 +52,9 @@ def test_a_line_is_broken_between_words_where_columns_are_known(monkeypatch):
     monkeypatch.setenv("COLUMNS", "24")
     stream = io.StringIO()
     say(WORDS, stream)
-    *_, last = parts = stream.getvalue().splitlines()
+    parts = stream.getvalue().splitlines()
     assert " ".join(part.strip() for part in parts) == WORDS
     assert [len(part) > 24 for part in parts] == ["/" in part for part in parts]
-    assert last.startswith("  ")
-    stream = io.StringIO()
-    say(WORDS, stream, whole=True)
-    assert stream.getvalue() == f"{WORDS}\n"
 
 
 COMMAND = "rs certify model --data data --subset '{first: 20}' --network package.module:function"
@@ -70,16 +66,3 @@ def test_a_shell_reads_a_broken_command_as_the_whole_one(width):
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(COMMAND)
     for line in lines:
         assert len(line) <= width or len(re.findall(" --", f" {line}")) <= 1
-
-
-def test_each_of_several_commands_has_lines_of_its_own_if_one_line_is_too_short(capfd):
-    say_next("rs show a.tsv", "rs show b.tsv")
-    assert capfd.readouterr().err == "next: rs show a.tsv, or rs show b.tsv\n"
-    long = "results/" * 5
-    say_next(f"rs show {long}", f"rs report {long} --out {long}.html")
-    assert capfd.readouterr().err.splitlines() == [
-        "next:",
-        f"  rs show {long}",
-        f"  rs report {long} \\",
-        f"      --out {long}.html",
-    ]

@@ -21,13 +21,6 @@ def _fail_midway():
         raise RuntimeError("midway")
 
 
-def test_the_folder_is_gone_after_success(work):
-    with scratch_folder(WHAT) as path:
-        assert path.parent == work
-        (path / "part").write_text("half")
-    assert not path.exists()
-
-
 def test_what_a_failure_leaves_is_found_by_the_same_work_alone(work):
     with pytest.raises(RuntimeError, match="midway"):
         _fail_midway()
