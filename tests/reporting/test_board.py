@@ -64,9 +64,7 @@ def board(path):
 
 def test_the_figures_are_those_by_hand(tmp_path):
     texts = {"a.tsv": log(wrong=[3]), "b.tsv": log(wrong=[0], abstaining=[4])}
-    page, numbers = board(
-        folder(tmp_path, texts, [entry("b"), entry("a", training_seconds=7200.0)])
-    )
+    _, numbers = board(folder(tmp_path, texts, [entry("b"), entry("a")]))
     assert numbers["method"].tolist() == ["a", "b"], "the largest ACR must stand first"
     a, b = (numbers.set_index("method").loc[name] for name in "ab")
     assert a["acr"] == pytest.approx((1.23 + 1.18 + 1.14 + 0.557 + 0.351 + 0.197) / 7, rel=1e-12)
@@ -78,8 +76,6 @@ def test_the_figures_are_those_by_hand(tmp_path):
     assert b["to_best_difference"] == pytest.approx(-differences.mean(), rel=1e-12)
     assert b["to_best_error_images"] == pytest.approx(differences.std(ddof=1) / 7**0.5, rel=1e-12)
     assert (b["to_best_tie"], a["best"], b["best"]) == (True, True, True)
-    assert re.search(r"\n\| a .* 7,200 \|\n\| b .* tie, ", page)
-    assert "n₀ = 100, n = 1,000, α = 0.001" in page
 
 
 def test_trainings_of_one_name_have_an_error_over_images_and_seeds(tmp_path):
@@ -146,27 +142,21 @@ def test_figures_without_rows_are_quoted_below_their_group(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (
-            {"sigma": 0.25},
-            "line 2: radius must be one that n = 1000, alpha = 0.001",
-        ),
-        ({"alpha": None}, "0.alpha is missing"),
+        ({"sigma": 0.25}, "line 2: radius must be one that n = 1000, alpha = 0.001"),
         ({"file": None}, "with either a file or quoted figures, got a"),
-        ({"color": "red"}, "0.color is not a known key"),
         ({"dataset": "a | b"}, "0.dataset"),
         ({"file": "b.tsv"}, "b.tsv must be a file, but there is none"),
     ],
 )
 def test_an_entry_at_fault_or_that_its_log_contradicts_is_refused(tmp_path, changes, words):
-    listed = {key: value for key, value in entry("a", **changes).items() if value is not None}
     with refuses(words):
-        board(folder(tmp_path, {"a.tsv": log(("1.23",) * 10 + ("0.557",))}, [listed]))
+        board(folder(tmp_path, {"a.tsv": log()}, [entry("a", **changes)]))
 
 
 @pytest.mark.parametrize("stated", [{"sigma": 0.25}, {"n": 9}])
 def test_an_entry_that_its_rows_contradict_is_refused(tmp_path, stated):
     write_row_file(make_rows(0.5, 0), tmp_path / "a.tsv")
-    listed = [entry("a", **{"n": N, "alpha": ALPHA, **stated})]
+    listed = [entry("a", **{"n": N, "alpha": ALPHA} | stated)]
     with refuses("as board.yaml says, but its rows say otherwise"):
         board(folder(tmp_path, {}, listed))
 
@@ -178,9 +168,9 @@ def test_a_list_that_is_none_is_refused(tmp_path, text):
         board(tmp_path)
 
 
-@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("seed", [{}, {"seed": 1}])
 def test_a_file_cannot_count_as_two_trainings(tmp_path, seed):
-    listed = [entry("a"), entry("a", file="b.tsv") | ({} if seed is None else {"seed": seed})]
+    listed = [entry("a"), entry("a", file="b.tsv", **seed)]
     with refuses("once"):
         board(folder(tmp_path, {"a.tsv": log(), "b.tsv": log()}, listed))
 

@@ -63,7 +63,6 @@ def test_what_the_rows_are_comes_from_them_and_their_sidecar(a):
     certificate_rows.sidecar_of(a).unlink()
     alone = summarize_rows(a)
     assert (alone["model"], alone["acr"]) == (None, about["acr"])
-    assert "model               not stated" in summary_text(alone)
 
 
 def test_a_name_in_a_sidecar_forges_no_line(a, b):
@@ -90,10 +89,8 @@ def test_a_radius_is_a_number_of_at_least_0(bad):
 
 def test_radii_that_agree_in_six_digits_keep_their_own_numbers(a, b):
     near = [127 / 255, 0.49803921, 0.5]
-    shares = [float(metrics.certified_accuracy(frame(1), radius)) for radius in near]
-    about = summarize_rows(a, near)
     names = ["0.4980392156862745", "0.49803921", "0.5"]
-    assert about["certified_accuracy"] == dict(zip(names, shares, strict=True))
+    assert list(summarize_rows(a, near)["certified_accuracy"]) == names
     assert list(compare_rows(a, b, near)["certified_accuracy"]) == names
 
 
@@ -127,18 +124,18 @@ def test_accuracies_tie_unless_one_side_alone_certifies_many_images(alone):
 def test_differences_are_paired(a, b):
     found = compare_rows(a, b, [0.3])
     rows = [frame(1), frame(2)]
+    correct = [one["correct"] for one in rows]
     scores = [one["radius"] * one["correct"] for one in rows]
-    certified = [((one["radius"] >= 0.3) & (one["correct"] == 1)).astype(float) for one in rows]
-    assert_paired(found["acr"], *scores)
-    assert_paired(found["clean_accuracy"], *[one["correct"] for one in rows])
-    assert_paired(found["certified_accuracy"]["0.3"], *certified)
-
-
-def assert_paired(found, x, y):
-    gaps = x - y
-    assert (found["a"], found["b"]) == pytest.approx((x.mean(), y.mean()))
-    assert found["difference"] == pytest.approx(gaps.mean())
-    assert found["error_images"] == pytest.approx(gaps.std(ddof=1) / math.sqrt(IMAGES))
+    certified = [(one["radius"] >= 0.3) * one["correct"] for one in rows]
+    for part, (x, y) in (
+        (found["acr"], scores),
+        (found["clean_accuracy"], correct),
+        (found["certified_accuracy"]["0.3"], certified),
+    ):
+        gaps = x - y
+        assert (part["a"], part["b"]) == pytest.approx((x.mean(), y.mean()))
+        assert part["difference"] == pytest.approx(gaps.mean())
+        assert part["error_images"] == pytest.approx(gaps.std(ddof=1) / math.sqrt(IMAGES))
 
 
 def test_the_verdict_names_the_side_with_the_larger_radii(tmp_path):
@@ -163,7 +160,6 @@ def test_only_the_images_that_both_have_count(tmp_path, a):
     found = compare_rows(a, other)
     expected = metrics.acr(frame(1).iloc[[0, 3, 6, 9]]) - metrics.acr(some)
     assert (found["images"], found["acr"]["difference"]) == (4, pytest.approx(expected))
-    assert f"(A has {IMAGES})" in comparison_text(found)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +225,7 @@ def test_the_radii_of_a_table_reach_the_largest_in_at_most_twenty_steps(largest)
 def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(
     tmp_path, skipped, images
 ):
-    """Those that abstain drew; where all images skipped, no share of abstentions is printed."""
+    """Those that abstain drew."""
     rows = frame(1).query("predict == -1").iloc[[0] * images].reset_index(drop=True)
     rows["idx"] = range(images)
     nothing = {"mode": "shortcut", "n": 0, "counts": "-", "p_lower": 0.0, "predict": 0, "label": 1}
@@ -237,12 +233,10 @@ def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(
     write_row_file(rows, tmp_path / "some.tsv")
     about = summarize_rows(tmp_path / "some.tsv")
     assert (about["skipped"], about["abstentions"]) == (skipped, images - skipped)
-    assert ("  abstentions  " in summary_text(about)) == (skipped < images)
     assert (about["standard_error"] is None) == (images == 1)
 
 
 def test_other_arithmetic_is_noted_and_not_refused(a, b):
     update_json(certificate_rows.sidecar_of(b), arithmetic="portable")
-    found = compare_rows(a, b)
-    assert "Certified differently: arithmetic" in found["notes"][0]
-    assert found["notes"][0] in " ".join(comparison_text(found).split())
+    (note,) = compare_rows(a, b)["notes"]
+    assert "Certified differently: arithmetic" in note
