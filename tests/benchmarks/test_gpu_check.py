@@ -11,13 +11,6 @@ from tests.support.simulated_gpu import simulated_gpu
 pytestmark = pytest.mark.trust_only
 
 
-def test_without_a_gpu_it_says_so(monkeypatch, capfd):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    code, out, err = ended(capfd, gpu_check.main)
-    assert (code, out) == (2, "")
-    assert "no CUDA device" in err
-
-
 def test_where_all_is_well_the_verdict_says_it(monkeypatch, capfd):
     """Except for the group of processes and TF32, which no simulation has."""
     unsimulated = (gpu_check.nccl, gpu_check.tensor_cores)

@@ -82,32 +82,14 @@ X86 = {"architecture": "x86_64", "avx512_f": True, "avx512_bf16": False, "amx_bf
 ARM = {"architecture": "aarch64", "neon": True, "bf16": False}
 
 
-@pytest.fixture
-def processor(monkeypatch):
-    """A function that makes the processor one with these capabilities."""
-
-    def with_capabilities(capabilities):
-        monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities)
-        device.warn_of_slow_bfloat16.cache_clear()
-
-    yield with_capabilities
-    device.warn_of_slow_bfloat16.cache_clear()
-
-
-@pytest.mark.parametrize(
-    "run",
-    [
-        lambda: load(smallnet()).smooth(0.25, precision="bfloat16"),
-        lambda: trainer(precision="bfloat16"),
-    ],
-    ids=["smoothed", "trained"],
-)
 @pytest.mark.parametrize("capabilities", [X86, ARM], ids=["x86-64", "ARM"])
 def test_bfloat16_warns_once_on_a_cpu_without_instructions_for_it(
-    processor, capsys, capabilities, run
+    monkeypatch, capsys, capabilities
 ):
-    processor(capabilities)
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities)
+    device.warn_of_slow_bfloat16.cache_clear()
     for _ in range(2):
-        run()
+        load(smallnet()).smooth(0.25, precision="bfloat16")
+    trainer(precision="bfloat16")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: precision bfloat16 is slower than float32 on this CPU")

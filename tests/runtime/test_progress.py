@@ -18,28 +18,23 @@ def clock(monkeypatch):
     return now
 
 
-def lines(clock, capfd, seconds, **how):
-    """The lines on stderr of items that take so many seconds each."""
-    for took in progress(seconds, len(seconds), "work", **how):
+@pytest.mark.parametrize(
+    ("seconds", "how", "expected"),
+    [
+        ([10.0] * 6, {}, ["work: 3/6, 0.10/s, 30 s left", "work: 6/6, 0.10/s, 0 s left"]),
+        ([7.0, 1.0], {}, ["work: 2/2, 0.25/s, 0 s left"]),
+        ([7.0, 1.0], {"always": False}, []),
+        ([2.0], {"done": 3}, ["work: 4/4, 0.50/s, 0 s left"]),
+    ],
+    ids=["long", "short", "short and silent", "continued"],
+)
+def test_without_a_terminal_there_is_a_line_every_half_minute_and_at_the_end(
+    clock, capfd, seconds, how, expected
+):
+    total = len(seconds) + how.get("done", 0)
+    for took in progress(seconds, total, "work", **how):
         clock[0] += took
-    return capfd.readouterr().err.splitlines()
-
-
-def test_without_a_terminal_there_is_a_line_every_half_minute_and_at_the_end(clock, capfd):
-    expected = ["work: 3/6, 0.10/s, 30 s left", "work: 6/6, 0.10/s, 0 s left"]
-    assert lines(clock, capfd, [10.0] * 6) == expected
-    assert lines(clock, capfd, [10.0] * 6, always=False) == expected
-
-
-def test_short_work_prints_one_line_or_none(clock, capfd):
-    assert lines(clock, capfd, [7.0, 1.0]) == ["work: 2/2, 0.25/s, 0 s left"]
-    assert lines(clock, capfd, [7.0, 1.0], always=False) == []
-
-
-def test_what_was_done_before_counts_in_the_number_and_not_in_the_rate(clock, capfd):
-    for _ in progress([1], 4, "work", done=3):
-        clock[0] += 2.0
-    assert capfd.readouterr().err == "work: 4/4, 0.50/s, 0 s left\n"
+    assert capfd.readouterr().err.splitlines() == expected
 
 
 WORDS = "next to a path/of/more/than/twenty-four/characters stand short words"

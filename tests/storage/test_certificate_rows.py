@@ -9,7 +9,6 @@ from scipy.special import ndtr
 
 from rs.command_line.exchange import export_rows as export
 from rs.errors import InputError
-from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics.certificate import ABSTAIN, Certificate
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.sequential import Decider
@@ -61,15 +60,6 @@ def test_a_row_is_one_tab_separated_line_in_the_order_of_the_columns():
     header, line = text_of(row(idx=7, votes=1000, radius=0.1, p_lower=0.25)).splitlines()
     assert tuple(header.split("\t")) == certificate_rows.COLUMNS
     assert line == "7\t0\t0\t0.1\t1\t0.25\t100\t1000\t0.001\t0.5\t0:90,1:10\t0:1000\tcertify\tmodel"
-
-
-@given(st.integers(0, N), st.floats(1e-6, 4))
-def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, votes, sigma):
-    path = tmp_path_factory.getbasetemp() / "rows.tsv"
-    made = row(votes=votes, sigma=sigma, radius=float(radius(lower_bound(votes, N, ALPHA), sigma)))
-    write_row_file([made], path)
-    back = certificate_rows.read_rows(path)
-    assert all(back[name][0] == made[name] for name in ("radius", "p_lower", "sigma"))
 
 
 def test_evaluations_of_members_are_a_further_column_where_they_are_counted(tmp_path):
@@ -270,9 +260,6 @@ def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
     path.write_text(FIELD + f"0\t{label}\t-1\t0.0\t{made['correct']}\t1.0\n")
     with refuses(r"line 2: label must be a class, or -2 \(not known\)"):
         certificate_rows.read_field_log(path)
-    votes = Tally(np.array([9, 1]))
-    with refuses(f"label must be a class, or -2 where it is not known, got {label}"):
-        certificate_of_votes(votes, votes, ALPHA, SIGMA).row(0, label)
 
 
 def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):

@@ -35,10 +35,7 @@ def test_keys_of_other_programs_come_back(tmp_path):
 
 
 def test_a_difference_has_the_first_digits_of_hashes_wherever_they_are():
-    first, second = "0123456789ab" + "c" * 52, "f" * 64
-    difference = Provenance(classifier=first).difference(Provenance(classifier=second))
-    assert difference == "classifier is 0123456789ab there and ffffffffffff here"
-    member = {"method": "macer", "seed": 0, "classifier": first}
+    member = {"method": "macer", "seed": 0, "classifier": "0123456789ab" + "c" * 52}
     difference = Provenance(members=[member]).difference(Provenance())
     assert "'0123456789ab'" in difference
 
