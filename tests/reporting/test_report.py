@@ -153,12 +153,10 @@ def test_gains_are_of_the_best_largest_ensembles_at_radii_of_the_curves(made):
     curves = csv_of(made, "curves.csv")
     gains = csv_of(made, "gains.csv")
     assert len(gains) > 0
-    assert (curves.groupby(["sigma", "method"])["accuracy"].last() == 0).all()
     for (sigma, method, single), line in gains.groupby(["sigma", "method", "single"]):
         at_sigma = curves[curves["sigma"] == sigma].set_index("radius")
         of_ensemble = at_sigma[at_sigma["method"] == method].loc[line["radius"]]
         of_single = at_sigma[at_sigma["method"] == single].loc[line["radius"]]
-        assert len(line) == 26
         expected = of_ensemble["accuracy"].to_numpy() - of_single["accuracy"].to_numpy()
         assert line["gain"].to_numpy() == pytest.approx(expected)
         assert set(of_single["members"]) == {1}
@@ -212,7 +210,6 @@ def edit(path, old, new):
     [
         ("results/0.5/pool/advmacer-1.json", "first-12", "all", "the same subset"),
         ("params.yaml", "seeds: [0]", "seeds: [0, 7]", "certify@tiny-gaussian-0.25-7"),
-        ("params.yaml", "[0.25, 0.5]", "[]", "there is nothing to do"),
         ("params.yaml", "combination: average,", "combination: avarage,", "got 'avarage'"),
     ],
 )

