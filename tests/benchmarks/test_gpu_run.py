@@ -1,37 +1,23 @@
 """The run on one GPU, in small on a CPU."""
 
-import io
 import time
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from PIL import Image
-from pyarrow import parquet
 
 from benchmarks import gpu_run
 from rs.storage.certificate_rows import read_rows
 from tests.support.helpers import python
-
-
-def write_images(path, count):
-    """Write noise as images of ten classes, in the layout of the Hugging Face hub."""
-    pixels = np.random.default_rng(count).integers(256, size=(count, 32, 32, 3), dtype=np.uint8)
-    rows = []
-    for image in pixels:
-        content = io.BytesIO()
-        Image.fromarray(image).save(content, "PNG")
-        rows.append({"bytes": content.getvalue(), "path": ""})
-    labels = [number % 10 for number in range(count)]
-    parquet.write_table(pa.table({"img": rows, "label": labels}), path)
+from tests.support.raw_images import image_bytes, pixels, write_parquet
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """A folder of noise in the place of CIFAR-10."""
+    """A folder of noise of ten classes in the place of CIFAR-10, as on the Hugging Face hub."""
     folder = tmp_path_factory.mktemp("images")
-    write_images(folder / "train.parquet", 400)
-    write_images(folder / "test.parquet", 50)
+    for name, count in (("train", 400), ("test", 50)):
+        cells = [image_bytes(image) for image in pixels(count, (32, 32, 3))]
+        labels = [number % 10 for number in range(count)]
+        write_parquet(folder / f"{name}.parquet", cells, labels)
     return folder
 
 

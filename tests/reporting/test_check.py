@@ -321,14 +321,10 @@ def test_the_library_compares_the_study_with_the_parameters(content):
 
 
 def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
+    """The bytes of a bundle repeat."""
     out = tmp_path / "tiny.tar.xz"
     words = ["bundle", "tiny", "--root", study, "--params", study / "params.yaml", "--out", out]
-    words = list(map(str, words))
-    refused = CliRunner().invoke(app, [*words, "--out", "params.yaml"])
-    assert "the name of --out must end in .tar.xz, got params.yaml; change it" in str(
-        refused.exception
-    )
-    made = CliRunner().invoke(app, words)
+    made = CliRunner().invoke(app, list(map(str, words)))
     said = check.check_bundle(bundle, str(out))
     assert made.stdout.splitlines() == [*said, f"bundle in {out}"]
     assert out.read_bytes() == bundle

@@ -98,12 +98,11 @@ def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path, asked)
     rows = frame(1)
     path = written(tmp_path / "some.tsv", at_radii(rows, *asked))
     about = summarize_rows(path)
-    found = compare_rows(path, path)
     shares = [float(metrics.certified_accuracy(rows, radius)) for radius in asked]
     assert list(about["certified_accuracy"].values()) == shares
     assert about["clean_accuracy"] == (shares[0] if 0.0 in asked else None)
-    assert (found["clean_accuracy"] is None) == (0.0 not in asked)
-    assert "ACR" not in summary_text(about) + comparison_text(found)
+    assert about["acr"] is None
+    assert "ACR" not in comparison_text(compare_rows(path, path))
     with refuses(r"whether the radii .*0\.25 are certified; ask for no"):
         summarize_rows(path, [0.25, 0.5])
 
@@ -208,19 +207,16 @@ def test_a_log_beside_rows_has_the_numbers_of_its_own_rows(a, b):
         compare_rows(a, log, sigma=0.5, n0=N0, n=300, alpha=ALPHA)
 
 
-@pytest.mark.parametrize(("skipped", "images"), [(4, 5), (0, 5), (1, 1)])
-def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(
-    tmp_path, skipped, images
-):
+@pytest.mark.parametrize("skipped", [4, 0])
+def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_path, skipped):
     """Those that abstain drew."""
-    rows = frame(1).query("predict == -1").iloc[[0] * images].reset_index(drop=True)
-    rows["idx"] = range(images)
+    rows = frame(1).query("predict == -1").iloc[[0] * 5].reset_index(drop=True)
+    rows["idx"] = range(5)
     nothing = {"mode": "shortcut", "n": 0, "counts": "-", "p_lower": 0.0, "predict": 0, "label": 1}
     rows.loc[: skipped - 1, list(nothing)] = list(nothing.values())
     write_row_file(rows, tmp_path / "some.tsv")
     about = summarize_rows(tmp_path / "some.tsv")
-    assert (about["skipped"], about["abstentions"]) == (skipped, images - skipped)
-    assert (about["standard_error"] is None) == (images == 1)
+    assert (about["skipped"], about["abstentions"]) == (skipped, 5 - skipped)
 
 
 def test_other_arithmetic_is_noted_and_not_refused(a, b):

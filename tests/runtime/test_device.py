@@ -68,13 +68,6 @@ def test_on_the_cpu_memory_is_kept_for_the_next_tensor(monkeypatch):
     assert int(after) < pages / 100 < pages <= int(before)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="this malloc is not glibc's")
-def test_memory_is_left_alone_where_the_environment_tunes_malloc(monkeypatch):
-    monkeypatch.setenv("MALLOC_TOP_PAD_", "131072")
-    monkeypatch.setattr("ctypes.CDLL", lambda name: pytest.fail("malloc is tuned"))
-    assert not device.keep_memory()
-
-
 # ------------------------------------------------------------------------------------------
 # bfloat16
 

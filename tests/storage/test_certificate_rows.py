@@ -144,7 +144,6 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         ({"scope": "local"}, "scope must be one of"),
         ({"alpha": 1.0}, "alpha must lie"),
         ({"sigma": 0.0}, "sigma must be positive"),
-        ({"p_lower": 1.5}, "p_lower must lie"),
         ({"counts": [N, 1]}, "counts must be n votes"),
         ({"counts0": [101]}, "counts0 must be n0 votes"),
         (
