@@ -183,9 +183,10 @@ def test_measured_seconds_must_be_positive_and_of_every_method(tiny, values, bad
 @pytest.mark.parametrize("name", ["spreads", "bounds"])
 def test_the_theory_of_all_noise_levels_is_one_table_with_a_column_sigma(tiny, values, name):
     found = read_study(tiny, values).read_theory(name)
-    alone = pd.read_csv(tiny / "weights" / "0.25" / f"{name}.csv")
-    assert found["sigma"].tolist() == list(np.repeat(SIGMAS, len(alone)))
-    pd.testing.assert_frame_equal(found[found["sigma"] == 0.25].drop(columns="sigma"), alone)
+    levels = [pd.read_csv(tiny / f"weights/{sigma}/{name}.csv") for sigma in SIGMAS]
+    assert found["sigma"].tolist() == list(np.repeat(SIGMAS, len(levels[0])))
+    alone = pd.concat(levels, ignore_index=True)
+    pd.testing.assert_frame_equal(found.drop(columns="sigma"), alone)
 
 
 @pytest.mark.parametrize("text", [None, "", "ensemble\nx\n"])

@@ -43,7 +43,7 @@ def test_a_data_set_is_read_with_its_classes_and_its_test_images(tmp_path):
 
 
 def test_each_image_has_its_prediction_radius_and_votes():
-    """Right, wrong, abstaining, and without the n samples; of pictures that are not packed."""
+    """Right, wrong, abstaining, and without the n samples."""
     rows = make_rows(0.5, 0)[:4].assign(
         label=0,
         predict=[0, 1, -1, 1],
@@ -54,9 +54,7 @@ def test_each_image_has_its_prediction_radius_and_votes():
         counts=[f"0:{N - 9},1:9", f"1:{N}", "0:60,1:120,2:20", "-"],
     )
     result = Result(name="certified", sigma=0.5, seed=0, rows=rows, subset="all")
-    pictures = Pictures(("cat", "<dog>"), "0" * 64, None)
-    assert pictures.sheet([0, 1]) is None
-    _, cells = image_table({"certified": result}, pictures)
+    _, cells = image_table({"certified": result}, Pictures(("cat", "<dog>"), "", None))
     texts = [", ".join(row).replace("&nbsp;", " ") for row in cells]
     dog = "&lt;dog&gt;"
     mistake = f'<span class="wrong">{dog} (wrong)</span>'

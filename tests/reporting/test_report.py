@@ -1,21 +1,24 @@
 import io
 import json
 from contextlib import nullcontext
+from statistics import NormalDist
 from unittest.mock import patch
 
 import pandas as pd
 import pytest
 
-from rs.reporting import report
+from rs.reporting import figures, report
 from rs.statistics import metrics
 from rs.storage import certificate_rows
 from stages.tables import main
 from tests.support.helpers import exit_code, refuses, update_json, write_row_file
 from tests.support.tiny_bundle import undrawn
 from tests.support.tiny_study import (
+    ALPHA,
     ENSEMBLES,
     N0,
     SIGMAS,
+    N,
     at_radii,
     cell_rows,
     make_study,
@@ -161,6 +164,34 @@ def test_gains_are_of_the_best_largest_ensembles_at_radii_of_the_curves(made):
         assert line["gain"].to_numpy() == pytest.approx(expected)
         assert set(of_single["members"]) == {1}
         assert set(of_ensemble["members"]) == {curves["members"].max()}
+
+
+def lines_of(axis):
+    """Lines of a panel by name, those with bars too."""
+    named = zip(*axis.get_legend_handles_labels(), strict=True)
+    return {name: getattr(line, "lines", [line])[0] for line, name in named}
+
+
+def test_curves_and_gains_are_drawn_with_the_largest_possible_radius(made):
+    """Clopper and Pearson's bound of n votes of n is alpha^(1/n)."""
+    curves = csv_of(made, "curves.csv")
+    gains = csv_of(made, "gains.csv")
+    axes = figures.draw_certified_accuracy(curves, figures.Limit(N, ALPHA), gains).axes
+    largest = lines_of(axes[0])["largest possible"].get_xdata()[0]
+    assert largest == pytest.approx(SIGMAS[0] * NormalDist().inv_cdf(ALPHA ** (1 / N)))
+    singles = curves[curves["members"] == 1]
+    for axis, frame, column in ((axes[0], singles, "accuracy"), (axes[2], gains, "gain")):
+        for name, line in frame[frame["sigma"] == SIGMAS[0]].groupby("method"):
+            assert lines_of(axis)[name].get_ydata().tolist() == line[column].tolist()
+
+
+@pytest.mark.parametrize(("form", "begin"), [(report.png, b"\x89PNG"), (report.svg, b"<?xml")])
+def test_the_same_numbers_give_the_same_bytes_without_a_date(form, begin):
+    line = {"sigma": 0.5, "method": "macer", "seconds": [10.0], "acr": 0.1, "error": 0.01}
+    picture = form(figures.draw_acr_over_time(pd.DataFrame(line)))
+    assert picture == form(figures.draw_acr_over_time(pd.DataFrame(line)))
+    assert picture.startswith(begin)
+    assert b"dc:date" not in picture
 
 
 def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, made):

@@ -34,10 +34,6 @@ AVERAGE = ensemble(PAIR, "average", [1.2, 1.2, 1.2, 1.2])
 OPTIMAL = ensemble(PAIR, "optimal", [1.0, 1.2, 1.0, 1.2])
 PER_IMAGE = ensemble(PAIR, "per-image", [9.0, 9.0, 9.0, 9.0], scope="per-image")
 MIX = ensemble(MIXED, "average", [1.4, 1.4, 1.4, 1.3])
-SECONDS = {
-    "advmacer x2": 3.0,
-    "advmacer x2 (per-image)": 4.25,
-}  # by kind
 ALL = [*SINGLES, AVERAGE, OPTIMAL, PER_IMAGE, MIX]
 
 

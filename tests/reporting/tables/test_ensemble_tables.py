@@ -22,7 +22,6 @@ from tests.support.ensemble_results import (
     ONE_OF_EACH,
     PAIR,
     PAIRS,
-    SECONDS,
     SEEDS,
     SINGLES,
     TRIO,
@@ -40,8 +39,8 @@ def ensembles(results, sigma=0.5):
     return ensemble_tables.ensembles_table(grouped(results), sigma)
 
 
-def weighting(results, seconds):
-    return ensemble_tables.weighting_table(grouped(results), 0.5, seconds)
+def weighting(results):
+    return ensemble_tables.weighting_table(grouped(results), 0.5, {})
 
 
 def sizes(results):
@@ -83,14 +82,6 @@ def test_an_ensemble_without_its_members_is_refused_by_name():
         ensembles([SINGLES[0], AVERAGE])
 
 
-def test_every_combination_has_its_time_where_it_is_known():
-    table = weighting(ALL, SECONDS)
-    times = {"average": "3 s", "optimal": "–", "per-image": "4.25 s"}
-    for combination, expected in times.items():
-        where = {"ensemble": "advmacer 0-1", "combination": combination}
-        assert cell(table, "Time", **where).strip("*") == expected
-
-
 def test_members_evaluated_on_a_draw_are_counted_of_a_cascade_and_all_of_any_other():
     """Two cascades of four images: one evaluation a draw; one, but two on one of the images: 1,
     1.25, mean 1.12.
@@ -100,7 +91,7 @@ def test_members_evaluated_on_a_draw_are_counted_of_a_cascade_and_all_of_any_oth
     for one, members in zip(cascades, ([1, 1, 1, 1], [1, 1, 1, 2]), strict=True):
         rows = one.rows.assign(evaluations=(one.rows["n0"] + one.rows["n"]) * members)
         counted.append(replace(one, rows=rows))
-    table = weighting([*MODELS, *OF_TWO[:2], *counted], {})
+    table = weighting([*MODELS, *OF_TWO[:2], *counted])
     assert table.data["members_per_draw"].tolist() == [2.0, 1.125]
 
 
