@@ -273,14 +273,6 @@ def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):
 FIELD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 
 
-def test_a_field_log_without_a_budget_says_nan_not_a_guess(tmp_path):
-    path = tmp_path / "log.tsv"
-    path.write_text(FIELD + "0\t3\t-1\t0.0\t0\t1.5\n")
-    frame = certificate_rows.read_field_log(path, sigma=0.25)
-    assert frame["sigma"][0] == 0.25
-    assert frame[["n0", "n", "alpha", "p_lower"]].isna().all(axis=None)
-
-
 LINE = "\t3\t3\t0.377\t1\t1.0\n"
 
 

@@ -73,23 +73,6 @@ def test_differences_are_paired_and_ties_are_called_ties():
     assert "tie" not in shown
 
 
-def test_a_difference_that_images_alone_would_call_sure_is_a_tie_by_its_seeds():
-    """To 1 on every image: gaps .05 and 2.05 a seed, .05 apart over images; error over images .029,
-    over seeds 1.
-
-    The images' part of the variance, 1/1200, leaves 6.483 of Student's 12.706 / 1.96 errors for the
-    seeds.
-    """
-    results = [result("flat", [1.0] * 4, seed=seed) for seed in (0, 1)]
-    results.append(result("a", [1.0, 1.1, 1.0, 1.1], seed=0))
-    results.append(result("a", [3.0, 3.1, 3.0, 3.1], seed=1))
-    table = method_tables.differences_table(grouped(results), ["flat"])
-    assert cell(table, "a", "to flat, σ = 0.5").strip("*") == "+1.0500 ± 0.0289 [6.4831] tie"
-    row = table.data.iloc[0]
-    assert (row["tie"], row["seeds"], row["images"]) == (True, 2, 4)
-    assert row["p_value"] > LEVEL > 2 * stats.t.sf(row["difference"] / row["error_images"], 3)
-
-
 def test_the_cost_table_shows_hyper_parameters_and_the_mean_time():
     results = [
         result("a", [1.0, 1.0], seed=0, training_seconds=3600.0),
