@@ -16,9 +16,12 @@ pytestmark = pytest.mark.usefixtures("work")
 
 
 def test_work_ends_after_the_process_that_started_its_stage_on_this_machine(monkeypatch):
-    monkeypatch.setenv("DVC_ROOT", ".")
     monkeypatch.setenv("RS_STARTER", "")  # which pytest restores
     monkeypatch.delenv("RS_STARTER")
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    processes.remember_starter()
+    assert "RS_STARTER" not in os.environ
+    monkeypatch.setenv("DVC_ROOT", ".")
     processes.remember_starter()
     processes.check_starter()  # the parent of this process lives
     monkeypatch.delenv("RS_STARTER")
@@ -30,14 +33,6 @@ def test_work_ends_after_the_process_that_started_its_stage_on_this_machine(monk
         processes.check_starter()
     # a launcher such as srun passes the environment on to other machines
     monkeypatch.setattr("platform.node", lambda: "another")
-    processes.check_starter()
-
-
-def test_without_dvc_no_process_must_live(monkeypatch):
-    monkeypatch.delenv("DVC_ROOT", raising=False)
-    monkeypatch.delenv("RS_STARTER", raising=False)
-    processes.remember_starter()
-    assert "RS_STARTER" not in os.environ
     processes.check_starter()
 
 

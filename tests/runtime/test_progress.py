@@ -1,13 +1,12 @@
 """What is printed while work goes on, with a clock that the tests turn: ``rs.runtime.progress``."""
 
-import io
 import re
 import shlex
 
 import pytest
 
 from rs.runtime import progress as module
-from rs.runtime.progress import progress, say, shell_lines
+from rs.runtime.progress import progress, shell_lines
 
 
 @pytest.fixture
@@ -35,21 +34,6 @@ def test_without_a_terminal_there_is_a_line_every_half_minute_and_at_the_end(
     for took in progress(seconds, total, "work", **how):
         clock[0] += took
     assert capfd.readouterr().err.splitlines() == expected
-
-
-WORDS = "next to a path/of/more/than/twenty-four/characters stand short words"
-
-
-def test_a_line_is_broken_between_words_where_columns_are_known(monkeypatch):
-    stream = io.StringIO()
-    say(WORDS, stream)
-    assert stream.getvalue() == f"{WORDS}\n"
-    monkeypatch.setenv("COLUMNS", "24")
-    stream = io.StringIO()
-    say(WORDS, stream)
-    parts = stream.getvalue().splitlines()
-    assert " ".join(part.strip() for part in parts) == WORDS
-    assert [len(part) > 24 for part in parts] == ["/" in part for part in parts]
 
 
 COMMAND = "rs certify model --data data --subset '{first: 20}' --network package.module:function"

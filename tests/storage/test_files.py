@@ -2,7 +2,6 @@ import errno
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import pytest
 
@@ -115,16 +114,3 @@ def test_a_file_that_is_not_json_is_the_users_mistake(tmp_path, content):
     path.write_bytes(content)
     with refuses(r"a\.json must hold JSON, but"):
         files.read_json(path)
-
-
-@dataclass
-class Names:
-    names: list[int]
-
-
-def test_a_message_does_not_list_thousands_of_faults(tmp_path):
-    files.write_json(tmp_path / "a.json", {"names": ["x"] * 5000})
-    with refuses(
-        r"must be names, but: names\.0: .*; and 4,980 more values are at fault; mend it",
-    ):
-        files.read_as(Names, tmp_path / "a.json", "names", "mend it")
