@@ -101,11 +101,10 @@ def test_trainings_of_one_name_have_an_error_over_images_and_seeds(tmp_path):
     ("text", "changes"),
     [
         (log(), {"network": "resnet20"}),
-        (log(), {"n0": 64}),
         (log(QUARTER), {"sigma": 0.25}),
         (log(first=1), {}),
     ],
-    ids=["network", "n0", "sigma", "images"],
+    ids=["network", "sigma", "images"],
 )
 def test_what_may_not_be_compared_is_not(tmp_path, text, changes):
     listed = [entry("a"), entry("b", **changes)]

@@ -132,7 +132,6 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         ({"label": -2, "correct": 0}, "label must be known of all or none"),
         ({"radius": -0.1}, "radius must not be negative"),
         ({"predict": -1, "correct": 0}, "radius must be 0 where"),
-        ({"mode": "guess"}, "mode must be one of"),
         ({"mode": "at-radius:0.1,:5"}, "mode must be one of"),
         ({"mode": f"at-radius:0.1:{'9' * 19}"}, "mode must be one of"),  # more than 64 bits
         ({"scope": "local"}, "scope must be one of"),
@@ -154,7 +153,6 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
             "p_lower must be the lower bound of the votes",  # 1 - (1 - alpha)^(1/n) is 1.0005e-6
         ),
         (NOTHING, "predict must be the class iff p_lower is at least 1/2"),
-        ({"radius": 5.0}, "radius must be that of p_lower and sigma"),
         ({"sigma": SIGMA * (1 + 1e-6)}, "radius must be that of p_lower and sigma"),
         (SHORTCUT | {"label": 1, "radius": 0.1}, "a shortcut must have the radius 0"),
         (SHORTCUT | {"label": 1, "p_lower": 0.9}, "a shortcut must have the radius 0"),
@@ -168,7 +166,6 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         ),
         (AT_RADII | NOTHING | {"n": 0, "counts": [], "p_lower": 0.0}, "n must be at least 1"),
         (AT_RADII | {"radius": 0.3}, "radius must be one of those of the mode"),
-        (AT_RADII | {"p_lower": 0.9}, r"p_lower must be Phi\(radius / sigma\)"),
         (
             AT_RADII | {"p_lower": AT_RADII["p_lower"] * (1 + 1e-8)},
             r"p_lower must be Phi\(radius / sigma\)",

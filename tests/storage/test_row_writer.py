@@ -156,11 +156,12 @@ def test_certificates_of_every_kind_are_read(tmp_path):
     assert len({certificate.n for certificate in early}) > 1
     x = torch.ones(SHAPE)
     skipped = [smoothed.certify(x, label=0), smoothed.certify(x, label=1)]
-    for number, made in enumerate([early, skipped, skipped[:1]]):
-        path = tmp_path / f"{number}.tsv"
-        rs.write_certificates(path, made, [0] * len(made), indices=[5, 3, 9][: len(made)])
+    path = tmp_path / "rows.tsv"
+    for made in (early, skipped, skipped[:1]):
+        indices = [5, 3, 9][: len(made)]
+        rs.write_certificates(path, made, [0] * len(made), indices=indices, force=True)
         result = read_alone(path)
-        assert result.rows["idx"].tolist() == [5, 3, 9][: len(made)]
+        assert result.rows["idx"].tolist() == indices
         assert result.provenance.noise == made[0].noise
 
 

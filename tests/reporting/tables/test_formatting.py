@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rs.reporting.tables import formatting
-from rs.reporting.tables.formatting import build_table, plain, with_verdict
+from rs.reporting.tables.formatting import with_verdict
 from rs.statistics.comparison import Estimate
 
 PRINTED = re.compile(
@@ -51,15 +51,6 @@ def test_a_value_is_within_half_a_unit_of_its_last_place():
         formatting.with_errors(Estimate(0.50744, 0.00814, 0.00826, 0.0, 359, 4))
         == "0.5074 ± 0.0081 [0.0083]"
     )
-
-
-def test_a_column_in_which_nothing_stands_is_left_out():
-    rows = [{"a": 1, "b": None, "c": 0.5}, {"a": 2, "b": None, "c": None}]
-    columns = {name.upper(): plain(name) for name in "abc"}
-    table = build_table("", columns, rows, [])
-    assert table.header == ["A", "C"]
-    assert table.body == [["1", "0.5"], ["2", "–"]]
-    assert build_table("", columns, [], []).header == ["A", "B", "C"]
 
 
 UGLY = formatting.Table(
