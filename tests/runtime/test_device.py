@@ -75,14 +75,20 @@ X86 = {"architecture": "x86_64", "avx512_f": True, "avx512_bf16": False, "amx_bf
 ARM = {"architecture": "aarch64", "neon": True, "bf16": False}
 
 
-@pytest.mark.parametrize("capabilities", [X86, ARM], ids=["x86-64", "ARM"])
+@pytest.mark.parametrize(
+    ("capabilities", "run"),
+    [
+        (X86, lambda: load(smallnet()).smooth(0.25, precision="bfloat16")),
+        (ARM, lambda: trainer(precision="bfloat16")),
+    ],
+    ids=["smoothed on x86-64", "trained on ARM"],
+)
 def test_bfloat16_warns_once_on_a_cpu_without_instructions_for_it(
-    monkeypatch, capsys, capabilities
+    monkeypatch, capsys, capabilities, run
 ):
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities)
     device.warn_of_slow_bfloat16.cache_clear()
     for _ in range(2):
-        load(smallnet()).smooth(0.25, precision="bfloat16")
-    trainer(precision="bfloat16")
+        run()
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: precision bfloat16 is slower than float32 on this CPU")

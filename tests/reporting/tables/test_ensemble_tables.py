@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rs.reporting.results import Result, grouped
+from rs.reporting.results import grouped
 from rs.reporting.tables import ensemble_tables, notes
 from rs.reporting.tables.formatting import SEEDS_NOT_COVERED
 from rs.statistics import metrics
@@ -20,7 +20,6 @@ from tests.support.ensemble_results import (
     MODELS,
     OF_TWO,
     ONE_OF_EACH,
-    PAIR,
     PAIRS,
     SEEDS,
     SINGLES,
@@ -152,22 +151,17 @@ def voted():
     """Two models and their ensemble by average and by a cascade that evaluates 1.5 of its members a
     draw.
     """
-    own = {"sigma": 0.5, "subset": "all"}
-    average = Result(
-        name="advmacer 0-1",
-        seed=None,
-        rows=ensemble_rows("advmacer-0-1.average", 0.5),
-        ensemble="advmacer 0-1",
-        members=PAIR,
-        combination="average",
-        **own,
+    rows = ensemble_rows("advmacer-0-1.average", 0.5)
+    average = replace(AVERAGE, rows=rows)
+    cascade = replace(
+        AVERAGE,
+        name="advmacer 0-1 (cascade)",
+        combination="cascade",
+        rows=rows.assign(evaluations=3 * (N0 + N) // 2),
     )
-    counted = average.rows.assign(evaluations=3 * (N0 + N) // 2)
-    cascade = replace(average, name="advmacer 0-1 (cascade)", combination="cascade", rows=counted)
     singles = []
-    for seed in (0, 1):
-        rows = cell_rows("advmacer", 0.5, seed)
-        singles.append(Result(name="advmacer", seed=seed, rows=rows, **own))
+    for single in SINGLES[:2]:
+        singles.append(replace(single, rows=cell_rows("advmacer", 0.5, single.seed)))
     return grouped([*singles, average, cascade])
 
 
