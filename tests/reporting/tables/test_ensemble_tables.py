@@ -193,6 +193,7 @@ def test_the_best_ensemble_of_a_kind_has_its_difference_to_the_best_single_model
     assert shared["gain"].notna().tolist() == [False, False, True]
     fewer = with_fewer_draws(ensemble_rows("advmacer-0-1.average", 0.5), [shared["draws"].iloc[2]])
     differences = metrics.image_scores(next(fewer))
+    assert shared["acr"].iloc[2] == pytest.approx(differences.mean())
     for seed in (0, 1):
         differences = differences - metrics.image_scores(cell_rows("advmacer", 0.5, seed)) / 2
     assert shared["gain"].iloc[2] == pytest.approx(differences.mean())
