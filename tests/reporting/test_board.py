@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import shutil
 
 import pandas as pd
@@ -13,7 +12,6 @@ from rs.command_line.main import app
 from rs.params import parse
 from rs.reporting.board import LIST, PAGE, board_files
 from rs.statistics.comparison import estimate, sample
-from rs.storage import files
 from tests.support.helpers import ROOT, refuses, write_row_file
 from tests.support.tiny_study import ALPHA, N, cell_rows, make_rows
 
@@ -111,13 +109,6 @@ def test_what_may_not_be_compared_is_not(tmp_path, text, changes):
     _, numbers = board(folder(tmp_path, {"a.tsv": log(wrong=[0]), "b.tsv": text}, listed))
     assert numbers["best"].tolist() == [True, True]
     assert "to_best_difference" not in numbers
-
-
-def test_files_that_are_identical_are_named(tmp_path):
-    texts = {"a.tsv": log(), "b.tsv": log(), "c.tsv": log(wrong=[0])}
-    path = folder(tmp_path, texts, [entry(name) for name in "abc"])
-    same = re.findall(r"(.*) are the same file, byte for byte \(SHA-256 (\w+)\)", board(path)[0])
-    assert same == [("a and b", files.sha256(path / "a.tsv"))]
 
 
 def test_figures_without_rows_are_quoted_below_their_group(tmp_path):

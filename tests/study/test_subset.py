@@ -44,7 +44,6 @@ def test_what_is_no_name_of_a_subset_names_no_images(name):
         {"range": [-1, 5]},
         {"last": 5},
         {"first": 5, "stride": 2},
-        {},
         "first",
     ],
 )
