@@ -157,7 +157,7 @@ def check_line(line):
         ("0:10", "0:10,1:0"),
     ],
 )
-def test_a_forged_row_without_its_n_samples_is_refused(old, new):
+def test_a_forged_row_without_a_certificate_is_refused(old, new):
     check_line(SHORTCUT)
     assert old in SHORTCUT
     with pytest.raises(check.BundleError):

@@ -14,7 +14,6 @@ from tests.support.tiny_study import CLASSES, cell_rows, result
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"n": 999}, "the same n, got 200 and 999"),
         ({"n": 999, "sigma": 1.0}, "the same n, got 200 and 999"),
         ({"subset": "first-4"}, "the same subset, got all and first-4"),
         ({"name": "a"}, "a at sigma 0.5, seed 0 must come once"),
