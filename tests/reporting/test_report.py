@@ -1,8 +1,6 @@
 import io
 import json
-from contextlib import nullcontext
 from statistics import NormalDist
-from unittest.mock import patch
 
 import pandas as pd
 import pytest
@@ -33,19 +31,23 @@ def tiny(tmp_path):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The report of the study as it is."""
-    return tiny_report(make_study(tmp_path_factory.mktemp("study")), drawn=True)
+    """The report of the study as it is, with its pictures."""
+    return tiny_report(make_study(tmp_path_factory.mktemp("study")))
 
 
-def tiny_report(root, drawn=False):
-    with nullcontext() if drawn else patch("rs.reporting.report._picture", undrawn):
-        return report.make_report(read_study(root))
+@pytest.fixture(autouse=True)
+def without_pictures(monkeypatch):
+    """No test draws pictures, which takes long; ``made`` is of the module, so it comes before."""
+    monkeypatch.setattr(report, "_picture", undrawn)
+
+
+def tiny_report(root):
+    return report.make_report(read_study(root))
 
 
 def times_of(root):
     """The report of times."""
-    with patch("rs.reporting.report._picture", undrawn):
-        return report.report_times(read_study(root))
+    return report.report_times(read_study(root))
 
 
 def csv_of(content, name):
@@ -60,8 +62,7 @@ def markdown(content):
 def command(root, *more):
     """Run the stage; its exit code."""
     paths = [f"--{name}={root / name}" for name in ("results", "weights", "out")]
-    with patch("rs.reporting.report._picture", undrawn):
-        return exit_code(main, "tiny", *paths, f"--params={root / 'params.yaml'}", *more)
+    return exit_code(main, "tiny", *paths, f"--params={root / 'params.yaml'}", *more)
 
 
 def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):

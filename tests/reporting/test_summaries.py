@@ -202,16 +202,19 @@ def test_a_log_beside_rows_has_the_numbers_of_its_own_rows(a, b):
         compare_rows(a, log, sigma=0.5, n0=N0, n=300, alpha=ALPHA)
 
 
-@pytest.mark.parametrize("skipped", [4, 0])
-def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_path, skipped):
-    """Those that abstain drew."""
-    rows = frame(1).query("predict == -1").iloc[[0] * 5].reset_index(drop=True)
-    rows["idx"] = range(5)
+@pytest.mark.parametrize(("skipped", "images"), [(4, 5), (0, 5), (1, 1)])
+def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(
+    tmp_path, skipped, images
+):
+    """Those that abstain drew. The error of a single image is not known."""
+    rows = frame(1).query("predict == -1").iloc[[0] * images].reset_index(drop=True)
+    rows["idx"] = range(images)
     nothing = {"mode": "shortcut", "n": 0, "counts": "-", "p_lower": 0.0, "predict": 0, "label": 1}
     rows.loc[: skipped - 1, list(nothing)] = list(nothing.values())
     write_row_file(rows, tmp_path / "some.tsv")
     about = summarize_rows(tmp_path / "some.tsv")
-    assert (about["skipped"], about["abstentions"]) == (skipped, 5 - skipped)
+    assert (about["skipped"], about["abstentions"]) == (skipped, images - skipped)
+    assert (about["standard_error"] is None) == (images == 1)
 
 
 def test_other_arithmetic_is_noted_and_not_refused(a, b):
