@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rs.data import images, pictures, readers, sources
+from rs.data import images, readers, sources
 from rs.errors import InputError
 from tests.support.helpers import refuses
 from tests.support.raw_images import damage, image_bytes, pixels, write_parquet
@@ -142,18 +142,6 @@ def test_a_changed_folder_has_other_sums_but_for_bytes_of_images_that_stay_where
     assert (source.sums() == before) == (lazy and change == "other bytes")
 
 
-def test_the_images_that_count_are_those_that_torchvision_finds(tree):
-    for name in ("deep/er/a.JPG", "b.webp", "c.gif", "d.txt"):
-        path = tree / "train" / "ape" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-    found = sorted(map(str, readers.images_in(tree / "train")))
-    assert found == sorted(path for path, _ in readers.list_class_folders(tree / "train").samples)
-    from torchvision.datasets.folder import IMG_EXTENSIONS
-
-    assert pictures.EXTENSIONS == IMG_EXTENSIONS
-
-
 def test_the_sums_of_parquet_files_are_those_of_the_files_that_are_read(hub, tmp_path):
     source, before = made(tmp_path, source="parquet", root=str(hub))
     assert before == {
@@ -171,12 +159,3 @@ def test_the_sums_of_parquet_files_are_those_of_the_files_that_are_read(hub, tmp
     (hub / "test-00000-of-00001.parquet").unlink()
     (hub / "validation.parquet").unlink()
     assert source.sums() == {}
-
-
-def test_folders_of_one_name_have_sums_of_their_own(tree):
-    (tree / "other").mkdir()
-    (tree / "val").rename(tree / "other" / "train")
-    before = readers.folder_sums(tree, "other/train", contents=True)
-    (tree / "train" / "ape" / "0.png").write_bytes(image_bytes(pixels(1, seed=1)[0]))
-    after = readers.folder_sums(tree, "other/train", contents=True)
-    assert [before[name] == after[name] for name in ("train", "other/train")] == [False, True]
