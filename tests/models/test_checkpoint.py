@@ -84,7 +84,6 @@ def test_weights_and_statistics_must_be_finite(folder, trained, key, value):
     ("key", "change", "said"),
     [
         ("network.fc.weight", lambda tensor: tensor.long(), "int64, strided"),
-        ("network.fc.weight", lambda tensor: tensor.to(torch.complex64), "complex64, strided"),
         ("network.features.1.num_batches_tracked", lambda tensor: tensor.float(), "float32"),
         ("network.fc.weight", lambda tensor: tensor.to_sparse(), "float32, sparse_coo"),
         ("network.fc.weight", lambda tensor: tensor.to("meta"), "float32, strided on meta"),
@@ -111,13 +110,11 @@ def test_weights_of_another_architecture_are_refused_by_their_first_misfit(folde
     refused(folder, "weights of resnet8", "first network.bn1.bias: expected (32,), got none")
 
 
-def change_card(folder, change):
-    path = folder / checkpoint.CARD
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
-
-
-def without_epochs(card):
-    return {key: value for key, value in card.items() if key != "epochs"}
+def replace_card(folder, **changes):
+    """Write other values into the card of a model; those that are None are left out."""
+    card = vars(CARD) | changes
+    card = {key: value for key, value in card.items() if value is not None}
+    (folder / checkpoint.CARD).write_text(json.dumps(card))
 
 
 @pytest.mark.parametrize(
@@ -125,11 +122,7 @@ def without_epochs(card):
     [
         ({"sigma": "0.25"}, "sigma: Input should be a valid number"),
         ({"shape": [1, 4, 10**30]}, "shape.2: Input should be less than or equal to 16777216"),
-        (
-            {"mean": [0.5] * 2},
-            "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and "
-            "1",
-        ),
+        ({"mean": [0.5] * 2}, "mean and std must have one number for each channel"),
         ({"std": [0.0]}, "std.0: Input should be greater than 0"),
         ({"arithmetic": "exact"}, "arithmetic: Input should be 'portable' or 'native'"),
         ({"classes": [""] * 100_001}, "classes: List should have at most 100000 items"),
@@ -137,23 +130,19 @@ def without_epochs(card):
     ],
 )
 def test_the_values_of_a_card_must_be_of_their_kind(folder, changes, said):
-    change_card(folder, lambda card: {**card, **changes})
+    replace_card(folder, **changes)
     refused(folder, said)
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        lambda card: {**card, "extra": 1},
-        without_epochs,
-        lambda card: {**card, "hyperparameters": ["checkpoint"]},
-    ],
+    "changes",
+    [{"extra": 1}, {"epochs": None}, {"hyperparameters": ["checkpoint"]}],
     ids=["new", "old", "damaged"],
 )
 def test_a_model_whose_card_is_of_another_version_or_damaged_can_be_made_again_in_its_folder(
-    folder, trained, change
+    folder, trained, changes
 ):
-    change_card(folder, change)
+    replace_card(folder, **changes)
     refused(folder, "make the model again, into the same folder")
     checkpoint.check_model_folder(folder, CARD)
     checkpoint.save(folder, trained, CARD)
@@ -161,7 +150,7 @@ def test_a_model_whose_card_is_of_another_version_or_damaged_can_be_made_again_i
 
 
 def test_another_model_is_not_overwritten_whatever_the_version_of_its_card(folder):
-    change_card(folder, without_epochs)
+    replace_card(folder, epochs=None)
     with refuses(r"but holds gaussian of tiny, sigma 0\.25, seed 3; name another --out"):
         checkpoint.check_model_folder(folder, replace(CARD, seed=4))
 

@@ -2,8 +2,8 @@
 
 import argparse
 import tempfile
-import warnings
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +57,7 @@ def save(path, net, prefix, key, old=False):
     """Write a checkpoint; ``old`` files have no batch-norm counters."""
     state = {prefix + name: value for name, value in net.state_dict().items()}
     if old:
-        state = {
-            name: value for name, value in state.items() if not name.endswith("num_batches_tracked")
-        }
+        state = {name: value for name, value in state.items() if "num_batches" not in name}
     other = {"epoch": 90, "arch": "cifar_resnet20", "optimizer": {"state": {}}}
     content = state
     for word in reversed(key.split(".") if key else []):
@@ -120,32 +118,29 @@ def test_any_prefix_is_found(words):
     assert weights.left == ["epoch"]
 
 
-RAW_AND_AVERAGED = [("state_dict", "state_dict_ema"), ("net", "swa_model")]
-
-
-@pytest.mark.parametrize(("raw", "averaged"), RAW_AND_AVERAGED)
-@pytest.mark.parametrize("in_one_dict", [False, True])
-def test_averaged_weights_are_taken_only_by_their_key(raw, averaged, in_one_dict, tmp_path):
+@pytest.mark.parametrize(
+    ("prefix", "raw", "averaged"),
+    [("", "state_dict", "state_dict_ema"), ("state_dict.", "net", "swa_model")],
+)
+def test_averaged_weights_are_taken_only_by_their_key(prefix, raw, averaged, tmp_path):
+    """In a dict of their own, or by the names of tensors in one dict."""
     nets = {averaged: network(1), raw: network(0)}
     content = {name: net.state_dict() for name, net in nets.items()}
-    key = averaged
-    if in_one_dict:
-        key = f"state_dict.{averaged}"
+    if prefix:
         both = {}
         for name, state in content.items():
             both |= {f"{name}.{tensor}": value for tensor, value in state.items()}
         content = {"state_dict": both}
     torch.save(content, tmp_path / "c.pth")
-    for chosen, name in [(None, raw), (key, averaged)]:
-        weights = imported(tmp_path / "c.pth", key=chosen)
+    for key, name, other in [(None, raw, averaged), (prefix + averaged, averaged, raw)]:
+        weights = imported(tmp_path / "c.pth", key=key)
         assert_holds(tmp_path / "model", nets[name])
-        assert weights.key.endswith(name)
+        assert weights.key == prefix + name
         assert ("averaged" in str(weights)) == (name == averaged)
-        others = ", ".join([*weights.left, *weights.alternatives])
-        assert (averaged if name == raw else raw) in others
+        assert other in ", ".join([*weights.left, *weights.alternatives])
 
 
-@pytest.mark.parametrize("key", ["optimizer", "state", "nowhere"])
+@pytest.mark.parametrize("key", ["optimizer", "nowhere"])
 def test_a_key_without_weights_is_refused(key, tmp_path):
     path = save(tmp_path / "c.pth", network(), "", "state_dict")
     with refuses(f"in {key}; got a dict with state_dict, epoch, arch"):
@@ -161,19 +156,16 @@ def test_a_normalizer_in_the_file_is_dropped_and_must_agree(names, shift, tmp_pa
     state[names[0]] = torch.tensor(META.mean)[None, :, None, None]
     state[names[1]] = torch.tensor(META.std) + shift
     torch.save(state, tmp_path / "c.pth")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", InputWarning)
+    expected = nullcontext()
+    if shift:
+        expected = pytest.warns(InputWarning, match=f"its own normalizer, {names[1]} = ")
+    with expected:
         weights = imported(tmp_path / "c.pth", "mean-std")
     assert_holds(tmp_path / "model", net)
     assert set(weights.left) == set(names)
-    assert len(caught) == (shift > 0)
-    for warning in caught:
-        assert f"its own normalizer, {names[1]} = " in str(warning.message)
 
 
-@pytest.mark.parametrize(
-    "number", [np.float64(93.1), np.float32(0.5), np.int64(3), np.bool_(True), np.float16(1)]
-)
+@pytest.mark.parametrize("number", [np.float64(93.1), np.int64(3), np.bool_(True)])
 def test_numbers_of_numpy_in_a_checkpoint_do_no_harm(number, tmp_path):
     torch.save({"state_dict": {"bias": torch.zeros(1)}, "best": number}, tmp_path / "c.pth")
     assert read_network(tmp_path / "c.pth", {"bias"}).left == ["best"]
@@ -186,22 +178,19 @@ class Evil:
         return print, ("executed",)
 
 
-NONE = [
-    torch.zeros(3),
-    {"state_dict": torch.zeros(3)},
-    {"net": [torch.zeros(3)]},
-]
 CODE = "must be a checkpoint .* but: it needs {}, and code in a file is not run here; save its"
-REFUSED = [
-    (Evil(), CODE.format("print")),
-    ({"state_dict": {}, "args": argparse.Namespace(lr=0.1)}, CODE.format("argparse.Namespace")),
-    (torch.nn.Linear(2, 2), CODE.format(r"torch\.nn\.modules\.linear\.Linear")),
-    ({"net": {}, "array": np.array([Evil()])}, CODE.format(r"numpy\S+")),
-]
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [*((content, "must hold a dict") for content in NONE), *REFUSED]
+    ("content", "message"),
+    [
+        (torch.zeros(3), "must hold a dict"),
+        ({"state_dict": torch.zeros(3)}, "must hold a dict"),
+        ({"net": [torch.zeros(3)]}, "must hold a dict"),
+        (Evil(), CODE.format("print")),
+        ({"state_dict": {}, "args": argparse.Namespace(lr=0.1)}, CODE.format("argparse.Namespace")),
+        ({"net": {}, "array": np.array([Evil()])}, CODE.format(r"numpy\S+")),
+    ],
 )
 def test_what_is_no_checkpoint_is_refused_and_never_executed(content, message, tmp_path, capsys):
     torch.save(content, tmp_path / "c.pth")
@@ -210,7 +199,7 @@ def test_what_is_no_checkpoint_is_refused_and_never_executed(content, message, t
     assert "executed" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("content", [b"", b"hello world", b"PK\x03\x04 and no more"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more"])
 def test_what_torch_did_not_write_is_refused_in_one_line(content, tmp_path):
     (tmp_path / "c.pth").write_bytes(content)
     with refuses(r"torch.save did not write it, or it is damaged"):
@@ -220,13 +209,11 @@ def test_what_torch_did_not_write_is_refused_in_one_line(content, tmp_path):
 def test_a_compressed_checkpoint_is_refused_before_it_is_read(tmp_path):
     """A few kilobytes of it could become gigabytes."""
     torch.save({"net": {"weight": torch.zeros(10**6)}}, tmp_path / "plain.pth")
-    with zipfile.ZipFile(tmp_path / "plain.pth") as plain:
-        content = {name: plain.read(name) for name in plain.namelist()}
-    with zipfile.ZipFile(tmp_path / "c.pth", "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, data in content.items():
-            packed.writestr(name, data)
-    assert (tmp_path / "c.pth").stat().st_size < 10**5
+    with (
+        zipfile.ZipFile(tmp_path / "plain.pth") as plain,
+        zipfile.ZipFile(tmp_path / "c.pth", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
     with refuses(r"plain/data\.pkl in it is compressed, which torch.save does not do"):
         read_network(tmp_path / "c.pth", {"weight"})
-    weights = read_network(tmp_path / "plain.pth", {"weight"})
-    assert weights.network["weight"].shape == (10**6,)

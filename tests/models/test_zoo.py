@@ -40,7 +40,7 @@ def test_the_rows_of_a_network_are_those_of_its_weights(rows):
     assert sidecar["sigma"] == checkpoint.read_card(rows.parent).sigma
 
 
-@pytest.mark.parametrize("name", ["cifar10-advmacer-0.6", "", "..", "a/b"])
+@pytest.mark.parametrize("name", ["cifar10-advmacer-0.6", ".."])
 def test_an_unknown_name_is_refused_with_the_names_that_there_are(name):
     with refuses(f"one of {', '.join(NAMES)}, got '{name}'"):
         rs.load(f"zoo:{name}")
