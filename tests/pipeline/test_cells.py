@@ -12,7 +12,6 @@ from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime.streams import Stream, derived_seed
 from rs.storage.files import read_json, sha256
-from rs.training.history import TIMING
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from tests.support.cells import train_tiny
@@ -33,21 +32,18 @@ def trained(tmp_path_factory):
 
 def test_the_card_says_how_the_model_came_to_be(trained):
     card, meta = checkpoint.read_card(trained / "out" / "model"), images.read_meta(trained / "tiny")
-    named = (card.architecture, card.dataset, card.method, card.sigma, card.seed)
-    assert named == ("smallnet", "tiny", "advmacer", 0.25, 1)
+    assert (card.dataset, card.method, card.sigma, card.seed) == ("tiny", "advmacer", 0.25, 1)
     for name in ("mean", "std", "shape", "classes"):
         assert tuple(getattr(card, name)) == getattr(meta, name)
     assert card.hyperparameters["epsilon"] == 0.1  # the value at this sigma
     assert (card.epochs, card.training["epochs"], card.training["milestones"]) == (6, 6, [3])
 
 
-def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(trained):
+def test_history_and_timing_have_a_row_for_every_epoch_and_provenance_names_the_model(trained):
     log = trained / "out" / "log"
     history, timing = (read_csv(log / name) for name in ("history.csv", "timing.csv"))
-    assert tuple(timing[0]) == TIMING
     assert [row["epoch"] for row in history] == [row["epoch"] for row in timing] == list("123456")
     assert [row["epoch"] for row in history if row["acr"]] == ["2", "4", "6"]
-    assert [int(row["updates"]) for row in history] == [*range(6, 37, 6)]  # 3 batches of 2 steps
     provenance = read_json(log / "provenance.json")
     model, _ = checkpoint.load_model(trained / "out" / "model")
     assert provenance["classifier"] == model_fingerprint(model)

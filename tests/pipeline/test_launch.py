@@ -45,18 +45,14 @@ def test_torchrun_is_told_the_module_and_every_word_of_the_command(started):
     assert (file, words[:3]) == (sys.executable, [sys.executable, "-m", "torch.distributed.run"])
     parsed = parse_args(words[3:])
     assert (parsed.standalone, parsed.nproc_per_node, parsed.module) == (True, "2", True)
-    assert [parsed.training_script, *parsed.training_script_args] == [
-        "stages.certify",
-        *sys.argv[1:],
-    ]
+    assert parsed.training_script == "stages.certify"
+    assert parsed.training_script_args == sys.argv[1:]
 
 
 def test_another_program_needs_leave_of_the_environment(started, capfd, monkeypatch):
     monkeypatch.delenv("RS_ANY_LAUNCHER", raising=False)
     message = "begins with torchrun, srun or mpirun, got 'nice torchrun'.*RS_ANY_LAUNCHER=1"
     refused(capfd, "nice torchrun", message)
-    monkeypatch.setenv("PROGRAM", "nice")
-    refused(capfd, "$PROGRAM torchrun", "begins with")
     assert started == []
     monkeypatch.setenv("RS_ANY_LAUNCHER", "1")
     launch({"launcher": "nice torchrun"})
@@ -74,11 +70,9 @@ def test_variables_of_the_environment_are_replaced(started, monkeypatch):
     assert words[6:9] == ["--nnodes", "5", "--rdzv-endpoint=head:29400"]
 
 
-@pytest.mark.parametrize(
-    "launcher", ["torchrun --nproc-per-node $GPUS", "torchrun --nproc-per-node=${GPUS}"]
-)
-def test_a_variable_that_is_not_set_is_named(started, capfd, monkeypatch, launcher):
+def test_a_variable_that_is_not_set_is_named(started, capfd, monkeypatch):
     monkeypatch.delenv("GPUS", raising=False)
+    launcher = "torchrun --nproc-per-node=${GPUS}"
     refused(capfd, launcher, r"whose variables are set, but \$GPUS is not; set it, .* export GPUS=")
     assert started == []
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from contextlib import chdir
 from pathlib import Path
 from types import ModuleType
 
@@ -22,80 +21,50 @@ from stages import (
     weights,
 )
 from tests.support.folders import contents
-from tests.support.helpers import (
-    ROOT,
-    SECTIONS,
-    TRAINING,
-    exit_code,
-    refusal,
-    smallnet,
-    write_params,
-    write_tiny,
-)
+from tests.support.helpers import ROOT, exit_code, refusal, update_json
 from tests.support.tiny_study import make_rows, write_rows
 
-PARAMS = {
-    "sigmas": [0.25],
-    "methods": ["macer"],
-    "seeds": [0],
-    "combinations": {"average": {"rule": "softmax", "weights": "equal", "scope": "global"}},
-    "ensembles": {"macer 0": {"members": {"macer": [0]}, "combinations": ["average"]}},
-    "datasets": {
-        "tiny": {"source": "folder", "root": "raw"},
-        "digits": {"source": "sklearn", "test_share": 0.2, "split_seed": 0},
-    },
+DATASETS = {
+    "tiny": {"source": "folder", "root": "raw"},
+    "digits": {"source": "sklearn", "test_share": 0.2, "split_seed": 0},
 }
 export = ModuleType("export")
 export.main = COMMANDS["export"]
 import_ = ModuleType("import")
 import_.main = COMMANDS["import"]
-MODEL = "--dataset tiny --data data --params params.yaml --device cpu"
+PAIR = "ensembles/macer-0-1.average"
+MODEL = "--dataset tiny --data data --params ensembles.yaml --device cpu"
 WORDS = {
     export: "rows.tsv --out new.tsv",
     certify: f"models/macer/0 {MODEL} --out new.tsv",
     train: f"gaussian {MODEL} --sigma 0.25 --seed 0 --out new --log new-log",
     import_: "c.pth --architecture smallnet --sigma 0.25 --normalisation none --data data --out "
     "new",
-    prepare: "digits --params params.yaml --out new",
-    ensemble: "tiny --sigma 0.25 --models models --params params.yaml --out new",
-    weights: "tiny --ensembles ensembles --data data --params params.yaml --device cpu --out new "
-    "--seconds new.csv",
+    prepare: "digits --params ensembles.yaml --out new",
+    ensemble: "tiny --sigma 0.25 --models models --params ensembles.yaml --out new",
+    weights: (
+        "tiny --ensembles ensembles --data data --params ensembles.yaml --device cpu "
+        "--out new --seconds new.csv"
+    ),
     certify_ensembles: (
-        "tiny --ensembles ensembles --weights weights --data data --params params.yaml --device "
+        "tiny --ensembles ensembles --weights weights --data data --params ensembles.yaml --device "
         "cpu --out new --times new-times"
     ),
-    tables: "tiny --results results --weights weights --params params.yaml --out new",
-    fingerprint: f"--dataset tiny --prepared data --params params.yaml --out new --root {ROOT}",
+    tables: "tiny --results results --weights weights --params ensembles.yaml --out new",
+    fingerprint: f"--dataset tiny --prepared data --params ensembles.yaml --out new --root {ROOT}",
 }
 
 
-@pytest.fixture(scope="module")
-def made(saved, tmp_path_factory):
-    """A folder with models, a data set, an ensemble, rows, a checkpoint, and other files."""
-    folder = tmp_path_factory.mktemp("made") / "folder"
-    folder.mkdir()
-    with chdir(folder):
-        shutil.copytree(saved, "models")
-        make_files()
-    return folder
-
-
 @pytest.fixture(autouse=True)
-def place(work, made, tmp_path, monkeypatch):
-    """A copy of it is the current folder."""
-    monkeypatch.chdir(shutil.copytree(made, tmp_path / "place", symlinks=True))
-
-
-def make_files():
-    write_tiny(Path("data"))
-    values = json.loads(write_params(Path("params.yaml"), **SECTIONS).read_text()) | PARAMS
-    Path("params.yaml").write_text(json.dumps(values))
-    assert command(ensemble, "out=ensembles") == 0
+def place(pool_here):
+    """The folder of a pool, with rows, a checkpoint, and other files."""
+    update_json(Path("ensembles.yaml"), datasets=DATASETS)
     write_rows(make_rows(0.25, 0), Path("rows.tsv"))
     Path("link.tsv").symlink_to("rows.tsv")
-    torch.save({"state_dict": smallnet().network.state_dict()}, "c.pth")
+    network = checkpoint.load_model(Path("models/macer/0"))[0].network
+    torch.save({"state_dict": network.state_dict()}, "c.pth")
     Path("notes").mkdir()
-    for name in ("history.csv", "provenance.json", "alone.csv", "train.json", "a.tsv"):
+    for name in ("history.csv", "provenance.json", "train.json", "a.tsv"):
         Path("notes", name).write_text("years of work\n")
     Path("nowhere").symlink_to("absent")
     Path("logs").mkdir()
@@ -125,7 +94,7 @@ def command(stage, changes="", more=()):
         (export, "out=link.tsv"),
         (export, "out=nowhere"),
         (certify, "out=rows.tsv"),
-        (certify, "first=ensembles/macer-0.average.json out=ensembles/macer-0.average.tsv"),
+        (certify, f"first={PAIR}.json out={PAIR}.tsv"),
         (certify, "out=models/macer/0/model.tsv"),
         (train, "out=models/macer/0"),
         (train, "log=notes"),
@@ -177,7 +146,6 @@ def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
         (export, "rows.tsv"),
         (export, "link.tsv"),
         (export, "nowhere"),
-        (export, "notes"),
         (import_, "models/macer/0"),
     ],
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
@@ -203,14 +171,6 @@ def test_rows_that_are_gone_are_certified_again_beside_their_sidecar():
     Path("new.tsv").unlink()
     assert command(certify) == 0
     assert Path("new.tsv").read_bytes() == made
-
-
-def test_a_model_is_trained_again_with_other_hyper_parameters():
-    assert command(train) == 0
-    write_params(Path("params.yaml"), training={**TRAINING, "epochs": 1})
-    assert command(train) == 2
-    assert command(train, more=["--restart"]) == 0
-    assert checkpoint.read_card(Path("new")).epochs == 1
 
 
 def test_a_training_whose_outputs_dvc_has_removed_trains_again():

@@ -1,12 +1,10 @@
 """The commands and notebooks of the pages run as they stand, and the pages make a site."""
 
-import ast
 import re
 import shutil
 import warnings
 from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
 import torch
@@ -88,12 +86,6 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made, tmp_pa
     ]
     assert re.search(r"recipes\.digits\.advmacer\.lam +0\.5 +1\.0", printed)
     assert "acr.advmacer.0.25" in printed
-    assert "gaussian" not in printed.split("recipes.digits.advmacer.lam")[-1]
-    written = (root / "params.yaml").read_text(encoding="utf-8")
-    kept = [
-        line for line in before["params.yaml"].decode().splitlines() if not re.match(" +- {", line)
-    ]
-    assert {*re.findall(r" # .*", "\n".join(kept))} <= {*re.findall(r" # .*", written)}
     assert before["params.yaml"] != (root / "params.yaml").read_bytes()
     shell(root, back)
     assert state(root) == before
@@ -117,7 +109,6 @@ def test_what_was_pushed_to_a_folder_is_pulled_elsewhere_and_nothing_runs_again(
     there = tmp_path / "there"
     printed = shell(there, pull)[0]
     assert re.findall("Running stage '(.*)'", printed) == ["fingerprint_first"]
-    assert re.findall(r"^(\w\S*):$", printed, re.MULTILINE) == ["fingerprint_first"]
     assert state(there) == state(here)
     assert run(there, "git", "status", "--short") == ""
 
@@ -197,8 +188,7 @@ def workplace(tmp_path, work, monkeypatch, digits):
     certify = params.packaged()["defaults"]["certify"] | {"n": 1000, "engine": "plain"}
     recipes = {name: {"arithmetic": "native", "certify": certify} for name in ("digits", "cifar10")}
     write_json(Path("params.yaml"), {"recipes": recipes})
-    names = "zero one two three four five six seven eight nine"
-    names = names.split()
+    names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     images = load_digits().images  # which begin with one of each class, in order
     for name, pixels in zip(names, images, strict=False):
         path = tmp_path / "photos" / name / "1.png"
@@ -262,15 +252,6 @@ def test_the_commands_of_the_page_on_what_others_published_run(workplace, capsys
 # notebooks and site
 
 
-def test_notebooks_are_committed_without_outputs_and_link_to_files():
-    for path in (ROOT / "examples").glob("*.ipynb"):
-        book = nbformat.read(path, as_version=4)
-        assert not any(cell.get("outputs") for cell in book.cells)  # the site executes it
-        text = "\n".join(cell.source for cell in book.cells if cell.cell_type == "markdown")
-        links = re.findall(r"\]\((?!https:)([^)#]+)", text)
-        assert all((path.parent / link).is_file() for link in links)
-
-
 FROM_ELSEWHERE = re.compile(
     r"""<(?!a\b)\w+\b[^>]*\s(?:src|srcset|href|data|poster)=["']?(?:https?:)?//"""
     r"""|(?:\bfrom|\bimport|\burl\(|@import)[\s(]*["']?(?:https?:)?//"""
@@ -295,24 +276,3 @@ def test_the_pages_and_executed_notebooks_make_a_site_without_a_warning(tmp_path
             assert not FROM_ELSEWHERE.search(text), path
     described = (tmp_path / "site" / "api.html").read_text()
     assert all(f'id="rs.{name}"' in described for name in rs.__all__ if name != "__version__")
-    assert not_described(tmp_path / "site") == []
-
-
-def not_described(site: Path) -> list[str]:
-    """The public functions and classes that are missing on the page of their package."""
-    missing = []
-    for package in (ROOT / "rs").glob("*/__init__.py"):
-        name = package.parent.name
-        if name in ("command_line", "reporting", "runtime", "study"):  # of commands and stages
-            continue
-        page = (site / f"api/{name}.html").read_text(encoding="utf-8")
-        identifiers = {*re.findall(r'<dt [^>]*id="([\w.]+)"', page)}
-        for path in package.parent.rglob("*.py"):
-            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
-                if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name[0] == "_":
-                    continue
-                full_name = f"{module.removesuffix('.__init__')}.{node.name}"
-                if full_name not in identifiers and rs.MODULES.get(node.name) != module:
-                    missing.append(full_name)
-    return missing

