@@ -62,12 +62,14 @@ PAIR, ALL, TURNED = "macer-0-1", "gaussian-0+macer-0-1", "macer-1+gaussian-0"
 """
 
 
-def write_three(folder, train=24, test=10, seed=0):
+def write_three(folder, train=24, test=10, validation=0):
     """Write images (N, 1, 4, 4) with a bright left, right or upper half; labels 0, 1, 2, 0, ..."""
     splits = {}
-    for name, size, of in (("train", train, [0]), ("test", test, [1, seed])):
+    sizes = {"train": train, "test": test}
+    sizes |= {"validation": validation} if validation else {}
+    for number, (name, size) in enumerate(sizes.items()):
         labels = np.arange(size) % 3
-        images = np.random.default_rng(of).integers(0, 60, (size, *SHAPE), dtype=np.uint8)
+        images = np.random.default_rng(number).integers(0, 60, (size, *SHAPE), dtype=np.uint8)
         images[labels == 0, :, :, :2] += 180
         images[labels == 1, :, :, 2:] += 180
         images[labels == 2, :, :2] += 180
