@@ -18,10 +18,10 @@ from rs.runtime import arithmetic
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.sequential import Decider
-from tests.support.helpers import needs_x86, python, refuses
+from tests.support.helpers import generator, needs_x86, python, refuses
 from tests.support.small_pool import SIGMA, Counting, as_bytes, image, pool
 
-DRAWS, BATCH = 1030, 100
+DRAWS = 1030
 
 
 class Pixel(nn.Module):
@@ -53,18 +53,8 @@ def three():
     return [Pixel(0, 2.0), Pixel(1, 3.0), Pixel(4, 4.0)]
 
 
-def noisy(draws=200, seed=0):
-    return image() + SIGMA * torch.randn(
-        (draws, 1, 4, 4), generator=torch.Generator().manual_seed(seed)
-    )
-
-
-def smoothed(members, thresholds, **how):
-    return SmoothedClassifier(Ensemble(members, Cascade(thresholds)), 2, SIGMA, **how)
-
-
-def tally(members, thresholds, draws=DRAWS, batch=BATCH):
-    return smoothed(members, thresholds, batch=batch).tally(image(), draws, 1, Stream.ESTIMATE, 0)
+def smoothed(members, thresholds):
+    return SmoothedClassifier(Ensemble(members, Cascade(thresholds)), 2, SIGMA, batch=100)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -77,7 +67,8 @@ thresholds = st.lists(st.floats(0, 1.1), min_size=2, max_size=2)
 @settings(deadline=None)
 @given(thresholds, st.permutations(range(40)))
 def test_a_vote_depends_on_its_draw_alone(given_thresholds, order):
-    rule, x = Cascade(given_thresholds), noisy(40)
+    rule = Cascade(given_thresholds)
+    x = image() + SIGMA * torch.randn((40, 1, 4, 4), generator=generator())
     scores, taken = rule.decide(Outputs([member(x) for member in three()]))
     turned, taken_turned = rule.decide(Outputs([member(x[list(order)]) for member in three()]))
     assert torch.equal(turned, scores[list(order)])
@@ -101,7 +92,8 @@ def asked(given_thresholds):
 def test_evaluations_are_counted_exactly_and_images_that_fill_up_a_batch_are_not(given_thresholds):
     members, counts = [Counting(member) for member in three()], asked(given_thresholds)
     assert counts[0] > counts[1]
-    assert tally(members, given_thresholds).evaluations == sum(counts)
+    found = smoothed(members, given_thresholds).tally(image(), DRAWS, 1, Stream.ESTIMATE, 0)
+    assert found.evaluations == sum(counts)
     filled = [-(-count // BATCH_MULTIPLE) * BATCH_MULTIPLE for count in counts[1:]]
     assert [member.images for member in members] == [DRAWS, *filled]
 
@@ -133,10 +125,7 @@ def test_a_member_that_is_not_a_number_is_never_hidden_from_the_draws_that_ask_i
 
 def test_a_member_that_is_not_a_number_where_no_draw_asks_it_changes_nothing():
     """Alone it is not evaluated there; in a pool it is, for others."""
-    members = [
-        Pixel(0, 50.0),
-        NanAbove(Pixel(1, 3.0), 0.9),
-    ]  # from .9 on, the first member is clear
+    members = [Pixel(0, 50.0), NanAbove(Pixel(1, 3.0), 0.9)]  # from .9 on, the first is clear
     entry = PoolEntry((0, 1), Cascade([0.9]))
     expected = as_bytes(pool([members[0], Pixel(1, 3.0)], {"cascade": entry})["cascade"])
     assert as_bytes(pool(members, {"cascade": entry})["cascade"]) == expected

@@ -161,7 +161,6 @@ def test_weights_of_an_image_are_algorithm_2_on_its_label_or_on_the_class_that_n
     found = read_weights(Path("weights", f"{slug}.tsv"), len(own))
     assert found == dict(enumerate(expected.tolist()))
     table = pd.read_csv(f"weights/{slug}.tsv", sep="\t")
-    assert list(table) == ["idx", "class", *(f"w{number}" for number in range(len(own)))]
     assert table["class"].tolist() == classes.tolist()
 
 
@@ -218,9 +217,8 @@ def test_spreads_are_means_of_covariances_made_by_hand(outputs, source, of):
             spread_by_hand(z, y, methods, source == "trained")
             for z, y in zip(margins(outputs[of][:, own], TEST_LABELS), TEST_LABELS, strict=True)
         ]
-        np.testing.assert_allclose(
-            line[list(SPREADS[4:])].to_numpy()[0], np.mean(each, axis=0), rtol=0, atol=SUMS
-        )
+        found = line[list(SPREADS[4:])].to_numpy()[0]
+        np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=0, atol=SUMS)
         assert (line["images"].tolist(), line["members"].tolist()) == ([10], [trained])
 
 
@@ -273,16 +271,14 @@ WORDS = (
 
 
 @pytest.mark.parametrize(
-    ("words", "spoil", "word"),
+    ("spoil", "word"),
     [
-        (["--batch", -1], None, "batch must be at least 1, got -1"),
-        ([], lambda: change_recipe("weights", "color", 3), "weights.color is not a known key"),
-        ([], lambda: Path("ensembles", f"{PAIR}.label.json").unlink(), f"{PAIR}.label.json"),
+        (lambda: change_recipe("weights", "color", 3), "weights.color is not a known key"),
+        (lambda: Path("ensembles", f"{PAIR}.label.json").unlink(), f"{PAIR}.label.json"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(capfd, words, spoil, word):
-    if spoil:
-        spoil()
+def test_a_mistake_is_one_line_and_leaves_nothing(capfd, spoil, word):
+    spoil()
     before = sorted(Path(".").rglob("*"))
-    assert word in refusal(capfd, main, *WORDS.split(), *words)
+    assert word in refusal(capfd, main, *WORDS.split())
     assert sorted(Path(".").rglob("*")) == before

@@ -48,10 +48,7 @@ def test_a_loaded_ensemble_is_the_one_built_by_hand(named):
 
 def test_rule_weights_and_order_of_members_are_part_of_what_a_classifier_is():
     some = [made(named) for named in MADE]
-    some += [
-        made("consensus", agree=1),
-        spec(fitted=fitted(0.75, 0.25, 0.0), **GLOBAL),
-    ]
+    some += [made("consensus", agree=1), spec(fitted=fitted(0.75, 0.25, 0.0), **GLOBAL)]
     some += [spec(members=[member(seed=seed) for seed in (2, 1, 0)])]
     assert len({model_fingerprint(load_ensemble(written(one))[0]) for one in some}) == len(some)
 
@@ -72,14 +69,12 @@ THREE = {
     ("combination", "changes", "message"),
     [
         (EQUAL, {"members": []}, "members.* at least 1 item"),
-        (EQUAL, {"sigma": 0.0}, "sigma.* greater than 0"),
         (PER_IMAGE, {"fitted": THREE}, "fitted weights must come with weights of scope global"),
         (
             GLOBAL,
             {"fitted": THREE | {"weights": [0.5, 0.5, 0.5]}},
             "weights must be at least 0 and sum to 1",
         ),
-        (GOOD["mme"] | {"agree": 2}, {}, "agree must be left out"),
         (GOOD["consensus"] | {"agree": 4}, {}, "at most the number of members, 3"),
     ],
 )
@@ -87,9 +82,7 @@ def test_parts_that_do_not_fit_each_other_are_refused(combination, changes, mess
     values = asdict(spec()) | changes
     values["declaration"]["combination"] = combination
     Path("bad.json").write_text(json.dumps(values))
-    with refuses(
-        rf"bad\.json must be an ensemble, but: .*{message}.*; make it with rs combine",
-    ):
+    with refuses(rf"bad\.json must be an ensemble, but: .*{message}.*; make it with rs combine"):
         read(Path("bad.json"))
 
 
@@ -99,9 +92,7 @@ def test_parts_that_do_not_fit_each_other_are_refused(combination, changes, mess
 
 @pytest.mark.parametrize("combination", [GLOBAL, PER_IMAGE])
 def test_weights_that_are_not_solved_for_all_images_are_no_classifier(combination):
-    with refuses(
-        r"macer-0-1-2.some must have weights for all images; .* python -m stages\.weights",
-    ):
+    with refuses("macer-0-1-2.some must have weights for all images"):
         load_ensemble(written(spec(**combination)))
 
 
@@ -114,9 +105,7 @@ def test_a_member_that_changed_is_refused():
     checkpoint.save(
         Path("models/macer/1"), smallnet(99), checkpoint.read_card(Path("models/macer/1"))
     )
-    with refuses(
-        r"models/macer/1 must be the model .* but it has changed; make ensemble\.json again"
-    ):
+    with refuses("models/macer/1 must be the model .* but it has changed"):
         load_ensemble(path)
 
 
@@ -142,10 +131,8 @@ def test_members_that_disagree_are_refused(key, value, expected):
 
 
 def test_members_come_in_their_order_and_must_be_classifiers_of_the_images():
-    members, meta = (
-        [member(seed=2), member(seed=0)],
-        images.load_images(write_tiny(Path("data")), "test").meta,
-    )
+    members = [member(seed=2), member(seed=0)]
+    meta = images.load_images(write_tiny(Path("data")), "test").meta
     models, cards = load_members(members, "tiny", 0.25, Path("pool.json"), meta)
     assert [model_fingerprint(model) for model in models] == [one.classifier for one in members]
     assert [own.seed for own in cards] == [2, 0]
