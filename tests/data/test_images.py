@@ -1,4 +1,5 @@
 import hashlib
+import itertools
 
 import numpy as np
 import pytest
@@ -37,20 +38,16 @@ def epoch(images, size, *, seed=0, epoch=0, **changes):
 def slow_augment(x, crop, flip, rng):
     """Image by image and pixel by pixel, with the draws in the documented order."""
     B, _, H, W = x.shape
-    shifts = (
-        torch.randint(2 * crop + 1, (2, B, 1), generator=rng)[..., 0] - crop
-        if crop
-        else torch.zeros(2, B)
-    )
-    mirrored = torch.rand(B, generator=rng) < 0.5 if flip else torch.zeros(B, dtype=torch.bool)
+    shifts = torch.zeros(2, B, 1, dtype=torch.long)
+    if crop:
+        shifts = torch.randint(2 * crop + 1, (2, B, 1), generator=rng) - crop
+    mirrored = torch.rand(B, generator=rng) < 0.5 if flip else torch.zeros(B)
     out = torch.zeros_like(x)
-    for b in range(B):
-        for i in range(H):
-            for j in range(W):
-                row, column = i + int(shifts[0, b]), j + int(shifts[1, b])
-                target = W - 1 - j if mirrored[b] else j
-                if 0 <= row < H and 0 <= column < W:
-                    out[b, :, i, target] = x[b, :, row, column]
+    for b, i, j in itertools.product(range(B), range(H), range(W)):
+        row, column = i + shifts[0, b, 0], j + shifts[1, b, 0]
+        target = W - 1 - j if mirrored[b] else j
+        if 0 <= row < H and 0 <= column < W:
+            out[b, :, i, target] = x[b, :, row, column]
     return out
 
 
@@ -92,16 +89,14 @@ def test_processes_share_out_an_epoch_which_holds_every_image_once(n, size, worl
 
 
 def test_what_was_written_is_what_is_read(folder):
-    images, labels = arrays()
     train = data.load_images(folder, "train")
-    assert np.array_equal(train.images, images)
-    assert np.array_equal(train.labels, labels)
+    assert np.array_equal(train.images, X)
+    assert np.array_equal(train.labels, Y)
     meta = train.meta
     assert (meta.name, meta.classes, meta.shape) == ("tiny", ("a", "b", "c"), (3, 4, 5))
-    assert (len(train), meta.sizes) == (11, {"train": 11, "test": 5})
-    fingerprint = prepared.images_fingerprint(images, labels)
-    assert train.fingerprint == meta.sha256["train"] == fingerprint
-    assert torch.equal(train.pixels(3), torch.tensor(images[3] / np.float32(255)))
+    assert meta.sizes == {"train": 11, "test": 5}
+    assert train.fingerprint == meta.sha256["train"] == prepared.images_fingerprint(X, Y)
+    assert torch.equal(train.pixels(3), torch.tensor(X[3] / np.float32(255)))
 
 
 def test_normalization_comes_from_the_train_split_unless_given(tmp_path, folder):

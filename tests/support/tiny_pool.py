@@ -1,5 +1,6 @@
 """A tiny pool: data, models whose weights are set by hand, and ensembles with their weights."""
 
+import itertools
 import json
 from contextlib import chdir
 from dataclasses import replace
@@ -83,7 +84,7 @@ lower left and right.
 """
 
 
-def save_member(method, seed, folder=None, gain=1.0):
+def save_member(method, seed, gain=1.0):
     """Save a small network whose weights are set by hand.
 
     It keeps a number and its negative, as rectified numbers; looks at one pixel of each quadrant;
@@ -100,28 +101,21 @@ def save_member(method, seed, folder=None, gain=1.0):
         for sign, value in enumerate((1.0, -1.0)):
             convolutions[0].weight[sign, 0, 1, 1] = value
             convolutions[1].weight[sign, sign, 1 + row, 1 + column] = 1.0
-            for quadrant in range(4):
-                convolutions[2].weight[
-                    4 * sign + quadrant, sign, 1 + quadrant // 2, 1 + quadrant % 2
-                ] = 1.0
+            for quadrant, (i, j) in enumerate(itertools.product((1, 2), (1, 2))):
+                convolutions[2].weight[4 * sign + quadrant, sign, i, j] = 1.0
             model.network.fc.weight[:, 4 * sign : 4 * sign + 4] = value * gain * SEES
         if (method, seed) != POOL[-1]:
             model.network.fc.bias.copy_(torch.tensor([0.8, 0.0, -30.0]))
-    checkpoint.save(folder or Path("models", method, str(seed)), model, card)
+    checkpoint.save(Path("models", method, str(seed)), model, card)
 
 
-def make_ensembles(out, ensembles=ENSEMBLES, sigmas=(SIGMA,), **grid):
-    """The folder ``out`` of ensembles, in the current folder; returns the parameters."""
-    values = (
-        GRID
-        | grid
-        | {"sigmas": list(sigmas), "combinations": COMBINATIONS, "ensembles": named(*ensembles)}
-    )
+def make_ensembles(out, ensembles=ENSEMBLES, **grid):
+    """The folder ``out`` of ensembles, in the current folder."""
+    values = GRID | grid | {"combinations": COMBINATIONS, "ensembles": named(*ensembles)}
     sections = {"weights": vars(SETTINGS), "pool": {"timed": 0}, "certify": vars(CERTIFICATION)}
     made = json.loads(write_params(Path(f"{out}.yaml"), **sections).read_text()) | values
     Path(f"{out}.yaml").write_text(json.dumps(made))
     write_ensembles(made, "tiny", SIGMA, Path("models"), Path(out))
-    return made
 
 
 def make_pool(root):
