@@ -150,8 +150,7 @@ def my_package(tmp_path, monkeypatch):
     path.parent.mkdir()
     path.write_text(block.text)
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("my_package", "my_package.models"):  # which another test may have imported
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    forget_my_package()  # which another test may have imported
     facts = {"mean": (0.5, 0.5, 0.5), "std": (0.2, 0.2, 0.2)}
     monkeypatch.chdir(tmp_path)
     for name in ("first.pt", "second.pt"):
@@ -170,6 +169,10 @@ def my_package(tmp_path, monkeypatch):
         ResNet18_Weights, "get_state_dict", lambda *_, **__: resnet18().state_dict()
     )
     yield
+    forget_my_package()
+
+
+def forget_my_package():
     for name in ("my_package", "my_package.models"):
         sys.modules.pop(name, None)
 

@@ -1,6 +1,7 @@
 """Raw data sets that several modules read."""
 
 import hashlib
+import itertools
 import pickle
 
 import numpy as np
@@ -14,27 +15,22 @@ def hub(tmp_path):
     """Four train images in two shards and two test images."""
     images = [image_bytes(image) for image in pixels(6)]
     root = tmp_path / "raw"
-    write_parquet(
-        root / "train-00000-of-00002-b42a775f407cee45.parquet",
-        images[:3],
-        [0, 1, 0],
-        names=["x", "y"],
-    )
-    write_parquet(root / "train-00001-of-00002.parquet", images[3:4], [1], names=["x", "y"])
-    write_parquet(root / "test-00000-of-00001.parquet", images[4:], [1, 0], names=["x", "y"])
+    for name, cells, labels in (
+        ("train-00000-of-00002-b42a775f407cee45", images[:3], [0, 1, 0]),
+        ("train-00001-of-00002", images[3:4], [1]),
+        ("test-00000-of-00001", images[4:], [1, 0]),
+    ):
+        write_parquet(root / f"{name}.parquet", cells, labels, names=["x", "y"])
     return root
 
 
 @pytest.fixture
 def tree(tmp_path):
-    images = iter(pixels(8))
-    for split in ("train", "val"):
-        for name in ("ape", "bee"):
-            (tmp_path / "raw" / split / name).mkdir(parents=True)
-            for i in range(2):
-                (tmp_path / "raw" / split / name / f"{i}.png").write_bytes(
-                    image_bytes(next(images))
-                )
+    names = itertools.product(("train", "val"), ("ape", "bee"), ("0.png", "1.png"))
+    for image, parts in zip(pixels(8), names, strict=True):
+        path = tmp_path.joinpath("raw", *parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image_bytes(image))
     return tmp_path / "raw"
 
 
@@ -53,14 +49,12 @@ def cifar(tmp_path, monkeypatch):
     base.mkdir(parents=True)
     rows = np.arange(12 * 3072).reshape(12, 3072).astype(np.uint8)
     sums = {}
-    for i, name in enumerate([row[0] for row in CIFAR10.train_list + CIFAR10.test_list]):
-        (base / name).write_bytes(
-            pickle.dumps({"data": rows[2 * i : 2 * i + 2], "labels": [i, 9 - i]})
-        )
+    for i, (name, _) in enumerate(CIFAR10.train_list + CIFAR10.test_list):
+        batch = {"data": rows[2 * i : 2 * i + 2], "labels": [i, 9 - i]}
+        (base / name).write_bytes(pickle.dumps(batch))
         sums[name] = _md5(base / name)
-    (base / "batches.meta").write_bytes(
-        pickle.dumps({"label_names": [f"class{i}" for i in range(10)]})
-    )
+    names = {"label_names": [f"class{i}" for i in range(10)]}
+    (base / "batches.meta").write_bytes(pickle.dumps(names))
     for key in ("train_list", "test_list"):
         monkeypatch.setattr(CIFAR10, key, [[name, sums[name]] for name, _ in getattr(CIFAR10, key)])
     monkeypatch.setattr(CIFAR10, "meta", CIFAR10.meta | {"md5": _md5(base / "batches.meta")})

@@ -74,7 +74,7 @@ def test_bad_rows_are_refused(tmp_path, cells, labels, message):
         (damage(HASHED, Path.unlink), "all shards of train, got 1 of 2"),
         (damage(HASHED, lambda path: path.write_bytes(b"PAR1")), "must be a parquet file"),
         (
-            lambda root: write_parquet(root / "test.parquet", [GOOD], [0], names=["x", "z"]),
+            damage("test.parquet", lambda path: write_parquet(path, [GOOD], [0], names=["x", "z"])),
             "name the same classes",
         ),
         (

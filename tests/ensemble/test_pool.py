@@ -114,8 +114,6 @@ def test_members_that_no_entry_needs_any_more_are_not_evaluated():
     models = [Counting(Constant(0)), Counting(Constant(1)), Counting(Constant(0))]
     pool(models, {"zero": PoolEntry((0,)), "one": PoolEntry((1,))}, label=1)
     assert [model.images for model in models] == [N0, N0 + N, 0]
-    pool(models, {"zero": PoolEntry((0,))}, label=1)
-    assert [model.images for model in models] == [2 * N0, N0 + N, 0]
 
 
 def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone():
@@ -128,9 +126,8 @@ def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone(
         "turned": PoolEntry((2, 0), SoftmaxAverage([0.3, 0.7])),
     }
     made = pool(models, good)
-    assert {name: as_bytes(one) for name, one in made.items()} == {
-        name: as_bytes(alone(entry, models)) for name, entry in good.items()
-    }
+    for name, entry in good.items():
+        assert as_bytes(made[name]) == as_bytes(alone(entry, models))
     for bad in (
         PoolEntry((3,), SoftmaxAverage()),
         PoolEntry((0, 3), SoftmaxAverage([1.0, 0.0])),

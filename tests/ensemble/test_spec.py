@@ -112,7 +112,6 @@ def test_a_member_that_changed_is_refused():
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
-        ("dataset", "other", "tiny"),
         ("classes", ["right", "left"], ["left", "right"]),
         ("seed", 7, 1),
         ("bounds", (-1.0, 1.0), (0.0, 1.0)),

@@ -12,8 +12,6 @@ from ruamel.yaml import YAML
 from benchmarks.common import unpack_rows
 from benchmarks.page_tables import LEVELS, Committed, rows_of
 from benchmarks.pages import blocks, fill, pages
-from benchmarks.warm_starts import trainings
-from rs.statistics.comparison import estimate
 from rs.statistics.metrics import acr
 from rs.storage import certificate_rows
 from tests.support.helpers import ROOT, refuses
@@ -52,19 +50,6 @@ def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(committed, level):
         frames, _ = rows_of(method, committed.study("cifar10-cpu", level))
         assert len(frames) == row["seeds"]
         assert np.mean([acr(frame) for frame in frames]) == pytest.approx(row["acr"], rel=1e-12)
-
-
-def test_the_picture_of_warm_starts_shows_the_acrs_and_seconds_of_its_table(committed):
-    folders = [committed.rows / study for study in ("cifar10-cpu", "cifar10-cpu-warm")]
-    points = [*trainings(*folders, ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv")]
-    of_three = {point[:3]: point for point in points if point.acr.seeds == 3}
-    assert len(of_three) == 12
-    for (method, is_warm, level), point in of_three.items():
-        study = folders[is_warm].name
-        assert point.acr == estimate(committed.sample(method, level, study))
-        seconds, start = committed.seconds()[method], 5 * committed.seconds()["gaussian"]
-        epochs = committed.epochs(study, level, method)
-        assert point.seconds == pytest.approx(epochs * seconds + is_warm * start)
 
 
 def test_a_block_without_an_end_is_refused_before_a_page_is_overwritten(tmp_path):

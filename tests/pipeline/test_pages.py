@@ -209,9 +209,7 @@ def test_the_commands_of_the_start_run(workplace, capsys):
     capsys.readouterr()
     rs_commands("start.md")
     assert np.asarray(Image.open("digit.png")).shape == (8, 8)
-    told = capsys.readouterr().out
-    assert "ACR" in told
-    assert re.search(r"^digit.png: ", told, re.MULTILINE)
+    assert re.search(r"^digit.png: ", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_the_commands_of_the_page_on_certification_run(workplace, monkeypatch):
@@ -244,7 +242,6 @@ def test_the_commands_of_the_page_on_what_others_published_run(workplace, capsys
     rs_commands("published.md")
     printed = capsys.readouterr().out
     assert "resnet110 for digits, sigma = 0.5, normalization mean-std; model in" in printed
-    assert "certified with      sigma = 0.5, n = 100,000, alpha = 0.001" in printed
     assert "20 images that both have; sigma = 0.5, n0 = 100, n = 100,000, alpha = 0.001" in printed
 
 
@@ -270,8 +267,8 @@ def test_the_pages_and_executed_notebooks_make_a_site_without_a_warning(tmp_path
     for notebook in (ROOT / "examples").glob("*.ipynb"):
         page = (tmp_path / "site/examples" / notebook.stem).with_suffix(".html").read_text()
         assert "data:image/png" in page or "_images/" in page
-    for path in (tmp_path / "site").rglob("*.*"):
-        if path.suffix in (".html", ".css", ".js"):
+    for suffix in ("html", "css", "js"):
+        for path in (tmp_path / "site").rglob(f"*.{suffix}"):
             text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
             assert not FROM_ELSEWHERE.search(text), path
     described = (tmp_path / "site" / "api.html").read_text()

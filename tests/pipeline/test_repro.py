@@ -19,7 +19,6 @@ from tests.support.small_project import (
 
 REPRO = [sys.executable, "-m", "stages.repro", "--jobs", "2"]
 MADE = ("models", "results", "weights", "reports")
-COMPUTED = {"train", "weights", "certify_ensembles"}
 LAST = "Everything is up to date. Open reports/digits/index.html in a browser."
 
 
@@ -56,18 +55,10 @@ def test_a_failed_cell_is_shown_the_others_are_kept_and_the_same_command_complet
         r"error: the cell train\w*@digits-macer-0\.5-\d failed: .* run the same command again.*",
         failed.stderr.splitlines()[-1],
     )
-    assert re.search(r"^cell 1 of 9: train@digits-gaussian-0\.5-0", failed.stdout, re.MULTILINE)
     method.write_text(text)
     lines = printed(root)
     cells = cells_of(lines)
     assert lines[-1] == LAST
-    assert {cell.partition("@")[0] for cell in cells} == {
-        *COMPUTED,
-        "train_members",
-        "certify",
-        "ensemble",
-        "tables",
-    }
     assert "train@digits-gaussian-0.5-0" not in cells
     assert cells[-1] == "tables@digits"
     with opened(root) as repo:

@@ -101,8 +101,6 @@ def test_a_study_writes_its_data_set_into_the_parameters_and_no_other_letter(tmp
     printed, code = finished(study(tmp_path, BIN=fake.parent, DATASET="svhn", TARGETS="digits"))
     assert code != 0
     assert "no cell is called digits" in printed
-    before, after = (
-        path.read_text().splitlines() for path in (ROOT / "params.yaml", tmp_path / "params.yaml")
-    )
-    assert [line.split()[:2] for line in after if line not in before] == [["dataset:", "svhn"]]
-    assert len(after) == len(before)
+    lines = [(root / "params.yaml").read_text().splitlines() for root in (ROOT, tmp_path)]
+    changed = [after for before, after in zip(*lines, strict=True) if after != before]
+    assert [line.split()[:2] for line in changed] == [["dataset:", "svhn"]]
