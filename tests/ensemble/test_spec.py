@@ -135,9 +135,6 @@ def test_members_come_in_their_order_and_must_be_classifiers_of_the_images():
     models, cards = load_members(members, "tiny", 0.25, Path("pool.json"), meta)
     assert [model_fingerprint(model) for model in models] == [one.classifier for one in members]
     assert [own.seed for own in cards] == [2, 0]
-    for change, came in (
-        ({"classes": ("right", "left")}, "2 classes"),
-        ({"shape": (1, 4, 3)}, r"shape \[1, 4, 4\]"),
-    ):
-        with refuses(rf"pool\.json must be of classifiers of tiny .*but they are of tiny .*{came}"):
+    for change in ({"classes": ("right", "left")}, {"shape": (1, 4, 3)}):
+        with refuses(r"pool\.json must be of classifiers of tiny .*but they are of tiny"):
             load_members(members, "tiny", 0.25, Path("pool.json"), replace(meta, **change))

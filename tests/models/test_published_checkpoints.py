@@ -21,7 +21,6 @@ from tests.support.helpers import refuses
 
 LAYOUTS = {
     "cohen": ("1.", "state_dict", "mean-std"),
-    "lightning": ("model.network.", "state_dict", "mean-std"),
     "plain": ("", "", "none"),
     "nested": ("net.", "best.model", "centre"),
 }

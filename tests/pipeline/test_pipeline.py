@@ -2,7 +2,6 @@
 must.
 """
 
-import itertools
 import re
 import shutil
 from typing import Any
@@ -62,27 +61,6 @@ def test_every_path_of_a_command_is_a_dependency_or_an_output_or_of_wall_times(n
         *stage.get("deps", []),
         *outs,
     }
-
-
-def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(tmp_path):
-    from stages.fingerprint import main
-
-    main("digits", tmp_path / "data", tmp_path / "fingerprints", ROOT / "params.yaml", ROOT)
-    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")}
-    deps = {
-        dep
-        for stage in STAGES.values()
-        for dep in stage.get("deps", [])
-        if dep.startswith("fingerprints/")
-    }
-    grid = itertools.product(PARAMS["methods"], PARAMS["sigmas"])
-    items = [{"dataset": "digits", "method": method, "sigma": sigma} for method, sigma in grid]
-    filled = {
-        re.sub(r"\$\{item\.(\w+)\}", lambda name, item=item: str(item[name[1]]), dep)
-        for item in items
-        for dep in deps
-    }
-    assert filled <= written
 
 
 @pytest.mark.parametrize("dataset", PARAMS["recipes"])

@@ -160,8 +160,6 @@ class SimulatedGpu(TorchFunctionMode):
 GETTERS = {
     torch.Tensor.device.__get__: lambda device: device,
     torch.Tensor.is_cuda.__get__: lambda device: device == GPU,
-    torch.Tensor.is_cpu.__get__: lambda device: device == CPU,
-    torch.Tensor.get_device: lambda device: -1 if device == CPU else 0,
 }
 SETTERS = {torch.Tensor.data.__set__, torch.Tensor.grad.__set__, torch.Tensor.requires_grad.__set__}
 NUMPY = {torch.Tensor.numpy, torch.Tensor.__array__}
