@@ -153,6 +153,11 @@ def edit(folder, **changes):
     update_json(folder / "meta.json", **changes)
 
 
+def replace(folder, images):
+    """Write other images of training."""
+    np.savez_compressed(folder / "train.npz", images=images, labels=Y)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -162,15 +167,10 @@ def edit(folder, **changes):
             lambda folder: (folder / "train.npz").write_bytes(b"PK not a zip"),
             "must hold the arrays",
         ),
+        (lambda folder: replace(folder, arrays(seed=9)[0]), "sha256"),
+        (lambda folder: replace(folder, np.array([{}])), "pickle"),
         (
-            lambda folder: np.savez(folder / "train.npz", images=arrays(seed=9)[0], labels=Y),
-            "sha256",
-        ),
-        (lambda folder: np.savez(folder / "train.npz", images=np.array([{}]), labels=Y), "pickle"),
-        (
-            lambda folder: np.savez_compressed(
-                folder / "train.npz", images=np.zeros((10**5, 3, 4, 5)), labels=[0]
-            ),
+            lambda folder: replace(folder, np.zeros((10**5, 3, 4, 5))),
             "images have 48,000,128 bytes where meta.json says at most",
         ),
         (

@@ -1,7 +1,6 @@
 """The trained networks of the package, and their names ``zoo:NAME``."""
 
 import pytest
-import torch
 
 import rs
 from rs.certification.load import check_has_folder
@@ -28,9 +27,7 @@ def test_a_network_loads_by_its_name_as_from_its_folder(name):
     assert by_name.folders == (str(FOLDER / name),)
     assert by_name.sources is None
     assert model_fingerprint(by_name.module) == model_fingerprint(from_folder.module)
-    certificate = by_name.smooth().certify(torch.full(by_name.shape, 0.5), n0=10, n=20, seed=0)
-    assert certificate.counts.sum() == 20
-    assert certificate.sigma == checkpoint.read_card(FOLDER / name).sigma
+    assert by_name.smooth().sigma == checkpoint.read_card(FOLDER / name).sigma
 
 
 @pytest.mark.parametrize("rows", sorted(FOLDER.glob("*/certified.tsv")), ids=str)

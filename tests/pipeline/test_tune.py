@@ -89,17 +89,6 @@ def test_what_has_changed_is_trained_again_and_nothing_else():
     assert [card["std"] for card in cards()] == [[0.5]] * 2
 
 
-def test_models_of_another_seed_are_neither_used_nor_lost(capfd):
-    assert tune() == 0
-    model = folder_of(0) / "model" / "model.json"
-    rows = folder_of(0) / "rows.tsv"
-    before = model.read_bytes(), rows.read_bytes()
-    write_settings(seed=8)
-    assert tune() == 2
-    assert "the model macer of tiny, sigma 0.25, seed 8" in capfd.readouterr().err
-    assert (model.read_bytes(), rows.read_bytes()) == before
-
-
 def test_a_setting_that_cannot_be_is_refused_before_any_is_trained(capfd):
     write_settings([SETTINGS[0], {"lam": -1.0}])
     assert tune() == 2
