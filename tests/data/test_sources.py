@@ -98,7 +98,7 @@ def test_raw_data_that_is_here_counts_whatever_was_prepared(tree, tmp_path):
 
 
 FOLDER_CHANGES = {
-    "new image": lambda root: shutil.copy(root / "train/ape/0.png", root / "train/ape/2.png"),
+    "new images": lambda root: shutil.copytree(root / "train/ape", root / "train/bee/deep"),
     "new name": lambda root: (root / "val/bee/1.png").rename(root / "val/bee/3.png"),
     "other size": lambda root: (root / "train/ape/0.png").write_bytes(b"other"),
     "other bytes": damage(

@@ -67,6 +67,7 @@ def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(
     trained, card = checkpoint.load_model(tmp_path / "model")
     start = card.build(derived_seed(7, Stream.INITIAL))
     assert torch.equal(trained.network.fc.weight, start.network.fc.weight)
+    assert not torch.equal(card.build(0).network.fc.weight, start.network.fc.weight)
     assert read_json(tmp_path / "log" / "provenance.json")["git_commit"] is None
 
 
