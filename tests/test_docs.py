@@ -31,6 +31,8 @@ MADE_UP = re.compile(r"mine|MINE|NAME|smoothed|largest")
 DOTTED_NAME = re.compile(r"(?<![\w./-])(?:rs|stages|benchmarks)(?:\.[A-Za-z_]\w*)+")
 PATH = re.compile(r"(?<![\w./-])(?:rs|stages|benchmarks|tests|docs)/[\w./-]*\w")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+TESTS = re.compile(r"`(tests/[\w/]+\.py)`: (\w+(?:\.\.\.)?(?:, \w+(?:\.\.\.)?)*)")
+"""A file of tests, and the beginnings of their names."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -43,6 +45,10 @@ def test_the_modules_and_files_that_a_page_names_exist(page):
     paths += [page.parent / link for link in LINK.findall(text)]
     missing = [path for path in paths if not path.exists() and not MADE_UP.search(path.name)]
     assert missing == []
+    for file, names in TESTS.findall(text):
+        tests = (ROOT / file).read_text(encoding="utf-8")
+        for name in names.replace("...", "").split(", "):
+            assert f"def test_{name}" in tests
 
 
 # ------------------------------------------------------------------------------------------
