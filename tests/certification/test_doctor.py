@@ -4,7 +4,6 @@ import json
 import re
 from dataclasses import replace
 from math import comb
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,7 +59,7 @@ class Nearest(nn.Module):
         self.weight = nn.Parameter(TEMPLATES.flatten(1).clone())
 
     def forward(self, x):
-        return self.after(self.near(self.before(x).flatten(1).to(self.weight.dtype)))
+        return self.after(self.near(self.before(x).flatten(1)))
 
     def near(self, x):
         return x @ self.weight.T - self.weight.square().sum(1) / 2
@@ -143,15 +142,10 @@ def test_a_planted_fault_is_found(name):
 GOOD = {
     "nearest": Nearest(),
     "normalizes": nn.Sequential(Normalize(MEAN, STD), Nearest(unnormalized)),
-    "from -1 to 1": nn.Sequential(Layer(lambda _, x: 2 * x - 1), Nearest(lambda x: (x + 1) / 2)),
-    "float64": Nearest().double(),
-    "dropout off": nn.Sequential(nn.Dropout2d(0.5), Nearest()),
-    "batch norm": nn.Sequential(nn.BatchNorm2d(3), Nearest()),
     "votes": Ensemble([Nearest(), Nearest()], KConsensus(2)),
     "votes that clipping does not change": Nearest(
         lambda x: (x > 0.5).float(), lambda logits: 1.0 * F.one_hot(logits.argmax(1), CLASSES)
     ),
-    "attribute logits": Nearest(after=lambda logits: SimpleNamespace(logits=logits)),
 }
 
 
@@ -210,7 +204,6 @@ def test_a_check_for_which_the_images_are_too_few_is_not_said_to_be_ok(count):
     assert sorted(needed) == [fewest for fewest in (15, 20, 30) if fewest > count]
     others = [finding for finding in findings if finding.text not in untested]
     assert {finding.level for finding in others} == {"ok"}
-    assert any("other inputs:" in finding.text for finding in others) == (count >= 20)
 
 
 def test_one_class_for_all_images_is_a_fault_even_if_most_are_of_it():
@@ -234,22 +227,17 @@ def test_without_the_noise_nothing_is_tried_under_it():
     assert "give --sigma" in finding.text
 
 
-@pytest.mark.parametrize("model", [Nearest(), Layer(lambda _, x: by_chance(x))])
-def test_without_labels_it_is_said_what_was_not_looked_at(model):
+def test_without_labels_it_is_said_what_was_not_looked_at():
     images = labeled()
-    (finding,) = examined(
-        model, images=replace(images, labels=np.full_like(images.labels, UNLABELED))
-    )
+    unlabeled = replace(images, labels=np.full_like(images.labels, UNLABELED))
+    (finding,) = examined(Nearest(), images=unlabeled)
     assert finding.level == "warning"
     assert "the images have no labels, so accuracy, training and expected input" in finding.text
 
 
-def test_without_images_it_is_one_function_and_no_more_is_known():
-    loaded = classifier_of(Nearest())
-    (finding,) = problems(diagnose(loaded, None, SIGMA, CPU))
+def test_without_images_no_more_is_known_than_that_it_is_one_function():
+    (finding,) = problems(diagnose(classifier_of(Nearest()), None, SIGMA, CPU))
     assert (finding.level, "give --data or --images" in finding.text) == ("warning", True)
-    (finding,) = diagnose(replace(loaded, module=FAULTS["state"][0]), None, SIGMA, CPU)
-    assert finding.level == "fault"
 
 
 def test_without_images_a_model_must_say_what_images_it_is_for():
@@ -298,11 +286,6 @@ class Whitened(nn.Module):
         return self.nearest(x * constants(CIFAR.std) + constants(CIFAR.mean))
 
 
-@pytest.mark.parametrize("sigma", [0.12, 0.5])
-def test_nothing_is_found_if_the_batch_norm_has_seen_this_input_and_this_noise(sigma):
-    assert examined(Whitened(sigma), sigma) == []
-
-
 @pytest.mark.parametrize(
     ("first", "expected"),
     [
@@ -346,18 +329,18 @@ class Ignored(Whitened):
         return self.nearest(x)
 
 
-def test_a_batch_norm_is_not_believed_if_its_input_makes_the_accuracy_smaller():
-    assert examined(Ignored(SIGMA, HALF)) == []
-
-
-def test_a_batch_norm_says_nothing_of_noise_that_is_almost_that_of_the_training():
-    """Noise of 0.25 fits clearly better, but the distance is small and 0.177 is near."""
-    assert examined(Whitened(0.25), 0.25 / 1.414, labeled(200)) == []
-
-
-def test_statistics_that_were_frozen_before_the_noise_are_no_finding():
-    """The noise of 0.5 is so large that all groups of images fit better without it."""
-    assert examined(Whitened(0.0), 0.5) == []
+@pytest.mark.parametrize(
+    ("model", "sigma"),
+    [
+        (Whitened(0.12), 0.12),
+        (Whitened(0.5), 0.5),
+        (Ignored(SIGMA, HALF), SIGMA),  # the input that it fits makes the accuracy smaller
+        (Whitened(0.25), 0.25 / 1.414),  # 0.25 fits clearly better, but it is near
+        (Whitened(0.0), 0.5),  # all groups fit better without noise: it was frozen before
+    ],
+)
+def test_a_batch_norm_that_is_right_or_tells_nothing_is_no_finding(model, sigma):
+    assert examined(model, sigma) == []
 
 
 def test_the_noise_that_the_card_states_is_compared_with_that_of_the_certificate():
@@ -394,18 +377,3 @@ def test_a_network_is_not_said_to_clip_if_it_only_reads_pixels_that_stay_in_the_
 
     found = examined(Layer(lambda _, x: near(x)), 0.02, images)
     assert not any("clips" in finding.text for finding in found)
-    clipping = Nearest(lambda x: x.clamp(0, 1))
-    gray = of_labels(images, [0, 1] * 20)
-    gray.images[:] = gray.images.clip(100, 200)
-    assert not any("clips" in finding.text for finding in examined(clipping, 0.02, gray))
-
-
-def test_no_image_is_evaluated_more_often_than_is_stated():
-    evaluated = []
-
-    def count(x):
-        evaluated.append(len(x))
-        return x
-
-    examined(Nearest(count))
-    assert sum(evaluated) <= 70 * len(labeled())
