@@ -340,7 +340,7 @@ class Ignored(Whitened):
     ],
 )
 def test_a_batch_norm_that_is_right_or_tells_nothing_is_no_finding(model, sigma):
-    assert examined(model, sigma) == []
+    assert examined(model, sigma, labeled(200)) == []
 
 
 def test_the_noise_that_the_card_states_is_compared_with_that_of_the_certificate():
