@@ -131,7 +131,7 @@ def test_text_names_file_class_radius_and_confidence_of_each_image(capfd, tmp_pa
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((5, 4), "must be 8-bit gray of 4x4, .* got 8-bit gray of 5x4 .*; resize it"),
+        ((5, 4), "must be 8-bit gray of 4x4 .* got 8-bit gray of 5x4 .*; resize it"),
         ((4, 4, 4), "must be an 8-bit gray or RGB image, got mode RGBA; convert it"),
     ],
 )
