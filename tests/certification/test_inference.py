@@ -15,10 +15,20 @@ from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import as_module
 from rs.smoothing.noise import BLOCK, noisy_pair
 from rs.training.attack_backend import frozen
-from tests.support.helpers import SHAPE, refuses, smallnet
+from tests.support.helpers import SHAPE, refuses, smallnet, weights
 from tests.support.networks import Branches, Measures, WithLogits, hooked, images, lived_in
 
 CPU = torch.device("cpu")
+
+
+def check_same(network, model):
+    """Check that two networks are the same function, but for rounding in float32."""
+    x = images(3, SHAPE)
+    torch.testing.assert_close(network(x), model(x), rtol=1e-5, atol=1e-6)
+
+
+def batch_norms(model):
+    return [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
 @pytest.mark.parametrize(
@@ -30,12 +40,10 @@ def test_folding_is_exact_in_float64_but_for_rounding(architecture, shape):
     model = lived_in(network, shape).double().eval()
     x = images(4, shape).double()
     folded = fold(model, torch.float64, shape)
-    assert not [module for module in folded.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert not batch_norms(folded)
     expected = model(x)
-    assert (
-        folded.network(folded.normalize(x)).sub(expected).abs().max()
-        <= 1e-12 * expected.abs().max()
-    )
+    difference = folded.network(folded.normalize(x)) - expected
+    assert difference.abs().max() <= 1e-12 * expected.abs().max()
 
 
 def test_logits_come_back_in_float32_and_noise_is_normalized_before_it_is_rounded():
@@ -43,8 +51,7 @@ def test_logits_come_back_in_float32_and_noise_is_normalized_before_it_is_rounde
     x = images(3, SHAPE)
     made = optimize_for_inference(model, "folded", "bfloat16", SHAPE, CPU).module
     plain = nn.Sequential(nn.Flatten(), nn.Linear(16, 2)).eval()
-    for network in (made, fold(plain, torch.bfloat16, SHAPE)):
-        assert network(x).dtype == torch.float32
+    assert made(x).dtype == fold(plain, torch.bfloat16, SHAPE)(x).dtype == torch.float32
     rounded = model.normalize(x).bfloat16().float() * model.normalize.std + model.normalize.mean
     assert 0 < (made(x) - model(x)).abs().max() < 0.1 * model(x).abs().max()  # bfloat16 has 8 bits
     assert torch.allclose(made(rounded), made(x), atol=1e-6)
@@ -98,14 +105,12 @@ def test_a_network_that_cannot_be_folded_keeps_its_batch_norms_and_its_function(
     model = lived_in(make(), SHAPE).eval()
     folded = fold(model, torch.float32, SHAPE)
     assert capsys.readouterr().err.startswith("warning: this network keeps its batch norms (")
-    assert [module for module in folded.modules() if isinstance(module, nn.BatchNorm2d)]
-    torch.testing.assert_close(
-        folded(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6
-    )
+    assert batch_norms(folded)
+    check_same(folded, model)
 
 
 def test_a_network_whose_logits_are_all_zero_is_folded(capsys):
-    model = lived_in(smallnet(), SHAPE).eval()
+    model = smallnet().eval()
     for parameter in model.network.fc.parameters():
         nn.init.zeros_(parameter)
     for folded in (fold(model, torch.float32, SHAPE), frozen(model, SHAPE)):
@@ -121,11 +126,10 @@ def test_batch_norms_behind_the_normalization_of_torchvision_are_folded(folding,
     folded = folding(module, shape=SHAPE)
     assert capsys.readouterr().err == ""
     called = []
-    for layer in folded.modules():
+    for layer in batch_norms(folded):
         layer.register_forward_hook(lambda layer, *_: called.append(layer))
-    found = folded(images(3, SHAPE))
-    assert not [layer for layer in called if isinstance(layer, nn.BatchNorm2d)]
-    torch.testing.assert_close(found, module(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
+    check_same(folded, module)
+    assert called == []
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 11])
@@ -146,10 +150,9 @@ def test_members_of_an_ensemble_are_optimized_one_by_one_and_its_rule_stays():
         [lived_in(smallnet(seed), SHAPE) for seed in (0, 1)], SoftmaxAverage([0.3, 0.7])
     ).eval()
     made = optimize_for_inference(ensemble, "folded", "float32", SHAPE, CPU)
-    x = images(5, SHAPE)
     assert (made.engine, made.precision, made.module.rule) == ("folded", "float32", ensemble.rule)
-    assert not [module for module in made.module.modules() if isinstance(module, nn.BatchNorm2d)]
-    torch.testing.assert_close(made.module(x), ensemble(x), rtol=1e-5, atol=1e-6)
+    assert not batch_norms(made.module)
+    check_same(made.module, ensemble)
 
 
 @pytest.mark.parametrize("engine", ["folded", "compiled", "quantized"])
@@ -187,13 +190,9 @@ def test_without_a_compiler_the_network_is_folded_and_a_warning_says_so(monkeypa
     model = lived_in(smallnet(), SHAPE).eval()
     made = optimize_for_inference(model, "compiled", "float32", SHAPE, CPU)
     assert (made.engine, made.batch) == ("folded", BLOCK)
-    assert (
-        capsys.readouterr().err
-        == "warning: this network is not compiled (RuntimeError: no C++ compiler found)\n"
-    )
-    torch.testing.assert_close(
-        made.module(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6
-    )
+    warning = "warning: this network is not compiled (RuntimeError: no C++ compiler found)\n"
+    assert capsys.readouterr().err == warning
+    check_same(made.module, model)
 
 
 def linear():
@@ -236,7 +235,7 @@ def test_compiled_networks_vote_as_the_plain_ones_do_and_each_is_compiled_once(m
 
 def test_folding_leaves_the_model_as_it_was():
     model = lived_in(smallnet(), SHAPE).train()
-    before = {key: value.clone() for key, value in model.state_dict().items()}
+    before = weights(model)
     fold(model, torch.bfloat16, SHAPE)
     assert model.training
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert weights(model) == before
