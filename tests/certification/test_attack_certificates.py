@@ -115,10 +115,8 @@ def test_loss_and_gradient_are_those_of_smoothadv_on_the_keyed_noise():
     expected = objective(base(point + noise)[None], torch.tensor([2]))
     torch.testing.assert_close(torch.tensor([loss]), expected.detach())
     torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), point)[0])
-    assert torch.equal(smoothed.loss_and_gradient(x, 2, 7, seed=5)[1], gradient)
     assert not torch.equal(smoothed.loss_and_gradient(x, 2, 7, seed=6)[1], gradient)
-    module = smoothed.as_module(7, seed=5)
-    values = module(x[None].expand(2, -1, -1, -1))[:, 2]
+    values = smoothed.as_module(7, seed=5)(torch.stack([x, x]))[:, 2]
     torch.testing.assert_close(-values.detach(), torch.tensor([loss, loss]))
 
 
@@ -154,9 +152,6 @@ def test_the_command_finds_the_boundary_of_each_image(certified, capfd):
     assert (rows["found"] >= abs(pixels[rows["idx"]] - 0.5)).all()
     code, out, _ = ended(capfd, show, "attacks.tsv")
     assert (code, f"median {about['median']:.2f}" in out) == (0, True)
-    code, both, err = ended(capfd, show, "rows.tsv", "attacks.tsv")
-    assert [line.split()[0] for line in err.splitlines()].count("next:") == 1
-    assert (code, out in both, "abstentions" in both) == (0, True, True)
     code, out, _ = ended(capfd, compare, "attacks.tsv", "attacks.tsv")
     assert (code, out.strip().endswith("tie")) == (0, True)
     code, _, _ = ended(capfd, report, "rows.tsv", "attacks.tsv", "--out", "page.html")
@@ -244,9 +239,6 @@ def row(**changes):
         ({"counts": [600, 300, 0]}, "confirm"),  # not n votes
         ({"counts": [360, 0, 0, 640]}, "confirm"),  # of three classes
         ({"found": float("nan")}, "attack"),
-        ({"found": float("nan"), "attack": "-"}, "confirm"),
-        ({"attack": "luck"}, "one of"),
-        ({"radius": 0.0}, "positive"),
     ],
 )
 def test_votes_that_do_not_confirm_a_row_are_refused(tmp_path, changes, rule):
