@@ -1,12 +1,9 @@
-"""Other inputs are what other first layers would make, and distances are those of torch."""
+"""Other inputs are what other first layers would make."""
 
 import pytest
 import torch
-from torch import nn
-from torch.distributions import Normal, kl_divergence
 from torchvision.transforms import Normalize
 
-from rs.certification.batch_norm_fit import fit_of
 from rs.certification.expected_input import alternatives
 
 FIRST_LAYERS = {
@@ -36,20 +33,3 @@ def test_the_first_layer_that_there_is_makes_of_it_what_the_expected_one_would(h
         return
     other = OTHERS[f"{expects} instead of {has}"]
     torch.testing.assert_close(FIRST_LAYERS[has](other.of(NOISY)), FIRST_LAYERS[expects](NOISY))
-
-
-@pytest.mark.parametrize("flat", [False, True])
-def test_the_distance_is_the_divergence_of_normal_distributions(flat):
-    shape = (6, 60) if flat else (6, 3, 4, 5)
-    norm = (nn.BatchNorm1d(60) if flat else nn.BatchNorm2d(3)).eval()
-    norm.running_mean += 0.25
-    norm.running_var *= 2
-    norm.eps = 0.0
-    network = nn.Sequential(nn.Flatten() if flat else nn.Identity(), norm)
-    fit = fit_of(network, norm, X)
-    axes = (0,) if flat else (0, 2, 3)
-    x = X.reshape(shape).double()
-    seen = Normal(x.mean(axes), x.var(axes, unbiased=False).sqrt())
-    trained = Normal(norm.running_mean.double(), norm.running_var.double().sqrt())
-    assert fit.distance == pytest.approx(kl_divergence(seen, trained).mean().item(), rel=1e-9)
-    assert len(fit.of_groups) == 2
