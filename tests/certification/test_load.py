@@ -44,8 +44,6 @@ def dropping():
 def number():
     return 3
 
-OTHER = 3
-
 def broken():
     return None.weights
 """
@@ -136,8 +134,6 @@ def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
     [
         ("{}:number", "must return an nn.Module .* got int"),
         ("{}:sized", "must be a function that needs no argument: missing a required argument"),
-        (":make", "write it as package.module:function"),
-        ("{}:OTHER", "has no function OTHER"),
         ("rs.modls.hub:make", r"No module named 'rs\.modls'; correct its name"),
         ("{}:mke", r"has no function mke; did you mean 'make'\?"),
         (
@@ -193,7 +189,6 @@ def test_a_model_that_is_an_object_is_itself():
             lambda: rs.load(nn.Flatten()).smooth(),
             "but Flatten does not state it; in Python give sigma, .* --sigma",
         ),
-        (lambda: rs.load(nn.Flatten()).smooth("0.5"), "sigma must be a positive number, got '0.5'"),
         (
             lambda: rs.load(len).smooth(1.0, device="cpu"),
             "device must be left out for a plain function, .* got cpu; give the nn.Module",
