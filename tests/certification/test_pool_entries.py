@@ -75,7 +75,6 @@ def turned(spec):
                 spec.declaration, combination=Combination(**COMBINATIONS["turned"])
             ),
         ),
-        lambda spec: replace(spec, declaration=replace(spec.declaration, name="another")),
     ],
 )
 def test_weights_of_another_ensemble_are_refused(change):
