@@ -14,18 +14,10 @@ from rs.errors import NotDeterministicError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.noise import noisy_pair
-from rs.statistics.procedures.fixed import FixedTest
-from rs.statistics.radius import lower_bound, radius
-from tests.support.helpers import refuses
+from rs.statistics.radius import lower_bound
+from tests.support.looks import crossing_probability
 
 ALPHA, N = 0.001, 1_000
-
-
-def failure_rate(probability, bound_of_votes):
-    """The probability that a bound of N votes lies above the true probability."""
-    votes = np.arange(N + 1)
-    mass = stats.binom.pmf(votes, N, probability)
-    return float(mass[bound_of_votes(votes) > probability].sum())
 
 
 def test_filtering_votes_by_confidence_and_renormalizing_is_false():
@@ -35,16 +27,16 @@ def test_filtering_votes_by_confidence_and_renormalizing_is_false():
     count as votes for a class of their own never certify it, up to alpha.
     """
     kept_for, kept = 0.4, 0.5
-    mass = stats.binom.pmf(np.arange(N + 1), N, kept)
+    votes = np.arange(N + 1)
     renormalized = 0.0
-    for count, weight in enumerate(mass):
+    for count, weight in enumerate(stats.binom.pmf(votes, N, kept)):
         if weight > 1e-12:
-            votes = np.arange(count + 1)
-            bound = lower_bound(votes, count, ALPHA)
-            share = stats.binom.pmf(votes, count, kept_for / kept)
+            bound = lower_bound(votes[: count + 1], count, ALPHA)
+            share = stats.binom.pmf(votes[: count + 1], count, kept_for / kept)
             renormalized += weight * share[bound > 0.5].sum()
     assert renormalized > 1 - ALPHA
-    assert failure_rate(kept_for, lambda votes: lower_bound(votes, N, ALPHA)) <= ALPHA
+    false = lower_bound(votes, N, ALPHA) > kept_for
+    assert stats.binom.pmf(votes, N, kept_for)[false].sum() <= ALPHA
 
 
 class Confident(nn.Module):
@@ -123,36 +115,18 @@ def test_batch_statistics_in_train_mode_are_refused():
         check_deterministic(network, noisy_pair((1, 2, 2), torch.device("cpu")))
 
 
-def test_a_function_that_leaves_a_network_in_train_mode_is_refused():
-    network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4))
-    smoothed = SmoothedClassifier(lambda x: network(x), 4, 0.25)
-    with refuses("eval mode"):
-        smoothed.certify(torch.zeros(1, 2, 2), 10, 10)
-
-
-def stopping_failure(alpha, looks, size, split):
-    """The exact probability that some look certifies p = 1/2, whose radius is 0."""
-    level = alpha / looks if split else alpha
-    alive = np.array([1.0])
-    failed = 0.0
-    for look in range(1, looks + 1):
-        alive = np.convolve(alive, stats.binom.pmf(np.arange(size + 1), size, 0.5))
-        votes = np.arange(look * size + 1)
-        certifies = lower_bound(votes, look * size, level) > 0.5
-        failed += float(alive[certifies].sum())
-        alive = np.where(certifies, 0.0, alive)
-    return failed
-
-
 def test_adaptive_stopping_without_splitting_alpha_fails_more_often_than_alpha():
-    """Twenty looks of 50 samples at alpha = .05 each are wrong several times as often."""
-    assert stopping_failure(0.05, 20, 50, split=False) > 3 * 0.05
-    assert stopping_failure(0.05, 20, 50, split=True) <= 0.05
+    """Twenty looks of 50 samples at alpha = .05 each are wrong several times as often.
 
+    They certify p = 1/2, whose radius is 0.
+    """
+    times = np.arange(50, 1001, 50)
 
-def test_a_test_that_has_already_looked_is_refused():
-    test = FixedTest(0.25, ALPHA, N)
-    test.update(90, 100)
-    smoothed = SmoothedClassifier(Confident(), 3, 0.25)
-    with refuses("must be new"):
-        smoothed.certify_until(torch.zeros(1, 2, 2), 10, test)
+    def failure(level):
+        def certifies(votes, look):
+            return lower_bound(votes, times[look], level) > 0.5
+
+        return crossing_probability(certifies, times, 0.5)
+
+    assert failure(0.05) > 3 * 0.05
+    assert failure(0.05 / 20) <= 0.05
