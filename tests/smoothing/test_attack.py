@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -8,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rs.smoothing import attack
-from tests.support.helpers import generator
+from tests.support.helpers import generator, weights
 from tests.support.networks import mlp
 
 B, M, K, SHAPE = 4, 3, 3, (1, 3, 3)
@@ -86,11 +85,9 @@ def test_step_size_is_twice_epsilon_over_the_number_of_steps(run):
     x, _, noise = problem()
     model = Ramp(torch.ones(9, dtype=torch.float64))
     run(model, x, torch.ones(B, dtype=torch.long), noise, 4, 0.1)
-    visited = [(seen.unflatten(0, (B, M)) - noise)[:, 0] - x for seen in model.seen]
-    lengths = [v.flatten(1).norm(dim=1).tolist() for v in visited]
-    assert np.array(lengths) == pytest.approx(
-        np.repeat([[0.0], [0.05], [0.1], [0.1]], B, axis=1), abs=1e-8
-    )
+    for seen, length in zip(model.seen, (0.0, 0.05, 0.1, 0.1), strict=True):
+        moved = (seen.unflatten(0, (B, M)) - noise)[:, 0] - x
+        assert moved.flatten(1).norm(dim=1).tolist() == pytest.approx([length] * B, abs=1e-8)
 
 
 def test_box_comes_before_the_ball_in_pgd_and_after_it_in_the_variant():
@@ -98,19 +95,15 @@ def test_box_comes_before_the_ball_in_pgd_and_after_it_in_the_variant():
 
     Box, u = (.1, .48), then ball: u * .3 / ||u||. Ball, u = (.18, .24), then box: x + u = (1, .74).
     """
-    model, x, y = (
-        Ramp([3.0, 4.0]),
-        torch.tensor([0.9, 0.5], dtype=torch.float64).view(1, 1, 1, 2),
-        torch.tensor([1]),
-    )
+    x = torch.tensor([0.9, 0.5], dtype=torch.float64).view(1, 1, 1, 2)
     noise = torch.zeros((1, 2, 1, 1, 2), dtype=torch.float64)
+    how = (Ramp([3.0, 4.0]), x, torch.tensor([1]), noise, 1, 0.3)
     short = 0.3 / math.hypot(0.1, 0.48)
-    box_then_ball = attack.pgd(model, x, y, noise, 1, 0.3).flatten().tolist()
-    ball_then_box = attack.projected_path_attack(model, x, y, noise, 1, 0.3).flatten().tolist()
+    box_then_ball = attack.pgd(*how).flatten().tolist()
+    ball_then_box = attack.projected_path_attack(*how).flatten().tolist()
     assert box_then_ball == pytest.approx([0.9 + 0.1 * short, 0.5 + 0.48 * short], rel=1e-12)
-    assert ball_then_box == pytest.approx(
-        [1.0, 0.74], rel=1e-7
-    )  # its unit gradient is g / (||g|| + 1e-8)
+    # its unit gradient is g / (||g|| + 1e-8)
+    assert ball_then_box == pytest.approx([1.0, 0.74], rel=1e-7)
 
 
 ATTACKS = {
@@ -139,13 +132,12 @@ def test_batch_norm_is_in_eval_mode_and_every_part_returns_to_its_own_mode(run):
     x, y, noise = problem()
     frozen, free = nn.BatchNorm2d(1).eval(), nn.BatchNorm2d(1).train()
     model = nn.Sequential(frozen, free, mlp(9, K).double()).double()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = weights(model)
     x_hat = run(model, x, y, noise)
     modes = (frozen.training, free.training, model.training, model[2].training)
     assert modes == (False, True, True, True)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert weights(model) == before
     assert torch.equal(x_hat, run(model.eval(), x, y, noise))
-    assert not free.training
 
 
 @every_attack
@@ -176,10 +168,10 @@ def test_mixing_path_has_every_iterate_from_the_image_on_and_no_ball():
     w = torch.arange(1.0, 10.0, dtype=torch.float64)
     path = attack.mixing_path(Ramp(w), x, torch.ones(B, dtype=torch.long), noise, 3, 0.05)
     assert len(path) == 4
-    for t, point in enumerate(
-        path
-    ):  # 1e-8 beside the norm of a gradient of about 1 shortens each step by 1e-8
-        assert torch.allclose(point, x + 0.05 * t * (w / w.norm()).view(SHAPE), rtol=0, atol=1e-8)
+    step = 0.05 * (w / w.norm()).view(SHAPE)
+    for t, point in enumerate(path):
+        # 1e-8 beside the norm of a gradient of about 1 shortens each step by 1e-8
+        assert torch.allclose(point, x + t * step, rtol=0, atol=1e-8)
 
 
 def test_with_one_draw_the_gradient_survives_any_confidence_in_a_wrong_class():
