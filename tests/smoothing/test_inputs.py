@@ -18,7 +18,7 @@ from rs.errors import InputError
 from rs.smoothing import inputs
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import as_image
-from tests.support.helpers import refuses, smallnet
+from tests.support.helpers import refuses, smallnet, weights
 from tests.support.networks import WithLogits
 
 SIGMA = 0.25
@@ -90,12 +90,7 @@ BAD_IMAGES = {
         r"base must take inputs of shape \(2, 3, 6, 5\).*; several images go to certify_many",
     ),
     "two axes": (RGB[..., 0], r"one image .* got shape \(6, 5\); give a gray image as x\[None\]"),
-    "a gray tensor": (TENSOR[0], r"take inputs of shape \(6, 5\).*; gray images .* x\[None\]"),
-    "no axis": (torch.tensor(0.5), r"one image of shape \(C, H, W\), or .*, got shape \(\)"),
-    "a path": (
-        "photo.png",
-        r"tensor, a NumPy array or a Pillow image, got str; open a file with PIL\.Image\.open",
-    ),
+    "a path": ("photo.png", r"got str; open a file with PIL\.Image\.open"),
     "int64": (
         RGB.astype(np.int64),
         r"uint8 pixels, or floating-point pixels in \[0, 1\], got int64; divide",
@@ -143,12 +138,6 @@ def test_every_form_of_a_base_classifier_has_the_same_certificate(base):
     assert text(made) == text(smoothed(num_classes=4).certify(TENSOR, 100, 300, 0.01))
 
 
-def test_no_class_is_none_to_choose_from():
-    smoothed = SmoothedClassifier(lambda x: torch.zeros(len(x), 0), sigma=0.5)
-    with refuses(r"logits \(1, K\) of one image, K at least 2"):
-        smoothed.certify(torch.zeros(1, 2, 2), 10, 10)
-
-
 def test_a_base_classifier_that_writes_into_its_images_leaves_the_given_one_alone():
     x = TENSOR.clone()
     smoothed(lambda noisy: linear(noisy.mul_(2.0))).certify(x)
@@ -161,13 +150,13 @@ def test_a_base_classifier_that_writes_into_its_images_leaves_the_given_one_alon
 def test_a_plain_function_that_calls_a_network_in_training_mode_is_refused_before_it_runs(call):
     """In training mode the batch norm would use statistics of the noisy copies."""
     network = smallnet().train()
-    before = {name: value.clone() for name, value in network.state_dict().items()}
+    before = weights(network)
     with refuses(
         r"must call networks in eval mode, but \w+ is in training mode; give the nn",
     ):
         smoothed(call(network)).certify(torch.rand(1, 4, 4))
     assert network.training
-    assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+    assert weights(network) == before
 
 
 def test_another_thread_may_train_while_a_plain_function_is_certified():
@@ -208,17 +197,12 @@ BAD_BASES = {
         returning(lambda z: (z, z)),
         r"logits \(N, K\), got a tuple of 2; return the logits alone",
     ),
-    "a dict": (
-        returning(lambda z: {"scores": z}),
-        "got dict with scores; use a model for classification",
-    ),
     "on meta": (
         nn.Linear(2, 2, device="meta"),
         "base must hold its weights, but weight is on the device meta, .* load them",
     ),
     "one axis": (returning(lambda z: z[:, 0]), r"logits \(1, K\) of one image"),
-    "sparse": (returning(lambda z: z.to_sparse()), "dense tensor, got float32, sparse_coo on cpu"),
-    "NaN": (returning(lambda z: z * math.nan), "finite numbers, got NaN or infinity"),
+    "no class": (returning(lambda z: z[:, :0]), r"logits \(1, K\) of one image, K at least 2"),
     "infinity": (
         returning(lambda z: z.index_fill(1, torch.tensor([2]), math.inf)),
         "finite numbers, got NaN or infinity",
@@ -239,12 +223,6 @@ def test_the_error_of_a_function_is_the_cause():
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_the_error_of_a_module_stays_what_it_is():
-    """It may be an error of the machine, and a command keeps its traceback."""
-    with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        smoothed(nn.Sequential(nn.Flatten(), nn.Linear(7, 2))).certify(TENSOR)
-
-
 def test_too_little_memory_is_no_mistake_of_the_users():
     def full(x):
         raise torch.OutOfMemoryError("no memory left")
@@ -263,12 +241,10 @@ def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
     [
         ({"sigma": "0.25"}, "sigma must be a positive number, got '0.25'"),
         ({"sigma": math.nan}, "sigma must be a positive number, got nan"),
-        ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
         (
             {"num_classes": 0.25, "sigma": None},
             "num_classes must be at least 2, got 0.25; .* give sigma by name",
         ),
-        ({"batch": "8"}, "batch must be at least 1, got '8'"),
     ],
 )
 def test_a_number_that_is_none_is_refused(changes, message):
@@ -279,10 +255,6 @@ def test_a_number_that_is_none_is_refused(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"n": "1000"},
-            r"n must be a whole number of noisy copies from 1 to 1,000,000,000, got '1000'",
-        ),
         ({"n0": 0}, "n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
         ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1; it names the noise"),
@@ -325,10 +297,7 @@ def test_certify_many_is_the_loop_with_positions_as_keys(form):
     [
         (Image.fromarray(RGB), "images must be several images, got Image; give one to"),
         (TENSOR, r"image 0: base must take inputs of shape \(6, 5\).* images\[:, None\]"),
-        (
-            [RGB, RGB[..., None], RGB],
-            r"image 1: x of uint8 must be one .*, got shape \(6, 5, 3, 1\)",
-        ),
+        ([RGB, RGB[..., 0]], r"image 1: x of uint8 must be one .*, got shape \(6, 5\)"),
     ],
 )
 def test_certify_many_names_the_image_that_is_none(images, message):
@@ -340,14 +309,14 @@ def test_certify_many_of_a_data_set_says_how_to_leave_labels_out():
     dataset = TensorDataset(torch.rand(2, 3, 6, 5), torch.zeros(2))
     with refuses(r"got TensorDataset; .* without labels: \(data\[i\]\[0\]"):
         smoothed().certify_many(dataset)
-    images = (dataset[i][0] for i in range(len(dataset)))
-    assert len(smoothed().certify_many(images, 50, 150)) == 2
 
 
-@pytest.mark.parametrize("mode", ["I", "F", "I;16"])
-def test_pictures_of_unknown_range_are_not_to_be_made_white(mode):
-    remedy = "65535" if mode == "I;16" else "LARGEST_POSSIBLE_VALUE"
-    with refuses(f"got mode {mode}; give values in .*{remedy}") as error:
+@pytest.mark.parametrize(
+    ("mode", "divisor"),
+    [("F", "LARGEST_POSSIBLE_VALUE"), ("I;16", "65535")],
+)
+def test_pictures_of_unknown_range_are_not_to_be_made_white(mode, divisor):
+    with refuses(f"got mode {mode}; give values in .*{divisor}") as error:
         as_image(Image.new(mode, (8, 8), 20_000))
     assert "convert" not in str(error.value)
 
