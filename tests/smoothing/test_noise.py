@@ -62,15 +62,12 @@ def test_training_noise_is_sigma_times_the_numbers_of_its_stream_in_the_dtype_of
 
 
 def test_on_a_cpu_the_numbers_are_those_of_numpys_philox_for_seed_and_key():
-    words = np.random.SeedSequence(7, spawn_key=(Stream.ESTIMATE, 17, 3))
-    numbers = np.random.Generator(np.random.Philox(words)).standard_normal(
-        (BLOCK, *SHAPE), dtype=np.float32
-    )
+    bits = np.random.Philox(np.random.SeedSequence(7, spawn_key=(Stream.ESTIMATE, 17, 3)))
+    numbers = np.random.Generator(bits).standard_normal((BLOCK, *SHAPE), dtype=np.float32)
     found = gaussian_block(3, SHAPE, SIGMA, 7, Stream.ESTIMATE, 17, device="cpu")
     assert torch.equal(found, SIGMA * torch.from_numpy(numbers))
-    assert (
-        np.random.Philox(words).state["state"]["key"].nbytes == 16
-    )  # with 32 bits, of 2^17 blocks two would be equal
+    # with 32 bits, of 2^17 blocks two would be equal
+    assert bits.state["state"]["key"].nbytes == 16
 
 
 def test_on_a_gpu_the_numbers_are_sigma_times_those_of_its_stream():
@@ -109,9 +106,8 @@ def test_a_level_has_the_mass_of_the_normal_law_around_it(sigma):
     expected = np.where(levels == 0, 1 - 2 * edges[:, 1], edges[:, 0] - edges[:, 1])
     mass = np.array([count / 2**64 for count in found.values()])
     np.testing.assert_allclose(mass, expected, rtol=0, atol=4 * np.finfo(float).eps)
-    assert (
-        stats.norm.sf((levels.max() - 0.5) / (GRAY_LEVELS * sigma)) < 2.0**-62
-    )  # what lies beyond is of no weight
+    # what lies beyond is of no weight
+    assert stats.norm.sf((levels.max() - 0.5) / (GRAY_LEVELS * sigma)) < 2.0**-62
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
@@ -139,23 +135,12 @@ def test_the_numbers_are_those_of_this_table_on_every_machine():
 def test_torchs_generator_gives_the_same_law(monkeypatch):
     table = grid_table(SIGMA)
     first = torch.arange(2**16).reshape(64, 1024)
-    for rest, expected in ((0, 0), (2**48 - 1, 2**48 - 1)):
+    for rest in (0, 2**48 - 1):
         given = iter([first, torch.full_like(first, rest)])
         monkeypatch.setattr(torch, "randint", lambda *_, given=given, **__: next(given))
         made = _levels_on(torch.device("cpu"), table, tuple(first.shape), stream(0))
-        v = (np.arange(2**16, dtype=np.uint64) << np.uint64(48)) + np.uint64(expected)
+        v = (np.arange(2**16, dtype=np.uint64) << np.uint64(48)) + np.uint64(rest)
         assert made.flatten().tolist() == table.levels(v).tolist()
-
-
-ALL_LEVELS = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_level_that_a_type_of_16_bits_does_not_hold_is_refused_with_the_reason(dtype):
-    x = (ALL_LEVELS.float() / 255).to(dtype).float()
-    assert on_grid(x[:, :1, :1]).item() == 0.0  # which it holds
-    with refuses(r"got one that is 0\.\d+/255 off; .* \(float16 and bfloat16 do not hold"):
-        on_grid(x)
 
 
 @given(level=st.integers(0, 255), units=st.integers(-64, 64))
@@ -180,29 +165,18 @@ def test_other_images_are_refused(pixel):
         on_grid(torch.full((1, 2, 2), pixel))
 
 
-class Recorder(nn.Module):
-    """Keeps what it is shown."""
-
-    def __init__(self):
-        super().__init__()
-        self.shown = []
-
-    def forward(self, x):
-        self.shown.append(x)
-        return x.flatten(1)[:, :2]
-
-
 def test_the_network_sees_multiples_of_1_255_rounded_once():
-    x, base = torch.tensor([[[0, 255], [17, 128]]], dtype=torch.uint8), Recorder()
-    SmoothedClassifier(base, 2, SIGMA, noise="grid", batch=200).certify(
-        x.numpy(), 100, 250, 0.01, seed=3
-    )
+    x, shown = torch.tensor([[[0, 255], [17, 128]]], dtype=torch.uint8), []
+    base = nn.Flatten()
+    base.register_forward_hook(lambda _, images, logits: shown.append(*images))
+    smoothed = SmoothedClassifier(base, 4, SIGMA, noise="grid", batch=200)
+    smoothed.certify(x.numpy(), 100, 250, 0.01, seed=3)
     noise = [
         grid_block(k, x.shape, SIGMA, 3, phase, 0, device="cpu")
         for phase, k in ((4, 0), (5, 0), (5, 1), (5, 2))
     ]
     expected = ((torch.cat(noise)[:350].int() + x.int()).double() / 255).float()
-    assert torch.equal(torch.cat(base.shown), expected)
+    assert torch.equal(torch.cat(shown), expected)
 
 
 class LowBits(nn.Module):
@@ -231,11 +205,8 @@ def test_rounding_makes_a_false_certificate_of_gaussian_noise_and_none_on_the_gr
         return [smoothed.certify(x, 100, 1_000, 0.001) for x in (black, gray)]
 
     of_black, of_gray = certificates("gaussian")
-    assert (of_black.predict, of_gray.predict) == (
-        1,
-        0,
-    )  # and g is said to be constant between them:
-    assert of_black.radius > distance
+    assert (of_black.predict, of_gray.predict) == (1, 0)
+    assert of_black.radius > distance  # g is said to be constant between them
     of_black, of_gray = certificates("grid")
     assert of_black.predict == of_gray.predict
 
