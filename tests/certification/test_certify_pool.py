@@ -17,9 +17,7 @@ from rs.certification.quantize import quantize, write_quantized
 from rs.data import images as data
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.declare import read_weights
-from rs.ensemble.spec import read
 from rs.models import checkpoint
-from rs.models.architectures import SmallNet
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import SmoothingOptions
 from rs.storage import certificate_rows, files
@@ -201,20 +199,6 @@ def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_n
     seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
     assert seconds.pop(CASCADE) == 2 / IMAGES
     assert [*seconds.values()] == [pytest.approx(2 / 50 * 70, rel=1e-15)] * (len(NAMES) - 1)
-
-
-def test_a_classifier_is_timed_with_its_own_members_alone_and_no_rows_change(monkeypatch):
-    timed = []
-
-    def seconds(classifier, *_):
-        timed.append(sum(isinstance(module, SmallNet) for module in classifier.base.modules()))
-        return 1.0
-
-    monkeypatch.setattr("rs.certification.certify_pool._seconds_alone", seconds)
-    pool(timed=50)
-    paths = [*FILES.values(), *(f"ensembles/{slug}.json" for slug in PER_IMAGE)]
-    members = [len(read(Path(path)).members) for path in paths]
-    assert sorted(timed) == sorted([*members, *[1] * len(MEMBERS)])
     assert table("rows") == table("unbroken")
 
 

@@ -74,12 +74,16 @@ HALF = Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 
 class Brittle(Nearest):
-    """Wrong about all that is farther from every picture than noise of 0.15 would put it."""
+    """Wrong where noise of so much would put the nearest picture."""
+
+    def __init__(self, is_wrong_at):
+        super().__init__()
+        self.is_wrong_at = is_wrong_at
 
     def near(self, x):
         logits = super().near(x)
-        nearest = (x[:, None] - self.weight).square().mean(2).amin(1, keepdim=True)
-        return torch.where(nearest > 0.15**2, logits.roll(1, dims=1), logits)
+        noise = (x[:, None] - self.weight).square().mean(2).amin(1, keepdim=True).sqrt()
+        return torch.where(self.is_wrong_at(noise), logits.roll(1, dims=1), logits)
 
 
 def unnormalized(x):
@@ -126,7 +130,14 @@ FAULTS = {
         "classes seem to be in another order: .* name them in its order",
     ),
     "clips": (Nearest(lambda x: x.clamp(0, 1)), "clips its images"),
-    "noise": (Brittle(), "not to have been trained with noise of 0.25"),
+    "no noise": (
+        Brittle(lambda noise: noise > 0.15),
+        "not to have been trained with noise of 0.25",
+    ),
+    "more noise": (
+        Brittle(lambda noise: (noise > 0.1) & (noise < 0.3)),
+        "trained with more noise than 0.25",
+    ),
 }
 
 
@@ -136,7 +147,7 @@ def test_a_planted_fault_is_found(name):
     found = examined(model)
     assert found, "nothing was found"
     assert re.search(expected, found[0].text), found
-    assert (found[0].level == "warning") == (name in ("clips", "noise"))
+    assert (found[0].level == "warning") == (name in ("clips", "no noise", "more noise"))
 
 
 GOOD = {
@@ -171,29 +182,6 @@ def test_checks_of_what_is_no_better_find_something_with_the_stated_probability(
         assert CHECKS * alternatives * alarms / 2**differing <= FALSE_ALARM
 
 
-@pytest.mark.parametrize(
-    ("fewest", "tested", "alternatives", "model", "others", "expected"),
-    [
-        (15, 15, 1, Brittle(), 0, "not to have been trained with noise"),
-        (20, 20, 32, Nearest(lambda x: x.flip(1)), 20, "accuracy under noise of 0.25 100% then"),
-        (30, 15, 1, Nearest(after=lambda logits: logits.roll(1, dims=1)), 0, "on 15 images"),
-    ],
-)
-def test_no_finding_rests_on_fewer_images_than_a_sign_test_needs(
-    fewest, tested, alternatives, model, others, expected
-):
-    """Of the best of 32 inputs, 20 images must differ; of an order of classes, half of 30.
-
-    The others are gray, so that they are right in any order of the channels.
-    """
-    assert 0.5**tested <= LEVEL / alternatives < 0.5 ** (tested - 1)
-    for count in (fewest - 1, fewest):
-        labels = [2 + (i // 2) % 3 for i in range(count)]
-        images = of_labels(labeled(), labels + [0] * others)
-        found = examined(model, images=images)
-        assert any(expected in finding.text for finding in found) == (count == fewest)
-
-
 @pytest.mark.parametrize("count", [14, 15, 19, 20, 29, 30])
 def test_a_check_for_which_the_images_are_too_few_is_not_said_to_be_ok(count):
     """The numbers of images are those of the tests around this one."""
@@ -212,13 +200,6 @@ def test_one_class_for_all_images_is_a_fault_even_if_most_are_of_it():
     (finding,) = examined(constant, images=images)
     assert finding.level == "fault"
     assert "all 80 images" in finding.text
-
-
-def test_one_class_for_all_images_is_no_fault_if_one_mistake_explains_it():
-    """Of 80 images one is of another class: a good classifier may be wrong about it."""
-    images = of_labels(labeled(), [2] * 79 + [3])
-    images.images[79] = images.images[0]
-    assert examined(Nearest(), images=images) == []
 
 
 def test_without_the_noise_nothing_is_tried_under_it():
@@ -349,31 +330,3 @@ def test_the_noise_that_the_card_states_is_compared_with_that_of_the_certificate
     (finding,) = problems(diagnose(loaded, labeled(), SIGMA, CPU))
     assert finding.level == "warning"
     assert "states training with noise of 0.5, not 0.25; give --sigma 0.5, or" in finding.text
-
-
-class NoiseLover(Nearest):
-    """Wrong about all that is nearer to a picture than noise of 0.3 would put it."""
-
-    def near(self, x):
-        logits = super().near(x)
-        nearest = (x[:, None] - self.weight).square().mean(2).amin(1, keepdim=True)
-        is_near = (nearest > 0.1**2) & (nearest < 0.3**2)
-        return torch.where(is_near, logits.roll(1, dims=1), logits)
-
-
-def test_a_network_that_is_better_under_more_noise_is_found():
-    (finding,) = examined(NoiseLover())
-    assert "trained with more noise than 0.25" in finding.text
-
-
-def test_a_network_is_not_said_to_clip_if_it_only_reads_pixels_that_stay_in_the_range():
-    """All templates are dark or light somewhere; a gray corner stays in [0, 1]."""
-    images = labeled()
-    images.images[..., 0, 0] = images.labels[:, None] * 10 + 105
-    colors = (torch.arange(CLASSES) * 10 + 105) / 255
-
-    def near(x):
-        return -(x[:, :, 0, 0].mean(1, keepdim=True) - colors).square()
-
-    found = examined(Layer(lambda _, x: near(x)), 0.02, images)
-    assert not any("clips" in finding.text for finding in found)

@@ -117,17 +117,6 @@ every_attack = pytest.mark.parametrize("run", ATTACKS.values(), ids=ATTACKS.keys
 
 
 @every_attack
-def test_every_step_sees_the_same_draws(run):
-    x, y, noise = problem()
-    model = Ramp(torch.randn(9, generator=generator(), dtype=torch.float64))
-    run(model, x, y % 2, noise)
-    assert len(model.seen) >= 3
-    for seen in model.seen:
-        copies = seen.unflatten(0, (B, M))
-        assert torch.allclose(copies - copies[:, :1], noise - noise[:, :1], rtol=0, atol=1e-14)
-
-
-@every_attack
 def test_batch_norm_is_in_eval_mode_and_every_part_returns_to_its_own_mode(run):
     x, y, noise = problem()
     frozen, free = nn.BatchNorm2d(1).eval(), nn.BatchNorm2d(1).train()

@@ -2,7 +2,6 @@
 
 import json
 import math
-from threading import Thread
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +13,6 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from rs.errors import InputError
 from rs.smoothing import inputs
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import as_image
@@ -157,25 +155,6 @@ def test_a_plain_function_that_calls_a_network_in_training_mode_is_refused_befor
         smoothed(call(network)).certify(torch.rand(1, 4, 4))
     assert network.training
     assert weights(network) == before
-
-
-def test_another_thread_may_train_while_a_plain_function_is_certified():
-    training, errors = nn.Linear(2, 2).train(), []
-
-    def train():
-        try:
-            training(torch.zeros(1, 2))
-        except InputError as error:
-            errors.append(error)
-
-    def base(x):
-        thread = Thread(target=train)
-        thread.start()
-        thread.join()
-        return linear(x)
-
-    assert smoothed(base).certify(TENSOR).n > 0
-    assert errors == []
 
 
 def broken(x):

@@ -82,11 +82,8 @@ def test_a_certificate_equals_nothing_else():
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"n0": None}, "n0"),
         ({"n0": 100.5, "alpha": 2.0}, "n0.*alpha"),
         ({"radius": float("nan")}, "radius"),
-        ({"radius": float("inf")}, "radius"),
-        ({"radius": "0.9"}, "radius"),
         ({"radius": 1.5}, "radius must be that of p_lower"),
         ({"p_lower": 0.99999, "radius": 2.13}, "alpha"),
         ({"p_lower": 0.0}, "predict"),
@@ -94,7 +91,6 @@ def test_a_certificate_equals_nothing_else():
         ({"predict": 0}, "counts0"),
         ({"counts": [30, 969]}, "counts"),
         ({"counts": [0, 30, 970]}, "same classes"),
-        ({"counts": [], "n": 0}, "same classes"),
         ({"further": 1}, "further"),
     ],
 )

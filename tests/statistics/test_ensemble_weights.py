@@ -132,10 +132,8 @@ def test_an_image_whose_bound_says_nothing_does_not_decide_the_weights_of_all():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: optimal_weights(np.eye(2)[None], [np.nan]),
         lambda: optimal_weights(np.eye(2)[None], [-1.0]),
         lambda: printed_pair_weights(np.eye(3)[None], [1.0]),
-        lambda: inverse_square_margins(np.ones((2, 3)), 3),
     ],
 )
 def test_what_is_not_a_problem_is_refused(call):
