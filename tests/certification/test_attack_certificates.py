@@ -27,6 +27,7 @@ from rs.smoothing.gradients import LogProbabilities, vote_gradient
 from rs.smoothing.noise import certification_noise
 from rs.storage import attack_rows, files
 from rs.storage.attack_rows import ATTEMPTS
+from rs.storage.files import read_json
 from tests.support.helpers import ended, refuses, update_json, write_params, write_photos
 
 SIGMA = 0.25
@@ -202,6 +203,15 @@ def test_an_attack_draws_the_noise_of_the_rows(certified, capfd):
         update_json(Path("rows.json"), noise=noise)
         assert ended(capfd, attack, *certified, f"{noise}.tsv", "--limit", 1)[0] == 0
     assert Path("grid.tsv").read_bytes() != Path("gaussian.tsv").read_bytes()
+
+
+def test_attacks_state_the_precision_that_the_rows_certify(certified, capfd):
+    """A folded network has weights in bfloat16, and runs without autocast."""
+    images = certified[3:-1]
+    as_run = ["--sigma", "0.25", "--precision", "bfloat16", "--engine", "folded"]
+    assert ended(capfd, certify, LINEAR, *images, *as_run, "--out", "rounded.tsv")[0] == 0
+    assert ended(capfd, attack, "rounded.tsv", *certified[1:], "attacks.tsv", "--limit", 1)[0] == 0
+    assert read_json(Path("attacks.json"))["precision"] == "bfloat16"
 
 
 def row(**changes):

@@ -120,6 +120,17 @@ def test_the_p_value_is_its_expectation(seeds, components):
         assert p_value(mean, squares) == pytest.approx(expected, rel=0.02, abs=1e-4)
 
 
+@pytest.mark.parametrize("mean", [0.3, 2.0, 3.5])
+def test_special_cases_are_students_t(mean):
+    """Degrees of freedom are of the images without a seed component, of the seeds with only one."""
+    assert p_value(mean, MeanSquares(1.0, 0.0, 0.0, 359, 3)) == pytest.approx(
+        2 * stats.t.sf(mean, 358), rel=1e-4
+    )
+    for seeds in (2, 3, 5):
+        alone = p_value(mean, MeanSquares(0.0, 1.0, 0.0, 359, seeds))
+        assert alone == pytest.approx(2 * stats.t.sf(mean, seeds - 1), rel=1e-6)
+
+
 squares = st.builds(
     MeanSquares,
     *[st.floats(1e-6, 10)] * 3,
