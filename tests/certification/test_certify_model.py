@@ -22,7 +22,6 @@ IDENTITY = {
     "subset": "all",
     "versions": {"torch": "x"},
 }
-STOP = {"at_radius": [0, 0.5, 9]}
 INDICES = np.array([0, 2, 3, 5, 8])
 SIZE = len(INDICES)
 
@@ -88,7 +87,6 @@ def keep_rows(count):
             None,
             "classifier is .* there and other here; remove it",
         ),
-        ({**IDENTITY, "stop": STOP}, None, "stop is None there and {.*} here"),
         (
             IDENTITY,
             lambda out: sidecar_of(out).unlink(),

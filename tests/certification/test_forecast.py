@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rs.certification import certify_model as module
-from rs.certification.certify_model import LONG, MAX_UNTIMED_BATCHES, report_expected_time
+from rs.certification.certify_model import LONG, report_expected_time
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import certificate_rows
@@ -48,14 +48,6 @@ def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batc
     line = "about 3.9 h for 700 images (1,000 samples per image, 50.0 per second)"
     assert capsys.readouterr().err.startswith(line)
     assert network.sizes == [timed, timed]
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_measuring_is_left_out_where_it_would_be_a_part_of_the_work(more):
-    network, draws = Ticking(1e-3), SETTINGS.n0 + SETTINGS.n
-    classifier = SmoothedClassifier(network, 2, 0.5, batch=500)
-    report_expected_time(classifier, X, MAX_UNTIMED_BATCHES * 500 // draws + more, SETTINGS)
-    assert len(network.sizes) == 2 * more
 
 
 @pytest.fixture
