@@ -176,16 +176,6 @@ def test_calibration_images_are_training_images_with_noise_of_their_own_key():
     assert torch.equal(noisy, expected + noise[:7])
 
 
-def test_the_same_network_is_made_again_and_another_of_other_images_or_noise():
-    split, model = tiny_images(24), smallnet().eval()
-    made = [
-        int8.quantize(model, split, *how).card.network
-        for how in ((SIGMA, 8), (SIGMA, 8), (SIGMA, 12), (1.0, 8))
-    ]
-    assert made[0] == made[1]
-    assert len(set(made)) == 3
-
-
 # -------------------------------------------------------------------------------------------- on
 # disk
 

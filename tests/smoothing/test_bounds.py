@@ -114,7 +114,6 @@ class Pooled(nn.Sequential):
     [
         (torch.rand(8, 8), r"gray images have the shape \(1, H, W\): x\[None\]"),
         (torch.rand(5, 1, 8, 8), "several images go to certify_many"),
-        (torch.rand(64), r"must take inputs of shape \(64,\), each in a batch"),
     ],
 )
 def test_axes_that_the_network_does_not_take_are_refused_with_a_remedy(x, remedy):

@@ -202,14 +202,6 @@ def test_the_error_of_a_function_is_the_cause():
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_too_little_memory_is_no_mistake_of_the_users():
-    def full(x):
-        raise torch.OutOfMemoryError("no memory left")
-
-    with pytest.raises(torch.OutOfMemoryError):
-        smoothed(full).certify(TENSOR)
-
-
 def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
     made = smoothed(lambda x: torch.tensor([-math.inf, 0.0]).expand(len(x), 2)).certify(TENSOR)
     assert made.predict == 1
@@ -275,6 +267,10 @@ def test_certify_many_is_the_loop_with_positions_as_keys(form):
     ("images", "message"),
     [
         (Image.fromarray(RGB), "images must be several images, got Image; give one to"),
+        (
+            TensorDataset(TENSOR[None], torch.zeros(1)),
+            r"got TensorDataset; .* without labels: \(data\[i\]\[0\]",
+        ),
         (TENSOR, r"image 0: base must take inputs of shape \(6, 5\).* images\[:, None\]"),
         ([RGB, RGB[..., 0]], r"image 1: x of uint8 must be one .*, got shape \(6, 5\)"),
     ],
@@ -282,12 +278,6 @@ def test_certify_many_is_the_loop_with_positions_as_keys(form):
 def test_certify_many_names_the_image_that_is_none(images, message):
     with refuses(message):
         smoothed().certify_many(images)
-
-
-def test_certify_many_of_a_data_set_says_how_to_leave_labels_out():
-    dataset = TensorDataset(torch.rand(2, 3, 6, 5), torch.zeros(2))
-    with refuses(r"got TensorDataset; .* without labels: \(data\[i\]\[0\]"):
-        smoothed().certify_many(dataset)
 
 
 @pytest.mark.parametrize(
