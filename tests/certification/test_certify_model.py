@@ -1,17 +1,24 @@
 """Certifying images one by one into resumable row files: ``rs.certification.certify_model``."""
 
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from rs.certification.certify_model import certify_images
+from rs.certification import certify_model
+from rs.certification.certify_model import LONG, certify_images, report_expected_time
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import Provenance
-from tests.support.helpers import CERTIFY, SHAPE, refuses, smallnet, tiny_images
+from tests.support.cells import certify_folder
+from tests.support.helpers import CERTIFY, SHAPE, Constant, refuses, smallnet, tiny_images
 
 SETTINGS = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4})
 IDENTITY = {
@@ -141,3 +148,57 @@ def test_a_loop_that_leaves_out_an_image_or_raises_after_the_last_publishes_noth
     assert list(tmp_path.glob("rows*")) == []
     assert write_until(tmp_path / "rows.tsv", SIZE - images) == (INDICES[images:].tolist(), False)
     assert write_until(tmp_path / "rows.tsv", 0) == ([], True)
+
+
+# how long a certification takes, which it says beforehand, with a clock that the tests turn
+
+LARGE = CertificationSettings(**CERTIFY | {"n0": 100, "n": 900})
+
+
+class Ticking(Constant):
+    """A network that takes a second for every ``rate`` noisy images; its first batch takes a
+    thousand times as long.
+    """
+
+    def __init__(self, rate):
+        super().__init__(0)
+        self.rate, self.now, self.sizes = rate, 0.0, []
+
+    def forward(self, x):
+        self.now += len(x) / self.rate * (1 if self.sizes else 1000)
+        self.sizes.append(len(x))
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("batch", "default", "timed"), [(200, 500, 200), (5000, 5000, 900), (600, 500, 500)]
+)
+def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batch(
+    monkeypatch, capsys, batch, default, timed
+):
+    """A batch is no larger than a certificate has draws, nor than the default."""
+    network = Ticking(50)
+    monkeypatch.setattr(certify_model, "default_batch", lambda x: default)
+    monkeypatch.setattr(certify_model, "time", SimpleNamespace(perf_counter=lambda: network.now))
+    classifier = SmoothedClassifier(network, 2, 0.5, batch=batch)
+    report_expected_time(classifier, torch.zeros(SHAPE), 700, LARGE)
+    line = "about 3.9 h for 700 images (1,000 samples per image, 50.0 per second)"
+    assert capsys.readouterr().err.startswith(line)
+    assert network.sizes == [timed, timed]
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(LONG + 1, True), (LONG, False)])
+def test_a_certification_says_once_and_beforehand_that_it_is_long(
+    tiny_project, monkeypatch, capfd, seconds, said
+):
+    """The ten tiny images are certified as if they took these seconds."""
+    options, out = SmoothingOptions(batch=100), Path("rows.tsv")
+    for is_new in (True, False):
+        clock = count(0, seconds / 100)
+        ticking = SimpleNamespace(perf_counter=partial(next, clock))
+        monkeypatch.setattr(certify_model, "time", ticking)
+        certify_folder("model", Path("data"), LARGE, options, out)
+        printed = capfd.readouterr()
+        assert (printed.out, "samples per image" in printed.err) == ("", said and is_new)
+        assert len(certificate_rows.read_rows(out)) == 10
+    assert printed.err == "rows.tsv is complete already; nothing to do\n"

@@ -53,7 +53,6 @@ BROKEN = {
         nn.BatchNorm2d(4, track_running_stats=False),
         "with the other images of the batch",
     ),
-    "largest": (Layer(lambda _, x: x / x.abs().amax()), "with the other images of the batch"),
     "place": (
         Layer(lambda _, x: x * torch.arange(1, len(x) + 1)[:, None, None, None]),
         "place in the batch",
@@ -102,7 +101,6 @@ def test_what_does_not_return_logits_is_refused(function, message):
 GOOD = {
     "smallnet": lambda: lived_in(smallnet(), SHAPE),
     "dropout": lambda: network(nn.Dropout2d(0.5)),
-    "batch norm": lambda: network(nn.BatchNorm2d(4)),
     "constant": lambda: network(Layer(lambda _, x: 0 * x)),
     "scripted": lambda: torch.jit.script(network(nn.BatchNorm2d(4))),
     "float64": lambda: nn.Sequential(Layer(lambda _, x: x.double()), network().double()),
