@@ -22,7 +22,6 @@ from rs.data.prepared import Meta
 from rs.ensemble.base import Ensemble
 from rs.ensemble.rules import KConsensus
 from rs.statistics.certificate import UNLABELED
-from tests.support.helpers import refuses
 from tests.support.networks import Layer, counted
 
 CPU = torch.device("cpu")
@@ -219,11 +218,6 @@ def test_without_labels_it_is_said_what_was_not_looked_at():
 def test_without_images_no_more_is_known_than_that_it_is_one_function():
     (finding,) = problems(diagnose(classifier_of(Nearest()), None, SIGMA, CPU))
     assert (finding.level, "give --data or --images" in finding.text) == ("warning", True)
-
-
-def test_without_images_a_model_must_say_what_images_it_is_for():
-    with refuses("but own:model names none; give --data"):
-        diagnose(Classifier("own:model", Nearest()), None, SIGMA, CPU)
 
 
 @given(order=st.permutations(range(CLASSES)))

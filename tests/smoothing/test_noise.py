@@ -78,7 +78,7 @@ def test_on_a_gpu_the_numbers_are_sigma_times_those_of_its_stream():
 
 
 @pytest.mark.parametrize("word", [-1, 2**32])
-def test_a_word_that_would_be_two_is_refused(word: int) -> None:
+def test_a_word_that_would_be_two_is_refused(word):
     with pytest.raises(ValueError, match="words of a key"):
         stream(0, word)
 

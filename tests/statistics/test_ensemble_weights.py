@@ -95,13 +95,6 @@ def test_algorithm_2_minimizes_the_paper_s_objective_without_the_class_itself():
     assert 0.5 < found[0] < 1
 
 
-@pytest.mark.parametrize("mean", [0.0, -0.25])
-def test_algorithm_2_answers_a_margin_that_is_not_positive_with_equal_weights(mean):
-    z = margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], [0.1, 0.2])
-    z[1, :, 2] = mean + np.tile([0.25, -0.25], 25)
-    assert per_image_weights(z, 0).tolist() == [0.5, 0.5]
-
-
 def test_global_weights_minimize_the_sum_over_the_images_with_a_bound():
     good = [
         margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], noise, 1) for noise in ([0.1, 0.2], [0.3, 0.1])
