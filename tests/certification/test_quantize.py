@@ -292,15 +292,16 @@ def test_a_normalization_of_three_channels_is_converted(normalize):
 
 
 def test_certificates_in_int8_are_attacked_in_int8(tiny, tmp_path, work):
-    rows, attacks = tmp_path / "rows.tsv", tmp_path / "attacks.tsv"
+    rows = tmp_path / "rows.tsv"
     options = SmoothingOptions(device=CPU)
     certify_folder(str(tiny / "model"), tiny / "data", SETTINGS, options, out=rows)
     words = ["attack", rows, "--model", tiny / "model", "--data", tiny / "data", "--device", "cpu"]
     words += ["--samples", 5, "--restarts", 1, "--n", 200, "--alpha", 0.01, "--limit", 1]
-    finished(*words, "--out", attacks)
-    stated = [read_json(path.with_suffix(".json")) for path in (rows, attacks)]
+    finished(*words, "--out", tmp_path / "attacks.tsv")
+    certified = read_json(tmp_path / "rows.json")
+    attacked = read_json(tmp_path / "attacks.json")
     for key in ("engine", "precision", "quantized", "calibration", "instructions"):
-        assert stated[0][key] == stated[1][key]
+        assert attacked[key] == certified[key]
 
 
 def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say_which(
