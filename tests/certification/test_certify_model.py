@@ -39,16 +39,10 @@ def smoothed(base=None):
     return SmoothedClassifier(base if base is not None else smallnet(), 2, 0.5)
 
 
-def certify_tiny(out, base=None, identity=IDENTITY, indices=INDICES, settings=SETTINGS):
-    certify_images(
-        smoothed(base),
-        tiny_images(10, 1),
-        indices,
-        settings,
-        torch.device("cpu"),
-        Provenance.from_json(identity, "", ""),
-        out,
-    )
+def certify_tiny(out, base=None, identity=IDENTITY):
+    provenance = Provenance.from_json(identity, "", "")
+    images, device = tiny_images(10, 1), torch.device("cpu")
+    certify_images(smoothed(base), images, INDICES, SETTINGS, device, provenance, out)
 
 
 class Dies(nn.Module):

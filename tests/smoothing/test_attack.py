@@ -15,17 +15,17 @@ ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 
 
 class Ramp(nn.Module):
-    """Two classes with logits (scale w.x - offset, 0): label 1 is lost along +w. Remembers every
-    batch it is given.
+    """Two classes with logits (scale w.x, 0): label 1 is lost along +w. Remembers every batch it is
+    given.
     """
 
-    def __init__(self, w, scale=1.0, offset=0.0):
+    def __init__(self, w, scale=1.0):
         super().__init__()
-        self.w, self.scale, self.offset, self.seen = torch.as_tensor(w), scale, offset, []
+        self.w, self.scale, self.seen = torch.as_tensor(w), scale, []
 
     def forward(self, x):
         self.seen.append(x.detach().clone())
-        score = self.scale * (x.flatten(1) @ self.w.to(x.dtype)) - self.offset
+        score = self.scale * (x.flatten(1) @ self.w.to(x.dtype))
         return torch.stack([score, torch.zeros_like(score)], dim=1)
 
 
@@ -44,12 +44,12 @@ def cases(draw):
     return Ramp(w), x, torch.randint(2, (images,), generator=rng), noise
 
 
-def problem(seed=0, sigma=0.5, images=B, low=0.2):
+def problem():
     """Images (float64, away from the box), labels and noise."""
-    rng = generator(seed)
-    x = low + (1 - 2 * low) * torch.rand((images, *SHAPE), generator=rng, dtype=torch.float64)
-    y = torch.randint(K, (images,), generator=rng)
-    return x, y, sigma * torch.randn((images, M, *SHAPE), generator=rng, dtype=torch.float64)
+    rng = generator()
+    x = 0.2 + 0.6 * torch.rand((B, *SHAPE), generator=rng, dtype=torch.float64)
+    y = torch.randint(K, (B,), generator=rng)
+    return x, y, 0.5 * torch.randn((B, M, *SHAPE), generator=rng, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(("beta", "draws"), [(1.0, M), (4.0, M), (2.0, 1)])

@@ -31,10 +31,9 @@ def image(first):
     return x
 
 
-def until(first, stop, index=0, budget=BUDGET):
-    return CLASSIFIER.certify_until(
-        image(first), 100, stop.new_test(SIGMA, ALPHA, budget), seed=3, index=index
-    )
+def until(first, stop):
+    test = stop.new_test(SIGMA, ALPHA, BUDGET)
+    return CLASSIFIER.certify_until(image(first), 100, test, seed=3)
 
 
 @pytest.mark.parametrize("first", [1.0, 0.72, 0.55, 0.0])
