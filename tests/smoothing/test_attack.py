@@ -15,17 +15,17 @@ ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 
 
 class Ramp(nn.Module):
-    """Two classes with logits (scale w.x, 0): label 1 is lost along +w. Remembers every batch it is
+    """Two classes with logits (w.x, 0): label 1 is lost along +w. Remembers every batch it is
     given.
     """
 
-    def __init__(self, w, scale=1.0):
+    def __init__(self, w):
         super().__init__()
-        self.w, self.scale, self.seen = torch.as_tensor(w), scale, []
+        self.w, self.seen = torch.as_tensor(w), []
 
     def forward(self, x):
         self.seen.append(x.detach().clone())
-        score = self.scale * (x.flatten(1) @ self.w.to(x.dtype))
+        score = x.flatten(1) @ self.w.to(x.dtype)
         return torch.stack([score, torch.zeros_like(score)], dim=1)
 
 
@@ -165,7 +165,6 @@ def test_mixing_path_has_every_iterate_from_the_image_on_and_no_ball():
 
 def test_with_one_draw_the_gradient_survives_any_confidence_in_a_wrong_class():
     x = torch.full((1, 1, 1, 2), 0.5)
-    x_hat = attack.pgd(
-        Ramp([3.0, 4.0], scale=1e3), x, torch.tensor([1]), torch.zeros(1, 1, 1, 1, 2), 1, 0.1
-    )
+    model = Ramp([3e3, 4e3])
+    x_hat = attack.pgd(model, x, torch.tensor([1]), torch.zeros(1, 1, 1, 1, 2), 1, 0.1)
     assert (x_hat - x).flatten().tolist() == pytest.approx([0.06, 0.08], rel=1e-5)
