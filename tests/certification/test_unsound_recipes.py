@@ -14,7 +14,7 @@ from rs.errors import NotDeterministicError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.noise import noisy_pair
-from rs.statistics.radius import lower_bound
+from rs.statistics.radius import lower_bound, radius
 from tests.support.looks import crossing_probability
 
 ALPHA, N = 0.001, 1_000

@@ -180,6 +180,36 @@ def test_a_single_nan_logit_is_refused(batch):
         SmoothedClassifier(one_nan, 4, SIGMA, batch=100).certify(X, 10, 250, 0.1)
 
 
+class Stripes(nn.Module):
+    """Class 1 in every other stripe of the first pixel, 1/16 wide.
+
+    With noise of 1/2 both classes have the probability 1/2 at every image, but for exp(-2 pi^2 4^2)
+    = 1e-137, so no certificate is true.
+    """
+
+    def forward(self, x):
+        odd = (x[:, 0, 0, 0] * 16).floor().remainder(2)
+        return torch.stack([1 - odd, odd], dim=1)
+
+
+def test_a_known_seed_lets_an_adversary_choose_the_image_and_fresh_seeds_do_not():
+    """The guarantee is over the draws: for one image, not for the worst of many images at the same
+    draws.
+    """
+    classifier = SmoothedClassifier(Stripes(), 2, 0.5, noise="gaussian")
+    alpha = 0.01
+    runs = 400
+
+    def is_false(value, seed):
+        x = torch.full((1, 1, 1), value / 255)
+        return classifier.certify(x, 10, 200, alpha, seed=seed).predict != ABSTAIN
+
+    chosen = [value for value in range(256) if is_false(value, seed=0)]
+    assert chosen  # all that the adversary needs: an 8-bit image with a false certificate
+    most = stats.binom.isf(1e-6, runs, alpha)
+    assert sum(is_false(chosen[0], seed) for seed in range(1, 1 + runs)) <= most
+
+
 def test_a_tie_of_the_first_draws_goes_to_the_lowest_class(monkeypatch):
     made = ballot(monkeypatch, [1, 4, 4], [0, 100, 0], classes=3).certify(X, 9, 100, 0.001)
     assert made.predict == 1
