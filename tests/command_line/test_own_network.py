@@ -11,13 +11,11 @@ import re
 import runpy
 import shutil
 from contextlib import redirect_stdout, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file, save_file
 from torchvision.transforms.functional import to_pil_image
 
@@ -26,7 +24,6 @@ from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
 from rs.command_line.fingerprints import cell_fingerprints
 from rs.command_line.predict import main as predict
-from rs.command_line.shell import run
 from rs.command_line.show import report_files, show_files
 from rs.command_line.train import main as train
 from rs.data.image_folder import listed, split_by_content
@@ -35,8 +32,10 @@ from rs.errors import InputWarning
 from rs.storage.files import read_json
 from rs.training.history import quick_acr
 from tests.support.helpers import (
+    CLASSES,
     ROOT,
     SECTIONS,
+    arrays,
     exit_code,
     forget_networks,
     refuses,
@@ -44,111 +43,12 @@ from tests.support.helpers import (
     weights,
     write_params,
 )
+from tests.support.own_networks import MODULE, trained, words
 
-CLASSES = ("circle", "square", "stripe")
-PHOTOS = ["--images", "photos", "--sigma", "0.25", "--out", "model", "--log", "log"]
+pytestmark = pytest.mark.usefixtures("own_project")
 
-MODULE = """
-from types import SimpleNamespace
-
-import torch
-from torch import nn
-
-class Small(nn.Module):
-    def __init__(self, classes=3):
-        super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1),
-            nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten(),
-        )
-        self.fc = nn.Linear(288, classes)
-
-    def forward(self, x):
-        return self.fc(self.features(x))
-
-def build():
-    return Small()
-
-def pretrained():
-    with torch.random.fork_rng():
-        torch.manual_seed(7)
-        return Small()
-
-def resnet():
-    from torchvision.models.resnet import BasicBlock, ResNet
-    return ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)
-
-class Named(Small):
-    def forward(self, x):
-        return SimpleNamespace(logits=super().forward(x))
-
-def two():
-    return Small(2)
-
-def fixed():
-    return Small().requires_grad_(False)
-
-class Views(Small):
-    def forward(self, x):
-        maps = self.features[:-1](x)
-        return self.fc(maps.view(len(maps), -1))
-
-class InPlace(Small):
-    def forward(self, x):
-        return super().forward(x.sub_(0.5))
-
-class Unused(Small):
-    def __init__(self):
-        super().__init__()
-        self.extra = nn.Linear(2, 2)
-"""
-
-
-def picture(rng, shape):
-    """A circle, a square or stripes, brighter than what is behind it, of 24x24 pixels."""
-    pixels = np.full((24, 24, 3), rng.integers(0, 90, 3), np.uint8)
-    (y, x), (top, left), size = np.mgrid[:24, :24], rng.integers(8, 16, 2), rng.integers(4, 7)
-    inside = {
-        "circle": (y - top) ** 2 + (x - left) ** 2 < size**2,
-        "square": (abs(y - top) < size) & (abs(x - left) < size),
-        "stripe": (x // 3) % 2 == 0,
-    }[shape]
-    pixels[inside] = rng.integers(150, 255, 3)
-    return pixels
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    """A folder of 90 pictures, 30 of each class."""
-    root = tmp_path_factory.mktemp("pictures") / "photos"
-    rng = np.random.default_rng(0)
-    for shape in CLASSES:
-        (root / shape).mkdir(parents=True)
-        for number in range(30):
-            Image.fromarray(picture(rng, shape)).save(root / shape / f"{number}.png")
-    return root
-
-
-def quick_acr_of_two(model, images, settings, options):
-    """The quick ACR of two images, because trainings of one epoch would take most of their time for
-    it.
-    """
-    return quick_acr(model, images, replace(settings, eval_images=2), options)
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, work, monkeypatch, photos):
-    """A folder with a module of networks and 90 pictures, which are links: none may be written
-    into.
-    """
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    forget_networks()
-    monkeypatch.delitem(importlib.sys.modules, "own_networks", raising=False)
-    importlib.invalidate_caches()
-    monkeypatch.setattr("rs.training.trainer.quick_acr", quick_acr_of_two)
-    Path("own_networks.py").write_text(MODULE)
-    shutil.copytree(photos, "photos", copy_function=os.link)
+NETWORK = ["--network", "own_networks:network"]
+IMAGES, LABELS = arrays(24, 0)
 
 
 def command(main, *words):
@@ -162,71 +62,58 @@ def refusal(capsys, main, *words):
     return capsys.readouterr().err.splitlines()[-1]
 
 
-def trained(*words, network="pretrained", method="gaussian", out="model"):
-    """Train on the pictures by command, and return the folder of the model."""
-    options = f"--images photos --sigma 0.25 --out {out} --log {out}-log --device cpu".split()
-    command(train, method, "--network", f"own_networks:{network}", *options, *words)
-    return out
-
-
 def weights_in(folder):
     return load_file(Path(folder, "model.safetensors"))
 
 
-@pytest.mark.parametrize(
-    ("network", "epochs", "stride"), [("pretrained", 12, 3), ("resnet", 1, 30)]
-)
-def test_the_way_from_a_network_to_certificates(capsys, network, epochs, stride):
-    named = f"own_networks:{network}"
-    run_doctor = ["--images", "photos", "--sigma", 0.25, "--count", 20]
-    with pytest.raises(SystemExit):
-        run(doctor, [named, *map(str, run_doctor)])
-    folder = trained("--epochs", epochs, network=network)
+def own(name="network"):
+    """A function or class of the user's module."""
+    return getattr(importlib.import_module("own_networks"), name)
+
+
+def test_the_way_from_a_network_to_certificates(capsys):
+    images = ["--images", "photos"]
+    exit_code(doctor, "own_networks:network", *images, "--sigma", 0.25, "--count", 20)
+    folder = trained("--epochs", 12)
     assert f"model of the last epoch in {folder}, log in {folder}-log" in capsys.readouterr().out
-    rows = ["--images", "photos", "--n0", "20", "--n", "100", "--out", "rows.tsv", "--subset"]
-    command(certify, folder, "--network", named, *rows, f"{{stride: {stride}}}")
-    command(predict, "photos/circle/0.png", "--model", folder, "--network", named, "--n", 100)
-    assert Path("rows.tsv").read_text().count("\n") == 1 + 90 // stride
-    if network == "pretrained":  # which the few steps are enough for
-        command(report_files, "rows.tsv", "--images", "photos", "--out", "report.html")
-        assert all(name in Path("report.html").read_text() for name in CLASSES)
-        command(show_files, "rows.tsv", "--picture", "curve.png")
-        assert Path("curve.png").is_file()
-        accuracy = float(re.search(r"clean accuracy +([\d.]+)%", capsys.readouterr().out)[1]) / 100
-        assert accuracy > 0.6  # three classes: chance is 0.33
+    budget = ["--n0", 20, "--n", 100]
+    command(certify, folder, *NETWORK, *images, *budget, "--out", "rows.tsv")
+    command(predict, "photos/left/0.png", "--model", folder, *NETWORK, "--n", 100)
+    command(report_files, "rows.tsv", *images, "--out", "report.html")
+    assert all(name in Path("report.html").read_text() for name in CLASSES)
+    command(show_files, "rows.tsv", "--picture", "curve.png")
+    assert Path("curve.png").is_file()
+    accuracy = float(re.search(r"clean accuracy +([\d.]+)%", capsys.readouterr().out)[1]) / 100
+    assert accuracy > 0.9  # of 24 images in two classes
 
 
 def test_a_folder_never_imports_a_network_by_itself(capsys):
-    folder = trained("--epochs", 1)
+    folder = trained()
     forget_networks()
-    need = "the network own_networks:pretrained must be given, because a model folder never imports"
+    need = "the network own_networks:network must be given, because a model folder never imports"
     assert need in refusal(capsys, certify, folder, "--images", "photos", "--out", "rows.tsv")
     with refuses(need):
         rs.load(folder)
-    module = importlib.import_module("own_networks")
-    by_name, by_function = (
-        rs.load(folder, network=form) for form in ("own_networks:pretrained", module.pretrained)
-    )
-    x = torch.rand(2, 3, 24, 24)
+    x = torch.rand(2, 1, 4, 4)
+    by_name = rs.load(folder, network="own_networks:network")
+    by_function = rs.load(folder, network=own())
     assert torch.equal(by_name.module(x), by_function.module(x))
     assert (by_name.sigma, by_name.classes) == (0.25, CLASSES)
 
 
 def load_after_edit(folder, text):
     """Load a model folder in a process whose module has another text."""
-    forget_networks()
-    importlib.sys.modules.pop("own_networks", None)
-    importlib.invalidate_caches()
     Path("own_networks.py").write_text(text)
-    return rs.load(folder, network="own_networks:pretrained")
+    forget_networks("own_networks")
+    return rs.load(folder, network="own_networks:network")
 
 
 def test_a_comment_in_the_source_changes_nothing_and_other_code_must_give_the_same_logits():
-    folder = trained("--epochs", 1)
-    x = torch.rand(2, 3, 24, 24)
+    folder = trained()
+    x = torch.rand(2, 1, 4, 4)
     expected = rs.load(folder).module(x)
-    commented = "# three classes\n" + MODULE.replace(
-        "def build():", "def build():\n    'Return the network of the shop.'"
+    commented = "# two classes\n" + MODULE.replace(
+        "def thousand():", "def thousand():\n    'Return the network of the shop.'"
     )
     unchanged = load_after_edit(folder, commented)  # a warning would be an error here
     assert torch.equal(unchanged.module(x), expected)
@@ -236,8 +123,8 @@ def test_a_comment_in_the_source_changes_nothing_and_other_code_must_give_the_sa
     assert torch.equal(extended.module(x), expected)
     assert extended.sources != sources
     for old, new in (
-        ("return self.fc(self.features(x))", "return 2 * self.fc(self.features(x))"),
-        ("nn.Linear(288, classes)", "nn.Linear(288, classes, bias=False)"),
+        ("return self.fc(maps", "return 2 * self.fc(maps"),
+        ("nn.Linear(64, classes)", "nn.Linear(64, classes, bias=False)"),
     ):
         assert old in MODULE
         with refuses("but own_networks changed"):
@@ -252,11 +139,11 @@ def test_a_comment_in_the_source_changes_nothing_and_other_code_must_give_the_sa
 
 
 def test_a_training_starts_from_the_weights_of_the_network_or_of_a_file_or_from_scratch():
-    small = ["--epochs", 1, "--trainable", "fc.bias"]  # all others stay what they were at the start
-    own = weights_in(trained(*small))
-    expected = importlib.import_module("own_networks").pretrained().state_dict()
-    assert torch.equal(own["network.fc.weight"], expected["fc.weight"])
-    assert not torch.equal(own["network.fc.bias"], expected["fc.bias"])
+    small = ["--trainable", "fc.bias"]  # all others stay what they were at the start
+    start = weights_in(trained(*small))
+    expected = own()().state_dict()
+    assert torch.equal(start["network.fc.weight"], expected["fc.weight"])
+    assert not torch.equal(start["network.fc.bias"], expected["fc.bias"])
     other = expected | {"fc.weight": expected["fc.weight"] + 0.5}
     save_file(other, "start.safetensors")
     given = weights_in(trained(*small, "--weights", "start.safetensors", out="given"))
@@ -266,36 +153,28 @@ def test_a_training_starts_from_the_weights_of_the_network_or_of_a_file_or_from_
     assert changed == {"network.fc.bias"}
     first = weights_in(trained(*small, "--from-scratch", out="first"))["network.fc.weight"]
     second = trained(*small, "--from-scratch", "--seed", 1, out="second")
-    starts = [own["network.fc.weight"], first, weights_in(second)["network.fc.weight"]]
+    starts = [start["network.fc.weight"], first, weights_in(second)["network.fc.weight"]]
     assert torch.stack(starts).unique(dim=0).shape[0] == 3
 
 
 def test_the_head_alone_can_be_trained():
-    folder = trained("--epochs", 1, "--trainable", "head")
-    start = weights(importlib.import_module("own_networks").pretrained())
-    state = weights(rs.load(folder).module)
+    start = weights(own()())
+    state = weights(rs.load(trained("--trainable", "head")).module)
     changed = {name for name, value in start.items() if value != state[f"network.{name}"]}
     assert changed == {"fc.weight", "fc.bias"}  # and no statistics of batch norm
 
 
-def test_a_network_may_take_views_of_its_maps():
-    assert "network.fc.weight" in weights_in(trained("--epochs", 1, network="Views"))
-
-
 def test_a_training_replaces_neither_its_start_nor_the_model_of_another_network(capsys):
-    trained("--epochs", 1)
-    words = [*PHOTOS, "--device", "cpu"]
-    line = refusal(capsys, train, "gaussian", "--network", "own_networks:build", *words)
-    assert "but holds gaussian of photos, sigma 0.25, seed 0, network own_networks:pret" in line
-    words += ["--network", "own_networks:pretrained", "--weights", "model"]
-    line = refusal(capsys, train, "gaussian", *words)
+    trained()
+    line = refusal(capsys, train, *words(network="Small"))
+    assert "but holds gaussian of photos, sigma 0.25, seed 0, network own_networks:net" in line
+    line = refusal(capsys, train, *words("--weights", "model"))
     assert "model must be another folder than that of --weights" in line
 
 
 def test_a_finished_training_is_not_repeated_and_other_settings_need_restart(capsys):
-    Path("own_networks.py").write_text(MODULE + READS_WEIGHTS)
     torch.save(0.0, "bias.pt")
-    settings = ["--epochs", "2", "--batch", "40"]
+    settings = ["--epochs", 2, "--batch", 10]
     folder = trained(*settings, network="stored")
     weights = Path(folder, "model.safetensors")
     written = weights.stat().st_mtime_ns
@@ -303,26 +182,23 @@ def test_a_finished_training_is_not_repeated_and_other_settings_need_restart(cap
     trained(*settings, network="stored")
     assert f"complete already: {folder}" in capsys.readouterr().out
     assert weights.stat().st_mtime_ns == written
-    named = ["gaussian", "--network", "own_networks:stored", *PHOTOS, "--log", "model-log"]
-    named += ["--device", "cpu"]
-    for words, difference in (
-        ("--epochs 1 --batch 40", "training.epochs 2, not 1"),
-        ("--epochs 2 --batch 20", "training.batch 40, not 20"),
-        ("--epochs 2 --batch 40 --trainable head", "training.trainable None, not head"),
-        ("--epochs 2 --batch 40 --log elsewhere", "elsewhere must hold the log"),
-        ("--seconds 1 --batch 40", "seconds None, not 1.0"),
+    same = words(*settings, network="stored")
+    for changes, difference in (
+        ("--epochs 1", "training.epochs 2, not 1"),
+        ("--trainable head", "training.trainable None, not head"),
+        ("--log elsewhere", "elsewhere must hold the log"),
     ):
-        line = refusal(capsys, train, *named, *words.split())
+        line = refusal(capsys, train, *same, *changes.split())
         assert difference in line
         assert "--restart" in line
     hashes = "[0-9a-f]{12}, not [0-9a-f]{12};"  # the first digits are enough for a reader
     torch.save(1.0, "bias.pt")
-    assert re.search(f"with start {hashes}", refusal(capsys, train, *named, *settings))
+    assert re.search(f"with start {hashes}", refusal(capsys, train, *same))
     torch.save(0.0, "bias.pt")
-    Path("photos/stripe/3.png").unlink()
-    assert re.search(f"with images {hashes}", refusal(capsys, train, *named, *settings))
+    Path("photos/left/2.png").unlink()
+    assert re.search(f"with images {hashes}", refusal(capsys, train, *same))
     assert weights.read_bytes() == content
-    trained("--epochs", 1, "--restart", network="stored")
+    trained("--restart", network="stored")
     assert read_json(Path(folder, "model.json"))["epochs"] == 1
 
 
@@ -331,53 +207,39 @@ def test_a_second_training_into_a_folder_in_use_names_the_process_of_the_first(c
     lines = []
 
     def second(*arguments):
-        monkeypatch.setattr("rs.training.trainer.quick_acr", quick_acr_of_two)
-        options = ["--sigma", "0.25", "--images", "photos", "--device", "cpu"]
-        named = ["gaussian", "--network", "own_networks:pretrained", *options]
+        monkeypatch.setattr("rs.training.trainer.quick_acr", quick_acr)
         for out, log, epochs in (
             ("model", "model-log", 1),
             ("model", "other-log", 2),
             ("other", "model-log", 2),
-            ("other", "other-log", 1),
         ):
-            words = [*named, "--out", out, "--log", log, "--epochs", epochs, "--eval-every", 1]
-            lines.append(refusal(capsys, train, *words))
-        return quick_acr_of_two(*arguments)
+            more = ["--log", log, "--epochs", epochs, "--eval-every", 1]
+            lines.append(refusal(capsys, train, *words(*more, out=out)))
+        return quick_acr(*arguments)
 
     monkeypatch.setattr("rs.training.trainer.quick_acr", second)
-    trained("--epochs", 1, "--eval-every", 1)
-    assert len(lines) == 4
+    trained("--eval-every", 1)
+    assert len(lines) == 3
     assert all(f"process {os.getpid()} " in line for line in lines)
     assert not Path("other").exists()
     trained("--epochs", 2, "--restart")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["--network", "own_networks:build", "--from-scratch"],
-            "for a classifier of random weights; leave it out",
-        ),
-        (
-            ["--dataset", "finetune", "--params", "rs/params.yaml"],
-            "must have a classifier that is trained already",
-        ),
-    ],
-)
-def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
+def test_a_denoiser_needs_a_trained_classifier(capsys):
+    line = refusal(capsys, train, *words("--from-scratch", method="denoiser-mse"))
+    assert "for a classifier of random weights; leave it out" in line
     Path("rs").symlink_to(Path(rs.__file__).parent)
-    line = refusal(capsys, train, "denoiser-mse", *words, *PHOTOS)
-    assert message in line
+    recipe = "--dataset finetune --params rs/params.yaml --images photos --sigma 0.25 --out model"
+    line = refusal(capsys, train, "denoiser-mse", *recipe.split())
+    assert "must have a classifier that is trained already" in line
 
 
 @pytest.mark.parametrize(
-    ("network", "words", "message"),
+    ("network", "more", "message"),
     [
-        ("two", "", r"logit for each of 3 classes, got logits of shape \(1, 2\) for one image"),
-        ("fixed", "", "must have parameters to train, but none of its 8 is"),
-        ("build", "--trainable nothing", "none of its 8 is trainable with --trainable nothing"),
-        ("build", "--trainable (", r"must be all, head, or a regular expression .*, got '\('"),
+        ("fixed", "", "must have parameters to train, but none of its 6 is"),
+        ("Small", "--trainable nothing", "none of its 6 is trainable with --trainable nothing"),
+        ("Small", "--trainable (", r"must be all, head, or a regular expression .*, got '\('"),
         (
             "Unused",
             "",
@@ -385,106 +247,80 @@ def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
             "first network.ex",
         ),
         (
-            "build",
+            "Small",
             "--weights other.safetensors",
-            "must hold the weights of own_networks:build, but 11 tensors do not fit; first "
-            "fc.bias: expected .*, got "
-            r"\(1,\), fc.weight: expected .*, got \(1,\), features.0.bias: ",
+            "must hold the weights of own_networks:Small, but 9 tensors do not fit; first "
+            r"fc.bias: expected .*, got \(1,\), fc.weight: expected .*, got ",
         ),
         ("InPlace", "", "must not change its images, but it writes into them"),
-        ("build", "--weights none.safetensors", "none.safetensors"),
-        ("build", "--weights pipe", "pipe must be a file, but there is none"),
+        ("Small", "--weights pipe", "pipe must be a file, but there is none"),
         (
-            "build",
+            "Small",
             "--from-scratch --weights other.safetensors",
             "give --from-scratch or --weights, got both",
         ),
         ("absent", "", "own_networks has no function absent"),
-        ("build", "--params none.yaml", "none.yaml is for --dataset, .* which is not given"),
     ],
 )
-def test_what_cannot_be_trained_is_one_line(capsys, network, words, message):
-    names = importlib.import_module("own_networks").build().state_dict()
+def test_what_cannot_be_trained_is_one_line(capsys, network, more, message):
+    names = own("Small")().state_dict()
     save_file({name: torch.zeros(1) for name in names}, "other.safetensors")
     os.mkfifo("pipe")  # which has no end
-    own = ["--network", f"own_networks:{network}"]
-    line = refusal(capsys, train, "gaussian", *own, *PHOTOS, *words.split())
+    line = refusal(capsys, train, *words(*more.split(), network=network))
     assert re.search(message, line), line
     assert not Path("model").exists()
 
 
 def test_copies_of_a_picture_stay_together():
-    for path in [*Path("photos/circle").iterdir()]:
+    for path in [*Path("photos/left").iterdir()]:
         shutil.copy(path, path.with_stem(f"copy{path.stem}"))
     larger, smaller = split_by_content(listed(Path("photos")), 0.1)
     contents = [{Path(path).read_bytes() for path, _ in tree.samples} for tree in (larger, smaller)]
     assert not contents[0] & contents[1]
-    assert {label for _, label in smaller.samples} == {0, 1, 2}
+    assert {label for _, label in smaller.samples} == {0, 1}
 
 
 def test_classes_out_of_balance_are_said(capsys):
-    for number in range(2, 30):
-        Path("photos/stripe", f"{number}.png").unlink()
-    trained("--epochs", 1)
-    warning = "warning: the classes are imbalanced: 30 images of circle, 2 of stripe"
+    for path in [*Path("photos/right").iterdir()][1:]:
+        path.unlink()
+    trained()
+    warning = "warning: the classes are imbalanced: 12 images of left, 1 of right"
     assert warning in capsys.readouterr().err
 
 
-def data():
-    pixels = [
-        np.asarray(Image.open(path))
-        for shape in CLASSES
-        for path in sorted(Path("photos", shape).glob("*.png"))
-    ]
-    return np.stack(pixels).transpose(0, 3, 1, 2), np.repeat([0, 1, 2], 30)
-
-
-def write_data():
-    """Write a data set whose splits both have all pictures."""
-    splits = {"train": data(), "test": data()}
+def write_data(**more):
+    """Write a data set that has all pictures for the training."""
+    splits = {"train": (IMAGES, LABELS), "test": (255 - IMAGES, LABELS)} | more
     save_images(Path("data"), name="shapes", classes=CLASSES, splits=splits)
 
 
 def test_python_trains_arrays_tensors_and_data_sets_alike():
-    build, (images, labels) = importlib.import_module("own_networks").pretrained, data()
-    rows, settings = [], {"sigma": 0.3, "method": "advmacer", "epochs": 1}
-    robust = rs.train(build, images, labels, **settings, on_epoch=rows.append, classes=CLASSES)
+    rows = []
+    settings = {"sigma": 0.3, "method": "advmacer", "epochs": 1}
+    robust = rs.train(own(), IMAGES, LABELS, **settings, on_epoch=rows.append, classes=CLASSES)
     assert [row["epoch"] for row in rows] == [1]
     assert (robust.sigma, robust.classes) == (0.3, CLASSES)
-    assert robust.smooth().certify(images[0], n0=10, n=50).n == 50
-    tensors = torch.from_numpy(images).float() / 255
-    pairs = [(x, int(y)) for x, y in zip(tensors, labels, strict=True)]
+    assert robust.smooth().certify(IMAGES[0], n0=10, n=50).n == 50
+    tensors = torch.from_numpy(IMAGES).float() / 255
+    pairs = [(x, int(y)) for x, y in zip(tensors, LABELS, strict=True)]
     pictures = [(to_pil_image(x), y) for x, y in pairs]
     for network, *examples in (
-        (build, pictures),
-        (build(), tensors, torch.from_numpy(labels)),
-        (build, pairs),
+        (own(), pictures),
+        (own()(), tensors, torch.from_numpy(LABELS)),
+        (own(), pairs),
     ):
         other = rs.train(network, *examples, **settings)
         assert weights(robust.module) == weights(other.module)
 
 
 def test_a_folder_that_python_made_of_a_network_loads_by_a_function_that_builds_it():
-    robust = rs.train(
-        importlib.import_module("own_networks").Small(), *data(), sigma=0.3, epochs=1, out="mine"
-    )
-    Path("builders.py").write_text(
-        "from own_networks import Small, Unused\n\ndef build():\n    return Small()\n"
-    )
+    robust = rs.train(own("Small")(), IMAGES, LABELS, sigma=0.3, epochs=1, out="mine")
     forget_networks()
-    loaded = rs.load("mine", network="builders:build")
+    loaded = rs.load("mine", network="own_networks:network")
     assert weights(loaded.module) == weights(robust.module)
     forget_networks()
     with refuses("the network own_networks:Small must be given"):
-        rs.load("mine", network="builders:Unused")
-
-
-READS_WEIGHTS = """
-def stored():
-    network = pretrained()
-    network.fc.bias.data.fill_(torch.load("bias.pt"))
-    return network
-"""
+        rs.load("mine", network="own_networks:Unused")
 
 
 SCRIPT = """
@@ -530,12 +366,11 @@ def test_a_stopped_training_of_a_script_does_not_go_on_with_another_network_of_i
 
 
 def test_layers_may_share_weights_and_the_threads_of_torch_stay():
-    network, (images, labels) = importlib.import_module("own_networks").pretrained(), data()
+    network = own()()
     network.same = network.fc
-    small = images[:, :, ::2, ::2]  # which one thread trains on
     threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    robust = rs.train(network, small, labels, sigma=0.3, method="gaussian", epochs=1)
+    torch.set_num_threads(2)  # of which one trains on images as small as these
+    robust = rs.train(network, IMAGES, LABELS, sigma=0.3, method="gaussian", epochs=1)
     after = torch.get_num_threads()
     torch.set_num_threads(threads)
     assert after == 2
@@ -546,73 +381,61 @@ def test_layers_may_share_weights_and_the_threads_of_torch_stay():
 @pytest.mark.parametrize("has_validation", [True, False])
 def test_the_quick_acr_of_a_prepared_data_set_is_never_of_test_images(monkeypatch, has_validation):
     """Of its validation split, else of a tenth of each class, which is left out of the training."""
-    images, labels = data()
-    splits = {"train": (images, labels), "test": (255 - images, labels)}
-    if has_validation:
-        splits["validation"] = images[::-1], labels[::-1]
-    save_images(Path("data"), name="shapes", classes=CLASSES, splits=splits)
+    validation = {"validation": (IMAGES[::-1], LABELS[::-1])}
+    write_data(**validation if has_validation else {})
     seen = []
     monkeypatch.setattr(
         "rs.training.run.train_on", lambda _, *images, **to: seen.extend([*images[:2], to["log"]])
     )
-    words = "--network own_networks:build --sigma 0.25 --data data --out model --log log"
-    command(train, "gaussian", *words.split(), "--eval-every", 1)
+    options = "--sigma 0.25 --data data --out model --log log --eval-every 1"
+    command(train, "gaussian", *NETWORK, *options.split())
     trained_on, evaluation, _ = seen
     if has_validation:
-        assert np.array_equal(evaluation.images, images[::-1])
-        assert np.array_equal(trained_on.images, images)
+        assert np.array_equal(evaluation.images, IMAGES[::-1])
+        assert np.array_equal(trained_on.images, IMAGES)
     else:
-        assert np.bincount(evaluation.labels).tolist() == [3, 3, 3]
+        assert np.bincount(evaluation.labels).tolist() == [1, 1]
         pixels = [image.tobytes() for image in (*trained_on.images, *evaluation.images)]
-        assert sorted(pixels) == sorted(image.tobytes() for image in images)
+        assert sorted(pixels) == sorted(image.tobytes() for image in IMAGES)
 
 
 def test_copies_of_images_stay_together_or_are_counted(capsys):
-    build, (images, labels) = importlib.import_module("own_networks").pretrained, data()
     settings = {"sigma": 0.3, "method": "gaussian", "epochs": 1}
-    rs.train(build, images.repeat(2, axis=0), labels.repeat(2), **settings)
+    rs.train(own(), IMAGES.repeat(2, axis=0), LABELS.repeat(2), **settings)
     warning = "images of the evaluation are images of the training too"
     assert warning not in capsys.readouterr().err
-    rs.train(build, images, labels, **settings, validation=(images[:50], labels[:50]))
-    assert f"warning: 50 of 50 {warning}" in capsys.readouterr().err
+    rs.train(own(), IMAGES, LABELS, **settings, validation=(IMAGES[:5], LABELS[:5]))
+    assert f"warning: 5 of 5 {warning}" in capsys.readouterr().err
 
 
 def test_python_and_the_command_train_to_the_same_bytes(capsys):
     """On one data set, of which both leave the same tenth out, by the default method."""
     write_data()
-    words = "--network own_networks:pretrained --epochs 1 --batch 40 --seed 3 --data data"
-    places = "--sigma 0.25 --device cpu --out model --log log"
-    command(train, *words.split(), *places.split())
-    build = importlib.import_module("own_networks").pretrained
-    rs.train(build, *data(), sigma=0.25, epochs=1, batch=40, seed=3, out="python", device="cpu")
-    assert (
-        Path("model/model.safetensors").read_bytes()
-        == Path("python/model.safetensors").read_bytes()
-    )
+    places = "--sigma 0.25 --epochs 1 --batch 10 --seed 3 --data data --out model --device cpu"
+    command(train, *NETWORK, *places.split())
+    settings = {"sigma": 0.25, "epochs": 1, "batch": 10, "seed": 3}
+    rs.train(own(), IMAGES, LABELS, **settings, out="python", device="cpu")
+    made = [Path(folder, "model.safetensors").read_bytes() for folder in ("model", "python")]
+    assert made[0] == made[1]
     card = read_json(Path("model/model.json"))
-    assert (card["method"], card["training"]["batch"], card["training"]["kept"]) == (
-        "advmacer",
-        40,
-        "last epoch",
-    )
-    assert "model of the last epoch in model" in capsys.readouterr().out
+    assert (card["method"], card["training"]["batch"]) == ("advmacer", 10)
+    assert card["training"]["kept"] == "last epoch"
 
 
 def test_a_recipe_names_a_network():
     write_data()
-    model = {"architecture": "resnet110", "network": "own_networks:pretrained"}
+    model = {"architecture": "resnet110", "network": "own_networks:network"}
     write_params(Path("params.yaml"), model=model)
     recipe = ["--dataset", "tiny", "--data", "data", "--params", "params.yaml"]
     command(train, "gaussian", *recipe, "--sigma", 0.25, "--out", "model", "--log", "log")
     forget_networks()
     command(certify, "model", *recipe, "--out", "rows.tsv")
-    assert read_json(Path("model/model.json"))["architecture"] == "own_networks:pretrained"
+    assert read_json(Path("model/model.json"))["architecture"] == "own_networks:network"
 
 
 def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
     """Ensembles too, whose files have no code."""
     monkeypatch.setattr("rs.runtime.code_fingerprint.stage_fingerprints", lambda *_: {})
-    text = MODULE + READS_WEIGHTS
     values = tiny_params(**SECTIONS, model={"network": "own_networks:stored"}) | {
         "sigmas": [0.25],
         "methods": ["macer"],
@@ -626,9 +449,9 @@ def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
         return {name: content.get("network") for name, content in found.items()}
 
     found = []
-    for bias, source in ((0.0, text), (0.0, text), (1.0, text), (0.0, text + "# other\n")):
+    for bias, end in ((0.0, ""), (0.0, ""), (1.0, ""), (0.0, "# other\n")):
         torch.save(bias, "bias.pt")
-        Path("own_networks.py").write_text(source)
+        Path("own_networks.py").write_text(MODULE + end)
         found.append(networks())
     assert found[0] == found[1]
     stages = ("train/macer-0.25", "weights", "certify_ensembles")
@@ -637,48 +460,55 @@ def test_cells_depend_on_the_code_and_the_weights_of_a_network(monkeypatch):
         assert changed == {f"parameters/tiny/{name}" for name in stages}
 
 
+FLOATS = IMAGES.astype(np.float32)
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("images", "labels", "message"),
     [
         (
-            lambda x, y: (np.ma.masked_less(x, 9), y),
+            np.ma.masked_less(IMAGES, 9),
+            LABELS,
             r"images must have pixels without a mask, .*: images.filled\(0\)",
         ),
-        (lambda x, y: (x[0], y), r"images must have the shape \(N, C, H, W\)"),
-        (lambda x, y: (x, y[:-1]), "labels of shape"),
-        (lambda x, y: (x, None), "labels must be given"),
-        (lambda x, y: (x, y + 0.5), "float64"),
-        (
-            lambda x, y: (x.astype(np.float32), y),
-            r"pixels in \[0, 1\], got torch.float32 from . to 25",
-        ),
-        (lambda x, y: (x.astype(np.float32) / 255 - 0.5, y), "give bounds=, such as"),
-        (lambda x, y: (x[29:], y[29:]), "two different images or more, got one of class '0'"),
-        (lambda x, y: (x, ["circle"] * 90), "images and labels must be arrays of numbers"),
-        (lambda x, y: ([(x[0], 0), (x[1][:, :9], 1)], None), "must have one shape"),
+        (IMAGES[0], LABELS, r"images must have the shape \(N, C, H, W\)"),
+        (IMAGES, LABELS[:-1], "labels of shape"),
+        (IMAGES, None, "labels must be given"),
+        (IMAGES, LABELS + 0.5, "float64"),
+        (FLOATS, LABELS, r"pixels in \[0, 1\], got torch.float32 from . to 2"),
+        (IMAGES[:3], LABELS[:3], "two different images or more, got one of class '1'"),
+        ([(IMAGES[0], 0), (IMAGES[1][:, :3], 1)], None, "must have one shape"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(change, message):
-    build = importlib.import_module("own_networks").build
+def test_arrays_that_do_not_fit_are_refused(images, labels, message):
     with refuses(message):
-        rs.train(build, *change(*data()), sigma=0.25, validation=0.1)
+        rs.train(own(), images, labels, sigma=0.25, validation=0.1)
 
 
-def test_a_share_and_a_function_that_do_not_fit_are_refused():
-    module, settings = importlib.import_module("own_networks"), {"sigma": 0.25}
-    images, labels = data()
-    with refuses("must be a positive number, got 0"):
-        rs.train(module.build, images, labels, sigma=0)
-    with refuses(r"validation images must have the shape of the others, .*, got"):
-        rs.train(module.build, images, labels, **settings, validation=(images[:, :, 1:], labels))
-    with refuses(r"labels must lie in 0\.\.1, one for each class, got 2"):
-        rs.train(module.build, images, labels, **settings, classes=("circle", "square"))
-    with refuses(r"network must be an nn\.Module or a function that builds one, got str"):
-        rs.train("own_networks:build", images, labels, **settings)
-    with refuses("stability has no hyper-parameter lr; it has lam"):
-        rs.train(module.build, images, labels, **settings, method="stability", lr=0.1)
-    for share in (0, 1):
-        with refuses(f"or a share between 0 and 1, got {share}"):
-            rs.train(module.build, images, labels, **settings, validation=share)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sigma": 0}, "must be a positive number, got 0"),
+        (
+            {"validation": (IMAGES[:, :, 1:], LABELS)},
+            r"validation images must have the shape of the others, .*, got",
+        ),
+        ({"validation": 1}, "or a share between 0 and 1, got 1"),
+        ({"classes": ["one"]}, r"labels must lie in 0\.\.0, one for each class, got 1"),
+        (
+            {"method": "stability", "lr": 0.1},
+            "stability has no hyper-parameter lr; it has lam",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(changes, message):
+    with refuses(message):
+        rs.train(own(), IMAGES, LABELS, **{"sigma": 0.25} | changes)
+
+
+def test_what_builds_no_network_is_refused():
+    forward = own("Small").forward
     with refuses(r"own_networks:Small\.forward must be a function that needs no argument"):
-        rs.train(module.Small.forward, images, labels, **settings)
+        rs.train(forward, IMAGES, LABELS, sigma=0.25)
+    with refuses(r"network must be an nn\.Module or a function that builds one, got str"):
+        rs.train("own_networks:network", IMAGES, LABELS, sigma=0.25)

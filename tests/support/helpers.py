@@ -1,6 +1,7 @@
 """A tiny data set, base classifiers with known answers, and parameters for many tests."""
 
 import csv
+import importlib
 import json
 import os
 import platform
@@ -171,10 +172,13 @@ def smallnet(seed=0):
     return architectures.build("smallnet", SHAPE, len(CLASSES), [0.5], [0.25], seed)
 
 
-def forget_networks():
-    """Forget the networks of users, as a new process has."""
+def forget_networks(*modules):
+    """Forget the networks of users, and modules of theirs, as a new process has."""
     for name in [*architectures.USER_NETWORKS]:
         del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
+    for name in modules:
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
 
 
 def trainer(

@@ -22,7 +22,6 @@ from tests.support.helpers import (
     arrays,
     ended,
     exit_code,
-    forget_networks,
     read_csv,
     refusal,
     refuses,
@@ -30,67 +29,9 @@ from tests.support.helpers import (
     write_photos,
     write_tiny,
 )
+from tests.support.own_networks import trained, words
 
-MODULE = """
-from pathlib import Path
-
-import torch
-from torch import nn
-from torchvision.models import VisionTransformer
-
-
-def network(classes=2):
-    Path("built").touch()
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1),
-        nn.BatchNorm2d(4),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(64, classes),
-    )
-
-
-def thousand():
-    return network(1000)
-
-
-def transformer():
-    torch.manual_seed(0)
-    layers = VisionTransformer(4, 2, 1, 2, 8, 16, num_classes=2)
-    return nn.Sequential(nn.Conv2d(1, 3, 1), layers)
-
-
-class Untraceable(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = network()
-
-    def forward(self, x):
-        return self.layers(x) if x.sum() > 0 else self.layers(x) * 2
-
-
-def untraceable():
-    return Untraceable()
-"""
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, work, monkeypatch):
-    """A folder with a module of networks and 24 pictures of two classes."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "networks_of_mine", raising=False)
-    forget_networks()
-    Path("networks_of_mine.py").write_text(MODULE)
-    importlib.invalidate_caches()
-    write_photos(Path("photos"), *arrays(24, 0))
-    write_photos(Path("others"), *arrays(10, 1))
-
-
-def words(*more, network="network", images="photos", method="gaussian"):
-    named = ["--network", f"networks_of_mine:{network}", "--sigma", 0.25, "--images", images]
-    return [method, *named, "--out", "model", "--device", "cpu", *more]
+pytestmark = pytest.mark.usefixtures("own_project")
 
 
 def card():
@@ -98,8 +39,8 @@ def card():
 
 
 def test_options_replace_the_settings_of_the_recipe():
-    changes = ["--optimizer", "adamw", "--lr", 0.002, "--weight-decay", 0.05, "--epochs", 1]
-    assert exit_code(train, *words(*changes, "--batch", 16, "--micro-batch", 5)) == 0
+    changes = ["--optimizer", "adamw", "--lr", 0.002, "--weight-decay", 0.05]
+    trained(*changes, "--batch", 16, "--micro-batch", 5)
     expected = {"optimizer": "adamw", "learning_rate": 0.002, "weight_decay": 0.05, "batch": 16}
     assert expected.items() <= card()["training"].items()
     assert card()["training"]["micro_batch"] == 5
@@ -140,7 +81,7 @@ def test_no_image_is_held_out_unless_the_acr_is_wanted(capfd):
     _, _, err = ended(capfd, train, *words("--epochs", 2))
     assert "2 epochs of 24 images" in err
     assert "no quick ACR" in err
-    command = "rs certify model --network networks_of_mine:network --images UNSEEN_IMAGES"
+    command = "rs certify model --network own_networks:network --images UNSEEN_IMAGES"
     assert err.splitlines()[-2:] == [f"  {command} \\", "      --out rows.tsv"]
     assert acrs() == ["", ""]
     _, _, err = ended(capfd, train, *words("--epochs", 2, "--eval-every", 2, "--restart"))
@@ -150,47 +91,36 @@ def test_no_image_is_held_out_unless_the_acr_is_wanted(capfd):
 
 
 def test_the_pictures_of_validation_are_those_of_the_acr(capfd):
-    _, _, err = ended(capfd, train, *words("--epochs", 1, "--validation", "others"))
+    write_photos(Path("others"), *arrays(10, 1))
+    _, _, err = ended(capfd, train, *words("--validation", "others"))
     assert "1 epoch of 24 images" in err
     assert "quick ACR of 10 images every 1 epochs" in err
     assert "ACR 0." in err
 
 
-def test_a_stage_of_dvc_says_nothing_of_a_next_command(capfd, monkeypatch):
-    monkeypatch.setenv("DVC_ROOT", os.getcwd())
-    monkeypatch.setenv("RS_STARTER", "")  # which pytest restores
-    monkeypatch.delenv("RS_STARTER")
-    _, out, err = ended(capfd, train, *words("--epochs", 1))
-    assert "next:" not in out + err
-
-
 def test_a_network_of_more_classes_trains_on_a_folder_of_a_few():
     names = [f"class {number}" for number in range(998)]
     Path("classes.txt").write_text("\n".join([names[0], *CLASSES, *names[1:]]))
-    more = ["--epochs", 1, "--classes", "classes.txt", "--eval-every", 1]
-    assert exit_code(train, *words(*more, network="thousand")) == 0
+    classes = ["--classes", "classes.txt"]
+    trained(*classes, "--eval-every", 1, network="thousand")
     assert card()["classes"][:4] == ["class 0", *CLASSES, "class 1"]
-    images = ["--images", "others", "--classes", "classes.txt", "--out", "rows.tsv"]
-    budget = ["--n0", 10, "--n", 20]
-    named = ["--network", "networks_of_mine:thousand"]
-    assert exit_code(certify, "model", *named, *images, *budget) == 0
+    named = ["--network", "own_networks:thousand", "--images", "photos", "--out", "rows.tsv"]
+    assert exit_code(certify, "model", *named, *classes, "--n0", 10, "--n", 20) == 0
     assert {row["label"] for row in read_csv(Path("rows.tsv"), "\t")} == {"1", "2"}
 
 
 @pytest.mark.parametrize("method", ["denoiser-mse", "denoiser-stability"])
-def test_a_denoiser_needs_no_labels_and_starts_from_a_model_folder(method, capfd):
-    assert exit_code(train, *words("--epochs", 1)) == 0
+def test_a_denoiser_needs_no_labels_and_starts_from_a_model_folder(method):
+    trained()
     write_photos(Path("unlabeled"), arrays(24, 2)[0])
     Path("classes.txt").write_text("\n".join(CLASSES))
     Path("mine.yaml").write_text(
         f"recipes:\n  mine:\n    base: finetune\n    {method}: {{depth: 2, width: 2}}\n"
     )
     recipe = ["--params", "mine.yaml", "--dataset", "mine", "--classes", "classes.txt"]
-    start = ["--weights", "model", "--epochs", 1]
-    named = words(*recipe, *start, images="unlabeled", method=method)
-    named[named.index("--out") + 1] = "denoised"
-    assert exit_code(train, *named) == 0
-    network = "networks_of_mine:network"
+    named = {"images": "unlabeled", "method": method, "out": "denoised"}
+    trained(*recipe, "--weights", "model", **named)
+    network = "own_networks:network"
     denoised = rs.load("denoised", network=network).module
     classifier = rs.load("model", network=network).module
     expected = classifier.network.state_dict()
@@ -200,7 +130,7 @@ def test_a_denoiser_needs_no_labels_and_starts_from_a_model_folder(method, capfd
 
 
 def test_python_keeps_a_model_unless_it_is_told_to_replace_it():
-    network = importlib.import_module("networks_of_mine").network
+    network = importlib.import_module("own_networks").network
     settings = {"sigma": 0.25, "method": "gaussian", "out": "mine"}
     images, labels = arrays(24, 0)
     rs.train(network, images, labels, epochs=1, **settings)
