@@ -42,22 +42,13 @@ def test_one_file_is_described_and_several_are_lines_of_one_table(files):
         assert line.split() == [path.stem, *acr, *shares]
 
 
-@pytest.mark.parametrize(
-    ("key", "sigmas", "values"),
-    [("sigma", (0.5, 1.0), ["0.5", "1"]), ("dataset", (0.5, 0.5), ["digits", "letters"])],
-)
-def test_a_table_of_files_shows_what_differs(tmp_path, key, sigmas, values):
-    paths = []
-    for sigma, dataset in zip(sigmas, ("digits", "letters"), strict=True):
-        path = tmp_path / f"{dataset}.tsv"
-        write_rows(cell_rows("advmacer", sigma, 0), path)
-        if key == "dataset":
-            update_json(path.with_suffix(".json"), dataset=dataset)
-        paths.append(path)
-    common, _, head, *lines = said("show", *paths)[1].splitlines()
-    assert key not in common
-    assert head.split()[0] == key
-    assert [line.split()[1] for line in lines] == values
+def test_a_table_of_files_shows_the_noise_levels_that_differ(files, tmp_path):
+    other = tmp_path / "other.tsv"
+    write_rows(cell_rows("advmacer", 1.0, 0), other)
+    common, _, head, *lines = said("show", files[0], other)[1].splitlines()
+    assert "sigma" not in common
+    assert head.split()[0] == "sigma"
+    assert [line.split()[1] for line in lines] == ["0.5", "1"]
 
 
 def test_every_file_is_an_object_on_a_line_of_its_own(files):
@@ -68,29 +59,10 @@ def test_every_file_is_an_object_on_a_line_of_its_own(files):
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "beginning"), [("curves.png", b"\x89PNG"), ("curves.svg", b"<?xml")]
-)
-def test_files_are_drawn(files, tmp_path, name, beginning):
-    code, _, said_then = said("show", *files, "--picture", tmp_path / name)
-    assert (code, f"picture in {tmp_path / name}" in said_then.splitlines()) == (0, True)
-    assert (tmp_path / name).read_bytes().startswith(beginning)
-    drawn = (tmp_path / name).read_text(encoding="utf-8", errors="replace")
-    assert name.endswith("png") or all(path.stem in drawn for path in files)
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_comparison_ends_with_a_verdict_that_follows_from_its_difference(files, turned):
-    pair = files[::-1] if turned else files
-    acr = compare_rows(*pair)["acr"]
-    size = f"{abs(acr['difference']):.4f} ± {acr['error_images']:.4f} (ACR)"
-    better, worse = "AB" if acr["difference"] > 0 else "BA"
-    expected = f"verdict: {better} is better than {worse} by {size}"
-    if acr["tie"]:
-        expected = "verdict: a tie (ACR)"
-    assert said("compare", *pair)[1].splitlines()[-1] == expected
-    same = said("compare", files[0], files[0])[1]
-    assert same.splitlines()[-1] == "verdict: a tie (ACR)"
+def test_files_are_drawn(files, tmp_path):
+    curves = tmp_path / "curves.svg"
+    assert said("show", *files, "--picture", curves)[0] == 0
+    assert all(path.stem in curves.read_text(encoding="utf-8") for path in files)
 
 
 def test_files_of_two_noise_levels_are_compared_at_given_radii(files, tmp_path):
@@ -109,7 +81,7 @@ def test_files_of_two_noise_levels_are_compared_at_given_radii(files, tmp_path):
     assert "sigma = 0.5 and 1" in said("compare", *at_radius)[1]
 
 
-@pytest.mark.parametrize("radii", ["a half", "", "0.25;0.5"])
+@pytest.mark.parametrize("radii", ["a half", ""])
 def test_radii_that_are_no_numbers_are_named(files, radii):
     code, out, error = said("show", files[0], "--radii", radii)
     assert (code != 0, out) == (True, "")
@@ -156,11 +128,11 @@ def test_rows_of_more_classes_than_their_sidecar_has_are_neither_shown_nor_expor
     files, tmp_path, column
 ):
     rows = cell_rows("advmacer", 0.5, 0)
-    others = {
-        "label": {"label": 99, "correct": 0},
-        "counts": {"counts": rows["counts"].str.replace("1:", "99:")},
-    }
-    write_rows(rows.assign(**others[column]), files[0])
+    if column == "label":
+        rows = rows.assign(label=99, correct=0)
+    else:
+        rows["counts"] = rows["counts"].str.replace("1:", "99:")
+    write_rows(rows, files[0])
     for words in (["show", files[0]], ["export", files[0], "--out", tmp_path / "theirs.log"]):
         code, out, error = said(*words)
         assert (code != 0, out) == (True, "")
