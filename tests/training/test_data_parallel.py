@@ -1,5 +1,6 @@
 """Training by several processes: ``rs.training.trainer`` in several processes."""
 
+import copy
 import sys
 from pathlib import Path
 
@@ -9,7 +10,6 @@ from torch import nn
 
 from rs.data.images import PackedImages
 from rs.methods import METHODS
-from rs.methods.base import WeightsImages
 from rs.models.architectures import Logits, Normalize
 from rs.runtime import processes
 from rs.training import attack_backend, record, run
@@ -38,20 +38,6 @@ class ExactImages(PackedImages):
             yield x.double(), y
 
 
-class Recorder:
-    """A method that keeps what the last step was given."""
-
-    def __init__(self, method):
-        self.method, self.steps_per_batch = method, method.steps_per_batch
-        if isinstance(method, WeightsImages):
-            self.image_weights = method.image_weights
-
-    def loss(self, model, x, y, *, sigma, rng, epoch, **targets):
-        self.given = x, y, rng.get_state(), epoch, targets
-        self.state = {key: value.clone() for key, value in self.model.state_dict().items()}
-        return self.method.loss(model, x, y, sigma=sigma, rng=rng, epoch=epoch, **targets)
-
-
 def bare():
     """A network without batch norm, in float64."""
     with torch.random.fork_rng():
@@ -75,11 +61,17 @@ def without_noise():
 
 def recorded(training):
     """What the last step of a training was given, and the gradient that it moved the weights by."""
-    training.method = Recorder(training.method)
-    training.method.model = training.model
+    compute = training.method.loss
+    found = {}
+
+    def loss(model, x, y, *, sigma, rng, epoch, **targets):
+        found["given"] = x, y, rng.get_state(), epoch, targets
+        found["state"] = copy.deepcopy(training.model.state_dict())
+        return compute(model, x, y, sigma=sigma, rng=rng, epoch=epoch, **targets)
+
+    object.__setattr__(training.method, "loss", loss)  # which is frozen
     training.run()
-    gradients = [parameter.grad for parameter in training.parameters]
-    return {"given": training.method.given, "state": training.method.state, "gradients": gradients}
+    return found | {"gradients": [parameter.grad for parameter in training.parameters]}
 
 
 def resumed(method, folder, rank):
