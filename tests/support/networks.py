@@ -86,22 +86,6 @@ class Branches(nn.Module):
         return x if x.sum() > 0 else x * 2
 
 
-class Twice(nn.Module):
-    """One convolution with two batch norms, which fx would fold into it one after the other."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.one, self.two = (
-            nn.Conv2d(1, 1, 3, padding=1),
-            nn.BatchNorm2d(1),
-            nn.BatchNorm2d(1),
-        )
-        self.fc = nn.Linear(16, 2)
-
-    def forward(self, x):
-        return self.fc(self.two(self.conv(torch.relu(self.one(self.conv(x))))).flatten(1))
-
-
 class WithLogits(nn.Module):
     """A network whose output has the attribute ``logits``, as those of transformers have."""
 
