@@ -45,9 +45,7 @@ def test_the_version_is_that_of_the_installed_project(said):
     [
         ("doctr", "no such command 'doctr'. Did you mean 'doctor'?"),
         ("tables", "no such command 'tables'"),
-        ("certify --drws 3", "--draws"),
         ("export nowhere.tsv --out log.tsv", "'nowhere.tsv' does not exist"),
-        ("predict photo.png", "missing option '--model'"),
         ("import c.pth --sigma much", "invalid value for '--sigma'"),
     ],
 )

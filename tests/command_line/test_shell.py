@@ -3,7 +3,6 @@
 import atexit
 import errno
 import io
-import os
 import sys
 from pathlib import Path
 
@@ -46,15 +45,15 @@ def certify_to(name):
     return words.split()
 
 
-def test_a_warning_of_all_images_is_one_line_of_each_run(tiny_project, capfd):
+def test_a_warning_of_all_images_is_one_line(tiny_project, capfd):
     """(1/2)^n <= 0.001 first at n = 10."""
     message = (
         "warning: n = 9 draws can never certify at alpha = 0.001: even a unanimous vote abstains; "
         "give n of at least 10"
     )
-    for name, n, expected in (("one", 9, [message]), ("two", 9, [message]), ("three", 10, [])):
+    for n, expected in ((9, [message]), (10, [])):
         budget = ("--n", n, "--alpha", 0.001)
-        code, _, err = ended(capfd, certify, *certify_to(f"{name}.tsv"), *budget)
+        code, _, err = ended(capfd, certify, *certify_to(f"{n}.tsv"), *budget)
         assert code == 0
         assert [line for line in err if line.startswith("warning:")] == expected
 
@@ -109,11 +108,9 @@ def line_of(capfd, error):
     return refusal(capfd, command)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
-def test_what_the_machine_does_not_allow_is_one_line(capfd, number):
-    reason = os.strerror(number)
-    line = line_of(capfd, OSError(number, reason, "some/file"))
-    assert line == f"error: some/file: {reason}; fix this and run the same command to continue"
+def test_what_the_machine_does_not_allow_is_one_line(capfd):
+    line = line_of(capfd, OSError(errno.ENOSPC, "full", "some/file"))
+    assert line == "error: some/file: full; fix this and run the same command to continue"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +141,7 @@ def test_what_is_not_the_users_mistake_keeps_its_traceback(capfd):
         line_of(capfd, ZeroDivisionError())
 
 
-@pytest.mark.parametrize("named", [["--params", "mine.yaml"], ["--params=mine.yaml"], []])
+@pytest.mark.parametrize("named", [["--params=mine.yaml"], []])
 def test_a_mistake_in_the_parameters_names_their_file(tiny_project, capfd, named):
     Path("mine.yaml").write_text(Path("params.yaml").read_text())
     model, _, _, *words = certify_to("rows.tsv")

@@ -104,7 +104,6 @@ def test_options_say_what_logs_do_not(files, tmp_path):
             "must have a noise level to be drawn",
         ),
         (["report", log, "--out", tmp_path / "report.html"], "must have labels and all votes"),
-        (["show", files[0], *words], "--sigma, --n0, --n, --alpha must be left out"),
         (["compare", *files, words[2]], "--n must be left out"),
     ):
         assert message in said(*refused)[2]
@@ -147,7 +146,6 @@ def test_rows_of_more_classes_than_their_sidecar_has_are_neither_shown_nor_expor
             {"split_size": 5},
             "must be of the images all of 5, as its sidecar says, but is of others",
         ),
-        ({"split_size": 0}, "must have a sidecar of its rows, but: split_size: Input should be"),
         ({"share": "1/2"}, "must be of the images all, as its sidecar says, but is"),
         ({"n": N + 1}, f"has n {N} but its sidecar {N + 1}"),
     ],

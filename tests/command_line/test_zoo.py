@@ -9,7 +9,6 @@ from PIL import Image
 from rs.command_line.certify import main as certify
 from rs.command_line.quantize import main as quantize
 from rs.command_line.zoo import HEADER, RADII, ROWS, zoo_table
-from rs.data.prepared import save_images
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import FOLDER, zoo_names
@@ -54,41 +53,26 @@ def test_the_table_has_the_numbers_of_the_rows_beside_each_network(tmp_path):
 
 
 @pytest.fixture
-def photos(tmp_path, monkeypatch):
-    """A folder of two pictures, larger than the networks take, one of each of the first classes."""
+def photos(tmp_path, work, monkeypatch):
+    """The current folder has a picture that fits the network of each of the first two classes."""
     monkeypatch.chdir(tmp_path)
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 40, 48, 3), dtype=np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
     for name, picture in zip(CLASSES, pixels, strict=False):
         Path("photos", name).mkdir(parents=True)
         Image.fromarray(picture).save(f"photos/{name}/0.png")
-    return Path("photos")
 
 
-CONVERSION = ("--convert", "--resize", 32, "--crop", 32)
-
-
-@pytest.mark.usefixtures("work")
 def test_certificates_name_the_network_and_not_where_it_is_installed(photos):
-    words = ("--images", photos, *CONVERSION, "--n", 100, "--device", "cpu", "--out", "rows.tsv")
-    assert exit_code(certify, MODEL, *words) == 0
+    words = "--images photos --n 100 --device cpu --out rows.tsv"
+    assert exit_code(certify, MODEL, *words.split()) == 0
     sidecar = read_json(Path("rows.json"))
     assert sidecar["model"] == MODEL
     module, _ = checkpoint.load_model(FOLDER / NAME)
     assert sidecar["classifier"] == model_fingerprint(module)
 
 
-@pytest.fixture
-def data(tmp_path, monkeypatch):
-    """The current folder has a data set of noise that fits the network."""
-    monkeypatch.chdir(tmp_path)
-    labels = np.arange(20) % len(CLASSES)
-    images = np.random.default_rng(0).integers(0, 256, (20, 3, 32, 32), dtype=np.uint8)
-    splits = {"train": (images, labels), "test": (images, labels)}
-    save_images(Path("data"), "cifar10", splits, CLASSES)
-
-
-def test_no_command_writes_into_the_package(capfd, data):
+def test_no_command_writes_into_the_package(capfd, photos):
     before = sorted(FOLDER.rglob("*"))
     for model in (MODEL, FOLDER / NAME):
-        assert "copy the folder" in refusal(capfd, quantize, model, "--data", "data")
+        assert "copy the folder" in refusal(capfd, quantize, model, "--images", "photos")
     assert sorted(FOLDER.rglob("*")) == before
