@@ -35,7 +35,6 @@ from tests.support.helpers import (
     write_params,
     write_photos,
 )
-from tests.support.untrained import save_model
 
 LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
 IMAGES, LABELS = arrays(6, 3)
@@ -89,15 +88,12 @@ def test_the_library_and_the_command_have_one_default_noise(capfd, flat):
     write_params(Path("params.yaml"))
     assert "noise" not in CERTIFY
     index = 1
-
-    def certificate(x, **noise):
-        smoothed = SmoothedClassifier(Linear(), 2, 0.5, **noise)
-        return smoothed.certify(x, CERTIFY["n0"], CERTIFY["n"], CERTIFY["alpha"], index=index)
-
+    budget = (CERTIFY["n0"], CERTIFY["n"], CERTIFY["alpha"])
+    smoothed = SmoothedClassifier(Linear(), 2, 0.5)
     x = load_split(Path("data"), "test").pixels(index)
     found = []
     for form in (x, IMAGES[index], Image.open("photos/1.png")):
-        made = certificate(form)
+        made = smoothed.certify(form, *budget, index=index)
         assert str(made).endswith(", grid noise")
         found.append((made.noise, format_counts(made.counts.tolist())))
     words = f"{LINEAR} --sigma 0.5 --data data --dataset tiny --device cpu --out rows.tsv"
@@ -106,8 +102,9 @@ def test_the_library_and_the_command_have_one_default_noise(capfd, flat):
     found.append((read_json(Path("rows.json"))["noise"], row["counts"]))
     (same,) = set(found)
     assert same[0] == "grid"
-    assert same[1] != format_counts(certificate(x, noise="gaussian").counts.tolist())
-    assert str(certificate(x * 0.99)).endswith(", gaussian noise")
+    other = SmoothedClassifier(Linear(), 2, 0.5, noise="gaussian").certify(x, *budget, index=index)
+    assert same[1] != format_counts(other.counts.tolist())
+    assert str(smoothed.certify(x * 0.99, *budget)).endswith(", gaussian noise")
 
 
 def refused(capfd, folder, *more):
@@ -232,14 +229,11 @@ color = partial(network_of, 3)
 SHAPES = {"gray": (4, 4), "color": (4, 4, 3)}
 
 
-def random_pixels(shape):
-    return np.random.default_rng(0).integers(0, 256, (6, *shape), dtype=np.uint8)
-
-
 @pytest.mark.parametrize(("network", "pixels"), [("gray", "color"), ("color", "gray")])
 def test_a_conversion_makes_the_colors_that_a_network_takes(capfd, network, pixels):
     mode = "L" if network == "gray" else "RGB"
-    for number, image in enumerate(random_pixels(SHAPES[pixels])):
+    images = np.random.default_rng(0).integers(0, 256, (6, *SHAPES[pixels]), dtype=np.uint8)
+    for number, image in enumerate(images):
         save(f"photos/{CLASSES[number % 2]}", number, image)
         save(f"converted/{CLASSES[number % 2]}", number, Image.fromarray(image).convert(mode))
     name = f"{__name__}:{network}"
@@ -252,19 +246,8 @@ def test_a_conversion_makes_the_colors_that_a_network_takes(capfd, network, pixe
         assert ended(capfd, *words, *options, "photos", "--out", out, "--convert")[0] == 0
     assert ended(capfd, *certifying, *options, "converted", "--out", "expected.tsv")[0] == 0
     assert Path("rows.tsv").read_bytes() == Path("expected.tsv").read_bytes()
-
-
-def test_a_report_shows_the_pictures_that_a_model_took_in_gray(capfd):
-    for number, pixels in enumerate(random_pixels(SHAPES["color"])):
-        save(f"photos/{CLASSES[number % 2]}", number, pixels)
-    save_model(Path("model"))
-    how = ("--images", "photos", "--convert", "--out")
-    words = ("model", "--n", "100", "--device", "cpu", *how, "rows.tsv")
-    assert ended(capfd, certify, *words)[0] == 0
-    assert ended(capfd, report, "rows.tsv", *how, "page.html")[0] == 0
-    Path("names.txt").write_text("right\nleft\n")
-    line = refusal(capfd, report, "rows.tsv", *NAMED, *how, "other.html")
-    assert "converted in the same way, with --classes in the order of the model" in line
+    words = ("rows.tsv", "--images", "photos", "--out", "page.html", "--convert")
+    assert ended(capfd, report, *words)[0] == 0
 
 
 BAD = {

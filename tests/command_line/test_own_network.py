@@ -488,22 +488,17 @@ def test_arrays_that_do_not_fit_are_refused(images, labels, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sigma": 0}, "must be a positive number, got 0"),
         (
             {"validation": (IMAGES[:, :, 1:], LABELS)},
             r"validation images must have the shape of the others, .*, got",
         ),
         ({"validation": 1}, "or a share between 0 and 1, got 1"),
         ({"classes": ["one"]}, r"labels must lie in 0\.\.0, one for each class, got 1"),
-        (
-            {"method": "stability", "lr": 0.1},
-            "stability has no hyper-parameter lr; it has lam",
-        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(changes, message):
     with refuses(message):
-        rs.train(own(), IMAGES, LABELS, **{"sigma": 0.25} | changes)
+        rs.train(own(), IMAGES, LABELS, sigma=0.25, **changes)
 
 
 def test_what_builds_no_network_is_refused():

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rs.smoothing.inputs import evaluating
-from rs.training.attack_backend import OneShape, frozen, training_network
+from rs.training.attack_backend import OneShape, frozen
 from tests.support.helpers import SHAPE, weights
 from tests.support.networks import (
     COLOR,
@@ -153,27 +152,6 @@ def test_a_batch_norm_whose_convolution_has_other_uses_stays_and_the_others_are_
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("engine", "compilations"), [("folded", 0), ("compiled", 2)])
-def test_losses_see_train_mode_and_attacks_see_eval_mode_of_one_model(
-    engine, compilations, compiler
-):
-    model = tiny().double().train()
-    plain = copy.deepcopy(model)
-    x = images(6, SHAPE).double()
-    made = training_network(model, engine, SHAPE)
-    assert torch.equal(made(x), plain(x))
-    assert weights(model) == weights(plain)  # statistics moved, once
-    for _ in range(2):
-        with evaluating(made):
-            assert all(module.training for module in model.modules())
-            found = there_and_back(made, x)
-        assert made.training
-        assert weights(model) == weights(plain)
-        assert all(map(close, found, there_and_back(copy.deepcopy(model).eval(), x)))
-    assert list(made.modules()) == [made]
-    assert len(compiler) == compilations
-
-
 def test_only_the_first_shape_with_gradients_is_compiled(compiler):
     model = tiny().eval()
     made = OneShape(model)
@@ -197,17 +175,13 @@ class BreaksDown(torch.autograd.Function):
         raise RuntimeError("no compiler\nfound")
 
 
-def breaks_at_once(module, _):
-    raise RuntimeError("no compiler\nfound")
-
-
 def breaks_in_the_backward_pass(module, _):
     """A compiled network that fails when the last layer has its gradient."""
     features = nn.Sequential(module.normalize, module.network.features)
     return lambda x: module.network.fc(BreaksDown.apply(features(x)).flatten(1))
 
 
-@pytest.mark.parametrize("broken", [None, breaks_at_once, breaks_in_the_backward_pass])
+@pytest.mark.parametrize("broken", [None, breaks_in_the_backward_pass])
 def test_the_trial_leaves_no_trace_and_a_compiler_that_fails_leaves_the_network_plain(
     broken, compiler, monkeypatch, capsys
 ):

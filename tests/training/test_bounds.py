@@ -34,9 +34,7 @@ def built():
 
 NETWORKS = {
     (24,): network,
-    (4, 6): network,
     (1, 24): lambda: nn.Sequential(nn.Conv1d(1, 4, 3), nn.BatchNorm1d(4), network(88)),
-    (2, 3, 4): network,
     (1, 2, 3, 4): lambda: nn.Sequential(nn.Conv3d(1, 4, 2), nn.BatchNorm3d(4), network(24)),
 }
 

@@ -1,14 +1,13 @@
-"""Optimizers and schedules against their definitions, and recipes of a user's own."""
+"""Optimizers and schedules against their definitions."""
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from rs import params
 from rs.methods.base import Step
 from rs.recipes import over_packaged
-from rs.training.recipe import Training, training_recipe
+from rs.training.recipe import Training
 from rs.training.schedule import Schedule
 from tests.support.helpers import TRAINING, trainer, weights
 
@@ -109,15 +108,6 @@ def test_the_card_of_a_training_by_sgd_is_that_of_earlier_versions():
     assert other == card | {"optimizer": "adamw", "micro_batch": 4}
 
 
-def test_a_recipe_of_a_few_lines_lies_over_the_recipes_of_the_package():
-    lines = "recipes:\n  mine:\n    base: finetune\n    training: {optimizer: adamw}\n"
-    values = over_packaged(params.parse(lines, "mine.yaml"))
-    mine = training_recipe(values, "mine", "advmacer", 0.25)
-    package = training_recipe(params.packaged(), "finetune", "advmacer", 0.25)
-    assert mine.training.card() == package.training.card() | {"optimizer": "adamw"}
-    assert mine.method == package.method
-
-
-def test_a_file_with_defaults_of_its_own_stays_as_it_is():
+def test_parameters_with_defaults_of_their_own_stay_as_they_are():
     values = {"defaults": {}, "recipes": {"mine": {}}}
     assert over_packaged(values) == values
