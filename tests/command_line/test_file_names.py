@@ -15,7 +15,7 @@ from rs.command_line.show import compare_files, report_files, show_files
 from rs.errors import printable
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import ABSTAIN
-from rs.storage.certificate_rows import COLUMNS, EVALUATIONS, FILE, read_rows, sidecar_of
+from rs.storage.certificate_rows import COLUMNS, FILE, read_rows, sidecar_of
 from tests.support.helpers import Linear, ended, exit_code
 
 LINEAR = "tests.support.helpers:Linear"
@@ -106,19 +106,6 @@ def test_the_report_names_each_picture():
     assert "dark/plain.png" in page
     assert r"light/\u2028 &lt;b&gt;ü&amp;.png" in page
     assert r"light/caf\udce9.png" in page
-
-
-def test_rows_of_a_cascade_have_both_further_columns():
-    Path("cascades.py").write_text(
-        "from rs.ensemble.rules import Cascade, Ensemble\n"
-        "from tests.support.helpers import Linear\n"
-        "def build(): return Ensemble([Linear(0.4), Linear(0.6)], Cascade([0.1]))\n"
-    )
-    words = WORDS.replace(LINEAR, "cascades:build").split()
-    assert exit_code(certify, *words, "--out", "rows.tsv") == 0
-    rows = read_rows(Path("rows.tsv"))
-    assert [*rows][-2:] == [FILE, EVALUATIONS]
-    assert (rows[EVALUATIONS] > rows["n"]).all()
 
 
 def test_rows_with_and_without_names_are_compared_and_exported(capfd):

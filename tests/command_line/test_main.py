@@ -86,7 +86,6 @@ def test_every_architecture_that_the_help_names_is_built():
     [
         ("rs com", ["compare", "combine"]),
         ("rs predict --engine ", ["plain", "folded", "compiled", "quantized"]),
-        ("rs show --js", ["--json"]),
     ],
 )
 def test_a_shell_completes_commands_options_and_choices(words, expected):

@@ -42,15 +42,6 @@ def test_one_file_is_described_and_several_are_lines_of_one_table(files):
         assert line.split() == [path.stem, *acr, *shares]
 
 
-def test_a_table_of_files_shows_the_noise_levels_that_differ(files, tmp_path):
-    other = tmp_path / "other.tsv"
-    write_rows(cell_rows("advmacer", 1.0, 0), other)
-    common, _, head, *lines = said("show", files[0], other)[1].splitlines()
-    assert "sigma" not in common
-    assert head.split()[0] == "sigma"
-    assert [line.split()[1] for line in lines] == ["0.5", "1"]
-
-
 def test_every_file_is_an_object_on_a_line_of_its_own(files):
     code, out, _ = said("show", *files, "--json", "--radii", "0.25,0.5")
     assert code == 0
@@ -81,13 +72,10 @@ def test_files_of_two_noise_levels_are_compared_at_given_radii(files, tmp_path):
     assert "sigma = 0.5 and 1" in said("compare", *at_radius)[1]
 
 
-@pytest.mark.parametrize("radii", ["a half", ""])
-def test_radii_that_are_no_numbers_are_named(files, radii):
-    code, out, error = said("show", files[0], "--radii", radii)
+def test_radii_that_are_no_numbers_are_named(files):
+    code, out, error = said("show", files[0], "--radii", "a half")
     assert (code != 0, out) == (True, "")
-    assert (
-        error == f"--radii must be numbers with commas between them, like 0.25,0.5, got {radii!r}"
-    )
+    assert error == "--radii must be numbers with commas between them, like 0.25,0.5, got 'a half'"
 
 
 def test_options_say_what_logs_do_not(files, tmp_path):

@@ -261,14 +261,11 @@ def test_the_steps_of_a_training_draw_noise_of_their_own():
     assert len(set(training.seeds)) == training.progress.updates == 2 * 6
 
 
-@pytest.mark.parametrize(
-    ("every", "epochs", "evaluated"), [(0, 3, []), (2, 5, [2, 4, 5]), (9, 3, [3])]
-)
-def test_the_quick_acr_comes_every_few_epochs_and_at_the_last(every, epochs, evaluated):
-    training = trainer(epochs=epochs, eval_every=every)
+def test_the_quick_acr_comes_every_few_epochs_and_at_the_last():
+    training = trainer(epochs=5, eval_every=2)
     training.run()
-    rows = training.progress.history
-    assert [row["epoch"] for row in rows if row["acr"] is not None] == evaluated
+    acrs = column(training, "acr")
+    assert [acr is not None for acr in acrs] == [False, True, False, True, True]
 
 
 def test_evaluation_changes_nothing_in_the_training():
@@ -378,14 +375,4 @@ def test_a_last_step_of_one_image_that_batch_norm_cannot_train_on_is_refused_in_
     model = nn.Sequential(nn.Conv2d(1, 4, 4), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
     training = trainer(images=tiny_images(9), model=model, batch=4, engine=engine)
     with refuses(r"must leave no step of one image .* got 4 of 9 images"):
-        training.run()
-
-
-def test_another_error_of_a_step_stays_what_it_is():
-    class Broken(nn.Identity):
-        def forward(self, x):
-            raise ValueError("mine")
-
-    training = trainer(model=nn.Sequential(Broken(), nn.Flatten(), nn.Linear(16, 2)))
-    with pytest.raises(ValueError, match="mine"):
         training.run()
