@@ -51,8 +51,7 @@ NAMED = ("--classes", "names.txt")
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, work, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def project(own_folder):
     Path("names.txt").write_text("left\nright\n")
 
 

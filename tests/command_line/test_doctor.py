@@ -1,6 +1,7 @@
 """What the command says of a classifier: ``rs.command_line.doctor``."""
 
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -31,22 +32,20 @@ def clean():
 """
 
 
-@pytest.fixture
-def data(tmp_path, monkeypatch):
-    """The tiny data set, and classifiers of it beside it."""
-    write_tiny(tmp_path / "data", test=60)
-    (tmp_path / "own_models.py").write_text(MODELS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path / "data"
+@pytest.fixture(autouse=True)
+def project(own_folder):
+    """The tiny data set, as files too in a subfolder for each class, and classifiers of it."""
+    write_tiny(Path("data"), test=60)
+    write_photos(Path("photos"), *arrays(60, 3))
+    Path("own_models.py").write_text(MODELS)
 
 
 def doctor(*words):
     return CliRunner().invoke(app, ["doctor", *map(str, words)], prog_name="rs")
 
 
-def test_what_was_trained_without_noise_is_told_how_to_mend_it(data):
-    result = doctor("own_models:clean", "--data", data, "--sigma", 0.5)
+def test_what_was_trained_without_noise_is_told_how_to_mend_it():
+    result = doctor("own_models:clean", "--data", "data", "--sigma", 0.5)
     (warning,) = re.findall("^warning: it seems.*$", result.stdout, re.MULTILINE)
     assert "not to have been trained with noise of 0.5" in warning
     assert warning.endswith("rs train advmacer --network own_models:clean --sigma 0.5 ...")
@@ -56,26 +55,19 @@ def test_a_function_needs_images():
     assert isinstance(doctor("own_models:good").exception, InputError)
 
 
-@pytest.fixture
-def photos(data):
-    """The tiny test images as files, a subfolder a class."""
-    write_photos(data.parent / "photos", *arrays(60, 3))
-    return data.parent / "photos"
-
-
-def test_a_folder_of_pictures_takes_the_place_of_a_data_set(photos):
-    words = ("--images", photos, "--sigma", 0.1)
+def test_a_folder_of_pictures_takes_the_place_of_a_data_set():
+    words = ("--images", "photos", "--sigma", 0.1)
     result = doctor("own_models:good", *words)
     assert result.exit_code == 0
     levels = [line.partition(":")[0] for line in result.stdout.splitlines()]
     assert levels == ["ok"] * 5
     commands = " ".join(result.stderr.replace("\\\n", " ").split())
-    assert f"rs certify own_models:good --sigma 0.1 --images {photos}" in commands
+    assert "rs certify own_models:good --sigma 0.1 --images photos" in commands
     assert result.stderr.startswith(
         "classes in the order of the subfolders' names: 0 left, 1 right; --classes FILE"
     )
-    (photos.parent / "names.txt").write_text("right\nleft\n")
-    result = doctor("own_models:good", *words, "--classes", photos.parent / "names.txt")
+    Path("names.txt").write_text("right\nleft\n")
+    result = doctor("own_models:good", *words, "--classes", "names.txt")
     assert (result.exit_code, result.stderr) == (1, "")
     assert "class 1 of the network is class 0 of the images" in result.stdout
     assert "return logits[:, [1, 0]]" in result.stdout
@@ -89,28 +81,28 @@ def test_a_folder_of_pictures_takes_the_place_of_a_data_set(photos):
         (("0", "1"), "next:"),
     ],
 )
-def test_numbers_in_text_order_are_warned_of_unless_the_order_is_given(photos, names, said):
-    (photos / "left").rename(photos / names[0])
-    (photos / "right").rename(photos / names[1])
-    words = ("own_models:good", "--images", photos, "--sigma", 0.1)
+def test_numbers_in_text_order_are_warned_of_unless_the_order_is_given(names, said):
+    Path("photos/left").rename(Path("photos", names[0]))
+    Path("photos/right").rename(Path("photos", names[1]))
+    words = ("own_models:good", "--images", "photos", "--sigma", 0.1)
     stderr = doctor(*words).stderr
     assert said in stderr
     assert ("numeric" in stderr) == ("numeric" in said)
     assert stderr.startswith("next:") == (said == "next:")
-    (photos.parent / "names.txt").write_text("\n".join(names))
-    assert doctor(*words, "--classes", photos.parent / "names.txt").stderr.startswith("next:")
+    Path("names.txt").write_text("\n".join(names))
+    assert doctor(*words, "--classes", "names.txt").stderr.startswith("next:")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [("--crop 4", "are for --images"), ("--sigma -0.1", "--sigma must be a positive number, got")],
 )
-def test_an_option_that_would_count_for_nothing_is_refused(data, words, message):
-    result = doctor("own_models:good", "--data", data, *words.split())
+def test_an_option_that_would_count_for_nothing_is_refused(words, message):
+    result = doctor("own_models:good", "--data", "data", *words.split())
     assert message in str(result.exception)
 
 
-def test_a_model_folder_is_looked_at_without_images(data, monkeypatch):
-    save_model(data.parent / "model")
-    result = doctor(data.parent / "model")
+def test_a_model_folder_is_looked_at_without_images():
+    save_model(Path("model"))
+    result = doctor("model")
     assert (result.exit_code, "no images were given" in result.stdout.splitlines()[-1]) == (0, True)

@@ -22,13 +22,11 @@ LINEAR = "tests.support.helpers:Linear"
 ODD = [b"a\tb.png", b"caf\xe9.png", b"line\nbreak.png", "\u2028 <b>ü&.png".encode(), b"plain.png"]
 """Names with a tab, no UTF-8, line breaks and HTML."""
 SIDE = 4
-pytestmark = pytest.mark.usefixtures("work")
 
 
 @pytest.fixture(autouse=True)
-def photos(tmp_path, monkeypatch):
+def photos(own_folder):
     """Dark and bright pictures, whose first pixels all differ, by their names; one is wrong."""
-    monkeypatch.chdir(tmp_path)
     pixels = {}
     for label, folder in enumerate(("dark", "light")):
         Path("photos", folder).mkdir(parents=True)

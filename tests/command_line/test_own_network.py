@@ -4,7 +4,6 @@ Python too.
 
 import importlib
 import io
-import json
 import linecache
 import os
 import re
@@ -40,6 +39,7 @@ from tests.support.helpers import (
     forget_networks,
     refuses,
     tiny_params,
+    update_json,
     weights,
     write_params,
 )
@@ -129,10 +129,7 @@ def test_a_comment_in_the_source_changes_nothing_and_other_code_must_give_the_sa
         assert old in MODULE
         with refuses("but own_networks changed"):
             load_after_edit(folder, MODULE.replace(old, new))
-    card = Path(folder, "model.json")
-    values = read_json(card)
-    del values["probe"]  # as of logits that are not finite
-    card.write_text(json.dumps(values))
+    update_json(Path(folder, "model.json"), probe=[])  # as of logits that are not finite
     assert torch.equal(load_after_edit(folder, commented).module(x), expected)
     with refuses("but own_networks changed"):
         load_after_edit(folder, MODULE + "\nUNUSED = 1\n")

@@ -13,7 +13,7 @@ from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
 from rs.command_line.train import main as train
 from tests.support import helpers
-from tests.support.helpers import exit_code, python, write_photos
+from tests.support.helpers import exit_code, python, update_json, write_photos
 
 MODULE = """
 import os, sys
@@ -99,10 +99,8 @@ def elsewhere():
 
 
 @pytest.fixture(autouse=True)
-def module(tmp_path, work, monkeypatch):
+def module(tmp_path, own_folder):
     """Name of a user's module in a folder of its own, beside pictures of two classes."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
     name = f"user_{tmp_path.name}"
     Path(f"{name}.py").write_text(MODULE)
     write_photos(Path("photos"), *helpers.arrays(6, 0))
@@ -460,9 +458,8 @@ def test_logits_may_differ_by_the_rounding_of_their_weights(capfd, foreign, netw
     name = f"{foreign(STATE)}:{network}"
     assert ended(capfd, train, *TRAIN, name)[0] == 0
     card = Path("model/model.json")
-    values = json.loads(card.read_text())
-    values["probe"] = (1.01 * np.array(values["probe"])).tolist()
-    card.write_text(json.dumps(values))
+    probe = np.array(json.loads(card.read_text())["probe"])
+    update_json(card, probe=(1.01 * probe).tolist())
     assert ended(capfd, certify, "model", "--network", name, "--out", "rows.tsv")[0] == code
 
 

@@ -53,9 +53,8 @@ def test_the_table_has_the_numbers_of_the_rows_beside_each_network(tmp_path):
 
 
 @pytest.fixture
-def photos(tmp_path, work, monkeypatch):
+def photos(own_folder):
     """The current folder has a picture that fits the network of each of the first two classes."""
-    monkeypatch.chdir(tmp_path)
     pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
     for name, picture in zip(CLASSES, pixels, strict=False):
         Path("photos", name).mkdir(parents=True)

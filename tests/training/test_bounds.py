@@ -1,7 +1,5 @@
 """``rs.train`` on inputs that are no images, and the models that it makes."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,7 @@ from torch import nn
 import rs
 from rs.models.checkpoint import read_card
 from rs.storage.files import read_json
-from tests.support.helpers import generator, refuses, weights
+from tests.support.helpers import generator, refuses, update_json, weights
 
 QUICK = {"sigma": 0.25, "method": "gaussian", "epochs": 2, "batch": 16}
 
@@ -65,15 +63,13 @@ def test_a_model_of_pixels_records_no_bounds(tmp_path):
 def test_a_model_records_its_bounds_and_is_smoothed_within_them(bounds, stored, tmp_path):
     folder = tmp_path / "model"
     rs.train(built, *data(), bounds=bounds, out=folder, **QUICK)
-    card = read_json(folder / "model.json")
-    assert card["bounds"] == stored
+    assert read_json(folder / "model.json")["bounds"] == stored
     loaded = rs.load(folder, network=built)
     assert loaded.bounds == read_card(folder).bounds == bounds
     assert loaded.smooth().bounds == bounds
     with refuses(r"a classifier of images with pixels in \[0, 1\], but"):
         loaded.for_images(loaded.classes, loaded.shape)
-    card["bounds"] = [1.0, -1.0]
-    (folder / "model.json").write_text(json.dumps(card))
+    update_json(folder / "model.json", bounds=[1.0, -1.0])
     with refuses("bounds must be the least and the largest value"):
         rs.load(folder, network=built)
 
@@ -95,11 +91,10 @@ def test_pixels_and_the_same_numbers_without_bounds_make_the_same_weights(images
     assert states[0] == states[1]
 
 
-def test_a_network_of_one_logit_learns_two_classes(tmp_path):
+def test_a_network_of_one_logit_learns_two_classes():
     x, y = data()
-    settings = QUICK | {"bounds": (-1, 1), "epochs": 4}
-    one = rs.train(lambda: network(logits=1), x, y, out=tmp_path / "one", **settings)
-    assert [c.predict for c in one.smooth().certify_many(x[:6])] == y[:6].tolist()
+    robust = rs.train(lambda: network(logits=1), x, y, **QUICK | {"bounds": (-1, 1), "epochs": 4})
+    assert [one.predict for one in robust.smooth().certify_many(x[:6])] == y[:6].tolist()
 
 
 def test_crops_and_flips_are_for_images():

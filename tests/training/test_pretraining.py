@@ -27,9 +27,10 @@ WARM_START = {"sigma": 0.001, "epochs": 2}
 CAT_RS = METHOD_PARAMETERS["cat-rs"] | {"targets": TARGETS}
 
 
-def train(tmp_path, folder, name, method="cat-rs", sigma=0.25, seed=1, **training):
+def train(tmp_path, folder, name, method="cat-rs", sigma=0.25, seed=1, model=None, **training):
     """Train into the folder ``name``; return the model."""
-    values = tiny_params(**{"cat-rs": CAT_RS, "training": TRAINING | training})
+    model = model or {"architecture": "smallnet"}
+    values = tiny_params(**{"cat-rs": CAT_RS, "model": model, "training": TRAINING | training})
     recipe = training_recipe(values, "tiny", method, sigma)
     options = RunOptions(sigma=sigma, seed=seed, device=torch.device("cpu"))
     train_model(recipe, folder, options, out=tmp_path / name, log=tmp_path / f"log-{name}")
@@ -39,11 +40,8 @@ def train(tmp_path, folder, name, method="cat-rs", sigma=0.25, seed=1, **trainin
 def test_a_warm_start_is_what_a_training_by_gaussian_of_that_seed_makes(tmp_path, tiny):
     in_the_cell = train(tmp_path, tiny, "warm", "macer", warm_start=WARM_START)
     train(tmp_path, tiny, "start", "gaussian", sigma=0.001)
-    values = tiny_params(model={"architecture": "smallnet", "weights": str(tmp_path / "start")})
-    recipe = training_recipe(values, "tiny", "macer", 0.25)
-    options = RunOptions(sigma=0.25, seed=1, device=torch.device("cpu"))
-    train_model(recipe, tiny, options, out=tmp_path / "two", log=tmp_path / "log-two")
-    assert weights(in_the_cell) == weights(load_model(tmp_path / "two")[0])
+    start = {"architecture": "smallnet", "weights": str(tmp_path / "start")}
+    assert weights(in_the_cell) == weights(train(tmp_path, tiny, "two", "macer", model=start))
     assert weights(in_the_cell) != weights(train(tmp_path, tiny, "cold", "macer"))
     warm_start = read_json(tmp_path / "warm/model.json")["training"]["warm_start"]
     assert warm_start.items() >= WARM_START.items()
