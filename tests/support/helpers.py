@@ -189,6 +189,7 @@ def trainer(
     sigma=0.25,
     parameters=None,
     device="cpu",
+    seconds=None,
     **changes,
 ):
     """A Trainer of smallnet on the tiny images."""
@@ -198,7 +199,7 @@ def trainer(
     images = images if images is not None else tiny_images()
     model = model if model is not None else smallnet(seed)
     settings = Training(**{**TRAINING, **changes})
-    options = RunOptions(sigma=sigma, seed=seed, device=torch.device(device))
+    options = RunOptions(sigma=sigma, seed=seed, device=torch.device(device), seconds=seconds)
     own_method = method_class(method)(**own)
     targets = soft_targets(images.labels) if isinstance(own_method, NeedsTargets) else None
     return Trainer(

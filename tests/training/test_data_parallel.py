@@ -14,8 +14,7 @@ from rs.models.architectures import Logits, Normalize
 from rs.runtime import processes
 from rs.training import attack_backend, record, run
 from rs.training.history import HISTORY
-from rs.training.recipe import RunOptions, training_recipe
-from rs.training.trainer import Trainer
+from rs.training.recipe import training_recipe
 from tests.support.forked import run_forked
 from tests.support.helpers import python, refuses, tiny_images, tiny_params, trainer
 
@@ -208,31 +207,22 @@ def test_attacks_of_several_processes_are_folded_and_the_trained_network_is_not_
 
 
 @pytest.mark.parametrize(
-    ("world_size", "images", "changes", "message"),
+    ("world_size", "images", "message"),
     [
-        (3, 24, {}, "training.batch must be divisible by the number of processes, got 8 and 3"),
-        (
-            4,
-            11,
-            {"parameters": {"draws": 3}, "batch": 12},
-            "at least .* got 12 and 11 for 4 processes",
-        ),
+        (3, 24, "training.batch must be divisible by the number of processes, got 8 and 3"),
+        (4, 7, "at least .* got 8 and 7 for 4 processes"),
     ],
 )
-def test_a_step_that_processes_cannot_share_is_refused(
-    monkeypatch, world_size, images, changes, message
-):
+def test_a_step_that_processes_cannot_share_is_refused(monkeypatch, world_size, images, message):
     monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, world_size))
     with refuses(message):
-        trainer("smoothadv", tiny_images(images), **changes)
+        trainer("smoothadv", tiny_images(images))
 
 
 def test_a_limit_of_seconds_is_refused_because_clocks_differ(monkeypatch):
-    alone = trainer()
     monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, 2))
-    options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"), seconds=1.0)
     with refuses("seconds must not be limited where several processes train together"):
-        Trainer(alone.model, alone.method, alone.images, alone.evaluation, alone.settings, options)
+        trainer(seconds=1.0)
 
 
 def test_a_checkpoint_is_not_continued_by_another_number_of_processes(monkeypatch):

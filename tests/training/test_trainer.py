@@ -10,10 +10,9 @@ import torch
 from scipy import stats
 from torch import nn
 
-import rs.training.trainer
 from rs.methods import METHODS
 from rs.models.checkpoint import read_card
-from rs.runtime.streams import Stream
+from rs.runtime.streams import Stream, derived_seed
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics import metrics
 from rs.training.history import HISTORY, TIMING
@@ -162,17 +161,9 @@ def test_all_steps_of_a_batch_have_one_learning_rate(rates):
     assert len(set(rates)) == len(rates) // 2
 
 
-def limited(seconds, **settings):
-    """A training of so many seconds, with three batches per epoch."""
-    training = trainer(images=tiny_images(24), **settings)
-    options = replace(training.options, seconds=seconds)
-    parts = training.model, training.method, training.images, training.evaluation
-    return rs.training.trainer.Trainer(*parts, training.settings, options)
-
-
 def test_a_training_of_limited_seconds_ends_after_them_with_a_learning_rate_of_nearly_0(rates):
     """Ten seconds end in the fourth epoch, whatever ``epochs`` says."""
-    training = limited(10.0, epochs=2, schedule="linear", learning_rate=0.5, ramp=0.2)
+    training = trainer(seconds=10.0, epochs=2, schedule="linear", learning_rate=0.5, ramp=0.2)
     assert training.run().epoch == 4
     shares = np.arange(10) / 10
     assert rates == pytest.approx(0.5 * np.minimum(shares / 0.2, (1 - shares) / 0.8))
@@ -180,14 +171,14 @@ def test_a_training_of_limited_seconds_ends_after_them_with_a_learning_rate_of_n
 
 
 def test_milestones_of_a_training_of_limited_seconds_are_shares_of_its_time(rates):
-    limited(6.0, epochs=4, milestones=[2], decay=0.1, learning_rate=1.0).run()
+    trainer(seconds=6.0, epochs=4, milestones=[2], decay=0.1, learning_rate=1.0).run()
     assert rates == pytest.approx([1.0] * 3 + [0.1] * 3)
 
 
 def test_a_training_of_limited_seconds_continues_for_the_rest_of_them(tmp_path, rates):
     for seconds, updates in ((3.0, 3), (9.0, 6), (9.0, 0)):
         rates.clear()
-        limited(seconds, epochs=2, schedule="linear").run(tmp_path / "checkpoint.pt")
+        trainer(seconds=seconds, epochs=2, schedule="linear").run(tmp_path / "checkpoint.pt")
         assert len(rates) == updates
 
 
@@ -285,8 +276,7 @@ def test_the_quick_acr_is_the_acr_of_certificates_of_images_all_over_the_split(d
     training = trainer(sigma=1.0, eval_every=4, **changes, **budget)
     training.run()
     classifier = SmoothedClassifier(training.trained, 2, 1.0, noise="gaussian")
-    sequence = np.random.SeedSequence(0, spawn_key=(Stream.EVALUATE,))
-    seed = int(sequence.generate_state(1, np.uint32)[0])
+    seed = derived_seed(0, Stream.EVALUATE)
     rows = []
     for i in (0, 1, 3, 5, 7, 9):
         x = training.evaluation.pixels(i)
