@@ -1,6 +1,5 @@
 """What the command says of a classifier: ``rs.command_line.doctor``."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,6 @@ class Halves(torch.nn.Module):
 def good():
     return Halves()
 
-class Clean(Halves):  # is right about pixels of [0, 1] alone
-    def forward(self, x):
-        noisy = (x - x.clamp(0, 1)).flatten(1).any(1, keepdim=True)
-        return super().forward(x) * torch.where(noisy, -1, 1)
-
-def clean():
-    return Clean()
 """
 
 
@@ -42,13 +34,6 @@ def project(own_folder):
 
 def doctor(*words):
     return CliRunner().invoke(app, ["doctor", *map(str, words)], prog_name="rs")
-
-
-def test_what_was_trained_without_noise_is_told_how_to_mend_it():
-    result = doctor("own_models:clean", "--data", "data", "--sigma", 0.5)
-    (warning,) = re.findall("^warning: it seems.*$", result.stdout, re.MULTILINE)
-    assert "not to have been trained with noise of 0.5" in warning
-    assert warning.endswith("rs train advmacer --network own_models:clean --sigma 0.5 ...")
 
 
 def test_a_function_needs_images():

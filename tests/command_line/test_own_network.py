@@ -486,6 +486,10 @@ def test_arrays_that_do_not_fit_are_refused(images, labels, message):
     ("changes", "message"),
     [
         (
+            {"network": "own_networks:network"},
+            r"network must be an nn\.Module or a function that builds one, got str",
+        ),
+        (
             {"validation": (IMAGES[:, :, 1:], LABELS)},
             r"validation images must have the shape of the others, .*, got",
         ),
@@ -494,13 +498,6 @@ def test_arrays_that_do_not_fit_are_refused(images, labels, message):
     ],
 )
 def test_settings_that_do_not_fit_are_refused(changes, message):
+    settings = {"network": own(), "sigma": 0.25} | changes
     with refuses(message):
-        rs.train(own(), IMAGES, LABELS, sigma=0.25, **changes)
-
-
-def test_what_builds_no_network_is_refused():
-    forward = own("Small").forward
-    with refuses(r"own_networks:Small\.forward must be a function that needs no argument"):
-        rs.train(forward, IMAGES, LABELS, sigma=0.25)
-    with refuses(r"network must be an nn\.Module or a function that builds one, got str"):
-        rs.train("own_networks:network", IMAGES, LABELS, sigma=0.25)
+        rs.train(images=IMAGES, labels=LABELS, **settings)

@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.helpers import ROOT, python
+from tests.support.helpers import ROOT, python, wait_until
 
 COMMAND = """
 import os, sys, time
@@ -65,23 +64,15 @@ def test_a_command_finds_torch_and_has_its_own_output_and_exit_code():
     assert Path("refuse.txt").read_text() == "True\nerror: this must be refused\n"
 
 
-def wait_for(is_true):
-    """Wait until something is true, for a minute at most."""
-    deadline = time.monotonic() + 60
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_a_fork_ends_with_the_process_that_asked_for_it():
     out = Path("wait.out")
     # Ctrl-C is ignored, as by processes that a script starts in the background
     script = 'trap \'\' INT; exec "$0" "$@"'
     words = ["sh", "-c", script, sys.executable, "-m", "caller", "wait"]
     with subprocess.Popen(words, env={"PYTHONPATH": str(ROOT)}) as caller:
-        wait_for(lambda: out.exists() and out.read_text())
+        wait_until(lambda: out.exists() and out.read_text())
         caller.kill()
     fork = int(out.read_text())
     assert fork != caller.pid
-    wait_for(lambda: not Path(f"/proc/{fork}").exists())
+    wait_until(lambda: not Path(f"/proc/{fork}").exists())
     assert sorted(Path("wait.txt").read_text().split()) == ["True", "interrupted"]

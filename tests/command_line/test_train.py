@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from tests.support.helpers import (
     read_csv,
     refusal,
     refuses,
+    wait_until,
     write_params,
     write_photos,
     write_tiny,
@@ -139,14 +139,6 @@ def test_python_keeps_a_model_unless_it_is_told_to_replace_it():
     assert read_json(Path("mine/model.json"))["epochs"] == 2
 
 
-def wait_for(condition):
-    for _ in range(1200):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not happen within two minutes")
-
-
 def test_a_training_whose_dvc_was_killed_ends_at_its_next_checkpoint_and_continues(work):
     """A process in the place of DVC starts the stage, and is killed."""
     write_tiny(Path("data"))
@@ -158,10 +150,10 @@ def test_a_training_whose_dvc_was_killed_ends_at_its_next_checkpoint_and_continu
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": os.getcwd()}
     environment.pop("RS_STARTER", None)
     starter = subprocess.Popen([sys.executable, "-c", code], env=environment)
-    wait_for(lambda: any(work.glob("*/checkpoint.pt")))
+    wait_until(lambda: any(work.glob("*/checkpoint.pt")), 120)
     starter.send_signal(signal.SIGKILL)
     starter.wait()
     message = f"error: process {starter.pid}, which started this stage"
-    wait_for(lambda: message in Path("err").read_text())
+    wait_until(lambda: message in Path("err").read_text(), 120)
     assert any(work.glob("*/checkpoint.pt"))
     assert not Path("model").exists()

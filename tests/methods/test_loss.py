@@ -98,10 +98,6 @@ def test_hyperparameters_are_those_of_the_nearest_noise_level_unless_given():
             ("advmacer", 0.5, {"lamb": 1.0}),
             "AdvMacer must have valid values, but: lamb is not a known key",
         ),
-        (
-            ("advmacer", 0.5, {"lam": -1.0}),
-            "lam: Input should be greater than or equal to 0, got -1.0",
-        ),
     ],
 )
 def test_what_no_method_has_is_one_line(arguments, message):

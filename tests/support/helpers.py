@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -259,6 +260,14 @@ def python(*arguments, timeout=600, cwd=ROOT, without=(), **environment):
         text=True,
         timeout=timeout,
     )
+
+
+def wait_until(is_true, seconds=60):
+    """Wait until something is true, for so many seconds at most."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def stage(*words, cwd=ROOT, **environment):
