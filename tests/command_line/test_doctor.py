@@ -20,7 +20,6 @@ class Halves(torch.nn.Module):
 
 def good():
     return Halves()
-
 """
 
 
