@@ -69,6 +69,16 @@ def test_a_model_in_eval_mode_is_refused_unless_no_gradient_is_recorded():
         loss("gaussian", 0.25)(model, X, Y)
 
 
+def test_layers_of_a_model_in_train_mode_may_stay_frozen():
+    frozen = network()
+    for layer in frozen[:-1]:
+        layer.eval()
+    trains_head = network().eval()
+    trains_head[-1].train()
+    for model in (frozen, trains_head):
+        assert loss("gaussian", 0.25)(model, X, Y).loss.isfinite()
+
+
 def test_the_global_seed_or_a_generator_decides_the_noise():
     model, objective = network(), loss("gaussian", 0.5)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
 import rs
 from rs.models.checkpoint import read_card
@@ -89,6 +90,27 @@ def test_pixels_and_the_same_numbers_without_bounds_make_the_same_weights(images
         robust = rs.train(network(), x, labels, bounds=bounds, validation=kept_out, **QUICK)
         states.append(weights(robust.module))
     assert states[0] == states[1]
+
+
+class Drifting(Dataset):
+    """Random inputs in [-1, 1] that leave their bounds after 60 readings."""
+
+    def __init__(self):
+        self.x, self.y = data()
+        self.readings = 0
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, index):
+        self.readings += 1
+        x = (self.x[index] + 0.1 * torch.randn(24)).clamp(-1, 1)
+        return x + 2 * (self.readings > 60), int(self.y[index])
+
+
+def test_an_input_that_is_read_again_must_keep_its_bounds():
+    with refuses(r"item \d+ of the data set must hold .* within \[-1, 1\]"):
+        rs.train(network(), Drifting(), bounds=(-1, 1), **QUICK)
 
 
 def test_a_network_of_one_logit_learns_two_classes():
