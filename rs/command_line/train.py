@@ -151,7 +151,7 @@ def main(
             --images photos --out models/mine
     """
     _check_options(dataset, params, data, validation, base, pictures)
-    log = log or out.resolve().with_name(f"{out.resolve().name}-log")
+    log = log or out.parent / f"{out.resolve().name}-log"
     if out.resolve() == log.resolve():
         raise InputError(
             f"--log must be another folder than --out, got {log} for both; name another --log"
