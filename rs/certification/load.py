@@ -30,7 +30,7 @@ from rs.smoothing.inputs import Base, Function, LogitsOnly, as_module, evaluatin
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.user_networks import (
     MODEL_KINDS,
-    Network,
+    NetworkSource,
     import_network,
     is_importable,
     own_modules,
@@ -211,7 +211,7 @@ class Classifier:
 def load(
     model: str | Path | Base,
     meta: Meta | None = None,
-    network: Network | None = None,
+    network: NetworkSource | None = None,
 ) -> Classifier:
     """Load a model from disk, from code, or as an object.
 

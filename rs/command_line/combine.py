@@ -82,11 +82,13 @@ def main(
     folders = [*models]
     networks = network.split(",") if network else []
     for number, model in enumerate(models):
-        if not bases[number].folders and images is not None:  # a function of the user
-            networks.append(model)
-            folders[number] = str(out.with_suffix("") / str(number))
-            meta = replace(images.meta, name=first.dataset or images.meta.name)
-            write_network(model, Path(folders[number]), meta, sigma)
+        if bases[number].folders:
+            continue
+        assert images is not None  # a function of the user needs them
+        networks.append(model)
+        folders[number] = str(out.with_suffix("") / str(number))
+        meta = replace(images.meta, name=first.dataset or images.meta.name)
+        write_network(model, Path(folders[number]), meta, sigma)
     spec = combine(
         folders,
         weights,

@@ -345,6 +345,7 @@ def _user_message(error: Exception) -> str:
 
 def _usage_message(error: Any) -> str:
     """Return what Typer could not parse; empty if there was nothing to parse."""
+    # Typer passes on what pydantic says of a choice.
     message = error.format_message().replace("Value error, ", "").removesuffix(".")
     if not message:  # the help has been printed
         return ""

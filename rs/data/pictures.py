@@ -139,10 +139,7 @@ def picture_with_notes(
         InputError: If it is unreadable, or not an 8-bit gray or RGB image of exactly ``shape``.
     """
     pixels, notes = _decoded(
-        _content(file),
-        str(file),
-        conversion,
-        3 if shape is None else shape[0],
+        _content(file), str(file), conversion, 3 if shape is None else shape[0]
     )
     if shape is not None and pixels.shape != tuple(shape):
         expected, actual = kind(shape), kind(pixels.shape)

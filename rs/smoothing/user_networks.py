@@ -27,11 +27,11 @@ MODEL_KINDS = (
 )
 """What a model can be, for messages."""
 
-Network = str | Callable[[], nn.Module]
+NetworkSource = str | Callable[[], nn.Module]
 """A function without arguments that returns an ``nn.Module``, or ``package.module:function``."""
 
 
-def register_network(network: Network, name: str | None = None) -> str:
+def register_network(network: NetworkSource, name: str | None = None) -> str:
     """Register a user's network, so that model folders of it can be loaded; return its name.
 
     A model folder names its network and never imports it, so only code that the user names runs.
@@ -74,7 +74,7 @@ def _code_hash(content: bytes) -> str:
         return hashlib.sha256(content).hexdigest()
 
 
-def register_networks(networks: Network, in_card: str | None = None) -> None:
+def register_networks(networks: NetworkSource, in_card: str | None = None) -> None:
     """Register a function, or networks by their names, with commas between them.
 
     Args:
