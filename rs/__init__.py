@@ -30,7 +30,7 @@ import which:
     certification   from classifiers to rows
     reporting       from rows to tables, pictures and claims
     command_line    the command rs, and how functions become programs
-    errors, params  what all of them may import
+    errors, params, recipes  what all of them may import
 """
 
 from __future__ import annotations
