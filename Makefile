@@ -6,7 +6,7 @@ VENV ?= .venv
 JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 
-.PHONY: help repro dag study times test trust audit licenses vulnerabilities test-portable check format pages docs setup setup-hashed bench
+.PHONY: help repro study times test trust audit licenses vulnerabilities test-portable check format pages docs setup setup-hashed bench
 
 # uv installs packages without bytecode: where none may be written, each process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,11 +18,6 @@ help:
 # `dvc repro` does the same, one cell after the other.
 repro: setup ## install, then make the study that params.yaml describes, several cells at once
 	@$(BIN)/python -m stages.repro --jobs $(JOBS)
-
-# `dvc dag` draws every cell.
-dag: setup ## the graph of the stages, in Mermaid
-	@echo 'graph LR'
-	@$(BIN)/dvc dag --dot | sed -nE 's/^"([^"@]+)[^"]*" -> "([^"@]+)[^"]*".*/    \1 --> \2/p' | sort -u
 
 # As much of a study as fits into MINUTES (all of it without), and the rest the next time: what is stopped, by Ctrl-C too,
 # continues from its last checkpoint or image. A cell that fails stops those that need it and no others. DATASET, and its
