@@ -1,7 +1,7 @@
 """The charts of the report page, by Altair (Vega-Lite), in colors that light and dark pages show.
 
-Vega draws them as SVG, where a color may be a variable of the page's style: the style sheet of
-:func:`series_style` decides what it is on a light and on a dark page.
+Vega draws them as SVG, where a color may be a variable of the page's style: the style sheet
+``web/page.css`` decides what it is on a light and on a dark page.
 """
 
 from __future__ import annotations
@@ -27,17 +27,15 @@ ENOUGH_ROOM = 0.1
 HOVER_STEPS = 4
 """Points of a curve between those that answer to the pointer."""
 
-PAPERS = {"light": "#ffffff", "dark": "#15181c"}
-"""Background of the page, by color scheme."""
-
-CONTRAST = 3.0
-"""Of every line against the background, at least (WCAG 2.1, graphical objects)."""
-
 ORDER = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Colors of names that are no training methods: those of Okabe and Ito (2008), in this order."""
 
-SERIES = tuple(dict.fromkeys([*COLORS.values(), *ORDER]))
-"""Colors of the variables ``--series-0``, ``--series-1``, ... before they are made legible."""
+SERIES = tuple(COLORS.values())
+"""Colors of the variables ``--series-0``, ``--series-1``, ... of the style sheet.
+
+There a color is mixed with black or white where its contrast to the page is below 3 (WCAG 2.1,
+graphical objects).
+"""
 
 INK = "var(--ink)"
 """The color of ensembles of several training methods."""
@@ -81,39 +79,6 @@ Methods = Mapping[str, Group]
 
 # --------------------------------------------------------------------------------------------------
 # colors
-
-
-def luminance(color: str) -> float:
-    """Return the relative luminance of a color ``#rrggbb`` (WCAG 2.1)."""
-    channels = np.array([*bytes.fromhex(color[1:])]) / 255
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
-def contrast(first: str, second: str) -> float:
-    """Return the contrast ratio of two colors, from 1 to 21 (WCAG 2.1)."""
-    darker, lighter = sorted([luminance(first), luminance(second)])
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def legible(color: str, paper: str) -> str:
-    """Return the color, mixed with as little black or white as gives it :data:`CONTRAST`."""
-    toward = 255 if luminance(paper) < 0.5 else 0
-    for percent in range(101):
-        mixed = [value + (toward - value) * percent // 100 for value in bytes.fromhex(color[1:])]
-        text = f"#{bytes(mixed).hex()}"
-        if contrast(text, paper) >= CONTRAST:
-            break
-    return text
-
-
-def series_style(scheme: str) -> str:
-    """Return the declarations of the colors of lines on a ``light`` or ``dark`` page."""
-    paper = PAPERS[scheme]
-    declarations = [f"--paper: {paper};"]
-    for number, color in enumerate(SERIES):
-        declarations.append(f"--series-{number}: {legible(color, paper)};")
-    return " ".join(declarations)
 
 
 def looks(methods: Methods) -> dict[str, tuple[str, list[int]]]:

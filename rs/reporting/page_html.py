@@ -12,7 +12,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from rs.reporting import page_charts
 from rs.reporting.page_data import COLUMNS
 from rs.reporting.results import Result
 from rs.reporting.tables.formatting import Table
@@ -104,14 +103,12 @@ def describe_origins(results: Sequence[Result]) -> str:
 
 
 def page_style(sheet: str | None, images: int) -> str:
-    """Return the style of the page: its colors, and the sheet that pictures are cut from."""
-    light, dark = map(page_charts.series_style, ("light", "dark"))
-    colors = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    """Return the style of the page, with the sheet that pictures are cut from."""
     pictures = ""
     if sheet:
         lines = -(-images // COLUMNS)
-        pictures = f":root {{ --sheet: url({sheet}); --columns: {COLUMNS}; --lines: {lines}; }}"
-    return "\n".join([colors, pictures, web_file("page.css")])
+        pictures = f":root {{ --sheet: url({sheet}); --columns: {COLUMNS}; --lines: {lines}; }}\n"
+    return pictures + web_file("page.css")
 
 
 def policy(scripts: Sequence[str]) -> str:
