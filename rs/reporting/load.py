@@ -75,11 +75,6 @@ class StudyFiles:
         """Return the name in tables, which mentions all combinations except the default one."""
         return ensemble if combination == self.combination else f"{ensemble} ({combination})"
 
-    @property
-    def chooses_by_image(self) -> bool:
-        """Whether there are ensembles whose weights are chosen per image."""
-        return any(ensemble.combination.scope == PER_IMAGE_SCOPE for ensemble in self.ensembles)
-
     @cached_property
     def groups(self) -> Groups:
         """The results of every model of the grid and every ensemble.

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from rs import recipes
 from rs.errors import InputError
 from rs.recipes import base_dataset
-from rs.reporting import claims, claims_page, figures
+from rs.reporting import claims, figures
 from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
 from rs.reporting.page import study_page
@@ -63,11 +63,11 @@ def make_report(study: StudyFiles, data: Path | None = None) -> Files:
     """
     model, _ = recipes.merge(study.values, f"recipes.{study.dataset}.model", optional=True)
     verdicts = claims.findings(study)
-    text = claims_page.claims_text(study, verdicts, model.get("architecture"))
+    text = claims.claims_text(study, verdicts, model.get("architecture"))
     content = {"claims.md": text.encode()} | _of_methods(study)
     content |= _of_ensembles(study) if study.ensembles else {}
     pictures = Pictures.read(data) if data else None
-    html = study_page(study, pictures, claims_page.verdict_counts(verdicts))
+    html = study_page(study, pictures, claims.verdict_counts(verdicts))
     return content | {"index.html": html}
 
 
@@ -88,7 +88,7 @@ def report_times(study: StudyFiles) -> Files:
             table = ensemble_tables.weighting_table(study.groups, sigma, study.read_seconds(sigma))
             tables[f"weighting-{sigma}"] = table
     content = _rendered(tables, study)
-    content["claims.md"] = claims_page.times_text(study).encode()
+    content["claims.md"] = claims.times_text(study).encode()
     return content | _picture("acr-vs-time", study.read_best_acr(), figures.draw_acr_over_time)
 
 
