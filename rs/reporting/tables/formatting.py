@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -24,7 +24,7 @@ class Table:
     header: list[str]
     body: list[list[str]]  # in Markdown: the best of its kind is bold
     data: pd.DataFrame  # the same numbers unrounded, one fact per row
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
 
 
 EMPTY = "–"
@@ -169,19 +169,16 @@ def decimals_needed(difference: Estimate) -> int:
     5
     """
     places = 4
-    while _rounded(difference, places).tie != difference.tie:
+    while True:
+        printed = replace(
+            difference,
+            value=round(difference.value, places),
+            error_images=round(difference.error_images, places),
+            error=difference.error and round(difference.error, places),
+        )
+        if printed.tie == difference.tie:
+            return places
         places += 1
-    return places
-
-
-def _rounded(estimate: Estimate, places: int) -> Estimate:
-    error = estimate.error
-    return replace(
-        estimate,
-        value=round(estimate.value, places),
-        error_images=round(estimate.error_images, places),
-        error=None if error is None else round(error, places),
-    )
 
 
 def signed(value: float, places: int = 4) -> str:
