@@ -67,9 +67,8 @@ def draw_card(
 
 def _show(axes: Axes, image: NDArray[np.float32]) -> None:
     pixels = np.clip(np.moveaxis(image, 0, -1), 0.0, 1.0)
-    if pixels.shape[-1] == 1:
-        pixels = np.repeat(pixels, 3, axis=-1)
-    axes.imshow(pixels, interpolation="nearest")
+    colors = np.broadcast_to(pixels, (*pixels.shape[:2], 3))  # of a gray image too
+    axes.imshow(colors, interpolation="nearest")
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
 
@@ -80,7 +79,7 @@ def _draw_votes(axes: Axes, certificate: Certificate, name: Callable[[int], str]
     shown = [int(k) for k in order[:BARS_SHOWN] if counts[k] > 0]
     rest = int(counts.sum() - counts[shown].sum())
     labels = [name(k) for k in shown]
-    votes = [int(counts[k]) for k in shown]
+    votes = counts[shown].tolist()
     if rest > 0:
         labels.append("all others")
         votes.append(rest)
@@ -95,8 +94,8 @@ def _draw_votes(axes: Axes, certificate: Certificate, name: Callable[[int], str]
 
 
 def _draw_radius(axes: Axes, certificate: Certificate, name: Callable[[int], str]) -> None:
-    axes.set(xlim=(-1.25, 1.25), ylim=(-1.35, 1.15), aspect="equal", xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
+    axes.set(xlim=(-1.25, 1.25), ylim=(-1.35, 1.15), aspect="equal")
+    axes.set_axis_off()
     if certificate.predict == ABSTAIN:
         axes.text(0, 0, "No class has a clear majority:\nit abstains", ha="center", va="center")
         return

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import cycle
 from textwrap import fill
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -251,10 +251,9 @@ def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
     return _finished(figure, grid, note)
 
 
-def _by(frame: pd.DataFrame, sigma: float, name: str) -> Iterable[tuple[str, pd.DataFrame]]:
+def _by(frame: pd.DataFrame, sigma: float, name: str) -> Iterable[tuple[Any, pd.DataFrame]]:
     """Return the rows of a noise level by the values of a column, in the order of the rows."""
-    groups = frame[frame["sigma"] == sigma].groupby(name, sort=False)
-    return cast("Iterable[tuple[str, pd.DataFrame]]", groups)
+    return frame[frame["sigma"] == sigma].groupby(name, sort=False)
 
 
 def _grid(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure, Any]:
@@ -307,9 +306,9 @@ def _finished(figure: Figure, grid: Any, note: str) -> Figure:
     return figure
 
 
-def _larger_error(frame: pd.DataFrame, name: str) -> pd.Series[float]:
+def _larger_error(frame: pd.DataFrame, name: str) -> pd.Series:
     """Return the larger one of the errors over images and over images and training seeds."""
-    return cast("pd.Series[float]", frame[[f"{name}_images", name]].astype(float).max(axis=1))
+    return frame[[f"{name}_images", name]].astype(float).max(axis=1)
 
 
 def _mark_zero(axis: Axes) -> None:
