@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from rs.reporting.figures import COLORS
 from rs.reporting.logs import read_alone
-from rs.reporting.report import svg
+from rs.reporting.report import drawn
 from rs.reporting.results import Group
 from rs.reporting.tables.formatting import with_errors, with_verdict
 from rs.storage import files
@@ -295,7 +295,7 @@ def others(folder: Path) -> str:
 def main() -> None:
     """Write the page and its picture."""
     files.write_text(PAGE, page(ROWS) + others(OTHER_ROWS))
-    files.write_bytes(PAGE.with_suffix(".svg"), svg(draw(read_groups(ROWS))))
+    files.write_bytes(PAGE.with_suffix(".svg"), drawn(draw(read_groups(ROWS)), "svg"))
 
 
 if __name__ == "__main__":

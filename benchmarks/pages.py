@@ -15,7 +15,7 @@ from benchmarks import diagrams, findings, page_tables, results_chart
 from benchmarks.common import unpack_rows
 from benchmarks.page_tables import Committed, Lines
 from rs.errors import InputError
-from rs.reporting.report import svg
+from rs.reporting.report import drawn
 from rs.storage import files
 
 ROOT = Path(__file__).parents[1]
@@ -82,9 +82,9 @@ def main() -> None:
             for block in blocks(page):
                 text = text.replace(block[0], fill(block, committed))
             files.write_text(page, text)
-        files.write_bytes(CHART, svg(results_chart.draw(committed)))
-    files.write_bytes(PIPELINE, svg(diagrams.draw(diagrams.stages(ROOT))))
-    files.write_bytes(ARCHITECTURE, svg(diagrams.draw(diagrams.packages(ROOT))))
+        files.write_bytes(CHART, drawn(results_chart.draw(committed), "svg"))
+    files.write_bytes(PIPELINE, drawn(diagrams.draw(diagrams.stages(ROOT)), "svg"))
+    files.write_bytes(ARCHITECTURE, drawn(diagrams.draw(diagrams.packages(ROOT)), "svg"))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.common import unpack_rows
 from rs.reporting.figures import COLORS
-from rs.reporting.report import svg
+from rs.reporting.report import drawn
 from rs.statistics.comparison import Estimate, estimate, sample
 from rs.storage import certificate_rows, files
 
@@ -116,7 +116,7 @@ def main() -> None:
         unpack_rows(ROWS, Path(folder))
         studies = [Path(folder, study) for study in ("cifar10-cpu", "cifar10-cpu-warm")]
         points = trainings(*studies, ROWS / "cifar10-cpu/epoch-seconds.csv")
-        files.write_bytes(PICTURE, svg(draw(list(points))))
+        files.write_bytes(PICTURE, drawn(draw(list(points)), "svg"))
 
 
 if __name__ == "__main__":

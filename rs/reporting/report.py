@@ -223,7 +223,7 @@ def check_picture(out: Path) -> None:
 
 def write_picture(out: Path, figure: Figure) -> None:
     """Write a picture as PNG or SVG, as the name of the file says."""
-    files.write_bytes(out, png(figure) if out.suffix == ".png" else svg(figure))
+    files.write_bytes(out, drawn(figure, out.suffix[1:]))
 
 
 def _rendered(tables: Mapping[str, Table | None], study: StudyFiles) -> Files:
@@ -242,28 +242,21 @@ def _picture(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figur
         return table
     figure = draw(data)
     _freeze_layout(figure)
-    return table | {f"{name}.png": png(figure), f"{name}.svg": svg(figure)}
+    for form in ("png", "svg"):
+        table[f"{name}.{form}"] = drawn(figure, form)
+    return table
 
 
 def _freeze_layout(figure: Figure) -> None:
     """Lay out a finished picture for the last time; otherwise each format would do it again."""
     figure.draw_without_rendering()
-    with matplotlib.rc_context(
-        {"figure.autolayout": False, "figure.constrained_layout.use": False}
-    ):
-        figure.set_layout_engine(None)
+    figure.set_layout_engine("none")
 
 
-def png(figure: Figure) -> bytes:
-    """Return a picture as PNG, without a time stamp."""
+def drawn(figure: Figure, form: str) -> bytes:
+    """Return a picture as ``png`` or ``svg``, whose bytes depend on what it shows alone."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def svg(figure: Figure) -> bytes:
-    """Return a picture as SVG, without a time stamp and with the same element names each time."""
-    buffer = io.BytesIO()
+    dated = {"png": "Software", "svg": "Date"}[form]
     with matplotlib.rc_context({"svg.hashsalt": "rs"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        figure.savefig(buffer, format=form, dpi=160, metadata={dated: None})
     return buffer.getvalue()
