@@ -17,7 +17,7 @@ import pandas as pd
 from rs.errors import InputError
 from rs.params import section
 from rs.reporting.logs import check_sidecar, subset_of
-from rs.reporting.results import Groups, Result, filter_groups, grouped
+from rs.reporting.results import Groups, Result, grouped
 from rs.reporting.settings import ReportSettings, report_settings
 from rs.statistics import metrics
 from rs.statistics.certificate import PER_IMAGE_SCOPE
@@ -90,8 +90,12 @@ class StudyFiles:
     @property
     def main_groups(self) -> Groups:
         """The results of models, and of the ensembles of the default combination."""
-        usual = (None, self.combination)
-        return filter_groups(self.groups, lambda result: result.combination in usual)
+        shown: Groups = {}
+        for sigma, methods in self.groups.items():
+            for name, group in methods.items():
+                if group.first.combination in (None, self.combination):
+                    shown.setdefault(sigma, {})[name] = group
+        return shown
 
     def read_model(self, cell: GridCell) -> Result:
         """Read the rows of a cell, their sidecar, and the seconds of training, if known."""
@@ -156,8 +160,9 @@ class StudyFiles:
             InputError: If they are of another model.
         """
         remedy = f"run {command}"
-        _existing(path, command)
-        _existing(sidecar_of(path), command)
+        for file in (path, sidecar_of(path)):
+            if not file.is_file():
+                raise InputError(f"{file} must be a file, but there is none; {remedy}")
         provenance = Provenance.read(path, remedy)
         rows = certificate_rows.read_rows(path)
         check_sidecar(path, rows, provenance, remedy)
@@ -169,8 +174,7 @@ class StudyFiles:
                 f"{path} must hold rows of {expected}, but its sidecar says {provenance.model}; "
                 "restore the rows of this name"
             )
-        scope = rows["scope"].iloc[0]
-        file = Path("results", self.dataset, path.relative_to(self.results))
+        listed = Path("results", self.dataset, path.relative_to(self.results))
         return Result(
             name=model,
             sigma=float(sigma),
@@ -178,9 +182,9 @@ class StudyFiles:
             rows=rows,
             subset=subset_of(provenance),
             classes=provenance.classes,
-            scope=scope,
+            scope=rows["scope"].iloc[0],
             provenance=provenance,
-            origin={"file": file.as_posix(), "command": command, "parameters": parameters},
+            origin={"file": listed.as_posix(), "command": command, "parameters": parameters},
         )
 
     def _check_classifier(self, path: Path, cell: GridCell, classifier: str | None) -> None:
@@ -306,10 +310,9 @@ class StudyFiles:
             Columns ``epoch seconds total``; the last one includes the seconds before the first
             epoch, which a warm start or the targets of the images take.
         """
-        path = self.logs and cell.log(self.logs, "provenance.json")
-        if self.logs is None or path is None or not path.is_file():
+        if self.logs is None:
             return None
-        trained = files.json_values(path)
+        trained = files.json_values(cell.log(self.logs, "provenance.json"))
         certified = files.json_values(sidecar_of(cell.rows(self.results)))
         if trained.get("classifier") != certified.get("classifier"):
             return None
@@ -349,9 +352,3 @@ class StudyFiles:
     def command(self, stage: str, sigma: Any) -> str:
         """Return the command that runs a stage of ensembles at a noise level."""
         return f"dvc repro {pool_target(stage, self.dataset, sigma)}"
-
-
-def _existing(path: Path, command: str) -> Path:
-    if not path.is_file():
-        raise InputError(f"{path} must be a file, but there is none; run {command}")
-    return path

@@ -35,7 +35,6 @@ def read_alone(path: Path, **log_values: float | None) -> Result:
     provenance = Provenance()
     if sidecar_of(path).exists() and not certificate_rows.is_field_log(path):
         provenance = Provenance.read(path, REMEDY)
-    if provenance != Provenance():
         check_sidecar(path, rows, provenance, REMEDY)
     subset = subset_of(provenance)
     if provenance.share is not None:

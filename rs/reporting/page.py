@@ -158,8 +158,7 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     results = results_of(groups)
     of_any_sigma = []
     for result in results:
-        terms = result.terms
-        of_any_sigma.append(terms._replace(budget=terms.budget | {"sigma": 0.0}))
+        of_any_sigma.append(metrics.terms_of(result.rows.drop(columns="sigma")))
         check_same_data(results[0], result)
     metrics.check_comparable(of_any_sigma)
     _check_images(results, pictures)

@@ -27,13 +27,7 @@ from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
 from rs.reporting.page import study_page
 from rs.reporting.page_data import Pictures
-from rs.reporting.results import (
-    Group,
-    Groups,
-    budget_of,
-    filter_groups,
-    published,
-)
+from rs.reporting.results import Group, Groups, budget_of, published, results_of
 from rs.reporting.tables import ensemble_tables, method_tables, notes, variance_tables
 from rs.reporting.tables.formatting import Table, csv, render
 from rs.statistics import metrics
@@ -79,10 +73,9 @@ def report_times(study: StudyFiles) -> Files:
     Raises:
         InputError: As :func:`make_report`, or if no training was timed.
     """
-    models = filter_groups(study.groups, lambda result: result.ensemble is None)
     times = notes.WALL if study.epoch_seconds is None else notes.SIDE_BY_SIDE
     configuration = partial(grid.configuration, study.values, study.dataset)
-    tables = {"cost": method_tables.cost_table(models, configuration, times)}
+    tables = {"cost": method_tables.cost_table(study.groups, configuration, times)}
     if study.ensembles:
         for sigma in map(float, study.sigmas):
             table = ensemble_tables.weighting_table(study.groups, sigma, study.read_seconds(sigma))
@@ -168,9 +161,7 @@ def curves(groups: Groups) -> pd.DataFrame:
     """
     lines = []
     for sigma, methods in groups.items():
-        longest = 0.0
-        for group in methods.values():
-            longest = max(longest, *[rows["radius"].max() for rows in group.rows])
+        longest = max(result.rows["radius"].max() for result in results_of({sigma: methods}))
         radii = np.linspace(0, 1.02 * longest or sigma, STEPS + 1)
         for group in methods.values():
             first = group.first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -59,11 +59,11 @@ class Result:
         return name if self.seed is None else f"{name}, seed {self.seed}"
 
     @property
-    def seeds(self) -> frozenset[int]:
+    def seeds(self) -> set[int]:
         """Training seeds that it depends on; empty where they are not known."""
         if self.members:
-            return frozenset(seed for _, seed in self.members)
-        return frozenset() if self.seed is None else frozenset([self.seed])
+            return {seed for _, seed in self.members}
+        return set() if self.seed is None else {self.seed}
 
     @property
     def kind(self) -> str:
@@ -207,23 +207,16 @@ def grouped(results: Sequence[Result]) -> Groups:
         metrics.check_radii(result.rows, result.full_name)
         _check_shared(first, result)
         seeds = groups.setdefault(result.sigma, {}).setdefault(result.name, [])
-        _check_belongs(seeds, result)
+        if any((result.seed, result.members) == (other.seed, other.members) for other in seeds):
+            raise InputError(
+                f"{result.full_name} must come once, got it twice; remove one of the two"
+            )
         seeds.append(result)
         _check_images(next(iter(groups[result.sigma].values()))[0], result)
     complete: Groups = {}
     for sigma, methods in groups.items():
         complete[sigma] = {method: Group(tuple(seeds)) for method, seeds in methods.items()}
     return complete
-
-
-def filter_groups(groups: Groups, keep: Callable[[Result], bool]) -> Groups:
-    """Return the groups whose first result is kept, at noise levels with at least one of them."""
-    filtered: Groups = {}
-    for sigma, methods in groups.items():
-        for method, group in methods.items():
-            if keep(group.first):
-                filtered.setdefault(sigma, {})[method] = group
-    return filtered
 
 
 def results_of(groups: Groups) -> list[Result]:
@@ -277,21 +270,7 @@ def published(dataset: str) -> pd.DataFrame:
     [[0.25, 0.554], [0.5, 0.742], [1.0, 0.794]]
     """
     figures = pd.read_csv(PUBLISHED)
-    return figures[figures["dataset"] == dataset].reset_index(drop=True)
-
-
-def _check_belongs(seeds: Sequence[Result], result: Result) -> None:
-    """Check a result against those that already have its name."""
-    for other in seeds:
-        if result.ensemble != other.ensemble:
-            raise InputError(
-                f"{result.full_name} must be one kind of classifier, got an ensemble and a model; "
-                "rename one"
-            )
-        if (result.seed, result.members) == (other.seed, other.members):
-            raise InputError(
-                f"{result.full_name} must come once, got it twice; remove one of the two"
-            )
+    return figures[figures["dataset"] == dataset]
 
 
 def _check_shared(first: dict[str, tuple[Result, object]], result: Result) -> None:

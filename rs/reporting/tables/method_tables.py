@@ -134,7 +134,7 @@ def cost_table(
     """Return hyperparameters, ACR and training time by method (the paper's table of cost).
 
     Args:
-        groups: Of single models; those whose training time is not known are left out.
+        groups: Those whose training time is not known are left out, such as ensembles.
         configuration: Returns the hyperparameters of a method at a noise level.
         times: How the times were measured, in words.
     """
