@@ -23,6 +23,7 @@ import lzma
 import math
 import sys
 import tarfile
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal, localcontext
@@ -117,12 +118,10 @@ def unpack(bundle: bytes) -> dict[str, bytes]:
     return files
 
 
-def parse_object(files: dict[str, bytes], path: str) -> Values:
-    """Parse a file of JSON that holds an object."""
+def parse_json(files: dict[str, bytes], path: str) -> Values:
+    """Parse a file of JSON; whoever looks a name up in it refuses anything but an object."""
     with located(path):
-        values = json.loads(files[path].decode())
-        demand(isinstance(values, dict), "must hold an object of JSON")
-    return values
+        return json.loads(files[path].decode())
 
 
 def parse_table(text: str, separator: str) -> tuple[list[str], Rows]:
@@ -329,7 +328,7 @@ def check_results(files: dict[str, bytes], study: Values) -> Groups:
         for classifier in study["classifiers"]:
             name = classifier["name"]
             path = rows_path(study, sigma, classifier)
-            sidecar = parse_object(files, f"{path}.json")
+            sidecar = parse_json(files, f"{path}.json")
             with located(f"{path}.json"):
                 for field in SHARED:
                     value = shared.setdefault(field, sidecar[field])
@@ -364,19 +363,16 @@ def share_certified(radii: list[float], at: float) -> float:
 
 def means_of_tables(study: Values, groups: Groups) -> dict[str, Means]:
     """Return what each table must state, by its path."""
-    tables: dict[str, Means] = {}
+    tables: dict[str, Means] = defaultdict(dict)
     for (sigma, name, key), radii in groups.items():
         level = str(float(sigma))
-        clean = share_certified(radii, 0.0)
         acr = fmean(max(radius, 0.0) for radius in radii)  # an image that is wrong counts as 0
-        means = {"acr": acr, "clean_accuracy": clean}
+        means = {"acr": acr, "clean_accuracy": share_certified(radii, 0.0)}
         if key is not None:
-            ensembles = tables.setdefault(table_path(study, "ensembles", sigma), {})
-            ensembles[level, name, key] = means
-        if key is None or key == study["combination"]:
-            main = tables.setdefault(table_path(study, "main"), {})
-            main[level, name] = means
-            certified = tables.setdefault(table_path(study, "certified", sigma), {})
+            tables[table_path(study, "ensembles", sigma)][level, name, key] = means
+        if key in (None, study["combination"]):
+            tables[table_path(study, "main")][level, name] = means
+            certified = tables[table_path(study, "certified", sigma)]
             for radius in map(float, study["radii"]):
                 accuracy = share_certified(radii, radius)
                 certified[level, name, str(radius)] = {"accuracy": accuracy}
@@ -406,7 +402,7 @@ def check_table(text: str, keys: tuple[str, ...], means: Means) -> None:
 
 def check_files(files: dict[str, bytes]) -> list[str]:
     """Check the files of a bundle; return what is proved and what is not, in lines."""
-    study = parse_object(files, STUDY)
+    study = parse_json(files, STUDY)
     with located(STUDY):
         expected = file_names(study)
     different = ", ".join(sorted(files.keys() ^ expected)[:3])
