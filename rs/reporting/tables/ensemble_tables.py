@@ -6,9 +6,9 @@ members.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import log2
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,10 @@ from rs.reporting.tables.formatting import (
 )
 from rs.statistics.comparison import Estimate, Sample, estimate, fewest_seeds_of, sample
 from rs.statistics.resampling import with_fewer_draws
+from rs.study.ensembles import Members
 from rs.study.layout import model_name
 
 GAIN_COLUMNS = ["gain", "gain_error_images", "gain_error"]
-Members = tuple[tuple[str, int], ...]
-"""Training method and seed of each member of an ensemble."""
-
 TIMES = (
     "Time: seconds of one certificate on our machine, including the choice of weights where images "
     "choose them. The time of a cascade is a mean over some images, its members per draw a mean "
@@ -148,10 +146,7 @@ def acr_by_size(groups: Groups, combination: str) -> pd.DataFrame:
             record |= _estimate_columns("gain", estimate(group.sample, mean))
             record |= _estimate_columns("to_best", estimate(group.sample, largest))
             records.append(record)
-    names = ["sigma", "kind", "ensemble", "members", "acr", "error_images", "error"]
-    names += GAIN_COLUMNS
-    names += ["to_best", "to_best_error_images", "to_best_error"]
-    return pd.DataFrame(records, columns=names)
+    return pd.DataFrame(records)
 
 
 def gains(groups: Groups, radii: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
@@ -227,7 +222,6 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
         InputError: If rows lack their votes.
     """
     records: list[Row] = []
-    samples: list[Sample] = []
     n0 = int(budget_of(groups, "n0"))
     n = int(budget_of(groups, "n"))
     for sigma, methods in groups.items():
@@ -246,11 +240,11 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
             about = {"sigma": sigma, "kind": " + ".join(first.training_methods) or first.name}
             about |= {"method": first.name, "members": max(1, len(first.members))}
             for evaluations, draws, scores in _by_cost(group, n0, n, most):
-                record = about | {"evaluations": evaluations, "draws": draws}
+                record = about | {"evaluations": evaluations, "draws": draws, "sample": scores}
                 records.append(record | _estimate_columns("acr", estimate(scores)))
-                samples.append(scores)
-    names = ["sigma", "kind", "method", "members", "evaluations", "draws"]
-    frame = pd.DataFrame(records, columns=[*names, "acr", "error_images", "error", *GAIN_COLUMNS])
+    frame = pd.DataFrame(records)
+    frame[GAIN_COLUMNS] = math.nan
+    samples = frame.pop("sample")
     for _, points in frame.groupby(["sigma", "evaluations"]):
         singles_there = points[points["members"] == 1]
         for kind, rivals in points[points["members"] > 1].groupby("kind"):
@@ -266,7 +260,7 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
 def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[int, int, Sample]]:
     """Return evaluations, draws and scores of a group, up to ``most`` members at all n draws."""
     members_per_draw = group.members_per_draw
-    halves = range(-2 * int(log2(n0 + n)), 2 * int(log2(most)) + 2)
+    halves = range(-2 * int(math.log2(n0 + n)), 2 * int(math.log2(most)) + 2)
     draws_by_cost = {}
     for cost in sorted({round((n0 + n) * 2 ** (half / 2)) for half in halves}):
         draws = int(cost / members_per_draw) - n0
@@ -339,8 +333,6 @@ def with_combination(group: Group, methods: Mapping[str, Group], combination: st
     by_members: dict[Members, Result] = {}
     for other in methods.values():
         if other.first.combination == combination:
-            if other.member_sets == group.member_sets:
-                return other
             by_members |= dict(zip(other.member_sets, other.results, strict=True))
     if not by_members.keys() >= set(group.member_sets):
         return None
