@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
@@ -43,7 +42,6 @@ def draw_card(
         return classes[k] if classes else f"class {k}"
 
     figure = Figure(figsize=(11, 2.9), facecolor="white")
-    FigureCanvasAgg(figure)
     titles = [
         "1. Take an image",
         f"2. Add noise (σ = {certificate.sigma:g}), classify",

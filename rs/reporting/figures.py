@@ -7,7 +7,7 @@ without dates, so the same numbers give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from textwrap import fill
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
@@ -115,13 +114,12 @@ def draw_certified_accuracy(
     sigmas = curves["sigma"].unique()
     singles = curves[curves["members"] == 1]
     has_gains = gains is not None and not gains.empty
-    figure, grid = _grid(1 + has_gains, len(sigmas), height=3.3, sharey="row")
+    figure, grid = _grid(1 + has_gains, sigmas, "certified ℓ₂ radius", height=3.3, sharey="row")
     styles = _styles(singles["method"])
     for axis, sigma in zip(grid[0], sigmas, strict=True):
         for name, line in _by(singles, sigma, "method"):
             style = {"drawstyle": "steps-pre", **styles[name]}
             axis.plot(line["radius"], line["accuracy"], label=name, **style)
-        _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
     note = ""
     if gains is not None and has_gains:
         _draw_gains(grid[1], sigmas, gains)
@@ -156,7 +154,7 @@ def _draw_gains(axes: Iterable[Axes], sigmas: Iterable[float], gains: pd.DataFra
             bars = _larger_error(line, "error")
             axis.errorbar(line["radius"], line["gain"], bars, elinewidth=1.0, **style)
         single = "".join(gains[gains["sigma"] == sigma]["single"].unique())
-        _decorate(axis, f"σ = {sigma}, minus {single}", "certified ℓ₂ radius")
+        axis.set_title(f"σ = {sigma}, minus {single}", fontsize=11)
         _mark_zero(axis)
 
 
@@ -169,13 +167,12 @@ def draw_acr_over_time(history: pd.DataFrame) -> Figure:
     """
     sigmas = history["sigma"].unique()
     styles = _styles(history["method"])
-    figure, grid = _grid(1, len(sigmas), height=4.0)
+    figure, grid = _grid(1, sigmas, "training time (seconds)", height=4.0)
     for axis, sigma in zip(grid[0], sigmas, strict=True):
         for name, line in _by(history, sigma, "method"):
             style = {"drawstyle": "steps-post", "marker": "o", "ms": 3.5, **styles[name]}
             points = line["seconds"], line["acr"], line["error"]
             axis.errorbar(*points, elinewidth=1.0, label=name, **style)
-        _decorate(axis, f"σ = {sigma}", "training time (seconds)")
         axis.set_xlim(left=0)
     grid[0, 0].set_ylabel("best ACR so far")
     text = (
@@ -197,7 +194,7 @@ def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
     frame = frame[frame["members"] > 1]
     sigmas = frame["sigma"].unique()
     styles = _styles(frame["kind"])
-    figure, grid = _grid(2, len(sigmas), height=3.0, sharey="row")
+    figure, grid = _grid(2, sigmas, "number of members", height=3.0, sharey="row")
     for axes, value in zip(grid, ("to_best", "gain"), strict=True):
         for axis, sigma in zip(axes, sigmas, strict=True):
             for kind, points in _by(frame, sigma, "kind"):
@@ -208,7 +205,6 @@ def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
                 errors = _larger_error(points, f"{value}_error")
                 style = {"color": styles[kind]["color"], "elinewidth": 1.0, "fmt": "o"}
                 axis.errorbar(points["members"] + shift, points[value], errors, **style)
-            _decorate(axis, f"σ = {sigma}", "number of members")
             axis.set_xticks(sorted(set(frame["members"])))
             _mark_zero(axis)
     grid[0, 0].set_ylabel("ACR minus its best member's")
@@ -229,13 +225,13 @@ def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
     compared = frame[frame["gain"].notna()]
     styles = _styles(compared["kind"])
     compared = compared.sort_values(["kind", "evaluations"])
-    figure, grid = _grid(1, len(sigmas), height=3.3, sharey=True)
+    cost = "evaluations of members per image"
+    figure, grid = _grid(1, sigmas, cost, height=3.3, sharey=True)
     for axis, sigma in zip(grid[0], sigmas, strict=True):
         for kind, line in _by(compared, sigma, "kind"):
             style = {"label": kind, "marker": "o", "ms": 3.2, **styles[kind]}
             bars = _larger_error(line, "gain_error")
             axis.errorbar(line["evaluations"], line["gain"], bars, elinewidth=1.0, **style)
-        _decorate(axis, f"σ = {sigma}", "evaluations of members per image")
         if axis.has_data():  # without a point there is nothing to scale
             axis.set_xscale("log")
             axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
@@ -256,12 +252,20 @@ def _by(frame: pd.DataFrame, sigma: float, name: str) -> Iterable[tuple[Any, pd.
     return frame[frame["sigma"] == sigma].groupby(name, sort=False)
 
 
-def _grid(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure, Any]:
-    """Return a figure of panels ``height`` inches high, and the panels (rows, columns)."""
-    width = (WIDTH if columns > 1 else WIDTH_ALONE) * columns
+def _grid(
+    rows: int, sigmas: Sequence[float], x_label: str, height: float, **share: Any
+) -> tuple[Figure, Any]:
+    """Return a figure of panels ``height`` inches high, and the panels (rows, noise levels)."""
+    width = (WIDTH if len(sigmas) > 1 else WIDTH_ALONE) * len(sigmas)
     figure = Figure(figsize=(width, height * rows + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows, columns, squeeze=False, **share)
+    panels = figure.subplots(rows, len(sigmas), squeeze=False, **share)
+    for (_, column), axis in np.ndenumerate(panels):
+        axis.set_title(f"σ = {sigmas[column]}", fontsize=11)
+        axis.set_xlabel(x_label)
+        axis.grid(color="#e5e5e5", linewidth=0.8)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, panels
 
 
 def _styles(methods: Iterable[str]) -> Styles:
@@ -313,11 +317,3 @@ def _larger_error(frame: pd.DataFrame, name: str) -> pd.Series:
 
 def _mark_zero(axis: Axes) -> None:
     axis.axhline(0, color="#444444", linewidth=0.8, zorder=0)
-
-
-def _decorate(axis: Axes, title: str, x_label: str) -> None:
-    axis.set_title(title, fontsize=11)
-    axis.set_xlabel(x_label)
-    axis.grid(color="#e5e5e5", linewidth=0.8)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)

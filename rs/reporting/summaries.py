@@ -19,7 +19,7 @@ from rs.reporting.tables.formatting import numbers
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELED, radius_text
 from rs.statistics.comparison import LEVEL, estimate, sample
-from rs.statistics.procedures.early import is_early, parse_mode
+from rs.statistics.procedures.early import parse_mode
 from rs.storage.certificate_rows import FILE
 
 STEP = 0.25
@@ -54,6 +54,7 @@ def summarize_rows(
     result = read_alone(path, **log_values)
     rows = result.rows
     mode = metrics.mode_of(rows)
+    stop = parse_mode(mode)
     shown = radii_shown([rows], radii)
     sampled = rows[rows["mode"] != "shortcut"]
     about: Numbers = {
@@ -71,11 +72,11 @@ def summarize_rows(
     about |= dict.fromkeys(["acr", "standard_error", "clean_accuracy"])
     about |= {"certified_accuracy": {}, "certified_share": {}}
     if metrics.has_labels(rows):
-        if not is_early(mode):
+        if stop is None:
             about["acr"] = metrics.acr(rows)
             if len(rows) > 1:
                 about["standard_error"] = estimate(sample([rows], [()])).error_images
-        if _has_clean_accuracy(mode):
+        if stop is None or 0.0 in stop.radii:
             about["clean_accuracy"] = float(metrics.certified_accuracy(rows, 0.0))
         for radius in shown:
             accuracy = float(metrics.certified_accuracy(rows, radius))
@@ -125,16 +126,16 @@ def compare_rows(
     if radii and not is_of_one_sigma:  # what is certified at a radius means the same at each sigma
         frames = [rows.drop(columns="sigma") for rows in frames]
     metrics.check_comparable([metrics.terms_of(rows) for rows in frames])
-    mode = metrics.mode_of(frames[0])
+    stop = parse_mode(metrics.mode_of(frames[0]))
     numbers: Numbers = {}
     for side, result in (("a", a), ("b", b)):
         about = {"file": result.name, "model": result.provenance.model, "sigma": result.sigma}
         numbers[side] = {**about, "images": len(result.rows), "sound": result.sound}
     numbers |= {"images": int(shared.size), **_budget_of(frames)}
     numbers |= {"acr": None, "clean_accuracy": None, "certified_accuracy": {}}
-    if not is_early(mode) and is_of_one_sigma:
+    if stop is None and is_of_one_sigma:
         numbers["acr"] = paired_difference(frames)
-    if _has_clean_accuracy(mode) and is_of_one_sigma:
+    if (stop is None or 0.0 in stop.radii) and is_of_one_sigma:
         numbers["clean_accuracy"] = paired_difference(frames, 0.0)
     for radius in radii_shown(frames, radii):
         numbers["certified_accuracy"][radius_text(radius)] = paired_difference(frames, radius)
@@ -157,12 +158,6 @@ def paired_difference(frames: Sequence[pd.DataFrame], radius: float | None = Non
         p_value = stats.binomtest(np.count_nonzero(signs > 0), alone).pvalue if alone else 1.0
         difference |= {"p_value": float(p_value), "tie": bool(p_value > LEVEL)}
     return {"a": estimate(a).value, "b": estimate(b).value, **difference}
-
-
-def _has_clean_accuracy(mode: str) -> bool:
-    """Return whether rows of this mode say what is certified at radius 0."""
-    stop = parse_mode(mode)
-    return stop is None or 0.0 in stop.radii
 
 
 def radii_shown(rows: Sequence[pd.DataFrame], radii: Sequence[float] | None = None) -> list[float]:

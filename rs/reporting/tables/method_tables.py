@@ -166,25 +166,19 @@ def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
     shown: Groups = {}
     for figure in figures[figures["metric"].isin(METRICS)].to_dict("records"):
         sigma = figure["sigma"]
-        of_kind = [
-            group
-            for group in groups.get(sigma, {}).values()
-            if group.first.kind == figure["method"]
-        ]
+        methods = groups.get(sigma, {}).values()
+        of_kind = [group for group in methods if group.first.kind == figure["method"]]
         if not of_kind:
             continue
         group = of_kind[0]
         shown.setdefault(sigma, {})[figure["method"]] = group
         if figure["metric"] == "acr":
             measured = group.acr.value
-        elif figure["metric"] == "clean_accuracy":
-            measured = group.accuracy(0.0)
         else:
-            measured = group.accuracy(figure["radius"])
+            measured = group.accuracy(0.0 if pd.isna(figure["radius"]) else figure["radius"])
         row = {name: figure[name] for name in ("table", "method", "sigma", "metric", "radius")}
         row |= {"ours": measured, "paper": figure["value"]}
-        row["difference"] = measured - figure["value"]
-        rows.append(row)
+        rows.append(row | {"difference": measured - figure["value"]})
     if not rows:
         return None
     columns = {
