@@ -92,8 +92,8 @@ def _draw_votes(axes: Axes, certificate: Certificate, name: Callable[[int], str]
 
 
 def _draw_radius(axes: Axes, certificate: Certificate, name: Callable[[int], str]) -> None:
-    axes.set(xlim=(-1.25, 1.25), ylim=(-1.35, 1.15), aspect="equal")
-    axes.set_axis_off()
+    axes.set(xlim=(-1.25, 1.25), ylim=(-1.35, 1.15), aspect="equal", xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
     if certificate.predict == ABSTAIN:
         axes.text(0, 0, "No class has a clear majority:\nit abstains", ha="center", va="center")
         return

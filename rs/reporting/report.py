@@ -247,7 +247,9 @@ def _freeze_layout(figure: Figure) -> None:
 def drawn(figure: Figure, form: str) -> bytes:
     """Return a picture as ``png`` or ``svg``, whose bytes depend on what it shows alone."""
     buffer = io.BytesIO()
-    dated = {"png": "Software", "svg": "Date"}[form]
     with matplotlib.rc_context({"svg.hashsalt": "rs"}):
-        figure.savefig(buffer, format=form, dpi=160, metadata={dated: None})
+        if form == "png":
+            figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+        else:
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
