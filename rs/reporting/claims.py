@@ -175,8 +175,7 @@ def judged(comparisons: Sequence[Comparison]) -> list[JudgedClaim]:
         by_claim.setdefault(comparison.claim, []).append(comparison)
     verdicts = []
     for claim, related in by_claim.items():
-        differences = [comparison.difference for comparison in related]
-        p_values = [difference.p_value for difference in differences if difference]
+        p_values = [one.difference.p_value for one in related if one.difference]
         corrected = iter(holm(p_values))
         for _, sigma, subject, difference in related:
             if difference is None:
@@ -317,9 +316,8 @@ def _training_notes(study: StudyFiles) -> list[str]:
     if added:
         sentences.append(ADDED.format(added=", ".join(added)))
     warm = [cell.method for cell in study.cells if has_warm_start(study.values, cell)]
-    started = dict.fromkeys(warm)
-    if started:
-        sentences.append(STARTED.format(methods=", ".join(started)))
+    if warm:
+        sentences.append(STARTED.format(methods=", ".join(dict.fromkeys(warm))))
     return sentences
 
 

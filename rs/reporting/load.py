@@ -279,9 +279,8 @@ class StudyFiles:
             remedy = f"run {cell.command('train')}"
             history = tsv.read_csv(cell.log(self.logs, "history.csv"), ["epoch", "acr"], remedy)
             run = history.dropna(subset="acr").merge(timing, on="epoch")
-            run = run.assign(method=cell.method, sigma=float(cell.sigma), seconds=run["total"])
-            run["acr"] = run["acr"].cummax()
-            runs.append(run[["method", "sigma", "epoch", "seconds", "acr"]])
+            best = run["acr"].cummax()
+            runs.append(run.assign(method=cell.method, sigma=float(cell.sigma), acr=best))
         if not runs:
             raise InputError(
                 f"{self.logs} must have logs of these trainings, but has none; train some cells "
@@ -290,7 +289,7 @@ class StudyFiles:
         epochs = pd.concat(runs, ignore_index=True).groupby(
             ["method", "sigma", "epoch"], sort=False, as_index=False
         )
-        return epochs.agg(seconds=("seconds", "mean"), acr=("acr", "mean"), error=("acr", "sem"))
+        return epochs.agg(seconds=("total", "mean"), acr=("acr", "mean"), error=("acr", "sem"))
 
     def read_epoch_seconds(self, cell: GridCell) -> pd.Series | None:
         """Read the training seconds of every epoch of a cell, if they are known.

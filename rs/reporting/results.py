@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -90,9 +91,11 @@ class Result:
         return metrics.terms_of(self.rows)
 
     @cached_property
-    def acr_two_sided(self) -> float | None:
-        """ACR of the two-sided certificates of the same votes; ``None`` without ``classes``."""
-        return None if self.classes is None else metrics.acr(two_sided(self.rows, self.classes))
+    def acr_two_sided(self) -> float:
+        """ACR of the two-sided certificates of the same votes; NaN without ``classes``."""
+        if self.classes is None:
+            return math.nan
+        return metrics.acr(two_sided(self.rows, self.classes))
 
     @property
     def sound(self) -> bool:
@@ -181,12 +184,9 @@ class Group:
         }
         if self.acr.error is not None:
             numbers["standard_error_with_seeds"] = self.acr.error
-        acrs = []
-        for result in self.results:
-            if result.acr_two_sided is not None:
-                acrs.append(result.acr_two_sided)
-        if len(acrs) == len(self.results):
-            numbers["acr_two_sided"] = fmean(acrs)
+        two_sided_acr = fmean(result.acr_two_sided for result in self.results)
+        if not math.isnan(two_sided_acr):
+            numbers["acr_two_sided"] = two_sided_acr
         return numbers
 
 

@@ -29,9 +29,8 @@ FROZEN = (
 
 def summary_text(about: Numbers) -> str:
     """Return the numbers of :func:`rs.reporting.summaries.summarize_rows` as lines."""
-    lines = {"model": about["model"] or "not stated"}
     dataset = _optional(" of {}", about["dataset"])
-    lines["images"] = f"{about['images']:,}{dataset} (subset: {about['subset']})"
+    lines = {"images": f"{about['images']:,}{dataset} (subset: {about['subset']})"}
     lines["certified with"] = _budget(about)
     lines["noise"] = about.get("noise") or ""
     stop = parse_mode(about["mode"])
@@ -61,16 +60,14 @@ def summary_text(about: Numbers) -> str:
     if sampled:
         lines["abstentions"] = f"{about['abstentions']:,} ({about['abstentions'] / sampled:.1%})"
     lines["weakest images"] = "\n".join(map(_image, about.get("weakest", [])))
-    texts = [about["file"]]
+    model = about["model"] or "not stated"
+    texts = [about["file"], f"  {'model':<{INDENT - 2}}{model}"]  # names are not broken
     for name, text in lines.items():
-        parts = [text]
-        if name != "model":  # a name is not broken
-            parts = []
-            for line in text.splitlines():
-                parts += wrapped(line, WIDTH - INDENT)
-        for number, part in enumerate(parts):
-            label = "" if number else name
-            texts.append(f"  {label:<{INDENT - 2}}{part}")
+        label = name
+        for line in text.splitlines():
+            for part in wrapped(line, WIDTH - INDENT):
+                texts.append(f"  {label:<{INDENT - 2}}{part}")
+                label = ""
     return "\n".join(map(printable, texts))
 
 
@@ -151,14 +148,12 @@ def _acr(about: Numbers) -> str:
     return _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"])
 
 
-def aligned(table: Sequence[Sequence[str]], words: int = 1) -> list[str]:
-    """Return the lines of a table: its first columns, ``words`` of them, to the left."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+def aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table: its first column to the left, the others to the right."""
+    first_width, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
-    for cells in table:
-        line = []
-        for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-            line.append(cell.ljust(width) if number < words else cell.rjust(width))
+    for first, *cells in table:
+        line = [first.ljust(first_width), *map(str.rjust, cells, widths)]
         lines.append("  ".join(line).rstrip())
     return lines
 

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -50,4 +51,4 @@ def test_two_sided_acrs_are_those_of_the_votes_and_unknown_without_a_number_of_c
     unknown = Result(name="a", sigma=0.5, seed=0, rows=rows, subset="all")
     known = replace(unknown, classes=CLASSES)
     assert known.acr_two_sided == acr(two_sided(rows, CLASSES))
-    assert unknown.acr_two_sided is None
+    assert math.isnan(unknown.acr_two_sided)
