@@ -8,7 +8,6 @@ without dates, so the same numbers give the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from textwrap import fill
 from typing import Any
@@ -77,29 +76,8 @@ ERROR_BARS = (
 )
 
 
-@dataclass(frozen=True)
-class Limit:
-    """What bounds every certificate: the number of draws, and the error probability."""
-
-    n: int
-    alpha: float
-
-    def radius(self, sigma: float) -> float:
-        """Return the largest possible radius at a noise level: all draws vote for one class."""
-        return cap(self.n, self.alpha, sigma)
-
-    @property
-    def text(self) -> str:
-        """Explanation of the dotted line."""
-        return (
-            f"Dotted: where all n = {self.n:,} draws vote for one class; at α = {self.alpha:g} no "
-            f"larger radius can be certified than Φ⁻¹(α^(1/n)) σ = {self.radius(1.0):.2f} σ, "
-            "however confident the classifier is. More draws raise it."
-        )
-
-
 def draw_certified_accuracy(
-    curves: pd.DataFrame, limit: Limit | None = None, gains: pd.DataFrame | None = None
+    curves: pd.DataFrame, gains: pd.DataFrame | None = None, n: int = 0, alpha: float = 1.0
 ) -> Figure:
     """Draw certified accuracy of single models by radius, and the gains of ensembles below it.
 
@@ -107,9 +85,10 @@ def draw_certified_accuracy(
 
     Args:
         curves: Columns ``sigma method members radius accuracy``.
-        limit: Of the draws, where it is known: drawn as a dotted line.
         gains: Columns ``sigma method single radius gain error_images error``, of ensembles minus a
             single model.
+        n, alpha: Of the certificates, where they are known: the largest radius that they permit is
+            a dotted line.
     """
     sigmas = curves["sigma"].unique()
     singles = curves[curves["members"] == 1]
@@ -128,10 +107,10 @@ def draw_certified_accuracy(
     for (row, column), axis in np.ndenumerate(grid):
         axis.set_visible(axis.has_data())
         sigma = sigmas[column]
-        if limit is None:
+        if n == 0:
             largest = float(curves[curves["sigma"] == sigma]["radius"].max())
         else:
-            largest = limit.radius(sigma)
+            largest = cap(n, alpha, sigma)
             label = "_" if row else "largest possible"
             style = {"color": "#444444", "linestyle": (0, (1, 2)), "linewidth": 1.0}
             axis.axvline(largest, label=label, **style)
@@ -139,8 +118,12 @@ def draw_certified_accuracy(
     grid[0, 0].set_ylabel("single models")
     grid[0, 0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(singles["accuracy"].max()) + 0.2)))
     figure.supylabel("certified accuracy", fontsize=10)
-    if limit is not None:
-        note += limit.text
+    if n > 0:
+        note += (
+            f"Dotted: where all n = {n:,} draws vote for one class; at α = {alpha:g} no larger "
+            f"radius can be certified than Φ⁻¹(α^(1/n)) σ = {cap(n, alpha, 1.0):.2f} σ, however "
+            "confident the classifier is. More draws raise it."
+        )
     return _finished(figure, grid, note)
 
 

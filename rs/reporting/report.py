@@ -111,7 +111,9 @@ def _of_methods(study: StudyFiles) -> Files:
     content = _rendered(tables, study)
     content["metrics.json"] = headline_numbers(shown)
     content["gains.csv"] = csv(gains)
-    draw = partial(figures.draw_certified_accuracy, limit=limit_of(shown), gains=gains)
+    n = int(budget_of(shown, "n"))
+    alpha = budget_of(shown, "alpha")
+    draw = partial(figures.draw_certified_accuracy, gains=gains, n=n, alpha=alpha)
     return content | _picture("curves", lines, draw)
 
 

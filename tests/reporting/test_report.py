@@ -177,7 +177,7 @@ def test_curves_and_gains_are_drawn_with_the_largest_possible_radius(made):
     """Clopper and Pearson's bound of n votes of n is alpha^(1/n)."""
     curves = csv_of(made, "curves.csv")
     gains = csv_of(made, "gains.csv")
-    axes = figures.draw_certified_accuracy(curves, figures.Limit(N, ALPHA), gains).axes
+    axes = figures.draw_certified_accuracy(curves, gains, N, ALPHA).axes
     largest = lines_of(axes[0])["largest possible"].get_xdata()[0]
     assert largest == pytest.approx(SIGMAS[0] * NormalDist().inv_cdf(ALPHA ** (1 / N)))
     singles = curves[curves["members"] == 1]
