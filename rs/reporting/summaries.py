@@ -78,9 +78,8 @@ def summarize_rows(
                 about["standard_error"] = estimate(sample([rows], [()])).error_images
         if stop is None or 0.0 in stop.radii:
             about["clean_accuracy"] = float(metrics.certified_accuracy(rows, 0.0))
-        for radius in shown:
-            accuracy = float(metrics.certified_accuracy(rows, radius))
-            about["certified_accuracy"][radius_text(radius)] = accuracy
+        accuracies = metrics.certified_accuracy(rows, shown).tolist()
+        about["certified_accuracy"] = dict(zip(map(radius_text, shown), accuracies, strict=True))
     else:
         for radius in shown:  # of any class, right or wrong
             is_certified = (rows["predict"] != ABSTAIN) & (rows["radius"] >= radius)
