@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,7 +48,7 @@ def main(
         Path, typer.Option(help="YAML file of the settings to try, as in docs/tuning.")
     ],
     data: DataFolder,
-    work: Annotated[Path, folder_option("Folder for models and rows: METHOD/SIGMA/NUMBER.")],
+    work: Annotated[Path, folder_option("Folder for models and rows: METHOD/SIGMA/HASH.")],
     out: Annotated[
         Path,
         file_option("Table to write, *.csv: ACR and clean accuracy of each."),
@@ -67,12 +68,12 @@ def main(
     from rs.certification.certify_model import certification_settings, certify_model
     from rs.certification.load import load
     from rs.data.images import load_images
-    from rs.runtime import arithmetic
+    from rs.runtime import arithmetic, scratch
     from rs.runtime.device import resolve_device
     from rs.smoothing.settings import SmoothingOptions
     from rs.storage import certificate_rows, files
     from rs.training.recipe import RunOptions, training_recipe
-    from rs.training.run import is_finished, train_model
+    from rs.training.run import splits, train_model
 
     tuning = read_tuning(settings, method)
     replaceable = out.is_file() and out.read_bytes().startswith(",".join(COLUMNS).encode())
@@ -90,21 +91,14 @@ def main(
     smoothing = SmoothingOptions(device=torch_device, calibration=data)
     table = []
     for number, recipe in enumerate(recipes):
-        folder = work / method / str(sigma) / str(number)
+        identity = {"recipe": asdict(recipe), "images": asdict(images.meta), "seed": tuning.seed}
+        folder = work / method / str(sigma) / scratch.key(identity)
+        pair = splits(recipe, data)
+        train_model(recipe, *pair, options, out=folder / "model", log=folder / "log")
         rows = folder / "rows.tsv"
-        is_trained = is_finished(recipe, data, options, out=folder / "model")
-        if not (is_trained and is_of_this_code(rows)):
+        if not is_of_this_code(rows):
             for outdated in folder.glob("rows.*"):
                 outdated.unlink()
-        if not is_trained:
-            train_model(
-                recipe,
-                data,
-                options,
-                out=folder / "model",
-                log=folder / "log",
-                restart=True,
-            )
         classifier = load(folder / "model", images.meta)
         certify_model(classifier, images, certification, smoothing, out=rows)
         row = {

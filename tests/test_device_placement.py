@@ -27,7 +27,7 @@ from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.statistics.sequential import Decider
 from rs.storage.files import read_json
 from rs.training.recipe import RunOptions, training_recipe
-from rs.training.run import train_model
+from rs.training.run import splits, train_model
 from tests.support import helpers
 from tests.support.helpers import CERTIFY, CLASSES, SHAPE, refuses, smallnet, tiny_images, trainer
 from tests.support.simulated_gpu import GPU, DeviceMismatchError, simulated_gpu
@@ -276,7 +276,7 @@ def test_cards_and_predictions_state_the_precision_that_auto_stands_for(
     settings = CertificationSettings(**CERTIFY | {"precision": "auto"})
     with simulated_gpu():
         run = RunOptions(sigma=SIGMA, seed=0, device=resolve_device(name))
-        train_model(recipe, tiny, run, out=model, log=tmp_path / "log")
+        train_model(recipe, *splits(recipe, tiny), run, out=model, log=tmp_path / "log")
         options = SmoothingOptions(device=run.device)
         pictures = [str(tmp_path / "0.png")]
         (prediction,) = predict_files(pictures, load(model), settings, options, Conversion())

@@ -4,7 +4,7 @@ import os
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from rs.command_line.pictures import UNSEEN, PictureOptions
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, EVERY_METHOD
 from rs.runtime.progress import say, say_next
+
+if TYPE_CHECKING:  # seconds to import
+    from rs.data.prepared import Images
 
 METHOD_HELP = f"Training method: {', '.join(EVERY_METHOD)}."
 
@@ -163,8 +166,7 @@ def main(
     from rs.runtime.device import resolve_device
     from rs.smoothing.user_networks import import_network
     from rs.training import run
-    from rs.training.overrides import override
-    from rs.training.recipe import RunOptions, training_recipe
+    from rs.training.recipe import RunOptions, override, training_recipe
 
     training = changes.training()
     if validation is not None:
@@ -181,7 +183,7 @@ def main(
     resolved_device = resolve_device(device)
     processes.remember_starter()
     shell.launch(values)
-    pair = None
+    pair: tuple[Images, Images] | None = None
     if pictures.images is not None:
         build = None if base.network is None else partial(import_network, base.network)
         is_evaluated = recipe.training.eval_every > 0
@@ -200,10 +202,10 @@ def main(
         from_scratch=base.from_scratch,
         trainable=base.trainable,
     )
-    if pair is not None:
-        run.train_on(recipe, *pair, options, out=out, log=log, restart=restart)
-    elif data is not None:
-        run.train_model(recipe, data, options, out=out, log=log, restart=restart)
+    if data is not None:
+        pair = run.splits(recipe, data)
+    if pair is not None:  # either is given
+        run.train_model(recipe, *pair, options, out=out, log=log, restart=restart)
     if is_first_process:
         say(f"model of the last epoch in {out}, log in {log}")
         if "DVC_ROOT" not in os.environ:  # a stage has another one that follows

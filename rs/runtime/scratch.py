@@ -69,9 +69,8 @@ def scratch_folder(identity: dict[str, Any]) -> Iterator[Path]:
         InputError: If another process makes the same thing, or finished it before we acquired the
             lock.
     """
-    name = key(identity)
-    path = root() / name
-    with _lock_file(name, "making the same thing"):
+    path = path_of(identity)
+    with _lock_file(path.name, "making the same thing"):
         path.mkdir(exist_ok=True)
         try:
             yield path
@@ -122,14 +121,14 @@ def _lock_file(name: str, activity: str) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def has_scratch_folder(identity: dict[str, Any]) -> bool:
-    """Return whether work on ``identity`` is in progress or was interrupted."""
-    return (root() / key(identity)).is_dir()
+def path_of(identity: dict[str, Any]) -> Path:
+    """Return the scratch folder; it is there if work is in progress or was interrupted."""
+    return root() / key(identity)
 
 
 def discard(identity: dict[str, Any]) -> None:
     """Remove the scratch folder of finished work that a killed process left, unless in use."""
-    if has_scratch_folder(identity):
+    if path_of(identity).is_dir():
         with suppress(InputError), scratch_folder(identity):
             pass
 

@@ -17,40 +17,36 @@ from rs.models.checkpoint import ModelCard
 from rs.runtime import processes
 from rs.training import start
 from rs.training.image_votes import image_targets
-from rs.training.recipe import Pretraining, RunOptions, Targets
+from rs.training.recipe import Recipe, RunOptions
 from rs.training.trainer import Trainer
 
 
-def pretrained(
-    model: nn.Module,
-    pretraining: Pretraining,
-    train: Images,
-    options: RunOptions,
-    checkpoint: Path | None,
-) -> tuple[nn.Module, float]:
-    """Return a copy of a model after its pretraining, and the seconds that this took.
+def pretrain(
+    model: nn.Module, recipe: Recipe, train: Images, options: RunOptions, checkpoint: Path
+) -> Trainer:
+    """Train a copy of a model, and return its finished training.
 
     Args:
         model: On ``options.device``; it is not changed.
-        pretraining: How to train.
+        recipe: How to train.
         train: The training split.
         options: Of the training that follows.
-        checkpoint: Where to continue from, and what to write; ``None`` in all processes but one.
+        checkpoint: Where to continue from, and what to write.
     """
-    options = replace(options, sigma=pretraining.sigma, seconds=None, on_epoch=None)
+    options = replace(options, sigma=recipe.sigma, seconds=None, on_epoch=None)
     network = copy_network(model)
-    trainer = Trainer(network, pretraining.method, train, train, pretraining.training, options)
-    progress = trainer.run(checkpoint)
-    return trainer.trained, progress.seconds
+    trainer = Trainer(network, recipe.method, train, train, recipe.training, options)
+    trainer.run(checkpoint)
+    return trainer
 
 
 def make_targets(
-    targets: Targets,
-    weights: str | None,
+    recipe: Recipe,
+    pretraining: Recipe,
     card: ModelCard,
     train: Images,
     options: RunOptions,
-    unfinished: Path | None,
+    unfinished: Path,
 ) -> tuple[Tensor, float]:
     """Return the targets of training images, float32 (N, K), and the seconds that they took.
 
@@ -58,22 +54,22 @@ def make_targets(
     weights. The first of several processes counts the votes.
 
     Args:
-        targets: How to make them.
-        weights: That the training starts from, as for :func:`rs.training.start.initial`.
+        recipe: Of the training.
+        pretraining: Of the network whose votes they are.
         card: Of the model to train.
         train: The training split.
         options: Of the training.
-        unfinished: Folder of unfinished work; ``None`` in all processes but one.
+        unfinished: Folder of unfinished work.
     """
-    settings = targets.settings
+    settings = recipe.hyperparameters["targets"]
+    weights = recipe.weights
     if weights is not None:  # of the training's own seed
         weights = str(start.weights_file(weights, options.seed))
     of_targets = replace(options, seed=settings["seed"])
     model = start.initial(card, weights, of_targets).to(options.device)
-    checkpoint = None if unfinished is None else unfinished / "target-network.pt"
-    network, seconds = pretrained(model, targets.network, train, of_targets, checkpoint)
+    trainer = pretrain(model, pretraining, train, of_targets, unfinished / "target-network.pt")
     counted = None
-    if unfinished is not None:
-        counted = image_targets(network, train, settings, options.device, unfinished)
-    shares, seconds_of_votes = processes.from_first_process(counted, options.device)
-    return shares, seconds + seconds_of_votes
+    if processes.is_first_process():
+        counted = image_targets(trainer.trained, train, settings, options.device, unfinished)
+    shares, seconds = processes.from_first_process(counted, options.device)
+    return shares, trainer.progress.seconds + seconds

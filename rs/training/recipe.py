@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from rs import params, recipes
 from rs.errors import InputError
 from rs.methods import method_class
-from rs.methods.base import Method, NeedsTargets, TargetSettings
+from rs.methods.base import Method, NeedsTargets
 from rs.models import Engine, architectures
 from rs.models.denoised import DENOISER_METHODS
 from rs.params import (
@@ -104,38 +104,18 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Pretraining:
-    """A short training by ``gaussian`` that comes before another one, in the same cell."""
-
-    method: Method
-    sigma: float  # in pixels of [0, 1]
-    training: Training
-
-    def card(self) -> dict[str, Any]:
-        """Return what a card says of it."""
-        return {"sigma": self.sigma, **self.training.card()}
-
-
-@dataclass(frozen=True)
-class Targets:
-    """How a training makes the targets of its images."""
-
-    settings: TargetSettings
-    network: Pretraining  # whose votes they are
-
-
-@dataclass(frozen=True)
 class Recipe:
     """How to train one method on one data set at one noise level."""
 
     architecture: str  # of this project, or the name of a registered network of the user's
     name: str  # of the method
+    sigma: float  # in pixels of [0, 1]
     method: Method
     hyperparameters: dict[str, Any]  # of the method, as the parameters hold them
     training: Training
     weights: str | None = None  # safetensors file or model folder that the training starts from
-    warm_start: Pretraining | None = None  # whose weights the training starts from
-    targets: Targets | None = None  # for methods that need them
+    warm_start: Recipe | None = None  # of a short training that comes before, as its start
+    targets: Recipe | None = None  # of the network whose votes are the targets of the images
 
 
 def training_recipe(
@@ -159,16 +139,15 @@ def training_recipe(
     recipe = _recipe_without_pretraining(values, dataset, method, sigma, nearest)
     warm_start = recipe.training.warm_start
     if warm_start is not None:
-        pretraining = _pretraining(values, dataset, warm_start["sigma"], warm_start["epochs"])
-        recipe = replace(recipe, warm_start=pretraining)
+        recipe = replace(recipe, warm_start=_pretraining(values, dataset, **warm_start))
     if isinstance(recipe.method, NeedsTargets):
-        settings = recipe.method.targets
-        pretraining = _pretraining(values, dataset, settings["sigma"], settings["epochs"])
-        recipe = replace(recipe, targets=Targets(settings, pretraining))
+        targets = recipe.method.targets
+        network = _pretraining(values, dataset, targets["sigma"], targets["epochs"])
+        recipe = replace(recipe, targets=network)
     return recipe
 
 
-def _pretraining(values: dict[str, Any], dataset: str, sigma: float, epochs: int) -> Pretraining:
+def _pretraining(values: dict[str, Any], dataset: str, sigma: float, epochs: int) -> Recipe:
     """Return a short training by the recipe's ``gaussian``, which a stop in any epoch continues."""
     recipe = _recipe_without_pretraining(values, dataset, params.PRETRAINING, sigma, nearest=True)
     training = replace(
@@ -178,7 +157,7 @@ def _pretraining(values: dict[str, Any], dataset: str, sigma: float, epochs: int
         checkpoint_every=1,
         warm_start=None,
     )
-    return Pretraining(recipe.method, sigma, training)
+    return replace(recipe, training=training)
 
 
 def _recipe_without_pretraining(
@@ -202,11 +181,51 @@ def _recipe_without_pretraining(
     return Recipe(
         architecture=architecture,
         name=method,
+        sigma=sigma,
         method=params.validate(kind, hyperparameters, f"{where}.{method}", origins),
         hyperparameters=hyperparameters,
         training=settings,
         weights=model.weights,
     )
+
+
+def override(
+    values: dict[str, Any],
+    dataset: str,
+    method: str,
+    *,
+    training: dict[str, Any],
+    hyperparameters: dict[str, Any] | None = None,
+    network: str | None = None,
+    weights: str | None = None,
+) -> dict[str, Any]:
+    """Return parameters whose recipe ``recipes.DATASET`` has other settings.
+
+    Args:
+        values: The parameters, as :func:`rs.params.read_params` returns them.
+        dataset: Name of the recipe.
+        method: The training method.
+        training: Of the section ``training``.
+        hyperparameters: Of the method.
+        network: Name of a registered network of the user's; ``None`` keeps that of the recipe.
+        weights: File or model folder that the training starts from; ``None`` keeps the recipe's.
+    Raises:
+        InputError: If another optimizer than the recipe's has no learning rate of its own.
+    """
+    optimizer = training.get("optimizer", "sgd")
+    if optimizer != "sgd" and "learning_rate" not in training:
+        raise InputError(
+            f"the optimizer {optimizer} must have a learning rate of its own, because that of the "
+            "recipe is for sgd; give --lr, in Python training={'learning_rate': ...}, such as 0.001"
+        )
+    model: dict[str, str | None] = {}
+    if network is not None:
+        model = {"network": network, "weights": None}
+    if weights is not None:
+        model["weights"] = weights
+    values = recipes.replace_in_recipe(values, dataset, "model", model)
+    values = recipes.replace_in_recipe(values, dataset, method, hyperparameters or {})
+    return recipes.replace_in_recipe(values, dataset, f"{method}.training", training)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The stage ``train``, from files to files: train a model into its folder."""
+"""The stage ``train``: train a model into its folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from rs.data import images
 from rs.data.prepared import Images
@@ -27,55 +27,31 @@ from rs.statistics.certificate import UNLABELED
 from rs.storage import files
 from rs.training import start, warnings
 from rs.training.attack_backend import has_trained_norm
-from rs.training.pretraining import make_targets, pretrained
+from rs.training.pretraining import make_targets, pretrain
 from rs.training.recipe import Recipe, RunOptions
-from rs.training.record import (
-    check_finished,
-    check_logs,
-    first_difference,
-    inputs_of,
-    settings_of,
-    write_logs,
-)
+from rs.training.record import check_finished, check_logs, inputs_of, write_logs
 from rs.training.trainer import Trainer
 
 
-def train_model(
-    recipe: Recipe,
-    folder: Path,
-    options: RunOptions,
-    *,
-    out: Path,
-    log: Path,
-    restart: bool = False,
-) -> None:
-    """Train a recipe on the data set in ``folder``.
-
-    Writes the model into ``out`` (a function of the parameters and the number of processes, on one
-    kind of device), and into ``log`` its ``history.csv``, its ``timing.csv`` (training seconds so
-    far; the line of epoch 0 is of what comes before the first epoch) and ``provenance.json``
-    (model, git commit, seconds). A training that was killed continues from its last checkpoint.
-    Under torchrun the processes train one model together; the first one reads the checkpoint and
-    writes.
+def splits(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
+    """Return the images to train on and those of the quick ACR, never test images of a user.
 
     Args:
         recipe: What to train, and how.
         folder: A prepared data set.
-        options: Noise level, seed and device. With a limit of seconds the model depends on the
-            machine, and its card says how many epochs it had.
-        out: A new folder, or that of an earlier training of the same method, data set, noise and
-            seed.
-        log: A folder, new or of such an earlier training.
-        restart: Whether a finished model in ``out`` is replaced. Otherwise nothing is done if it
-            has the same settings, start and images.
-    Raises:
-        InputError: If something else would be overwritten, or for any reason of the functions
-            that this one calls.
     """
-    train_on(recipe, *_splits(recipe, folder), options, out=out, log=log, restart=restart)
+    train = images.load_images(folder, "train")
+    if "validation" in train.meta.sizes:
+        return train, images.load_images(folder, "validation")
+    if not recipe.training.eval_every:
+        return train, train
+    if recipe.architecture in architectures.USER_NETWORKS:
+        return train.split(images.VALIDATION_SHARE)
+    # the ACRs of a study's curves are of test images, because nothing is chosen by them
+    return train, images.load_images(folder, "test")
 
 
-def train_on(
+def train_model(
     recipe: Recipe,
     train: Images,
     evaluation: Images,
@@ -87,7 +63,27 @@ def train_on(
 ) -> None:
     """Train a recipe on the images ``train``; quick ACRs are of ``evaluation``.
 
-    Everything else is as for :func:`train_model`.
+    Writes the model into ``out`` (a function of the parameters and the number of processes, on one
+    kind of device), and into ``log`` its ``history.csv``, its ``timing.csv`` (training seconds so
+    far; the line of epoch 0 is of what comes before the first epoch) and ``provenance.json``
+    (model, git commit, seconds). A training that was killed continues from its last checkpoint.
+    Under torchrun the processes train one model together; the first one reads the checkpoint and
+    writes.
+
+    Args:
+        recipe: What to train, and how.
+        train: The training split, as :func:`splits` returns it.
+        evaluation: The split of the quick ACRs.
+        options: Noise level, seed and device. With a limit of seconds the model depends on the
+            machine, and its card says how many epochs it had.
+        out: A new folder, or that of an earlier training of the same method, data set, noise and
+            seed.
+        log: A folder, new or of such an earlier training.
+        restart: Whether a finished model in ``out`` is replaced. Otherwise nothing is done if it
+            has the same settings, start and images.
+    Raises:
+        InputError: If something else would be overwritten, or for any reason of the functions
+            that this one calls.
     """
     limit_threads(train.meta.shape)
     _check_labels(recipe, train)
@@ -98,24 +94,28 @@ def train_on(
         if recipe.training.eval_every:
             warnings.warn_of_copies(train, evaluation)
     card = _card(recipe, train, options)
-    _check_outputs(recipe, card, options, out, log)
+    checkpoint.check_model_folder(out, card)
+    if recipe.weights is not None:
+        weights = start.weights_file(recipe.weights, options.seed)
+        files.check_output(out, "another folder than that of --weights", True, inputs=[weights])
+    check_logs(log, card)
     model = start.initial(card, recipe.weights, options)
     inputs = inputs_of(train, options, model)
     identity = _identity(card, inputs, model)
+    unfinished = scratch.path_of(identity)
     if (out / checkpoint.WEIGHTS).is_file() and not restart:
-        is_unfinished = scratch.has_scratch_folder(identity)
+        is_unfinished = unfinished.is_dir()
         check_finished(out, log, card, inputs, is_unfinished)
         if not is_unfinished:
             if is_first_process:
                 checkpoint.load_model(out)  # refuses a network that has changed
                 say(f"complete already: {out}")
             return
-    unfinished = None
     with ExitStack() as stack:
         if is_first_process:
             stack.enter_context(scratch.sole_writer(out))
             stack.enter_context(scratch.sole_writer(log))
-            unfinished = stack.enter_context(scratch.scratch_folder(identity))
+            stack.enter_context(scratch.scratch_folder(identity))
             for line in _what_runs(recipe, model, train, evaluation, options):
                 say(line, sys.stderr)
         backend = "nccl" if options.device.type == "cuda" else "gloo"
@@ -123,13 +123,24 @@ def train_on(
         model = model.to(options.device)
         if is_own:
             start.check_trainable(model, recipe, train.meta, options)
-        targets, seconds_before = _prepare(model, recipe, card, train, options, unfinished)
+        targets = None
+        seconds_before = 0.0
+        if recipe.warm_start is not None:
+            file = unfinished / "warm-start.pt"
+            warm = pretrain(model, recipe.warm_start, train, options, file)
+            model.load_state_dict(warm.trained.state_dict())
+            seconds_before += warm.progress.seconds
+        if recipe.targets is not None:
+            targets, seconds = make_targets(
+                recipe, recipe.targets, card, train, options, unfinished
+            )
+            seconds_before += seconds
         if options.seconds is not None:
             options = replace(options, seconds=max(options.seconds - seconds_before, 0.0))
         trainer = Trainer(
             model, recipe.method, train, evaluation, recipe.training, options, targets
         )
-        progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
+        progress = trainer.run(unfinished / "checkpoint.pt")
         if is_first_process:
             _save(out, trainer.trained, card, progress.epoch)
             identity = {
@@ -148,17 +159,6 @@ def _check_labels(recipe: Recipe, train: Images) -> None:
             f"{recipe.name} must have images with labels, got images without; put the pictures of "
             f"each class into a subfolder, or train {DENOISER_METHODS[0]} without an ACR"
         )
-
-
-def _check_outputs(
-    recipe: Recipe, card: ModelCard, options: RunOptions, out: Path, log: Path
-) -> None:
-    """Check that a training may write into its two folders."""
-    checkpoint.check_model_folder(out, card)
-    if recipe.weights is not None:
-        weights = start.weights_file(recipe.weights, options.seed)
-        files.check_output(out, "another folder than that of --weights", True, inputs=[weights])
-    check_logs(log, card)
 
 
 def _what_runs(
@@ -186,30 +186,6 @@ def _what_runs(
     return lines
 
 
-def _prepare(
-    model: nn.Module,
-    recipe: Recipe,
-    card: ModelCard,
-    train: Images,
-    options: RunOptions,
-    unfinished: Path | None,
-) -> tuple[Tensor | None, float]:
-    """Give a model its warm start, and return the targets of its images and the seconds taken."""
-    taken = 0.0
-    if recipe.warm_start is not None:
-        file = None if unfinished is None else unfinished / "warm-start.pt"
-        warm, seconds = pretrained(model, recipe.warm_start, train, options, file)
-        model.load_state_dict(warm.state_dict())
-        taken += seconds
-    targets = None
-    if recipe.targets is not None:
-        targets, seconds = make_targets(
-            recipe.targets, recipe.weights, card, train, options, unfinished
-        )
-        taken += seconds
-    return targets, taken
-
-
 def _save(out: Path, model: nn.Module, card: ModelCard, epochs: int) -> None:
     """Write a trained model with its card, which says how many epochs it had."""
     training = card.training | {"epochs": epochs}  # which --seconds decides
@@ -218,40 +194,6 @@ def _save(out: Path, model: nn.Module, card: ModelCard, epochs: int) -> None:
         trained = copy_network(model).cpu().eval()
         card = replace(card, probe=checkpoint.probe(trained, card.shape))
     checkpoint.save(out, model, card)
-
-
-def is_finished(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path) -> bool:
-    """Return whether :func:`train_model` with these arguments has made the model in ``out``.
-
-    The device, the arithmetic and the versions of libraries do not count.
-
-    Raises:
-        InputError: If the folder holds something that a training would not replace.
-    """
-    train, _ = _splits(recipe, folder)
-    card = _card(recipe, train, options)
-    checkpoint.check_model_folder(out, card)
-    if not (out / checkpoint.WEIGHTS).is_file():
-        return False
-    saved = settings_of(files.json_values(out / checkpoint.CARD))
-    if first_difference(saved, settings_of(asdict(card))) is not None:
-        return False
-    model = start.initial(card, recipe.weights, options)
-    inputs = inputs_of(train, options, model)
-    return not scratch.has_scratch_folder(_identity(card, inputs, model))
-
-
-def _splits(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
-    """Return the images to train on and those of the quick ACR, never test images of a user."""
-    train = images.load_images(folder, "train")
-    if "validation" in train.meta.sizes:
-        return train, images.load_images(folder, "validation")
-    if not recipe.training.eval_every:
-        return train, train
-    if recipe.architecture in architectures.USER_NETWORKS:
-        return train.split(images.VALIDATION_SHARE)
-    # the ACRs of a study's curves are of test images, because nothing is chosen by them
-    return train, images.load_images(folder, "test")
 
 
 def _identity(card: ModelCard, inputs: dict[str, Any], model: nn.Module) -> dict[str, Any]:

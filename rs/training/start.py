@@ -37,10 +37,10 @@ def run_details(recipe: Recipe, options: RunOptions) -> dict[str, Any]:
         details["start"] = f"sha256 {start}"
     if options.from_scratch:
         details["start"] = "random"
-    if recipe.warm_start is not None:
-        details["warm_start"] = recipe.warm_start.card()
-    if recipe.targets is not None:
-        details["targets"] = recipe.targets.network.card()
+    for name in ("warm_start", "targets"):
+        pretraining = getattr(recipe, name)
+        if pretraining is not None:
+            details[name] = {"sigma": pretraining.sigma, **pretraining.training.card()}
     if options.trainable != "all":
         details["trainable"] = options.trainable
     return details

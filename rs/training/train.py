@@ -28,9 +28,8 @@ from rs.runtime.device import resolve_device
 from rs.runtime.streams import seeded
 from rs.smoothing.inputs import check_unmasked, user_code
 from rs.smoothing.user_networks import register_network
-from rs.training.overrides import override
-from rs.training.recipe import RunOptions, training_recipe
-from rs.training.run import train_on
+from rs.training.recipe import RunOptions, override, training_recipe
+from rs.training.run import train_model
 from rs.training.torch_dataset import RereadImages, as_values, is_random, read_all
 
 RECIPE = "finetune"
@@ -149,7 +148,7 @@ def train(
     try:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) if out is None else Path(out)
-            train_on(
+            train_model(
                 recipe,
                 to_train,
                 to_validate,

@@ -382,7 +382,8 @@ def test_the_quick_acr_of_a_prepared_data_set_is_never_of_test_images(monkeypatc
     write_data(**validation if has_validation else {})
     seen = []
     monkeypatch.setattr(
-        "rs.training.run.train_on", lambda _, *images, **to: seen.extend([*images[:2], to["log"]])
+        "rs.training.run.train_model",
+        lambda _, *images, **to: seen.extend([*images[:2], to["log"]]),
     )
     options = "--sigma 0.25 --data data --out model --log log --eval-every 1"
     command(train, "gaussian", *NETWORK, *options.split())

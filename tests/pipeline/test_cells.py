@@ -13,7 +13,7 @@ from rs.models.fingerprint import model_fingerprint
 from rs.runtime.streams import Stream, derived_seed
 from rs.storage.files import read_json, sha256
 from rs.training.recipe import RunOptions, training_recipe
-from rs.training.run import train_model
+from rs.training.run import splits, train_model
 from tests.support.cells import train_tiny
 from tests.support.helpers import TRAINING, read_csv, refuses, tiny_params, write_tiny
 
@@ -56,7 +56,7 @@ def train_still(root, data, **changes):
     values = tiny_params(training=TRAINING | {"learning_rate": 1e-30})
     recipe = replace(training_recipe(values, "tiny", "gaussian", 0.25), **changes)
     options = RunOptions(sigma=0.25, seed=7, device=torch.device("cpu"))
-    train_model(recipe, data, options, out=root / "model", log=root / "log")
+    train_model(recipe, *splits(recipe, data), options, out=root / "model", log=root / "log")
 
 
 def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(

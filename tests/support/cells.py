@@ -9,7 +9,7 @@ from rs.certification.load import load
 from rs.data.images import load_images
 from rs.smoothing.settings import SmoothingOptions
 from rs.training.recipe import RunOptions, training_recipe
-from rs.training.run import train_model
+from rs.training.run import splits, train_model
 from tests.support.helpers import tiny_params
 
 CPU = torch.device("cpu")
@@ -28,7 +28,7 @@ def train_tiny(folder, out, method="advmacer", sigma=0.25, seed=1):
     recipe = training_recipe(tiny_params(**{method: own}), "tiny", method, sigma)
     train_model(
         recipe,
-        folder,
+        *splits(recipe, folder),
         RunOptions(sigma=sigma, seed=seed, device=CPU),
         out=out / "model",
         log=out / "log",

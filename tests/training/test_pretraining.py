@@ -8,7 +8,6 @@ from rs.models.checkpoint import load_model
 from rs.storage.files import read_json
 from rs.training import image_votes, run
 from rs.training.recipe import RunOptions, training_recipe
-from rs.training.run import train_model
 from rs.training.trainer import Trainer
 from tests.support.helpers import (
     METHOD_PARAMETERS,
@@ -33,7 +32,8 @@ def train(tmp_path, folder, name, method="cat-rs", sigma=0.25, seed=1, model=Non
     values = tiny_params(**{"cat-rs": CAT_RS, "model": model, "training": TRAINING | training})
     recipe = training_recipe(values, "tiny", method, sigma)
     options = RunOptions(sigma=sigma, seed=seed, device=torch.device("cpu"))
-    train_model(recipe, folder, options, out=tmp_path / name, log=tmp_path / f"log-{name}")
+    pair = run.splits(recipe, folder)
+    run.train_model(recipe, *pair, options, out=tmp_path / name, log=tmp_path / f"log-{name}")
     return load_model(tmp_path / name)[0]
 
 

@@ -17,7 +17,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics import metrics
 from rs.training.history import HISTORY, TIMING
 from rs.training.recipe import RunOptions, training_recipe
-from rs.training.run import train_model
+from rs.training.run import splits, train_model
 from rs.training.warnings import warn_of_chance
 from tests.support.helpers import refuses, smallnet, tiny_images, tiny_params, trainer, weights
 
@@ -188,7 +188,8 @@ def test_a_training_of_limited_seconds_takes_an_epoch_and_shows_its_progress(
     monkeypatch.setattr("rs.runtime.progress.QUIET_SECONDS", 0.0)
     recipe = training_recipe(tiny_params(), "tiny", "gaussian", 0.25)
     options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"), seconds=0.0)
-    train_model(recipe, tiny, options, out=tmp_path / "out", log=tmp_path / "log")
+    pair = splits(recipe, tiny)
+    train_model(recipe, *pair, options, out=tmp_path / "out", log=tmp_path / "log")
     assert recipe.training.epochs > 1
     card = read_card(tmp_path / "out")
     assert card.epochs == card.training["epochs"] == 1
