@@ -1,7 +1,8 @@
-"""The optimizers, the gradients that they need, and the average of the weights over their steps."""
+"""The optimizers, their learning rate and gradients, and the average of weights over steps."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -54,6 +55,24 @@ def optimizers_of(
         {"params": not_decayed, "weight_decay": 0.0},
     ]
     return [*optimizers, torch.optim.AdamW(groups, lr=settings.learning_rate)]
+
+
+def learning_rate_at(settings: Training, share: float) -> float:
+    """Return the learning rate after a share of the training.
+
+    Schedule ``step`` multiplies the rate by ``decay`` at each milestone. Schedule ``linear`` raises
+    it from 0 during the share ``ramp`` of the training, then lowers it to 0. Schedule ``cosine``
+    rises as ``linear`` does, then falls as half a wave of the cosine.
+    """
+    if settings.schedule == "step":
+        epochs_done = share * settings.epochs
+        passed = [milestone for milestone in settings.milestones if milestone <= epochs_done]
+        return settings.learning_rate * settings.decay ** len(passed)
+    rising = share / settings.ramp
+    falling = (1 - share) / (1 - settings.ramp)
+    if settings.schedule == "cosine" and share > settings.ramp:
+        falling = (1 - math.cos(math.pi * falling)) / 2
+    return settings.learning_rate * min(rising, falling)
 
 
 def take_step(optimizers: Sequence[torch.optim.Optimizer], learning_rate: float) -> None:

@@ -25,10 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rs.data.prepared import EpochPlan, Images
 from rs.errors import InputError
-from rs.methods import method_class
 from rs.methods.base import Method, Step, WeightsImages
 from rs.models.backend import copy_network
-from rs.params import PRETRAINING
 from rs.runtime import processes
 from rs.runtime.device import check_precision, precision_on, products, warn_of_slow_bfloat16
 from rs.runtime.progress import progress, say
@@ -40,13 +38,13 @@ from rs.training.history import Progress, named_means, quick_acr, step_numbers
 from rs.training.image_votes import accuracies_under_noise
 from rs.training.optimization import (
     gradients_of,
+    learning_rate_at,
     move_average,
     optimizers_of,
     take_step,
     trained_parameters,
 )
 from rs.training.recipe import RunOptions, Training
-from rs.training.schedule import Schedule
 from rs.training.steps import StepInput, StepLoss, steps_of_epoch
 
 ONE_IMAGE_ERROR = "Expected more than 1 value per channel when training"
@@ -88,9 +86,10 @@ class Trainer:
         self.device = self.options.device
         if self.targets is not None:
             self.targets = self.targets.to(self.device)
-        self.schedule = Schedule(settings, self.options.seconds)
         self.rank, self.world_size = processes.rank_and_world_size()
         self._check()
+        self.size = settings.batch // self.world_size  # of a batch, in this process
+        self.batches = math.ceil(len(self.images) // self.world_size / self.size)  # of an epoch
         self.precision = precision_on(self.device, settings.precision)
         check_precision(self.device, self.precision)
         warn_of_slow_bfloat16(self.device.type, self.precision)
@@ -187,8 +186,7 @@ class Trainer:
                 "clip_norm"
             )
         if epoch == 0 and means["accuracy"] is not None:
-            begins_gaussian = isinstance(self.method, method_class(PRETRAINING))
-            warnings.warn_of_chance(means["accuracy"], self.images.labels, begins_gaussian)
+            warnings.warn_of_chance(means["accuracy"], self.images.labels)
         progress = self.progress
         progress.seconds = self._seconds()
         self._epoch_start = None
@@ -196,7 +194,7 @@ class Trainer:
         row = {
             "epoch": progress.epoch,
             "updates": progress.updates,
-            "learning_rate": self.schedule.learning_rate(epoch + 0.5, progress.seconds),
+            "learning_rate": learning_rate_at(self.settings, self._share(epoch + 0.5)),
             **means,
             "acr": self._quick_acr(),
         }
@@ -206,13 +204,23 @@ class Trainer:
             self.options.on_epoch(row)
 
     def _train_epoch(self, epoch: int) -> dict[str, Any]:
-        """Take the steps of an epoch and return the means of what they report."""
-        key = process_key(self.rank)
-        layers = stream(self.options.seed, Stream.LAYERS, epoch, *key).initial_seed()
+        """Take the steps of an epoch; return means over steps and processes of what they report."""
+        seed = self.options.seed
+        layers = stream(seed, Stream.LAYERS, epoch, *process_key(self.rank)).initial_seed()
         reports = []
+        plan = EpochPlan(
+            seed=seed,
+            number=epoch,
+            size=self.size,
+            crop=self.settings.crop,
+            flip=self.settings.flip,
+            rank=self.rank,
+            world_size=self.world_size,
+            weights=self.image_weights,
+        )
         steps = steps_of_epoch(
             self.images,
-            self._plan(epoch),
+            plan,
             self.method.steps_per_batch,
             self.targets,
             self.device,
@@ -224,7 +232,10 @@ class Trainer:
                 reports.append(self._step(step_input))
                 if self.options.seconds is not None and self._is_over(epoch):
                     break
-            return self._means(reports)
+            means = torch.stack(reports).double().mean(dim=0)
+            if self.world_size > 1:
+                dist.all_reduce(means)
+            return named_means((means / self.world_size).tolist())
 
     def _seconds(self) -> float:
         """Return the seconds of training so far, evaluation excluded."""
@@ -232,8 +243,17 @@ class Trainer:
             return self.progress.seconds
         return self.progress.seconds + time.perf_counter() - self._epoch_start
 
+    def _share(self, epochs: float) -> float:
+        """Return the share of the training that is done after epochs; they count without a limit of
+        seconds.
+        """
+        limit = self.options.seconds
+        if limit is None:
+            return epochs / self.settings.epochs
+        return min(1.0, self._seconds() / limit) if limit else 1.0
+
     def _is_over(self, epochs: int) -> bool:
-        return self.schedule.share(epochs, self._seconds()) >= 1
+        return self._share(epochs) >= 1
 
     def _weigh_images(self, epoch: int) -> None:
         """Ask the method how often each image is drawn; the answer of the first process counts."""
@@ -250,18 +270,6 @@ class Trainer:
             weights = self.method.image_weights(epoch, weights, accuracies)
         self.image_weights = processes.from_first_process(weights, self.device)
 
-    def _plan(self, epoch: int) -> EpochPlan:
-        return EpochPlan(
-            seed=self.options.seed,
-            number=epoch,
-            size=self.settings.batch // self.world_size,
-            crop=self.settings.crop,
-            flip=self.settings.flip,
-            rank=self.rank,
-            world_size=self.world_size,
-            weights=self.image_weights,
-        )
-
     def _step(self, step_input: StepInput) -> Tensor:
         """Take one optimizer step.
 
@@ -276,7 +284,10 @@ class Trainer:
         norm = nn.utils.get_total_norm(gradients_of(self.model))
         if self.settings.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
-        take_step(self.optimizers, self._learning_rate(step_input.key))
+        # All steps of a batch have the learning rate at its middle.
+        epoch, batch, _ = step_input.key
+        share = self._share(epoch + (batch + 0.5) / self.batches)
+        take_step(self.optimizers, learning_rate_at(self.settings, share))
         self._update_average()
         self.progress.updates += 1
         return step_numbers(result, norm)
@@ -306,13 +317,6 @@ class Trainer:
     def _loss(self, x: Tensor, y: Tensor, **step: Any) -> Step:
         return self.method.loss(self.network, x, y, **step)
 
-    def _learning_rate(self, key: tuple[int, int, int]) -> float:
-        """Return the learning rate at the middle of a batch; all its steps have this rate."""
-        epoch, batch, _ = key
-        images = len(self.images) // self.world_size
-        batches = math.ceil(images / (self.settings.batch // self.world_size))
-        return self.schedule.learning_rate(epoch + (batch + 0.5) / batches, self._seconds())
-
     def _update_average(self) -> None:
         """Add the weights of this step to their average, which begins with those of the first."""
         if self.average is None or self.settings.ema_decay is None:
@@ -321,13 +325,6 @@ class Trainer:
             self.average.load_state_dict(self.model.state_dict())
         else:
             move_average(self.average, self.model, self.settings.ema_decay)
-
-    def _means(self, reports: list[Tensor]) -> dict[str, Any]:
-        """Return means over steps and processes; ``None`` if the method has no such number."""
-        total = torch.stack(reports).double().mean(dim=0)
-        if self.world_size > 1:
-            dist.all_reduce(total)
-        return named_means((total / self.world_size).tolist())
 
     def _quick_acr(self) -> float | None:
         """Return the quick ACR every ``eval_every`` epochs and after the last; else ``None``."""

@@ -7,8 +7,8 @@ from torch import nn
 
 from rs.methods.base import Step
 from rs.recipes import over_packaged
+from rs.training.optimization import learning_rate_at
 from rs.training.recipe import Training
-from rs.training.schedule import Schedule
 from tests.support.helpers import TRAINING, trainer, weights
 
 ADAMW = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.1, "milestones": []}
@@ -89,15 +89,15 @@ def test_every_optimizer_takes_the_learning_rate_of_the_schedule():
         for group in optimizer.param_groups:
             rates.add(group["lr"])
     assert len(training.optimizers) == 2
-    assert rates == {training.schedule.learning_rate(1 + 2.5 / 3, 0.0)}  # three steps per epoch
+    share = (1 + 2.5 / 3) / 2  # three steps in each of two epochs
+    assert rates == {learning_rate_at(training.settings, share)}
 
 
 def test_a_cosine_schedule_is_half_a_wave_after_a_linear_warm_up():
     settings = {**TRAINING, "schedule": "cosine", "ramp": 0.2, "epochs": 10, "learning_rate": 0.4}
-    schedule = Schedule(Training(**settings), None)
     wave = 0.2 * (1 + np.cos(np.pi * np.arange(81) / 80))
     expected = [*np.linspace(0, 0.4, 21), *wave[1:]]
-    found = [schedule.learning_rate(step / 10, 0.0) for step in range(101)]
+    found = [learning_rate_at(Training(**settings), step / 100) for step in range(101)]
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
