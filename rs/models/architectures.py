@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.fx
@@ -83,7 +84,7 @@ class CifarResNet(nn.Module):
     Attribute names are those of published checkpoints.
 
     Args:
-        channels: Channels of an image.
+        shape: (C, H, W) of an image.
         num_classes: K.
         blocks: Number of blocks in each of the three stages.
         widths: Channels of each stage.
@@ -93,7 +94,7 @@ class CifarResNet(nn.Module):
 
     def __init__(
         self,
-        channels: int,
+        shape: Sequence[int],
         num_classes: int,
         blocks: tuple[int, int, int],
         widths: tuple[int, int, int] = (16, 32, 64),
@@ -101,7 +102,7 @@ class CifarResNet(nn.Module):
     ) -> None:
         super().__init__()
         kernel, stride = (4, 2) if patches else (3, 1)
-        self.conv1 = nn.Conv2d(channels, widths[0], kernel, stride, 1, bias=False)
+        self.conv1 = nn.Conv2d(shape[0], widths[0], kernel, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
         self.layer1 = self._stage(widths[0], widths[0], blocks[0], 1)
         self.layer2 = self._stage(widths[0], widths[1], blocks[1], 2)
@@ -121,11 +122,6 @@ class CifarResNet(nn.Module):
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         x = self.layer3(self.layer2(self.layer1(x)))
         return self.fc(x.mean(dim=(2, 3)))
-
-
-def _fastnet(shape: Sequence[int], num_classes: int) -> nn.Module:
-    """Build a network of the size of ResNet-110 (1.9 million) in wide stages that suit a GPU."""
-    return CifarResNet(shape[0], num_classes, (2, 1, 1), (128, 192, 192), patches=True)
 
 
 class SmallNet(nn.Module):
@@ -158,12 +154,11 @@ def _resnet50(shape: Sequence[int], num_classes: int) -> nn.Module:
 
 
 ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
-    "resnet110": lambda shape, num_classes: CifarResNet(shape[0], num_classes, (18, 18, 18)),
-    "resnet20": lambda shape, num_classes: CifarResNet(shape[0], num_classes, (3, 3, 3)),
-    "resnet8": lambda shape, num_classes: CifarResNet(
-        shape[0], num_classes, (1, 1, 1), (32, 64, 128), patches=True
-    ),
-    "fastnet": _fastnet,
+    "resnet110": partial(CifarResNet, blocks=(18, 18, 18)),
+    "resnet20": partial(CifarResNet, blocks=(3, 3, 3)),
+    "resnet8": partial(CifarResNet, blocks=(1, 1, 1), widths=(32, 64, 128), patches=True),
+    # of the size of ResNet-110 (1.9 million), in wide stages that suit a GPU
+    "fastnet": partial(CifarResNet, blocks=(2, 1, 1), widths=(128, 192, 192), patches=True),
     "resnet50": _resnet50,
     "smallnet": SmallNet,
 }

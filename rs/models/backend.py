@@ -6,8 +6,7 @@ import copy
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
@@ -183,19 +182,17 @@ def _is_not_about_cuda(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("No CUDA runtime is found")
 
 
-@contextmanager
-def raised_compile_limit() -> Iterator[None]:
-    """Raise the limit of compiled networks.
+def raised_compile_limit() -> Any:
+    """Return a context with a higher limit of compiled networks.
 
     All networks of one class share one forward function, and torch compiles eight versions of it by
     default; further ones silently run uncompiled.
     """
-    with torch._dynamo.config.patch(
+    return torch._dynamo.config.patch(
         recompile_limit=MAX_COMPILED_NETWORKS,
         accumulated_recompile_limit=MAX_COMPILED_NETWORKS,
         fail_on_recompile_limit_hit=True,
-    ):
-        yield
+    )
 
 
 def warn_of_fallback(what: str, error: Exception) -> None:

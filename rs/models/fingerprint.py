@@ -13,12 +13,12 @@ import dataclasses
 import hashlib
 import inspect
 import itertools
-import pkgutil
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -332,25 +332,22 @@ def _with_parents(module: str) -> Iterator[str]:
     return itertools.accumulate(module.split("."), "{}.{}".format)
 
 
-def _file_and_folders(module: str) -> tuple[str | None, Iterable[str] | None]:
+def _file_and_folders(module: str) -> tuple[str | None, Sequence[str] | None]:
     """Return the file of a module and, of a package, its folders, without importing it."""
     loaded = sys.modules.get(module)
     if loaded is not None:
         return getattr(loaded, "__file__", None), getattr(loaded, "__path__", None)
-    package = module.rpartition(".")[0]
-    folders = _file_and_folders(package)[1] if package else None
-    if package and folders is None:
+    package, _, name = module.rpartition(".")
+    folders: Sequence[str] | None = None  # those of sys.path
+    if package:
+        folders = _file_and_folders(package)[1]
+        if folders is None:
+            return None, None
+    # The last word of the name is enough: for a whole one the finder needs the package imported.
+    spec = PathFinder.find_spec(name, folders)
+    if spec is None:
         return None, None
-    portions: list[str] = []  # of a namespace package
-    for folder in sys.path if folders is None else folders:
-        finder = pkgutil.get_importer(folder)
-        spec = None if finder is None else finder.find_spec(module)
-        if spec is None:
-            continue
-        if spec.has_location:
-            return spec.origin, spec.submodule_search_locations
-        portions += spec.submodule_search_locations or ()
-    return None, portions or None
+    return spec.origin, spec.submodule_search_locations
 
 
 def _is_installed(path: Path) -> bool:

@@ -115,5 +115,5 @@ def residual():
     """A network with shortcuts, sums and a mean over the picture, for color images."""
     model = nn.Sequential()
     model.add_module("normalize", Normalize([0.5] * 3, [0.25] * 3))
-    model.add_module("network", CifarResNet(3, 4, (1, 1, 1), (4, 8, 16)))
+    model.add_module("network", CifarResNet(COLOR, 4, (1, 1, 1), (4, 8, 16)))
     return lived_in(model, COLOR).eval()
