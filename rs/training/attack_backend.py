@@ -31,6 +31,9 @@ from rs.models.backend import (
     warn_of_fallback,
 )
 
+Network = Callable[[Tensor], Tensor]
+"""From images (N, C, H, W) to logits (N, K)."""
+
 
 def training_network(
     model: nn.Module,
@@ -75,19 +78,10 @@ def begin_step(device: torch.device) -> None:
 def freeze_norms(model: nn.Module) -> None:
     """Put batch norms with frozen parameters into eval mode, which freezes their statistics too."""
     for module in model.modules():
-        if isinstance(module, _BatchNorm) and _is_frozen(module):
-            module.eval()
-
-
-def has_trained_norm(model: nn.Module) -> bool:
-    """Return whether a batch norm of the network stays in train mode."""
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    return not all(map(_is_frozen, norms))
-
-
-def _is_frozen(module: nn.Module) -> bool:
-    are_trained = [value.requires_grad for value in module.parameters(recurse=False)]
-    return bool(are_trained) and not any(are_trained)
+        if isinstance(module, _BatchNorm):
+            are_trained = [value.requires_grad for value in module.parameters()]
+            if are_trained and not any(are_trained):
+                module.eval()
 
 
 class TrainingNetwork(nn.Module):
@@ -98,11 +92,11 @@ class TrainingNetwork(nn.Module):
         make_attacked: Makes the other one, which methods without attacks never need.
     """
 
-    def __init__(self, trained: nn.Module, make_attacked: Callable[[], nn.Module]) -> None:
+    def __init__(self, trained: Network, make_attacked: Callable[[], Network]) -> None:
         super().__init__()
         # In tuples they are not registered as children, so each of them keeps its own mode.
         self._trained = (trained,)
-        self._attacked: tuple[nn.Module, ...] = ()
+        self._attacked: tuple[Network, ...] = ()
         self._make_attacked = make_attacked
 
     def forward(self, x: Tensor) -> Tensor:
@@ -166,23 +160,21 @@ def _repeated(modes: Sequence[tuple[nn.Module, bool]]) -> Iterator[None]:
             module._buffers = buffers
 
 
-class OneShape(nn.Module):
+class OneShape:
     """A network that is compiled for the shape of its first input that needs gradients."""
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__()
         self.module = module
         self._shape: torch.Size | None = None
-        # In a tuple it is not registered as a child.
-        self._compiled: tuple[Callable[[Tensor], Tensor]] = (module,)
+        self._compiled: Network = module
 
-    def forward(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """Return the logits (N, K) of images (N, C, H, W)."""
         if not torch.is_grad_enabled():
             return self.module(x)
         if self._shape is None:
             self._compile(x)
-        return self._compiled[0](x) if x.shape == self._shape else self.module(x)
+        return self._compiled(x) if x.shape == self._shape else self.module(x)
 
     def _compile(self, x: Tensor) -> None:
         """Compile, and run both passes, because a compiler fails only at the first call."""
@@ -195,7 +187,7 @@ class OneShape(nn.Module):
                     begin_step(x.device)
                     fast(x.detach().requires_grad_(x.requires_grad)).sum().backward()
                     self.module.zero_grad(set_to_none=True)
-            self._compiled = (fast,)
+            self._compiled = fast
         except Exception as error:  # compilers raise arbitrary exceptions
             warn_of_fallback("is not compiled", error)
             # Clear the layers that a pass reached before it failed.
@@ -219,14 +211,13 @@ def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
         model: Left as it is.
         shape: (C, H, W) of an image.
     """
-    if not any(isinstance(module, _BatchNorm) for module in model.modules()):
-        return _constant_copy(model)
-    try:
-        check_folding(model, shape, _fold)
-        return _fold(model)
-    except Exception as error:  # tracing may raise anything
-        warn_of_fallback("is attacked with its batch norms, which is slower", error)
-        return _constant_copy(model)
+    if any(isinstance(module, _BatchNorm) for module in model.modules()):
+        try:
+            check_folding(model, shape, _fold)
+            return _fold(model)
+        except Exception as error:  # tracing may raise anything
+            warn_of_fallback("is attacked with its batch norms, which is slower", error)
+    return _constant_copy(model)
 
 
 def _constant_copy(model: nn.Module) -> nn.Module:

@@ -26,7 +26,6 @@ from rs.runtime.progress import duration, say
 from rs.statistics.certificate import UNLABELED
 from rs.storage import files
 from rs.training import start, warnings
-from rs.training.attack_backend import has_trained_norm
 from rs.training.pretraining import make_targets, pretrain
 from rs.training.recipe import Recipe, RunOptions
 from rs.training.record import check_finished, check_logs, inputs_of, write_logs
@@ -116,7 +115,7 @@ def train_model(
             stack.enter_context(scratch.sole_writer(out))
             stack.enter_context(scratch.sole_writer(log))
             stack.enter_context(scratch.scratch_folder(identity))
-            for line in _what_runs(recipe, model, train, evaluation, options):
+            for line in _what_runs(recipe, train, evaluation, options):
                 say(line, sys.stderr)
         backend = "nccl" if options.device.type == "cuda" else "gloo"
         stack.enter_context(processes.process_group(backend))
@@ -161,9 +160,7 @@ def _check_labels(recipe: Recipe, train: Images) -> None:
         )
 
 
-def _what_runs(
-    recipe: Recipe, model: nn.Module, train: Images, evaluation: Images, options: RunOptions
-) -> list[str]:
+def _what_runs(recipe: Recipe, train: Images, evaluation: Images, options: RunOptions) -> list[str]:
     """Return lines that say what a training does."""
     settings = recipe.training
     length = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
@@ -179,10 +176,7 @@ def _what_runs(
         f"  {acr}",
     ]
     if settings.micro_batch is not None:
-        line = f"  {settings.micro_batch} noisy images at a time"
-        if has_trained_norm(model):
-            line += ", which batch norm normalizes by, not by whole steps"
-        lines.append(line)
+        lines.append(f"  {settings.micro_batch} noisy images at a time")
     return lines
 
 

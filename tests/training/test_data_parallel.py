@@ -201,7 +201,7 @@ def test_attacks_of_several_processes_are_folded_and_the_trained_network_is_not_
     monkeypatch.setattr("rs.training.trainer.DistributedDataParallel", lambda module: module)
     network = trainer("advmacer", engine="compiled").network
     trained = network._trained[0]
-    attacked = network._make_attacked()
+    attacked = network._make_attacked().module
     assert sum(isinstance(module, attack_backend.FoldedConv) for module in attacked.modules()) == 3
     assert not isinstance(trained, attack_backend.OneShape)
 
