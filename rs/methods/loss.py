@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,12 +57,19 @@ class Loss:
             InputError: If the model is in eval mode while gradients are recorded or, in the first
                 call, images or labels are not what they must be.
         """
-        if torch.is_grad_enabled() and isinstance(model, nn.Module):  # functions have no mode
-            _check_mode(model)
         network = LogitsOnly(model)
+        is_in_eval_mode = isinstance(model, nn.Module) and not any(
+            module.training for module in model.modules()
+        )
+        if torch.is_grad_enabled() and is_in_eval_mode:
+            raise InputError(
+                f"the model must be in train mode, but {type(model).__name__} is in eval mode, in "
+                "which batch norms and dropouts do not train; call its .train(), and then .eval() "
+                "on the layers that stay frozen. For a validation loss use torch.no_grad()"
+            )
         if not self._is_checked:
             _check_batch(x, y, self.bounds)
-            network = _ChecksLabels(model, y)
+            network.register_forward_hook(partial(_check_labels, y))
         if rng is None:
             rng = torch.Generator(x.device).manual_seed(int(torch.randint(2**63 - 1, ())))
         extra = {"targets": targets} if isinstance(self.method, NeedsTargets) else {}
@@ -73,7 +81,7 @@ class Loss:
 
 
 def _check_batch(x: Tensor, y: Tensor, bounds: Bounds) -> None:
-    """Check inputs and the kind of labels; :class:`_ChecksLabels` checks their range.
+    """Check inputs and the kind of labels; :func:`_check_labels` checks their range.
 
     Raises:
         InputError: If inputs are not floating-point numbers (B, ...) within the bounds, or labels
@@ -94,42 +102,20 @@ def _check_batch(x: Tensor, y: Tensor, bounds: Bounds) -> None:
         )
 
 
-def _check_mode(model: nn.Module) -> None:
-    """Refuse a model whose batch norms and dropouts would not train.
+def _check_labels(y: Tensor, network: nn.Module, inputs: Any, logits: Tensor) -> None:
+    """Check labels against the number of logits, as a hook after a forward pass.
 
     Raises:
-        InputError: If all of it is in eval mode.
+        InputError: If a label is not one of 0 to K - 1.
     """
-    if not any(module.training for module in model.modules()):
+    classes = logits.shape[-1]
+    least = int(y.min())
+    most = int(y.max())
+    if least < 0 or most >= classes:
         raise InputError(
-            f"the model must be in train mode, but {type(model).__name__} is in eval mode, in "
-            "which batch norms and dropouts do not train; call its .train(), and then .eval() on "
-            "the layers that stay frozen. For a validation loss use torch.no_grad()"
+            f"labels must lie in 0..{classes - 1}, one for each logit, got {least} to {most}; "
+            "correct them, and leave out images without a label"
         )
-
-
-class _ChecksLabels(LogitsOnly):
-    """A network that checks the labels of its images against the number of its logits."""
-
-    def __init__(self, network: nn.Module, labels: Tensor) -> None:
-        super().__init__(network)
-        self.least = int(labels.min())
-        self.most = int(labels.max())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Compute logits (N, K).
-
-        Raises:
-            InputError: If a label is not one of 0 to K - 1.
-        """
-        logits = super().forward(x)
-        classes = logits.shape[-1]
-        if self.least < 0 or self.most >= classes:
-            raise InputError(
-                f"labels must lie in 0..{classes - 1}, one for each logit, got {self.least} to "
-                f"{self.most}; correct them, and leave out images without a label"
-            )
-        return logits
 
 
 def loss(method: str, sigma: float, *, bounds: Bounds = PIXELS, **hyperparameters: Any) -> Loss:

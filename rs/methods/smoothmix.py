@@ -50,15 +50,10 @@ class SmoothMix(SeveralDraws, ClippedAttack):
         cross_entropy = mean_cross_entropy(logits, y)
         share = self.mix_limit * torch.rand(len(x), generator=rng, device=x.device, dtype=x.dtype)
         mixed = torch.lerp(clean_side, path[-1], per_input(share, x))
-        divergence = self._divergence(logits, forward(model, mixed, noise), y, share)
-        robustness = self.eta * ramp * divergence
-        return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))
-
-    @staticmethod
-    def _divergence(logits: Tensor, mixed: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        """Return the mean over all draws of 1[argmax a_i = y_i] KL(t_i || mixed prediction)."""
         mean = soft_probabilities(logits)
         share = share.to(mean.dtype).unsqueeze(1)
         target = (1 - share) * mean + share / mean.shape[-1]
         right = mean.argmax(dim=-1) == y
-        return (right.unsqueeze(1) * kl_divergence(target.unsqueeze(1), mixed)).mean()
+        divergence = kl_divergence(target.unsqueeze(1), forward(model, mixed, noise))
+        robustness = self.eta * ramp * (right.unsqueeze(1) * divergence).mean()
+        return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))

@@ -110,24 +110,18 @@ def _check_rebuilt(model: nn.Sequential, card: ModelCard) -> None:
 
 def _fill(model: nn.Sequential, card: ModelCard, path: Path) -> None:
     """Fill a model with the weights in a file: of a model, or of the user's network."""
+    is_denoiser = card.method in DENOISER_METHODS
+    classifier = model.get_submodule("network.network" if is_denoiser else "network")
     state = checkpoint.read_state(path)
     network: nn.Module = model
     if path.name != checkpoint.WEIGHTS or not (path.parent / checkpoint.CARD).is_file():
-        network = _own_network(model, card)
-    elif card.method in DENOISER_METHODS:
-        source = checkpoint.read_card(path.parent)
-        if source.method not in DENOISER_METHODS:
-            network = model.get_submodule("network.network")  # the classifier in Denoised
-            state = {name.removeprefix("network."): value for name, value in state.items()}
+        network = classifier
+        if isinstance(classifier, LogitsOnly):
+            network = classifier.network
+    elif is_denoiser and checkpoint.read_card(path.parent).method not in DENOISER_METHODS:
+        network = classifier
+        state = {name.removeprefix("network."): value for name, value in state.items()}
     checkpoint.fill(network, state, str(path), card.architecture)
-
-
-def _own_network(model: nn.Sequential, card: ModelCard) -> nn.Module:
-    """Return the network inside a model, as its builder returned it."""
-    network: Any = model.network
-    if card.method in DENOISER_METHODS:
-        network = network.network
-    return network.network if isinstance(network, LogitsOnly) else network
 
 
 def check_trainable(model: nn.Module, recipe: Recipe, meta: Meta, options: RunOptions) -> None:
