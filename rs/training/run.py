@@ -170,14 +170,11 @@ def _what_runs(recipe: Recipe, train: Images, evaluation: Images, options: RunOp
     if settings.eval_every:
         count = min(settings.eval_images, len(evaluation))
         acr = f"quick ACR of {count:,} images every {settings.eval_every} epochs and at the end"
-    lines = [
+    return [
         f"trains {recipe.name}: {length} of {len(train):,} images by {settings.optimizer}, "
         f"learning rate {settings.learning_rate:g}, batch {settings.batch}",
         f"  {acr}",
     ]
-    if settings.micro_batch is not None:
-        lines.append(f"  {settings.micro_batch} noisy images at a time")
-    return lines
 
 
 def _save(out: Path, model: nn.Module, card: ModelCard, epochs: int) -> None:
@@ -219,7 +216,17 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
     is_own = code is not None  # a user's network has its own normalization
     training = recipe.training.card()
     training["precision"] = precision_on(options.device, recipe.training.precision)
-    training |= start.run_details(recipe, options)
+    if recipe.weights is not None:
+        weights = start.weights_file(recipe.weights, options.seed)
+        training["start"] = f"sha256 {files.sha256(weights)}"
+    if options.from_scratch:
+        training["start"] = "random"
+    for name in ("warm_start", "targets"):
+        pretraining = getattr(recipe, name)
+        if pretraining is not None:
+            training[name] = {"sigma": pretraining.sigma, **pretraining.training.card()}
+    if options.trainable != "all":
+        training["trainable"] = options.trainable
     if is_own:
         training["kept"] = "last epoch"
     return ModelCard(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -21,29 +20,8 @@ from rs.runtime.streams import Stream, derived_seed, seeded
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import LogitsOnly, user_code
 from rs.smoothing.noise import noisy_pair
-from rs.storage import files
 from rs.storage.probe import are_close
 from rs.training.recipe import Recipe, RunOptions
-
-
-def run_details(recipe: Recipe, options: RunOptions) -> dict[str, Any]:
-    """Return what a card says of a run besides the settings of its recipe, by name.
-
-    These are the start, the targets, and the parameters that are trained.
-    """
-    details: dict[str, Any] = {}
-    if recipe.weights is not None:
-        start = files.sha256(weights_file(recipe.weights, options.seed))
-        details["start"] = f"sha256 {start}"
-    if options.from_scratch:
-        details["start"] = "random"
-    for name in ("warm_start", "targets"):
-        pretraining = getattr(recipe, name)
-        if pretraining is not None:
-            details[name] = {"sigma": pretraining.sigma, **pretraining.training.card()}
-    if options.trainable != "all":
-        details["trainable"] = options.trainable
-    return details
 
 
 def weights_file(weights: str, seed: int) -> Path:

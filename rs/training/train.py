@@ -26,7 +26,7 @@ from rs.models import architectures
 from rs.params import PIXELS, Bounds
 from rs.runtime.device import resolve_device
 from rs.runtime.streams import seeded
-from rs.smoothing.inputs import check_unmasked, user_code
+from rs.smoothing.inputs import check_unmasked
 from rs.smoothing.user_networks import register_network
 from rs.training.recipe import RunOptions, override, training_recipe
 from rs.training.run import train_model
@@ -210,7 +210,7 @@ def _numbers(arrays: Arrays, network: str) -> list[str]:
     """Return the numbers of the classes: of a network that has more than the labels, its own."""
     images, labels = arrays
     shape = images.shape[1:]
-    with user_code(f"{network} must take images of shape {shape}"), torch.no_grad(), seeded(0):
+    with torch.no_grad(), seeded(0):
         model = architectures.ARCHITECTURES[network](shape, 0)
         logits = model.cpu().eval()(torch.zeros(1, *shape))
     count = int(labels.max()) + 1
