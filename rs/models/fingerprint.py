@@ -84,7 +84,11 @@ def _content(value: Any, where: str, outer: Ancestors) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{_listed(value, where, outer)}]"
     if isinstance(value, dict):
-        return f"[{_pairs(value, where, outer)}]"
+        pairs = []
+        for key, item in value.items():
+            described = describe(item, f"{where}[{key!r}]", outer)
+            pairs.append(f"{describe(key, where, outer)}: {described}")
+        return f"[{', '.join(pairs)}]"
     if isinstance(value, (set, frozenset)):
         return f"[{', '.join(sorted(describe(item, where, outer) for item in value))}]"
     if isinstance(value, nn.Module):
@@ -113,14 +117,6 @@ def _listed(values: Iterable[Any], where: str, outer: Ancestors) -> str:
     for number, value in enumerate(values):
         items.append(describe(value, f"{where}[{number}]", outer))
     return ", ".join(items)
-
-
-def _pairs(values: Mapping[Any, Any], where: str, outer: Ancestors) -> str:
-    pairs = []
-    for key, item in values.items():
-        described = describe(item, f"{where}[{key!r}]", outer)
-        pairs.append(f"{describe(key, where, outer)}: {described}")
-    return ", ".join(pairs)
 
 
 def _named(values: Mapping[str, Any], where: str, outer: Ancestors) -> str:

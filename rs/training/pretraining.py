@@ -41,33 +41,31 @@ def pretrain(
 
 
 def make_targets(
-    recipe: Recipe,
-    pretraining: Recipe,
-    card: ModelCard,
-    train: Images,
-    options: RunOptions,
-    unfinished: Path,
-) -> tuple[Tensor, float]:
+    recipe: Recipe, card: ModelCard, train: Images, options: RunOptions, unfinished: Path
+) -> tuple[Tensor | None, float]:
     """Return the targets of training images, float32 (N, K), and the seconds that they took.
+
+    The targets are ``None`` for a method that needs none.
 
     They do not depend on the noise level and the seed of the training, unless it starts from given
     weights. The first of several processes counts the votes.
 
     Args:
         recipe: Of the training.
-        pretraining: Of the network whose votes they are.
         card: Of the model to train.
         train: The training split.
         options: Of the training.
         unfinished: Folder of unfinished work.
     """
+    if recipe.targets is None:
+        return None, 0.0
     settings = recipe.hyperparameters["targets"]
     weights = recipe.weights
     if weights is not None:  # of the training's own seed
         weights = str(start.weights_file(weights, options.seed))
     of_targets = replace(options, seed=settings["seed"])
     model = start.initial(card, weights, of_targets).to(options.device)
-    trainer = pretrain(model, pretraining, train, of_targets, unfinished / "target-network.pt")
+    trainer = pretrain(model, recipe.targets, train, of_targets, unfinished / "target-network.pt")
     counted = None
     if processes.is_first_process():
         counted = image_targets(trainer.trained, train, settings, options.device, unfinished)

@@ -122,18 +122,14 @@ def train_model(
         model = model.to(options.device)
         if is_own:
             start.check_trainable(model, recipe, train.meta, options)
-        targets = None
         seconds_before = 0.0
         if recipe.warm_start is not None:
             file = unfinished / "warm-start.pt"
             warm = pretrain(model, recipe.warm_start, train, options, file)
             model.load_state_dict(warm.trained.state_dict())
-            seconds_before += warm.progress.seconds
-        if recipe.targets is not None:
-            targets, seconds = make_targets(
-                recipe, recipe.targets, card, train, options, unfinished
-            )
-            seconds_before += seconds
+            seconds_before = warm.progress.seconds
+        targets, seconds = make_targets(recipe, card, train, options, unfinished)
+        seconds_before += seconds
         if options.seconds is not None:
             options = replace(options, seconds=max(options.seconds - seconds_before, 0.0))
         trainer = Trainer(

@@ -59,7 +59,8 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         _draw_anew(model, derived_seed(options.seed, Stream.INITIAL))
     trainable = _trainable(model, options.trainable)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(parameter.requires_grad and name in trainable)
+        if name not in trainable:
+            parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         count = len(list(model.parameters()))
         raise InputError(

@@ -47,12 +47,7 @@ class RereadImages(PackedImages):
 
     def part(self, mask: NDArray[np.bool_]) -> Self:
         """Return the images that ``mask``, shape (N,), marks."""
-        return replace(
-            self,
-            images=self.images[mask],
-            labels=self.labels[mask],
-            numbers=self.numbers[mask],
-        )
+        return replace(super().part(mask), numbers=self.numbers[mask])
 
     def unaugmented_batches(
         self, order: Tensor, epoch: EpochPlan, device: torch.device | str, workers: int
@@ -112,7 +107,7 @@ def read_all(dataset: Any, seed: int, bounds: Bounds) -> tuple[Tensor, list[Any]
         raise InputError(
             "the images of a data set must have one shape, but they differ; resize them in it"
         )
-    return torch.stack(pixels), labels
+    return torch.stack(pixels) if pixels else torch.empty(0), labels
 
 
 def is_random(dataset: Any, images: NDArray[Any], seed: int, bounds: Bounds) -> bool:
@@ -178,8 +173,6 @@ def _check_dataset(dataset: Any) -> None:
             f"images must be an array or a data set with __len__ and __getitem__, got {kind}; if "
             "its items are (image, label) and fit into memory, give list(...) of it"
         )
-    if len(dataset) == 0:
-        raise InputError(f"a data set must have items, but {kind} has none; check its source")
 
 
 @contextmanager
