@@ -176,7 +176,9 @@ def read_network(path: Path, names: Collection[str], key: str | None = None) -> 
     weights = Weights(own_key)
     for tensor_name, tensor in state.items():
         own_name = tensor_name.removeprefix(prefix)
-        if own_name not in names and _is_normalizer(tensor_name, tensor):
+        is_plain = tensor.layout == torch.strided and not tensor.is_meta
+        is_constant = is_plain and tensor.is_floating_point() and tensor.numel() in (1, 3)
+        if own_name not in names and is_constant and NORMALIZER.search(tensor_name):
             weights.normalizer[tensor_name] = tensor
         elif tensor_name.startswith(prefix):
             weights.network[own_name] = tensor
@@ -192,12 +194,6 @@ def read_network(path: Path, names: Collection[str], key: str | None = None) -> 
         if rank[0] == best[0] and other != own_key:
             weights.alternatives.append(other)
     return weights
-
-
-def _is_normalizer(name: str, tensor: Tensor) -> bool:
-    is_plain = tensor.layout == torch.strided and not tensor.is_meta
-    is_constant = is_plain and tensor.is_floating_point() and tensor.numel() in (1, 3)
-    return is_constant and NORMALIZER.search(name) is not None
 
 
 def _load(path: Path) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from rs.data.prepared import EpochPlan, Images
@@ -55,12 +56,11 @@ def vote_shares(
     votes = []
     with torch.no_grad(), evaluating(network):
         for x, y in images.batches(numbers, epoch, rng.device, workers):
-            shape = (len(y), images.meta.num_classes)
-            counts = torch.zeros(shape, dtype=torch.int64, device=x.device)
+            classes = images.meta.num_classes
+            counts = torch.zeros(len(y), classes, dtype=torch.int64, device=x.device)
             for _ in range(draws):
                 noisy = add_noise(x, training_noise(x, 1, sigma, rng))
-                classes = network(noisy).argmax(dim=-1, keepdim=True)
-                counts.scatter_add_(1, classes, torch.ones_like(classes))
+                counts += F.one_hot(network(noisy).argmax(dim=-1), classes)
             votes.append(counts.cpu())
     return torch.cat(votes).double() / draws
 

@@ -10,7 +10,6 @@ from torch import nn
 
 from rs.data.prepared import Meta
 from rs.errors import InputError
-from rs.methods.base import NeedsTargets
 from rs.methods.loss import Loss
 from rs.models import architectures, checkpoint
 from rs.models.backend import copy_network
@@ -70,21 +69,16 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
     if card.architecture in architectures.USER_NETWORKS:
         images = noisy_pair(tuple(card.shape), torch.device("cpu"))
         check_deterministic(model.get_submodule("network"), images)
-        _check_rebuilt(model, card)
+        rebuilt = card.build().eval()
+        rebuilt.load_state_dict(model.state_dict())
+        logits = checkpoint.probe(rebuilt, card.shape)
+        if not are_close(logits, checkpoint.probe(copy_network(model).eval(), card.shape)):
+            raise InputError(
+                f"{card.architecture} must be decided by its state_dict, which is what is saved, "
+                "but built again with the same one it gives other logits; register its layers "
+                "(nn.ModuleList) and buffers"
+            )
     return model
-
-
-def _check_rebuilt(model: nn.Sequential, card: ModelCard) -> None:
-    """Check that a network that is built again, with the same state, gives the same logits."""
-    rebuilt = card.build().eval()
-    rebuilt.load_state_dict(model.state_dict())
-    logits = checkpoint.probe(rebuilt, card.shape)
-    if not are_close(logits, checkpoint.probe(copy_network(model).eval(), card.shape)):
-        raise InputError(
-            f"{card.architecture} must be decided by its state_dict, which is what is saved, but "
-            "built again with the same one it gives other logits; register its layers "
-            "(nn.ModuleList) and buffers"
-        )
 
 
 def _fill(model: nn.Sequential, card: ModelCard, path: Path) -> None:
@@ -116,12 +110,10 @@ def check_trainable(model: nn.Module, recipe: Recipe, meta: Meta, options: RunOp
     Raises:
         InputError: From the error that the network raises.
     """
-    device = options.device
-    images = noisy_pair(meta.shape, device)
-    labels = torch.zeros(len(images), dtype=torch.long, device=device)
-    targets = None
-    if isinstance(recipe.method, NeedsTargets):
-        targets = torch.full((len(images), meta.num_classes), 1 / meta.num_classes, device=device)
+    images = noisy_pair(meta.shape, options.device)
+    classes = meta.num_classes
+    labels = torch.zeros(len(images), dtype=torch.long, device=images.device)
+    targets = torch.full((len(images), classes), 1 / classes, device=images.device)
     loss = Loss(recipe.method, options.sigma, bounds=None)
     epoch = recipe.training.epochs - 1
     with user_code(f"{recipe.architecture} must be trainable by {recipe.name}"), seeded(0):
