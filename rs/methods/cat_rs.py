@@ -58,23 +58,17 @@ class CatRs(SeveralDraws):
         noise = training_noise(x, self.draws, sigma, rng)
         logits = forward(model, x, noise)
         attacked = forward(model, x, kl_attack(model, x, noise, targets, self.steps, self.epsilon))
-        right = (logits.detach().argmax(dim=-1) == y.unsqueeze(1)).float().mean(dim=1)
-        confidence = (
-            right if self.confidence == "votes" else targets.gather(1, y.unsqueeze(1)).squeeze(1)
-        )
-        used = used_draws(confidence, self.draws, rng)
+        if self.confidence == "votes":
+            is_right = logits.detach().argmax(dim=-1) == y.unsqueeze(1)
+            confidence = is_right.float().mean(dim=1, keepdim=True)
+        else:
+            confidence = targets.gather(1, y.unsqueeze(1))
+        uniform = torch.rand(noise.shape[:2], generator=rng, device=x.device)
+        used = (uniform < confidence).sum(dim=1).clamp_min(1)  # K_i
         cross_entropy = easiest_cross_entropy(logits, y, used)
         worst = kl_divergence(targets.unsqueeze(1), attacked).max(dim=1).values
         robustness = self.lam * torch.where(used == self.draws, worst, 0.0).mean()
         return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))
-
-
-def used_draws(confidence: Tensor, draws: int, rng: Generator) -> Tensor:
-    """Draw K_i ~ Binomial(draws, confidence_i), 1 at least, shape (B,); confidence 1 gives all
-    draws.
-    """
-    uniform = torch.rand((len(confidence), draws), generator=rng, device=confidence.device)
-    return (uniform < confidence.unsqueeze(1)).sum(dim=1).clamp_min(1)
 
 
 def easiest_cross_entropy(logits: Tensor, y: Tensor, used: Tensor) -> Tensor:
@@ -111,11 +105,9 @@ def kl_attack(
         epsilon: Radius of the ball, in pixels of [0, 1].
     """
     draws = noise.shape[1]
-    images, repeated, start = (
-        x.repeat_interleave(draws, 0),
-        targets.repeat_interleave(draws, 0),
-        noise.flatten(0, 1),
-    )
+    images = x.repeat_interleave(draws, 0)
+    repeated = targets.repeat_interleave(draws, 0)
+    start = noise.flatten(0, 1)
     mean = _mean(start)
     length = norms(start)
     moved = start

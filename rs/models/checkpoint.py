@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
@@ -31,7 +30,7 @@ from rs.params import (
     record,
     validated,
 )
-from rs.runtime import arithmetic
+from rs.runtime import arithmetic, code_fingerprint
 from rs.storage import files
 from rs.storage.probe import PROBE_TOLERANCE, are_close
 
@@ -309,5 +308,5 @@ def _as(dtype: torch.dtype, value: Tensor, name: str) -> Tensor:
 
 def library_versions() -> dict[str, str]:
     """Return the versions that results depend on: Python (without patch), NumPy and torch."""
-    python = ".".join(platform.python_version_tuple()[:2])
+    python = code_fingerprint.series()["python"]
     return {"python": python, "numpy": np.__version__, "torch": torch.__version__}
