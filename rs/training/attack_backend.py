@@ -78,10 +78,19 @@ def begin_step(device: torch.device) -> None:
 def freeze_norms(model: nn.Module) -> None:
     """Put batch norms with frozen parameters into eval mode, which freezes their statistics too."""
     for module in model.modules():
-        if isinstance(module, _BatchNorm):
-            are_trained = [value.requires_grad for value in module.parameters()]
-            if are_trained and not any(are_trained):
-                module.eval()
+        if isinstance(module, _BatchNorm) and _is_frozen(module):
+            module.eval()
+
+
+def has_trained_norm(model: nn.Module) -> bool:
+    """Return whether a batch norm of the network stays in train mode."""
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    return not all(map(_is_frozen, norms))
+
+
+def _is_frozen(norm: nn.Module) -> bool:
+    are_trained = [value.requires_grad for value in norm.parameters()]
+    return bool(are_trained) and not any(are_trained)
 
 
 class TrainingNetwork(nn.Module):

@@ -26,6 +26,7 @@ from rs.runtime.progress import duration, say
 from rs.statistics.certificate import UNLABELED
 from rs.storage import files
 from rs.training import start, warnings
+from rs.training.attack_backend import has_trained_norm
 from rs.training.pretraining import make_targets, pretrain
 from rs.training.recipe import Recipe, RunOptions
 from rs.training.record import check_finished, check_logs, inputs_of, write_logs
@@ -115,7 +116,7 @@ def train_model(
             stack.enter_context(scratch.sole_writer(out))
             stack.enter_context(scratch.sole_writer(log))
             stack.enter_context(scratch.scratch_folder(identity))
-            for line in _what_runs(recipe, train, evaluation, options):
+            for line in _what_runs(recipe, model, train, evaluation, options):
                 say(line, sys.stderr)
         backend = "nccl" if options.device.type == "cuda" else "gloo"
         stack.enter_context(processes.process_group(backend))
@@ -156,7 +157,9 @@ def _check_labels(recipe: Recipe, train: Images) -> None:
         )
 
 
-def _what_runs(recipe: Recipe, train: Images, evaluation: Images, options: RunOptions) -> list[str]:
+def _what_runs(
+    recipe: Recipe, model: nn.Module, train: Images, evaluation: Images, options: RunOptions
+) -> list[str]:
     """Return lines that say what a training does."""
     settings = recipe.training
     length = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
@@ -166,11 +169,17 @@ def _what_runs(recipe: Recipe, train: Images, evaluation: Images, options: RunOp
     if settings.eval_every:
         count = min(settings.eval_images, len(evaluation))
         acr = f"quick ACR of {count:,} images every {settings.eval_every} epochs and at the end"
-    return [
+    lines = [
         f"trains {recipe.name}: {length} of {len(train):,} images by {settings.optimizer}, "
         f"learning rate {settings.learning_rate:g}, batch {settings.batch}",
         f"  {acr}",
     ]
+    if settings.micro_batch is not None:
+        line = f"  {settings.micro_batch} noisy images at a time"
+        if has_trained_norm(model):
+            line += ", which batch norm normalizes by, not by whole steps"
+        lines.append(line)
+    return lines
 
 
 def _save(out: Path, model: nn.Module, card: ModelCard, epochs: int) -> None:
