@@ -4,8 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-from rs.command_line import certify, prepare, show, train
-from rs.command_line.shell import PACKAGED, add_command, application, folder_option, parameters
+from rs.command_line.shell import PACKAGED, folder_option, parameters
 from rs.runtime.progress import say, say_next, shell_lines
 
 MARKER = "demo.yaml"
@@ -35,18 +34,13 @@ def main(
     Example:
         rs demo
     """
+    from rs.command_line.main import app
     from rs.storage import files
 
     params = out / MARKER
     files.check_output(out, "a demonstration", files.is_made(out, MARKER))
     files.write_bytes(params, PACKAGED.read_bytes())
     parameters(params, "digits")  # set the arithmetic before a step loads NumPy
-    app = application()
-    add_command(app, prepare.main, "prepare")
-    add_command(app, train.main, "train")
-    add_command(app, certify.main, "certify")
-    add_command(app, show.show_files, "show")
-    add_command(app, show.report_files, "report")
     for step in STEPS:
         command = step.format(out=shlex.quote(str(out)))
         for line in shell_lines(f"$ {command}"):

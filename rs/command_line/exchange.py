@@ -1,4 +1,4 @@
-"""Import published checkpoints, export Cohen's six-column logs, merge rows of several machines."""
+"""Import checkpoints, export logs, merge rows of several machines, bundle and verify studies."""
 
 import sys
 from pathlib import Path
@@ -9,6 +9,8 @@ import typer
 from rs.command_line.shell import (
     DataFolder,
     Force,
+    ParamsFile,
+    check_ending,
     file_argument,
     file_option,
     folder_option,
@@ -66,14 +68,8 @@ def import_model(
 
 
 def export_rows(
-    rows: Annotated[
-        Path,
-        file_argument("ROWS", "Certificate rows, *.tsv."),
-    ],
-    out: Annotated[
-        Path,
-        file_option("Log to write: idx label predict radius correct time (0)."),
-    ],
+    rows: Annotated[Path, file_argument("ROWS", "Certificate rows, *.tsv.")],
+    out: Annotated[Path, file_option("Log to write: idx label predict radius correct time (0).")],
     force: Force = False,
 ) -> None:
     """Write certificate rows in Cohen's six-column log format, which analysis scripts read.
@@ -103,10 +99,7 @@ def export_rows(
 
 
 def merge_rows(
-    shares: Annotated[
-        list[Path],
-        file_argument("SHARES", "Rows of all shares, *.tsv."),
-    ],
+    shares: Annotated[list[Path], file_argument("SHARES", "Rows of all shares, *.tsv.")],
     out: Annotated[Path, file_option("Row file to write, *.tsv.")],
 ) -> None:
     """Combine the parts that rs certify --share wrote into one row file.
@@ -118,3 +111,49 @@ def merge_rows(
 
     images = merge_shares(shares, out)
     say(f"{images:,} images of {len(shares)} shares; rows in {out}")
+
+
+def bundle_study(
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="Name of the recipe, as in the paths.")
+    ],
+    out: Annotated[Path, file_option("Archive to write, *.tar.xz.")],
+    root: Annotated[Path, folder_option("Folder with results and reports.")] = Path("."),
+    params: ParamsFile = Path("params.yaml"),
+    force: Force = False,
+) -> None:
+    """Bundle a study for others to check: its rows, sidecars, parameters and tables.
+
+    Nothing is written if the study contradicts itself.
+
+    Example:
+        rs bundle digits --out digits.tar.xz
+    """
+    from rs.reporting.bundle import make_bundle
+    from rs.storage import files
+
+    check_ending(out, ".tar.xz")  # so that it replaces no file of the study
+    files.check_output(out, "a file", force=force)
+    content, lines = make_bundle(root, params, dataset)
+    files.write_bytes(out, content)
+    for line in [*lines, f"bundle in {out}"]:
+        say(line)
+
+
+def verify_bundle(
+    bundle: Annotated[Path, file_argument("BUNDLE", "Archive to check.")],
+) -> None:
+    """Check the bundle of a study: its rows, and the means in its tables.
+
+    Bounds, radii and classes of BUNDLE must follow from its votes, and the average certified radii
+    and certified accuracies in its tables from its rows.
+
+    Example:
+        rs verify digits.tar.xz
+    """
+    from rs.reporting.bundle import verify
+    from rs.reporting.check import MAX_BYTES
+    from rs.storage import files
+
+    for line in verify(files.read_bytes(bundle, MAX_BYTES), str(bundle)):
+        say(line)

@@ -16,7 +16,6 @@ from rs.command_line import (
     predict,
     prepare,
     quantize,
-    share,
     show,
     train,
     zoo,
@@ -49,8 +48,8 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "export": exchange.export_rows,
         "merge": exchange.merge_rows,
         "board": show.make_board,
-        "bundle": share.bundle_study,
-        "verify": share.verify_bundle,
+        "bundle": exchange.bundle_study,
+        "verify": exchange.verify_bundle,
     },
 }
 """The commands, by their group in the help."""
