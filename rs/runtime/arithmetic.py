@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator
 from typing import Any, Literal
 
 from rs.errors import InputError
@@ -35,15 +34,6 @@ PORTABLE = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 """The environment of portable arithmetic."""
-
-PROCESSOR_DEPENDENT = ("sqrt", "log10", "atan", "tan")
-"""Operations of torch that code must not use under portable arithmetic.
-
-``log`` in float64 and ``x ** 0.5`` are not allowed either. On a CPU they call the vector functions
-of MKL. Even where ``MKL_CBWR`` is ``COMPATIBLE``, these begin with the instruction RSQRTPS or
-RCPPS, whose result differs between Intel and AMD. Norms, the layers of a network, ``rsqrt``, and
-``log`` in float32 do not take this path.
-"""
 
 LIBRARIES = ("numpy", "torch")
 
@@ -97,11 +87,7 @@ def recipe_arithmetic(values: dict[str, Any], dataset: str) -> Arithmetic:
     where = f"recipes.{dataset}.arithmetic"
     arithmetic = load_section(values, where, Arithmetic)
     if arithmetic == "portable":
-        for key in _machine_dependent(values, dataset):
-            raise InputError(
-                f"params.yaml: {key} depends on the processor, but {where} is portable; make it "
-                "folded, plain or float32, or the arithmetic native"
-            )
+        _check_portable(values, dataset)
     return arithmetic
 
 
@@ -110,8 +96,8 @@ def current() -> Arithmetic:
     return "portable" if PORTABLE.items() <= os.environ.items() else "native"
 
 
-def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
-    """Yield the settings of a recipe whose meaning depends on the processor."""
+def _check_portable(values: dict[str, Any], dataset: str) -> None:
+    """Refuse settings of a recipe whose meaning depends on the processor."""
     recipe = f"recipes.{dataset}"
     sections, _ = merge(values, recipe, optional=True)
     trainings = [f"{recipe}.{name}.training" for name in sections]
@@ -121,4 +107,8 @@ def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
             setting = merged.get(name)
             by_sigma = setting.values() if isinstance(setting, dict) else [setting]
             if value in by_sigma:
-                yield f"{origins[name]}.{name} = {value}"
+                raise InputError(
+                    f"params.yaml: {origins[name]}.{name} = {value} depends on the processor, but "
+                    f"{recipe}.arithmetic is portable; make it folded, plain or float32, or the "
+                    "arithmetic native"
+                )

@@ -108,7 +108,8 @@ def _lock_file(name: str, activity: str) -> Iterator[None]:
             raise InputError(
                 f"process {lock.read()} is {activity} (it holds {path}); wait for it or stop it"
             ) from error
-        if not _is_open_file(path, lock.fileno()):
+        # its owner may have removed the file that is open here
+        if not (path.exists() and os.path.samefile(path, lock.fileno())):
             raise InputError(
                 f"another process was {activity} until now and has removed {path}; run again"
             )
@@ -151,8 +152,3 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _is_open_file(path: Path, descriptor: int) -> bool:
-    """Return whether ``path`` is still the open file, which its owner may have removed."""
-    return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import os
 import platform
@@ -188,11 +190,11 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_csv(path: Path, columns: Sequence[str], table: Sequence[Mapping[str, Any]]) -> None:
     """Write dicts as CSV at full precision, empty where a value is ``None``."""
-    lines = [",".join(columns)]
-    for row in table:
-        fields = ["" if row[column] is None else str(row[column]) for column in columns]
-        lines.append(",".join(fields))
-    write_text(path, "\n".join(lines) + "\n")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    write_text(path, text.getvalue())
 
 
 def read_json(path: Path) -> Any:

@@ -11,10 +11,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.methods import METHODS
-from rs.runtime.arithmetic import PORTABLE, PROCESSOR_DEPENDENT
+from rs.runtime.arithmetic import PORTABLE
 from rs.smoothing.settings import SmoothingOptions
 from tests.support.helpers import trainer
 from tests.support.tiny_pool import CERTIFICATION, CPU, solve
+
+PROCESSOR_DEPENDENT = ("sqrt", "log10", "atan", "tan")
+"""Operations of torch that code must not use under portable arithmetic.
+
+``log`` in float64 and ``x ** 0.5`` are not allowed either. On a CPU they call the vector functions
+of MKL. Even where ``MKL_CBWR`` is ``COMPATIBLE``, these begin with the instruction RSQRTPS or
+RCPPS, whose result differs between Intel and AMD. Norms, the layers of a network, ``rsqrt``, and
+``log`` in float32 do not take this path.
+"""
 
 
 def is_processor_dependent(operation, arguments):
