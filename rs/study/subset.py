@@ -31,13 +31,13 @@ def select(size: int, subset: Subset) -> NDArray[np.int64]:
     >>> select(1000, {"range": [500, 503]})
     array([500, 501, 502])
     """
-    start, stop, step = _slice(size, *_parse(subset))
-    if not 0 <= start < stop <= size:
+    images = _images(size, subset)
+    if not images or images[0] < 0 or images[-1] >= size:
         raise InputError(
             f"subset {subset_name(subset)} must pick at least one image, and only images of the "
             f"{size}; choose other bounds"
         )
-    return np.arange(start, stop, step)
+    return np.array(images)
 
 
 def share_of(indices: Sliced, share: str) -> Sliced:
@@ -89,7 +89,7 @@ def is_subset(
     (False, True)
     """
     form, *words = name.split("-")
-    numbers = [int(word) for word in words if word.isdecimal() and len(word) < 20]
+    numbers = [int(word) for word in words if word.isdecimal() and len(word) < 19]
     last = max(indices)
     split_size = last + 1 if size is None else size
     if last >= split_size:
@@ -99,19 +99,18 @@ def is_subset(
         is_single = len(words) == len(numbers) == 1
         subset = {form: numbers[0] if is_single else numbers}
     try:
-        images = share_of(range(*_slice(split_size, *_parse(subset))), share)
+        images = share_of(_images(split_size, subset), share)
     except InputError:  # no subset has this name
         return False
     return list(images[: len(indices) + 1]) == sorted(indices)
 
 
-def _slice(size: int, form: str, numbers: list[int]) -> tuple[int, int, int]:
-    """Return start, stop and step."""
-    if form == "first":
-        return 0, numbers[0], 1
-    if form == "range":
-        return numbers[0], numbers[1], 1
-    return 0, size, numbers[0] if form == "stride" else 1
+def _images(size: int, subset: Subset) -> range:
+    """Return the images that ``subset`` picks out of ``size``, or out of more if these are few."""
+    form, numbers = _parse(subset)
+    if form in ("first", "range"):
+        return range(*numbers)
+    return range(0, size, *numbers)
 
 
 def _parse(subset: Subset) -> tuple[str, list[int]]:
@@ -122,10 +121,7 @@ def _parse(subset: Subset) -> tuple[str, list[int]]:
         raise InputError(f"{FORMS}; got {subset!r}")
     ((form, value),) = subset.items()
     listed = list(value) if form == "range" and isinstance(value, Sequence) else [value]
-    numbers = []
-    for number in listed:
-        if isinstance(number, int) and not isinstance(number, bool):
-            numbers.append(number)
+    numbers = [number for number in listed if type(number) is int]  # no bool
     expected = {"first": 1, "stride": 1, "range": 2}.get(form)
     if not len(numbers) == len(listed) == expected:
         raise InputError(f"{FORMS}, with whole numbers; got {subset!r}")
