@@ -22,7 +22,7 @@ from rs.models.fingerprint import check_identity, sources
 from rs.models.zoo import path_of_model
 from rs.params import PIXELS, Bounds, describe_bounds
 from rs.runtime import PrecisionChoice
-from rs.runtime.device import check_precision, precision_on, products, warn_of_slow_bfloat16
+from rs.runtime.device import check_precision, precision_on, products
 from rs.smoothing import Noise
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
@@ -109,7 +109,6 @@ class Classifier:
         device = device_of(self.module) if device is None else torch.device(device)
         resolved = precision_on(device, precision)
         check_precision(device, resolved)
-        warn_of_slow_bfloat16(device.type, resolved)
         if self.shape:
             with user_code(f"{self.name} must run on {device}"):
                 check_deterministic(self.module.to(device), noisy_pair(self.shape, device))

@@ -6,16 +6,14 @@ import ctypes
 import math
 import os
 import platform
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
 
 from rs.errors import InputError
-from rs.runtime import Precision, PrecisionChoice, arithmetic, processes
+from rs.runtime import Precision, PrecisionChoice, arithmetic
 
 SMALL_IMAGE = 1024
 """Values in an image (C * H * W) below which one thread is fastest."""
@@ -140,25 +138,6 @@ def keep_memory() -> bool:
     # Take memory from the heap, and never trim it.
     mallopt = ctypes.CDLL(None).mallopt
     return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
-
-
-@cache
-def warn_of_slow_bfloat16(device_type: str, precision: str) -> None:
-    """Warn on stderr, once per process, of bfloat16 on a CPU that has no instructions for it.
-
-    Such a CPU converts every product to float32 and back. torch names the instructions
-    ``avx512_bf16`` and ``amx_bf16`` on x86-64, ``bf16`` and ``sve_bf16`` on ARM.
-    """
-    if precision != "bfloat16" or device_type != "cpu" or not processes.is_first_process():
-        return
-    for name, is_there in torch.cpu.get_capabilities().items():
-        if is_there and name.endswith("bf16"):
-            return
-    print(
-        "warning: precision bfloat16 is slower than float32 on this CPU, which has no bfloat16 "
-        "instructions; precision float32 is faster, most of all with the engine folded",
-        file=sys.stderr,
-    )
 
 
 def limit_threads(shape: Sequence[int]) -> None:

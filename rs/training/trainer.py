@@ -28,7 +28,7 @@ from rs.errors import InputError
 from rs.methods.base import Method, Step, WeightsImages
 from rs.models.backend import copy_network
 from rs.runtime import processes
-from rs.runtime.device import check_precision, precision_on, products, warn_of_slow_bfloat16
+from rs.runtime.device import check_precision, precision_on, products
 from rs.runtime.progress import progress, say
 from rs.runtime.streams import Stream, process_key, seeded, stream
 from rs.smoothing.classifier import autocast
@@ -92,7 +92,6 @@ class Trainer:
         self.batches = math.ceil(len(self.images) // self.world_size / self.size)  # of an epoch
         self.precision = precision_on(self.device, settings.precision)
         check_precision(self.device, self.precision)
-        warn_of_slow_bfloat16(self.device.type, self.precision)
         # A trial of the compiler has a backward pass, which would start averaging over processes.
         is_single_process = self.world_size == 1
         # On a CPU compiled batch norms are slower in bfloat16.

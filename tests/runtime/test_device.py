@@ -7,9 +7,8 @@ import resource
 import pytest
 import torch
 
-from rs.certification.load import load
 from rs.runtime import device
-from tests.support.helpers import python, refuses, smallnet, trainer
+from tests.support.helpers import python, refuses
 
 FAULTS = """
 import ctypes, resource, torch
@@ -66,29 +65,3 @@ def test_on_the_cpu_memory_is_kept_for_the_next_tensor(monkeypatch):
     before, after, kept = python("-c", FAULTS).stdout.split()
     assert kept == "True"
     assert int(after) < pages / 100 < pages <= int(before)
-
-
-# ------------------------------------------------------------------------------------------
-# bfloat16
-
-X86 = {"architecture": "x86_64", "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}
-ARM = {"architecture": "aarch64", "neon": True, "bf16": False}
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "run"),
-    [
-        (X86, lambda: load(smallnet()).smooth(0.25, precision="bfloat16")),
-        (ARM, lambda: trainer(precision="bfloat16")),
-    ],
-    ids=["smoothed on x86-64", "trained on ARM"],
-)
-def test_bfloat16_warns_once_on_a_cpu_without_instructions_for_it(
-    monkeypatch, capsys, capabilities, run
-):
-    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities)
-    device.warn_of_slow_bfloat16.cache_clear()
-    for _ in range(2):
-        run()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: precision bfloat16 is slower than float32 on this CPU")
