@@ -41,25 +41,17 @@ def zoo_table(zoo: Path) -> str:
     Raises:
         InputError: If a card or a row file is damaged.
     """
+    from rs.models.checkpoint import read_card
     from rs.models.zoo import zoo_names
+    from rs.reporting.summaries import summarize_rows
     from rs.reporting.summary_texts import aligned
 
     lines = [HEADER]
     for name in zoo_names(zoo):
-        lines.append(_cells(zoo / name))
+        card = read_card(zoo / name)
+        summary = summarize_rows(zoo / name / ROWS, RADII)
+        cells = [name, f"{card.sigma:g}", f"{summary['images']:,}", f"{summary['n']:,}"]
+        cells.append(f"{summary['acr']:.3f}")
+        cells += [f"{accuracy:.1%}" for accuracy in summary["certified_accuracy"].values()]
+        lines.append(cells)
     return "\n".join(aligned(lines))
-
-
-def _cells(folder: Path) -> list[str]:
-    """Return the cells of a network; the numbers are empty if it does not have rows."""
-    from rs.models.checkpoint import read_card
-    from rs.reporting.summaries import summarize_rows
-
-    card = read_card(folder)
-    cells = [folder.name, f"{card.sigma:g}"]
-    rows = folder / ROWS
-    if not rows.exists():
-        return cells + [""] * (len(HEADER) - len(cells))
-    summary = summarize_rows(rows, RADII)
-    cells += [f"{summary['images']:,}", f"{summary['n']:,}", f"{summary['acr']:.3f}"]
-    return cells + [f"{accuracy:.1%}" for accuracy in summary["certified_accuracy"].values()]
