@@ -1,23 +1,20 @@
-"""Raw data sets as arrays: scikit-learn's digits, torchvision's files, folders of class folders."""
+"""Raw data sets as arrays, and folders of class folders."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import sys
-import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.data.pictures import Colors, Conversion, is_picture, read_picture
-from rs.data.prepared import SPLITS, Arrays, check_classes, check_names, composed
+from rs.data.pictures import Conversion, is_picture
+from rs.data.prepared import Arrays, check_classes, check_names, composed
 from rs.errors import InputError, one_line, reason
 from rs.params import MAX_CLASSES
 from rs.runtime.progress import say
@@ -42,37 +39,7 @@ class Raw:
     source: str  # where the data came from, for people
 
 
-def digits_sums() -> dict[str, str]:
-    """Return the SHA-256 of scikit-learn's file of digits, without importing scikit-learn."""
-    spec = importlib.util.find_spec("sklearn")
-    if spec is None:
-        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
-    assert spec.origin is not None
-    path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    return {path.name: files.sha256(path)} if path.is_file() else {}
-
-
-def read_digits(test_share: float, split_seed: int) -> Raw:
-    """Read scikit-learn's 1,797 handwritten digits, 8x8, and split them class by class.
-
-    Values 0..16 become ``round(v * 255 / 16)``. Of the n images of a class ``round(test_share *
-    n)`` are test images, chosen by a random key per image. Both splits keep the original order.
-    """
-    from sklearn.datasets import load_digits
-
-    raw = load_digits()
-    images = np.rint(raw.images * 255 / 16).astype(np.uint8)[:, None]  # (N, 1, 8, 8)
-    labels = raw.target.astype(np.int64)
-    test = _stratified(labels, test_share, split_seed)
-    splits = {"train": (images[~test], labels[~test]), "test": (images[test], labels[test])}
-    source = (
-        f"scikit-learn load_digits (UCI), test share {test_share} of each class, split seed "
-        f"{split_seed}"
-    )
-    return Raw(splits, [str(name) for name in raw.target_names], source)
-
-
-def _stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
+def stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
     """Mark a share of the images: in each class those with the lowest random keys.
 
     NumPy guarantees that ``SeedSequence`` makes the same keys in every version.
@@ -98,7 +65,7 @@ def split_validation(raw: Raw, share: float) -> Raw:
     if share == 0:
         return raw
     images, labels = raw.splits["train"]
-    held_out = _stratified(labels, share, seed=0)
+    held_out = stratified(labels, share, seed=0)
     if held_out.all() or not held_out.any():
         raise InputError(
             f"validation_share must leave some of {len(labels)} train images on each side, got "
@@ -110,80 +77,6 @@ def split_validation(raw: Raw, share: float) -> Raw:
     }
     source = f"{raw.source}; validation: {share} of each class of the train split"
     return Raw({**raw.splits, **new_splits}, raw.classes, source)
-
-
-def read_torchvision(name: str, root: str | None, download: bool) -> Raw:
-    """Read the train and test split of a data set of torchvision, which checks its files.
-
-    Args:
-        name: A key of :data:`TORCHVISION`.
-        root: Folder that holds or receives torchvision's files; ``None`` is ``datasets`` in torch's
-            cache.
-        download: Whether to download what is missing.
-    Raises:
-        InputError: If the name is unknown, or the files are missing, wrong or out of reach.
-    """
-    if name not in TORCHVISION:
-        raise InputError(
-            f"source torchvision must be one of {', '.join(TORCHVISION)}, got {name!r}"
-        )
-    import torch
-
-    folder = Path(root) if root else Path(torch.hub.get_dir()).parent / "datasets"
-    try:
-        opened = {split: _open_torchvision(name, folder, split, download) for split in SPLITS}
-    except (RuntimeError, OSError, EOFError, tarfile.TarError) as error:
-        raise InputError(
-            f"{folder} must hold torchvision's {name} with the right checksums, but: "
-            f"{one_line(error)}; allow the download, or give another root or source"
-        ) from error
-    splits = {}
-    for split, (images, labels, _) in opened.items():
-        splits[split] = images, np.asarray(labels, np.int64)
-    classes = list(opened["train"][2])
-    return Raw(splits, classes, f"torchvision {name}, files checked by torchvision's md5 sums")
-
-
-TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "svhn": "SVHN"}
-"""Data sets of torchvision, and the names of their classes there."""
-
-
-def _open_torchvision(
-    name: str, root: Path, split: str, download: bool
-) -> tuple[Any, Any, Sequence[str]]:
-    """Return images (N, C, H, W), labels (N,) and class names; SVHN without its split "extra"."""
-    from torchvision import datasets
-
-    if name == "svhn":
-        digits = datasets.SVHN(root, split=split, download=download)
-        return digits.data, digits.labels, [str(digit) for digit in range(10)]
-    data = getattr(datasets, TORCHVISION[name])(root, train=split == "train", download=download)
-    return data.data.transpose(0, 3, 1, 2), data.targets, data.classes
-
-
-def read_image_folder(root: Path, test_folder: str | None, convert: Colors | None = None) -> Raw:
-    """Read ``root/train/CLASS/*`` and ``root/test/CLASS/*`` (or ``val``) into memory.
-
-    Args:
-        root: Folder of the splits.
-        test_folder: Name of the test folder; ``None`` tries :data:`SPLIT_NAMES`.
-        convert: Colors that all images are converted to; ``None`` takes those of the files.
-    Raises:
-        InputError: If folders are missing or differ in classes, or an image is unreadable or of
-            another size.
-    """
-    trees = split_trees(root, test_folder)
-    splits = {}
-    sums = []
-    for split, folders in trees.items():
-        rows = ((path, read_picture(path, convert), label) for path, label in folders.samples)
-        splits[split] = stack(rows)
-        sums.append(f"{split} (sha256 of its list of files {tree_sum(folders)})")
-    classes = list(trees["train"].classes)
-    source = f"folders of images: {', '.join(sums)}"
-    if convert:
-        source += f", converted to {convert}"
-    return Raw(splits, classes, source)
 
 
 @dataclass(frozen=True)
@@ -204,7 +97,7 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
     """
     trees = {}
     for split, names in split_names(test_folder).items():
-        path = _split_folder(root, names)
+        path = split_folder(root, names)
         if path is None:
             raise InputError(
                 f"{root} must hold a folder {' or '.join(names)}, but there is none; check the root"
@@ -231,30 +124,18 @@ def split_names(test: str | None) -> dict[str, tuple[str, ...]]:
     return SPLIT_NAMES | {"test": (test,)} if test else SPLIT_NAMES
 
 
-def _split_folder(root: Path, names: Sequence[str]) -> Path | None:
+def split_folder(root: Path, names: Sequence[str]) -> Path | None:
+    """Return the folder of a split, by the first of its possible names; ``None`` without one."""
     return next((root / name for name in names if (root / name).is_dir()), None)
 
 
-def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str, str]:
-    """Return the SHA-256 of the lists of images of both splits, by folder in ``root``.
+def folder_sum(folder: Path, contents: bool) -> str:
+    """Return the SHA-256 of the list of the images in a folder of class folders.
 
     Args:
-        root: Folder of the splits.
-        test_folder: Name of the test folder; ``None`` tries :data:`SPLIT_NAMES`.
-        contents: Whether the SHA-256 of each image is in its list, or only its size in bytes.
-    Returns:
-        Empty if a split does not have a folder.
+        folder: The folder.
+        contents: Whether the SHA-256 of each image is in the list, or only its size in bytes.
     """
-    sums = {}
-    for names in split_names(test_folder).values():
-        path = _split_folder(root, names)
-        if path is None:
-            return {}
-        sums[os.path.relpath(path, root)] = _folder_sum(path, contents)
-    return sums
-
-
-def _folder_sum(folder: Path, contents: bool) -> str:
     images = {path.relative_to(folder).as_posix(): path for path in images_in(folder)}
     digest = hashlib.sha256()
     for name, path in sorted(images.items()):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import tarfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from rs.data import parquet, readers
-from rs.data.pictures import Colors, Conversion
+from rs.data.pictures import Colors, Conversion, read_picture
 from rs.data.prepared import (
+    SPLITS,
     ImagesOnDisk,
     Meta,
     check_names,
@@ -18,8 +23,9 @@ from rs.data.prepared import (
     write_folder,
 )
 from rs.data.readers import Raw
-from rs.errors import InputError
+from rs.errors import InputError, one_line
 from rs.params import FilePath, validate, validated
+from rs.storage import files
 
 Constants = list[float] | None
 """One number per channel on the [0, 1] scale; ``None`` computes it from the train split."""
@@ -27,6 +33,9 @@ Constants = list[float] | None
 Share = Annotated[float, Field(ge=0, lt=1)]
 """Share of each class of the train split to hold out as the split ``validation``."""
 
+
+TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "svhn": "SVHN"}
+"""Data sets of torchvision, and the names of their classes there."""
 
 SplitName = Annotated[str, Field(pattern=r"^\w[\w-]*$")]
 """First word of the names of a split's files."""
@@ -85,16 +94,36 @@ class Digits(DataSource):
     split_seed: Annotated[int, Field(ge=0)]
 
     def read(self, name: str) -> Raw:
-        """Read the digits; raise as :meth:`DataSource.read`."""
+        """Read the digits, 8x8, and split them class by class; raise as :meth:`DataSource.read`.
+
+        Values 0..16 become ``round(v * 255 / 16)``. Of the n images of a class ``round(test_share *
+        n)`` are test images, chosen by a random key per image. Both splits keep the original order.
+        """
         if name != "digits":
             raise InputError(
                 f"source sklearn has only the data set digits, got {name}; name another source"
             )
-        return readers.read_digits(self.test_share, self.split_seed)
+        from sklearn.datasets import load_digits
+
+        raw = load_digits()
+        images = np.rint(raw.images * 255 / 16).astype(np.uint8)[:, None]  # (N, 1, 8, 8)
+        labels = raw.target.astype(np.int64)
+        test = readers.stratified(labels, self.test_share, self.split_seed)
+        splits = {"train": (images[~test], labels[~test]), "test": (images[test], labels[test])}
+        source = (
+            f"scikit-learn load_digits (UCI), test share {self.test_share} of each class, split "
+            f"seed {self.split_seed}"
+        )
+        return Raw(splits, [str(name) for name in raw.target_names], source)
 
     def sums(self) -> dict[str, str]:
-        """See :class:`DataSource`."""
-        return readers.digits_sums()
+        """Return the SHA-256 of scikit-learn's file of digits, without importing scikit-learn."""
+        spec = importlib.util.find_spec("sklearn")
+        if spec is None:
+            raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+        assert spec.origin is not None
+        path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
+        return {path.name: files.sha256(path)} if path.is_file() else {}
 
 
 @validated
@@ -107,8 +136,41 @@ class Torchvision(DataSource):
     download: bool = True  # what is missing
 
     def read(self, name: str) -> Raw:
-        """Read torchvision's splits of ``dataset``, by default ``name``."""
-        return readers.read_torchvision(self.dataset or name, self.root, self.download)
+        """Read torchvision's splits of ``dataset``, by default ``name``.
+
+        Raises:
+            InputError: If the name is unknown, or the files are missing, wrong or out of reach.
+        """
+        name = self.dataset or name
+        if name not in TORCHVISION:
+            raise InputError(
+                f"source torchvision must be one of {', '.join(TORCHVISION)}, got {name!r}"
+            )
+        import torch
+
+        folder = Path(self.root) if self.root else Path(torch.hub.get_dir()).parent / "datasets"
+        splits = {}
+        try:
+            for split in SPLITS:
+                images, labels, classes = self._open(name, folder, split)
+                splits[split] = images, np.asarray(labels, np.int64)
+        except (RuntimeError, OSError, EOFError, tarfile.TarError) as error:
+            raise InputError(
+                f"{folder} must hold torchvision's {name} with the right checksums, but: "
+                f"{one_line(error)}; allow the download, or give another root or source"
+            ) from error
+        return Raw(splits, classes, f"torchvision {name}, files checked by torchvision's md5 sums")
+
+    def _open(self, name: str, root: Path, split: str) -> tuple[Any, Any, list[str]]:
+        """Return images (N, C, H, W), labels (N,) and class names; SVHN without "extra"."""
+        from torchvision import datasets
+
+        if name == "svhn":
+            digits = datasets.SVHN(root, split=split, download=self.download)
+            return digits.data, digits.labels, [str(digit) for digit in range(10)]
+        kind = getattr(datasets, TORCHVISION[name])
+        data = kind(root, train=split == "train", download=self.download)
+        return data.data.transpose(0, 3, 1, 2), data.targets, data.classes
 
     def sums(self) -> dict[str, str]:
         """Return a constant: torchvision refuses files with another checksum."""
@@ -169,11 +231,27 @@ class Folder(DataSource):
 
     def read(self, name: str) -> Raw:
         """See :class:`DataSource`."""
-        return readers.read_image_folder(Path(self.root), self.test_folder, self.convert)
+        trees = readers.split_trees(Path(self.root), self.test_folder)
+        splits = {}
+        sums = []
+        for split, tree in trees.items():
+            rows = ((path, read_picture(path, self.convert), label) for path, label in tree.samples)
+            splits[split] = readers.stack(rows)
+            sums.append(f"{split} (sha256 of its list of files {readers.tree_sum(tree)})")
+        source = f"folders of images: {', '.join(sums)}"
+        if self.convert:
+            source += f", converted to {self.convert}"
+        return Raw(splits, list(trees["train"].classes), source)
 
     def sums(self) -> dict[str, str]:
         """Return checksums of both splits: of names and sizes alone if images stay in place."""
-        return readers.folder_sums(Path(self.root), self.test_folder, contents=not self.lazy)
+        sums = {}
+        for names in readers.split_names(self.test_folder).values():
+            path = readers.split_folder(Path(self.root), names)
+            if path is None:
+                return {}
+            sums[os.path.relpath(path, self.root)] = readers.folder_sum(path, not self.lazy)
+        return sums
 
     def prepare(self, name: str, folder: Path) -> None:
         """Write the data set; if the images stay in place, only ``meta.json``."""

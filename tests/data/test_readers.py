@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from rs.data import pictures, readers
+from rs.data import pictures, readers, sources
 from tests.support.helpers import refuses
 from tests.support.raw_images import damage, image_bytes, pixels, prepare, refused
 
@@ -30,7 +30,7 @@ def test_the_split_of_digits_is_the_one_this_seed_always_gave():
         members = np.flatnonzero(everything.target == label)
         keys = np.random.SeedSequence(0, spawn_key=(label,)).generate_state(len(members), np.uint64)
         is_test[members[np.argsort(keys)[: round(0.2 * len(members))]]] = True
-    raw = readers.read_digits(0.2, 0)
+    raw = sources.Digits(source="sklearn", test_share=0.2, split_seed=0).read("digits")
     scaled = np.rint(everything.images * 255 / 16)[:, None]
     for split, chosen in (("train", ~is_test), ("test", is_test)):
         images, labels = raw.splits[split]

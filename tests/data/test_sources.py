@@ -52,7 +52,7 @@ def test_another_source_replaces_the_section_but_for_its_constants():
 
 
 def test_a_share_of_each_class_of_the_train_split_is_kept_back():
-    raw = readers.read_digits(0.2, 0)
+    raw = sources.Digits(source="sklearn", test_share=0.2, split_seed=0).read("digits")
     parts = readers.split_validation(raw, 0.1).splits
     assert parts["test"] is raw.splits["test"]
     for label, size in Counter(raw.splits["train"][1].tolist()).items():
