@@ -13,9 +13,6 @@ from rs.models import InferenceEngine
 from rs.runtime import PrecisionChoice
 from rs.runtime.progress import say, say_next
 
-DEFAULT_RECIPE = "finetune"
-"""Recipe of the package that is followed if none is named."""
-
 STOP_DEFAULTS = {"beta": 0.01, "step": 100}
 """Settings of certification that stops early, as in ``certify.stop`` of a recipe."""
 
@@ -98,11 +95,10 @@ def main(
             "--dataset must name the recipe for --data, a key of recipes in the parameters such as "
             "cifar10, but is missing; give it"
         )
-    shell.check_recipe_options(dataset, params)
-    values = {} if dataset is None else shell.parameters(params, dataset)
-    from rs import params as params_module
+    values, recipe = shell.recipe_parameters(dataset, params)
     from rs.certification import certify_model
     from rs.certification.load import load
+    from rs.params import parse
     from rs.runtime.device import resolve_device
     from rs.runtime.processes import is_first_process
     from rs.smoothing.settings import SmoothingOptions
@@ -114,11 +110,9 @@ def main(
         radii = shell.parse_radii(at_radius, "--at-radius")
         overrides["stop"] = {"at_radius": radii, **STOP_DEFAULTS}
     if subset is not None:
-        overrides["subset"] = params_module.parse(subset, "--subset")
+        overrides["subset"] = parse(subset, "--subset")
         subset_name(overrides["subset"])  # its message is clearer than that of the type check
-    settings = certify_model.certification_settings(
-        values or params_module.packaged(), dataset or DEFAULT_RECIPE, overrides
-    )
+    settings = certify_model.certification_settings(values, recipe, overrides)
     shell.launch(values)
     base, images = pictures.load(load(model, network=network), data)
     options = SmoothingOptions(

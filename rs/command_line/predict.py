@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rs.command_line.certify import DEFAULT_RECIPE, CertificateOptions
+from rs.command_line.certify import CertificateOptions
 from rs.command_line.pictures import PictureOptions
 from rs.command_line.shell import (
+    DEFAULT_RECIPE,
     Batch,
     Device,
     Json,

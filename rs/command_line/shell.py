@@ -93,6 +93,9 @@ DEFAULT_PARAMS = Path("params.yaml")
 PACKAGED = Path(__file__).parent.parent / "params.yaml"
 """The parameters of this project, a part of the package."""
 
+DEFAULT_RECIPE = "finetune"
+"""Recipe of the package that is followed if none is named."""
+
 Radii = Annotated[
     str | None,
     typer.Option(
@@ -138,15 +141,6 @@ def check_ending(out: Path, ending: str) -> None:
     """Refuse an output file whose name does not end as it must."""
     if not out.name.endswith(ending):
         raise InputError(f"the name of --out must end in {ending}, got {out}; change it")
-
-
-def check_recipe_options(dataset: str | None, params: Path) -> None:
-    """Refuse a parameter file without the name of a recipe in it."""
-    if dataset is None and params != DEFAULT_PARAMS:
-        raise InputError(
-            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, "
-            "or neither"
-        )
 
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -384,6 +378,22 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
     )
     register_network_of(values, dataset)
     return values
+
+
+def recipe_parameters(dataset: str | None, params: Path) -> tuple[dict[str, Any], str]:
+    """Return the :func:`parameters` of a recipe, and its name; by default one of the package.
+
+    Raises:
+        InputError: If there is a parameter file without the name of a recipe in it.
+    """
+    if dataset is None and params != DEFAULT_PARAMS:
+        raise InputError(
+            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, "
+            "or neither"
+        )
+    if dataset is None:
+        return parameters(PACKAGED, DEFAULT_RECIPE), DEFAULT_RECIPE
+    return parameters(params, dataset), dataset
 
 
 def register_network_of(values: dict[str, Any], dataset: str) -> None:

@@ -153,15 +153,14 @@ def main(
         rs train advmacer --network my_package.models:build --sigma 0.5 \\
             --images photos --out models/mine
     """
-    _check_options(dataset, params, data, validation, base, pictures)
+    _check_options(dataset, data, validation, base, pictures)
     log = log or out.parent / f"{out.resolve().name}-log"
     if out.resolve() == log.resolve():
         raise InputError(
             f"--log must be another folder than --out, got {log} for both; name another --log"
         )
     is_own = base.network is not None
-    recipe_name = dataset or "finetune"
-    values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
+    values, recipe_name = shell.recipe_parameters(dataset, params)
     from rs.runtime import processes
     from rs.runtime.device import resolve_device
     from rs.smoothing.user_networks import import_network
@@ -215,7 +214,6 @@ def main(
 
 def _check_options(
     dataset: str | None,
-    params: Path,
     data: Path | None,
     validation: Path | None,
     base: NetworkOptions,
@@ -233,7 +231,6 @@ def _check_options(
             "--dataset must name the recipe to follow, a key of recipes in the parameters such as "
             "digits, but is missing; give it, or --network"
         )
-    shell.check_recipe_options(dataset, params)
     if base.from_scratch and base.network is None:
         raise InputError(
             "--from-scratch is for --network; networks of this project start from random weights "
