@@ -16,7 +16,7 @@ from rs.statistics.certificate import ABSTAIN, MAX_DRAWS, parse_counts
 from rs.statistics.radius import predicted_class
 from rs.storage import tsv
 from rs.storage.certificate_rows import counts, table_text
-from rs.storage.row_checks import as_arrays, check_columns
+from rs.storage.row_checks import check_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,10 +69,9 @@ def read_attacks(path: Path) -> pd.DataFrame:
         InputError: If the file is missing or damaged, or the votes of a row do not confirm it;
             names the file and the line.
     """
-    frame = tsv.read_tsv(path, _CELLS)
-    rows = as_arrays(frame)
-    is_found = ~np.isnan(rows["found"])
-    check_columns(path, {**rows, "label": rows["predict"], "correct": np.ones(len(frame))})
+    rows = tsv.read_tsv(path, _CELLS)
+    is_found = rows["found"].notna()
+    check_columns(path, rows.assign(label=rows["predict"], correct=1))
     for bad, rule in (
         (rows["radius"] <= 0, "radius must be positive"),
         (rows["found"] < 0, "found must not be negative"),
@@ -83,10 +82,10 @@ def read_attacks(path: Path) -> pd.DataFrame:
         ),
         ((rows["samples"] < 0) | (rows["seed"] < 0), "samples and seed must not be negative"),
         ((rows["n"] < 1) | (rows["n"] > MAX_DRAWS), f"n must lie between 1 and {MAX_DRAWS:,}"),
-        ([not _is_confirmed(row) for row in frame.to_dict("records")], "counts must confirm found"),
+        ([not _is_confirmed(row) for row in rows.to_dict("records")], "counts must confirm found"),
     ):
         tsv.refuse_rows(path, bad, rule)
-    return frame
+    return rows
 
 
 def _is_confirmed(row: Mapping[Any, Any]) -> bool:

@@ -27,7 +27,7 @@ from rs.statistics.certificate import (
 from rs.statistics.log_budget import impossible
 from rs.statistics.procedures.table import MODES, procedure_of
 from rs.storage import files, tsv
-from rs.storage.row_checks import as_arrays, check_columns, check_votes
+from rs.storage.row_checks import check_columns, check_votes
 
 if TYPE_CHECKING:  # half a second to import, and appending rows does not need it
     import pandas as pd
@@ -122,8 +122,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     """
     columns = tsv.read_columns(path)
     optional = {name: kind for name, kind in _OPTIONAL_KINDS.items() if name in columns}
-    frame = tsv.read_tsv(path, _KINDS | optional)
-    rows = as_arrays(frame)
+    rows = tsv.read_tsv(path, _KINDS | optional)
     check_columns(path, rows)
     if EVALUATIONS in rows:
         tsv.refuse_rows(
@@ -133,14 +132,11 @@ def read_rows(path: Path) -> pd.DataFrame:
         )
     votes = {name: votes_of(rows[name]) for name in rows if name.startswith("counts")}
     totals = {
-        name: np.bincount(row, weights=numbers, minlength=len(frame))
+        name: np.bincount(row, weights=numbers, minlength=len(rows))
         for name, (row, _, numbers) in votes.items()
     }
     for bad, rule in (
-        (
-            np.array([procedure_of(mode) is None for mode in rows["mode"]]),
-            f"mode must be one of {MODES}",
-        ),
+        (rows["mode"].map(procedure_of).isna(), f"mode must be one of {MODES}"),
         (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != rows["scope"][0], "scope must be the same in all rows"),
         (rows["sigma"] <= 0, "sigma must be positive"),
@@ -150,7 +146,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     ):
         tsv.refuse_rows(path, bad, rule)
     check_votes(path, rows, votes["counts0"], votes["counts"])
-    return frame
+    return rows
 
 
 def read_field_log(
@@ -173,7 +169,7 @@ def read_field_log(
             the given sigma and budget.
     """
     rows = tsv.read_tsv(path, _FIELD_KINDS, blank_end=True)
-    check_columns(path, as_arrays(rows))
+    check_columns(path, rows)
     budget = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
     validate(_LogBudget, budget, "", source=f"{path} must be of possible values")
     columns = {name: math.nan if value is None else value for name, value in budget.items()}

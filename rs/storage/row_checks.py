@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rs.statistics.certificate import ABSTAIN, MIN_ALPHA, UNLABELED, Votes, votes_for
-from rs.statistics.procedures.base import Columns
 from rs.statistics.procedures.table import PROCEDURES, procedure_of
 from rs.storage import tsv
 
@@ -17,20 +16,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def as_arrays(frame: pd.DataFrame) -> Columns:
-    """Return the columns of a frame as arrays."""
-    return {str(name): column.to_numpy() for name, column in frame.items()}
-
-
-def check_columns(path: Path, rows: Columns) -> None:
+def check_columns(path: Path, rows: pd.DataFrame) -> None:
     """Refuse rows whose class, label and radius contradict each other, or have an impossible alpha.
 
     The message names the line. Logs have no alpha.
     """
-    first = np.unique(rows["idx"], return_index=True)[1]
     alpha = rows.get("alpha", np.array([0.5]))
     for bad, rule in (
-        (~np.isin(np.arange(len(rows["idx"])), first), "idx must be unique"),
+        (rows["idx"].duplicated(), "idx must be unique"),
         (
             (alpha < MIN_ALPHA) | (alpha >= 1),
             f"alpha must lie strictly between 0 and 1, at least {MIN_ALPHA}",
@@ -59,20 +52,20 @@ def check_columns(path: Path, rows: Columns) -> None:
         tsv.refuse_rows(path, bad, rule)
 
 
-def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
+def check_votes(path: Path, rows: pd.DataFrame, first: Votes, second: Votes) -> None:
     """Check class, bound and radius of each row by its votes, as its procedure demands."""
-    selected = _most_votes(first, len(rows["idx"]))
+    selected = _most_votes(first, len(rows))
     is_other_class = (rows["predict"] != selected) & (rows["predict"] != ABSTAIN)
     tsv.refuse_rows(
         path, is_other_class, "predict must be the class with the most votes of counts0, or -1"
     )
     votes = votes_for(second, selected)
-    names = np.array([procedure_of(mode) for mode in rows["mode"]])
+    names = rows["mode"].map(procedure_of).to_numpy()
     for name, procedure in PROCEDURES.items():
         is_own = names == name
         if not is_own.any():
             continue
-        own_rows = {column: values[is_own] for column, values in rows.items()}
+        own_rows = {str(name): column.to_numpy()[is_own] for name, column in rows.items()}
         for is_bad, rule in procedure.row_rules(own_rows, selected[is_own], votes[is_own]):
             is_bad_row = is_own.copy()
             is_bad_row[is_own] = is_bad
