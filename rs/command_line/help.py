@@ -70,14 +70,13 @@ def described(option: inspect.Parameter) -> inspect.Parameter:
         return option.replace(kind=keyword)
     kind, info = get_args(option.annotation)
     info = copy(info)
-    if isinstance(info, typer.models.ArgumentInfo):
-        info.metavar = info.metavar or option.name.upper()
-        return option.replace(annotation=Annotated[kind, info], kind=keyword)
     info.rich_help_panel = panel_of(option)
     value = kind
     if type(None) in get_args(kind):
         value = get_args(kind)[0]
-    if get_origin(value) is Literal:
+    if isinstance(info, typer.models.ArgumentInfo):
+        info.metavar = info.metavar or option.name.upper()
+    elif get_origin(value) is Literal:
         info.help = f"{info.help} One of {', '.join(get_args(value))}."
         info.metavar = "NAME"
     elif info.metavar is None:
