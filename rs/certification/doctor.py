@@ -32,12 +32,6 @@ FINALISTS = 3
 MAX_CLASSES_SHOWN = 10
 """Classes in another order that are named."""
 
-CLIPPED_SHARE = 0.01
-"""Share of noisy pixels outside [0, 1] from which on clipping is worth a warning."""
-
-CLIPPING_SIGMA = 1.0
-"""Noise under which most pixels leave [0, 1], so that any network that does not clip differs."""
-
 UNCHECKED = "accuracy, training and expected input could not be checked"
 
 
@@ -138,7 +132,6 @@ def _findings(trial: Trial, classifier: Classifier) -> Iterator[Diagnosis]:
     network = "" if classifier.folders else f" --network {classifier.name}"
     remedy = f"train it: rs train advmacer{network} --sigma {trial.sigma:g} ..."
     yield from _of_training(trial, right, misfit, classifier.sigma, remedy)
-    yield from _of_clipping(trial)
     if trial.is_labeled:
         yield _of_noise(trial, right, right_without, remedy)
 
@@ -277,22 +270,6 @@ def _of_training(
             return
     doubt = "these images are brighter, darker or of other contrast than those of its training"
     yield Diagnosis("warning", f"{alternative.remedy}: {fit}, unless {doubt}")
-
-
-def _of_clipping(trial: Trial) -> Iterator[Diagnosis]:
-    noisy = trial.noisy(trial.sigma)
-    share = float((noisy != noisy.clamp(0, 1)).float().mean())
-    noisy = trial.noisy(max(trial.sigma, CLIPPING_SIGMA))
-    logits = trial.logits(noisy)
-    # Clipping need not change votes, of which there are few kinds.
-    is_graded = len(logits.unique(dim=0)) > logits.shape[1]
-    is_clipping = is_graded and torch.equal(logits, trial.logits(noisy.clamp(0, 1)))
-    if is_clipping and share >= CLIPPED_SHARE:
-        yield Diagnosis(
-            "warning",
-            f"it clips its images to [0, 1], which cuts off the noise of {share:.0%} of the "
-            "pixels; smoothing needs no clipping: remove clamp or clip",
-        )
 
 
 def _of_noise(trial: Trial, right: Tensor, right_without: Tensor, remedy: str) -> Diagnosis:
