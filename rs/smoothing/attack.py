@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rs.params import PIXELS, Bounds
+from rs.smoothing.gradients import gradient_of
 from rs.smoothing.inputs import evaluating
 from rs.smoothing.noise import add_noise
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, to_float32
@@ -54,9 +55,7 @@ def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
 
     Images are independent in eval mode, so the sum gives each image its own gradient.
     """
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        return torch.autograd.grad(objective(forward(model, x, noise), y).sum(), x)[0]
+    return gradient_of(lambda point: objective(forward(model, point, noise), y), x)[1]
 
 
 def noise_gradient(
@@ -66,9 +65,7 @@ def noise_gradient(
 
     Images and noise have the shape (N, C, H, W).
     """
-    with torch.enable_grad():
-        noise = noise.detach().requires_grad_()
-        return torch.autograd.grad(objective(to_float32(model(x + noise))), noise)[0]
+    return gradient_of(lambda moved: objective(to_float32(model(x + moved))), noise)[1]
 
 
 def per_input(values: Tensor, x: Tensor) -> Tensor:

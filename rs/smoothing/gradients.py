@@ -56,13 +56,13 @@ class LogProbabilities(nn.Module):
 
 
 def gradient_of(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the values of a function of images, (N,), and the gradient of their sum.
+    """Return the values of a function of a tensor, such as images, and the gradient of their sum.
 
     Raises:
-        InputError: If no gradient reaches the images.
+        InputError: If no gradient reaches the tensor.
     """
     with torch.enable_grad():
-        point = x.detach().clone().requires_grad_()
+        point = x.detach().requires_grad_()
         values = function(point)
         if not values.requires_grad:
             raise InputError(
