@@ -85,9 +85,18 @@ def optimize_for_inference(
     with products(device, precision):  # what is chosen and compiled here depends on it
         if engine == "plain":
             return Optimized(_moved(module, device, precision), precision, batch, engine)
-        _check_has_networks(module, engine)
+        if any(isinstance(member, Function) for member in members_of(module)):
+            raise InputError(
+                "engine must be plain for a plain function, whose networks are not known, got "
+                f"{engine}; give the nn.Module"
+            )
         if engine == "quantized":
-            networks = _quantized_members(module, precision, shape, device, calibration)
+            if precision != "float32" or device.type != "cpu":
+                raise InputError(
+                    "engine quantized must run on a CPU, with precision left at float32, got "
+                    f"{precision} on {device.type}; take engine compiled there"
+                )
+            networks = quantized_members(members_of(module.cpu()), calibration, shape)
         else:
             networks = _folded_members(module, engine, precision, shape, device)
         if engine == "compiled":
@@ -111,36 +120,12 @@ def members_of(module: nn.Module) -> list[nn.Module]:
     return list(module.members) if isinstance(module, Ensemble) else [module]
 
 
-def _check_has_networks(module: nn.Module, engine: InferenceEngine) -> None:
-    for member in members_of(module):
-        if isinstance(member, Function):
-            raise InputError(
-                "engine must be plain for a plain function, whose networks are not known, got "
-                f"{engine}; give the nn.Module"
-            )
-
-
 def _moved(module: nn.Module, device: torch.device, precision: Precision) -> nn.Module:
     """Return the classifier on its device, there in the order of memory that is fastest."""
     module = module.to(device)
     if device.type == "cuda":  # on a CPU the order of its author
         module = module.to(memory_format=layout(device, DTYPES[precision]))
     return module
-
-
-def _quantized_members(
-    module: nn.Module,
-    precision: Precision,
-    shape: Sequence[int],
-    device: torch.device,
-    calibration: Calibration,
-) -> list[nn.Module]:
-    if precision != "float32" or device.type != "cpu":
-        raise InputError(
-            "engine quantized must run on a CPU, with precision left at float32, got "
-            f"{precision} on {device.type}; take engine compiled there"
-        )
-    return quantized_members(members_of(module.cpu()), calibration, shape)
 
 
 def _folded_members(
@@ -236,14 +221,15 @@ class FixedBatch(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute logits (N, K) of images (N, C, H, W), in batches whose last one is padded."""
-        return torch.cat([self._logits_of_batch(batch) for batch in x.split(self.size)])
-
-    def _logits_of_batch(self, x: Tensor) -> Tensor:
-        missing = self.size - len(x)
-        padded = x
-        if missing:
-            padded = torch.cat([x, x.new_zeros(missing, *x.shape[1:])])
-        return self.compiled(padded)[: len(x)].clone()  # a CUDA graph reuses its output's memory
+        logits = []
+        for batch in x.split(self.size):
+            missing = self.size - len(batch)
+            padded = batch
+            if missing:
+                padded = torch.cat([batch, batch.new_zeros(missing, *batch.shape[1:])])
+            # a copy, because a CUDA graph reuses the memory of its output
+            logits.append(self.compiled(padded)[: len(batch)].clone())
+        return torch.cat(logits)
 
 
 def _compiled_network(module: nn.Module, sample: Tensor) -> nn.Module:
