@@ -338,7 +338,11 @@ def attack_certificates(
             perturbation = attack_image(target, radius)
             writer.write(index, {out: _row(target, radius, perturbation)})
             if perturbation.distance < radius:
-                report_false_certificate(index, radius, perturbation.distance)
+                text = (
+                    f"FALSE CERTIFICATE: IMAGE {index} HAS ANOTHER CLASS AT "
+                    f"{perturbation.distance:.4f}, INSIDE ITS CERTIFIED RADIUS {radius:.4f}"
+                )
+                typer.secho(text, bold=True, err=True)
 
 
 def _certified(rows: Path) -> pd.DataFrame:
@@ -392,12 +396,3 @@ def _row(target: Target, radius: float, perturbation: Perturbation) -> dict[str,
         "classes": target.classes,
         "counts": perturbation.counts,
     }
-
-
-def report_false_certificate(index: int, radius: float, distance: float) -> None:
-    """Print in bold that an attack succeeded inside a certified radius."""
-    text = (
-        f"FALSE CERTIFICATE: IMAGE {index} HAS ANOTHER CLASS AT {distance:.4f}, INSIDE ITS "
-        f"CERTIFIED RADIUS {radius:.4f}"
-    )
-    typer.secho(text, bold=True, err=True)

@@ -130,12 +130,9 @@ def takes(network: nn.Module, shape: Sequence[int]) -> bool:
 
     It is run only if its first convolution has other channels: it may convert colors before that.
     """
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            if module.in_channels == shape[0]:
-                return True
-            break
-    else:
+    convolutions = (module for module in network.modules() if isinstance(module, nn.Conv2d))
+    first = next(convolutions, None)
+    if first is None or first.in_channels == shape[0]:
         return True
     try:
         with user_code("the network must take the pictures"), torch.no_grad(), evaluating(network):
@@ -163,9 +160,6 @@ def import_network(name: str) -> nn.Module:
     if module_name.endswith(".py"):
         dotted = module_name.removesuffix(".py").replace("/", ".")
         raise InputError(f"{must}; leave out .py: {dotted}:{function}")
-    words = [*module_name.split("."), function]
-    if not all(word.isidentifier() for word in words):
-        raise InputError(f"{must}; write it as package.module:function")
     with user_code(must), chdir("."):  # whose import may change the folder
         try:
             module = importlib.import_module(module_name)
