@@ -180,7 +180,7 @@ class Classifier:
             InputError: If weights are not known (``rs.models.fingerprint.check_identity``).
         """
         if self.function is not None:
-            modules = own_modules(self.function.partition(":")[0], self.module)
+            modules = own_modules(self.function, self.module)
             check_identity(self.module, modules)
             return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
         stated: set[str] = set()

@@ -46,17 +46,15 @@ def register_network(network: NetworkSource, name: str | None = None) -> str:
         return register_network(lambda: copy_network(network), name or class_name(network))
     if isinstance(network, str):
         own_name = network
-        function_module = network.partition(":")[0]
     else:
         own_name = f"{network.__module__}:{network.__qualname__}"
-        function_module = network.__module__
 
     def build() -> nn.Module:
         if isinstance(network, str):
             return copy_network(import_network(network))
         return _built(network, own_name)
 
-    modules = own_modules(function_module, build()) - {"__main__"}
+    modules = own_modules(own_name, build()) - {"__main__"}
     code = {name: _code_hash(content) for name, content in sources(modules).items()}
     registered = name or own_name
     architectures.ARCHITECTURES[registered] = lambda shape, _: _with_plain_logits(
@@ -106,9 +104,12 @@ def class_name(network: nn.Module) -> str:
     return f"{type(network).__module__}:{type(network).__qualname__}"
 
 
-def own_modules(function_module: str, network: nn.Module) -> set[str]:
-    """Return the modules that a user's network is written in, without torch and torchvision."""
-    owners = {function_module}
+def own_modules(function: str, network: nn.Module) -> set[str]:
+    """Return the modules that a user's function and its network are written in.
+
+    Modules of torch and torchvision are left out.
+    """
+    owners = {function.partition(":")[0]}
     for module in network.modules():
         owners.add(type(module).__module__)
     return {name for name in owners if name.partition(".")[0] not in ("torch", "torchvision")}
