@@ -195,15 +195,10 @@ def check_draws(x: Tensor, alpha: float, bounds: Bounds = PIXELS, **draws: int) 
         InputError: If one of them is not.
     """
     check_range(x, bounds, "x")
-    if not is_number(alpha) or not 0 < alpha < 1:
+    if not is_number(alpha) or not MIN_ALPHA <= alpha < 1:
         raise InputError(
             f"alpha must lie in (0, 1), got {alpha!r}; it is the failure probability of a "
-            "certificate"
-        )
-    if alpha < MIN_ALPHA:
-        raise InputError(
-            f"alpha must be at least {MIN_ALPHA}, below which bounds cannot be computed, got "
-            f"{alpha!r}"
+            f"certificate, at least {MIN_ALPHA}"
         )
     for name, count in draws.items():
         if not is_number(count, Integral) or not 1 <= count <= MAX_DRAWS:

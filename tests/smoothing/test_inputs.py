@@ -228,6 +228,7 @@ def test_a_number_that_is_none_is_refused(changes, message):
     [
         ({"n0": 0}, "n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
         ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
+        ({"alpha": 1e-250}, r"got 1e-250; .* at least 1e-200"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1; it names the noise"),
         ({"index": 2**32}, r"index must be below 2\^32, got 4294967296; it is a word of the key"),
     ],
