@@ -112,9 +112,9 @@ def certify_pool(
     run = replace(run, sources=pool_classifier.sources)
     provenances = {}
     for name, entry in entries.items():
-        path = out / f"{name}.tsv"
         voters = [networks[number] for number in entry.member_ids]
-        provenances[path] = replace(entry.provenance.joined(run), **quantized_identity(voters))
+        provenance = replace(entry.provenance.joined(run), **quantized_identity(voters))
+        provenances[out / f"{name}.tsv"] = provenance
     warn_if_n_too_small(certification.n, certification.alpha)
     members = _with_base(smoothed_pool, MemberLogits(networks))
     with write_rows(provenances, indices) as writer:
@@ -124,9 +124,9 @@ def certify_pool(
             noisy_pool = NoisyPool(members, x, certification.draws, index)
             certificates = noisy_pool.certify(entries, label if certification.shortcut else None)
             rows = {}
-            for path, (name, entry) in zip(provenances, entries.items(), strict=True):
-                scope = str(entry.provenance.scope)
-                rows[path] = certificates[name].row(index, label, scope)
+            for name, certificate in certificates.items():
+                scope = str(entries[name].provenance.scope)
+                rows[out / f"{name}.tsv"] = certificate.row(index, label, scope)
             writer.write(index, rows)
     if not is_first_process() or (writer.was_complete and alone_path.exists()):
         return

@@ -85,9 +85,8 @@ class Classifier:
                 sigma, or the classifier is not one function of each image; that is checked where
                 the shape is known.
         """
-        trained_sigma = self.sigma
         if sigma is None:
-            sigma = trained_sigma
+            sigma = self.sigma
         if sigma is None:
             raise InputError(
                 f"the noise of the certificate must be known, but {self.name} does not state it; "
@@ -113,7 +112,7 @@ class Classifier:
             with user_code(f"{self.name} must run on {device}"):
                 check_deterministic(self.module.to(device), noisy_pair(self.shape, device))
         if has_images:
-            source = Calibration(self.folders, calibration, trained_sigma or sigma)
+            source = Calibration(self.folders, calibration, self.sigma or sigma)
             optimized = optimize_for_inference(
                 self.module, engine, resolved, self.shape, device, batch, source
             )

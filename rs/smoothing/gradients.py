@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.inputs import check_key, evaluating, is_number, logits_of
-from rs.smoothing.noise import certification_noise
+from rs.smoothing.noise import add_noise, certification_noise
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 
 
@@ -48,9 +48,8 @@ class LogProbabilities(nn.Module):
         """Compute the log probabilities, clamped at 1e-20."""
         draws = range(self.samples)
         noise = certification_noise(draws, x.shape[1:], self.sigma, *self.key, device=x.device)
-        copies = (x[:, None] + noise).flatten(0, 1)
         with evaluating(self.network):
-            logits = logits_of(self.network(copies))
+            logits = logits_of(self.network(add_noise(x, noise)))
         probabilities = soft_probabilities(logits.unflatten(0, (len(x), self.samples)))
         return probabilities.clamp_min(LOG_CLAMP).log()
 

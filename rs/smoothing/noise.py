@@ -79,7 +79,8 @@ def training_noise(x: Tensor, draws: int, sigma: float, rng: torch.Generator) ->
 def add_noise(x: Tensor, noise: Tensor) -> Tensor:
     """Add noise (B, M, C, H, W) to images (B, C, H, W), and flatten to (B*M, C, H, W).
 
-    Nothing is clipped: the certificate is about ``x + N(0, sigma^2 I)`` itself.
+    Noise (M, C, H, W) is the same for all images. Nothing is clipped: the certificate is about
+    ``x + N(0, sigma^2 I)`` itself.
     """
     return (x.unsqueeze(1) + noise).flatten(0, 1)
 
