@@ -64,15 +64,15 @@ def certification_settings(
     """
     where = f"recipes.{dataset}.certify"
     merged, origins = recipes.merge(values, where)
-    stop_origins = {}
+    stop_key = f"{where}.stop"
     for key, value in (overrides or {}).items():
         if value is not None:
             merged[key] = value
             origins[key] = f"--{key}"
-        if key == "stop" and value is not None:
-            stop_origins = {"at_radius": "--at-radius"}
+            if key == "stop":
+                stop_key = "--at-radius"
     if merged.get("stop") is not None:
-        merged["stop"] = params.validate(Stop, merged["stop"], f"{where}.stop", stop_origins)
+        merged["stop"] = params.validate(Stop, merged["stop"], stop_key)
     settings = params.validate(CertificationSettings, merged, where, origins)
     subset_name(settings.subset)
     return settings
