@@ -336,7 +336,17 @@ def attack_certificates(
             radius = float(certified.loc[index, "radius"])
             target = Target(smoothed, base.module, image, label, index, settings, classes)
             perturbation = attack_image(target, radius)
-            writer.write(index, {out: _row(target, radius, perturbation)})
+            row = asdict(settings) | {
+                "idx": index,
+                "predict": label,
+                "radius": radius,
+                "found": perturbation.distance,
+                "attack": perturbation.attack,
+                "samples": target.used,
+                "classes": classes,
+                "counts": perturbation.counts,
+            }
+            writer.write(index, {out: row})
             if perturbation.distance < radius:
                 text = (
                     f"FALSE CERTIFICATE: IMAGE {index} HAS ANOTHER CLASS AT "
@@ -383,16 +393,3 @@ def _check_same(
             f"{rows} must be certificates of this model and these images, but {difference}; give "
             "the model and the data of rs certify"
         )
-
-
-def _row(target: Target, radius: float, perturbation: Perturbation) -> dict[str, Any]:
-    return asdict(target.settings) | {
-        "idx": target.index,
-        "predict": target.label,
-        "radius": radius,
-        "found": perturbation.distance,
-        "attack": perturbation.attack,
-        "samples": target.used,
-        "classes": target.classes,
-        "counts": perturbation.counts,
-    }
