@@ -250,19 +250,6 @@ def load(
     return classifier.for_images(meta.classes, meta.shape, meta.name)
 
 
-def check_has_folder(model: str | Path) -> None:
-    """Refuse a ``module:function`` where a model or an ensemble on disk is needed.
-
-    Raises:
-        InputError: If MODEL is one.
-    """
-    if is_importable(str(model)):
-        raise InputError(
-            f"MODEL must be a model folder or an ensemble *.json, got {model}; a function has no "
-            "folder"
-        )
-
-
 def _from_disk(name: str) -> Classifier:
     path = path_of_model(name)
     if path.suffix == ".json" and not path.is_dir():

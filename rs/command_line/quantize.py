@@ -7,6 +7,7 @@ import typer
 
 from rs.command_line.pictures import PictureOptions
 from rs.command_line.shell import Force, Network, PreparedData
+from rs.errors import InputError
 from rs.runtime.progress import say
 
 
@@ -36,7 +37,7 @@ def main(
             --data data/digits --count 1000
     """
     from rs.certification.inference import members_of
-    from rs.certification.load import check_has_folder, load
+    from rs.certification.load import load
     from rs.certification.quantize import (
         CALIBRATION_IMAGES,
         CARD,
@@ -45,10 +46,15 @@ def main(
     )
     from rs.data.images import load_images
     from rs.models.zoo import check_may_write
+    from rs.smoothing.user_networks import is_importable
     from rs.storage import files
 
     pictures.check_sources(data, required=True)
-    check_has_folder(model)
+    if is_importable(model):
+        raise InputError(
+            f"MODEL must be a model folder or an ensemble *.json, got {model}; a function has no "
+            "folder"
+        )
     if data is None:
         classifier, training = pictures.load(load(model, network=network), data)
     else:

@@ -3,13 +3,13 @@
 import pytest
 
 import rs
-from rs.certification.load import check_has_folder
+from rs.command_line.quantize import main as quantize
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import FOLDER, zoo_names
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.files import read_json
-from tests.support.helpers import refuses
+from tests.support.helpers import refusal, refuses
 
 NAMES = zoo_names()
 
@@ -43,7 +43,7 @@ def test_an_unknown_name_is_refused_with_the_names_that_there_are(name):
         rs.load(f"zoo:{name}")
 
 
-def test_a_network_of_the_zoo_has_a_folder_where_one_is_needed():
-    check_has_folder(f"zoo:{NAMES[0]}")
-    with refuses("a function has no folder"):
-        check_has_folder("zoos:build")
+def test_a_function_is_not_quantized_because_it_has_no_folder(tiny, capfd):
+    assert "a function has no folder" in refusal(capfd, quantize, "zoos:build", "--data", tiny)
+    line = refusal(capfd, quantize, f"zoo:{NAMES[0]}", "--data", tiny)
+    assert "must be a classifier of tiny" in line
