@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from numbers import Integral
 from typing import Any, get_args
 
 import numpy as np
@@ -31,7 +30,7 @@ from rs.smoothing.inputs import (
     check_key,
     evaluate,
     evaluating,
-    is_number,
+    is_whole,
     logits_of,
     user_code,
     warn_if_n_too_small,
@@ -109,12 +108,12 @@ class SmoothedClassifier:
         noise: Noise | None = None,
         bounds: Bounds = PIXELS,
     ) -> None:
-        if num_classes is not None and (not is_number(num_classes, Integral) or num_classes < 2):
+        if num_classes is not None and not is_whole(num_classes, 2):
             raise InputError(
                 f"num_classes must be at least 2, got {num_classes!r}; leave it out to infer it, "
                 "and give sigma by name"
             )
-        if batch is not None and (not is_number(batch, Integral) or batch < 1):
+        if batch is not None and not is_whole(batch, 1):
             raise InputError(f"batch must be at least 1, got {batch!r}")
         check_choice("precision", precision, get_args(Precision))
         if noise is not None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.runtime.streams import Stream
-from rs.smoothing.inputs import check_key, evaluating, is_number, logits_of
+from rs.smoothing.inputs import check_key, evaluating, is_whole, logits_of
 from rs.smoothing.noise import add_noise, certification_noise
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 
@@ -36,7 +35,7 @@ class LogProbabilities(nn.Module):
         self, network: nn.Module, sigma: float, samples: int, seed: int = 0, *key: int
     ) -> None:
         super().__init__()
-        if not is_number(samples, Integral) or samples < 1:
+        if not is_whole(samples, 1):
             raise InputError(f"samples must be a whole number of at least 1, got {samples!r}")
         check_key(seed=seed)
         self.network = getattr(network, "surrogate", network)  # of an ensemble

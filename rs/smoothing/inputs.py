@@ -141,9 +141,9 @@ def _wrong_type(dtype: object, bounds: Bounds) -> InputError:
     )
 
 
-def is_number(value: object, kind: type = Real) -> bool:
-    """Return whether a value is a number, of Python or NumPy: what is given as text is not."""
-    return isinstance(value, kind) and not isinstance(value, bool)
+def is_whole(value: Any, least: int) -> bool:
+    """Return whether a value is a whole number, of Python or NumPy, of at least ``least``."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def check_range(x: Tensor, bounds: Bounds, name: str) -> None:
@@ -178,7 +178,7 @@ def check_key(**key: int) -> None:
         InputError: If one of them is not.
     """
     for name, number in key.items():
-        if not is_number(number, Integral) or number < 0:
+        if not is_whole(number, 0):
             raise InputError(
                 f"{name} must be a whole number of at least 0, got {number!r}; it names the noise"
             )
@@ -188,20 +188,20 @@ def check_key(**key: int) -> None:
             )
 
 
-def check_draws(x: Tensor, alpha: float, bounds: Bounds = PIXELS, **draws: int) -> None:
+def check_draws(x: Tensor, alpha: float, bounds: Bounds, **draws: int) -> None:
     """Check that ``x`` is within bounds, ``alpha`` a probability, and ``draws`` are positive.
 
     Raises:
         InputError: If one of them is not.
     """
     check_range(x, bounds, "x")
-    if not is_number(alpha) or not MIN_ALPHA <= alpha < 1:
+    if not isinstance(alpha, Real) or not MIN_ALPHA <= alpha < 1:
         raise InputError(
             f"alpha must lie in (0, 1), got {alpha!r}; it is the failure probability of a "
             f"certificate, at least {MIN_ALPHA}"
         )
     for name, count in draws.items():
-        if not is_number(count, Integral) or not 1 <= count <= MAX_DRAWS:
+        if not is_whole(count, 1) or count > MAX_DRAWS:
             raise InputError(
                 f"{name} must be a whole number of noisy copies from 1 to {MAX_DRAWS:,}, got "
                 f"{count!r}"

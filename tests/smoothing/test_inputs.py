@@ -212,6 +212,8 @@ def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
     [
         ({"sigma": "0.25"}, "sigma must be a positive number, got '0.25'"),
         ({"sigma": math.nan}, "sigma must be a positive number, got nan"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"batch": True}, "batch must be at least 1, got True"),
         (
             {"num_classes": 0.25, "sigma": None},
             "num_classes must be at least 2, got 0.25; .* give sigma by name",
