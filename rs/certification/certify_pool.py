@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,14 +153,9 @@ def _timed_names(entries: Mapping[str, PoolEntry], specs: Mapping[str, EnsembleS
 
 def _with_base(smoothed: SmoothedClassifier, base: nn.Module) -> SmoothedClassifier:
     """Return another base classifier, smoothed and evaluated in the same way."""
-    return SmoothedClassifier(
-        base,
-        smoothed.num_classes,
-        smoothed.sigma,
-        precision=smoothed.precision,
-        batch=smoothed.batch,
-        noise=smoothed.noise,
-    )
+    other = copy(smoothed)
+    other.base = base
+    return other
 
 
 def _seconds_alone(
