@@ -266,13 +266,10 @@ def _from_disk(name: str) -> Classifier:
             fitted_to=spec.fitted.fingerprint if isinstance(spec.fitted, FittedWeights) else None,
         )
     if not (path / checkpoint.CARD).is_file():
-        remedy = "correct its name, or name the function too, as package.module:build"
-        if path.is_file():
-            remedy = (
-                "write a function that builds the network and loads this file, and name it "
-                "package.module:build"
-            )
-        raise InputError(f"{MODEL_KINDS}, got {name!r}, which has no {checkpoint.CARD}; {remedy}")
+        raise InputError(
+            f"{MODEL_KINDS}, got {name!r}, which has no {checkpoint.CARD}; correct its name, or "
+            "name a function that builds the network and loads its weights, as package.module:build"
+        )
     module, card = checkpoint.load_model(path)
     return Classifier(
         name,
