@@ -29,7 +29,6 @@ from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
-from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -255,9 +254,9 @@ def quantized_members(
             noise, there is neither a network nor a calibration, or it cannot be converted.
     """
     networks: list[nn.Module] = []
-    folders = calibration.folders or repeat(None, len(members))
+    folders = calibration.folders or [""] * len(members)
     for member, folder in zip(members, folders, strict=True):
-        if folder is not None and Path(folder, CARD).exists():
+        if folder and Path(folder, CARD).exists():
             quantized = _read_for(member, Path(folder), calibration.sigma)
         elif calibration.data is not None:
             images = load_images(calibration.data, "train")
