@@ -115,7 +115,7 @@ def certify_model(
     indices = select(len(images), settings.subset)
     if is_first_process():
         warn_of_few_classes(images, indices)
-        if base.fitted_to and base.fitted_to == images.fingerprint:
+        if base.fitted_to == images.fingerprint:
             say(
                 f"warning: the weights of {base.name} were fitted to these images, so accuracies "
                 "and radii are not those of new images; certify others",
@@ -133,7 +133,7 @@ def certify_model(
     if base.scope != "model":
         modules.append(code_fingerprint.RULES.as_posix())
     provenance = replace(
-        run_provenance(images, settings, classifier.sigma, device, classifier.engine, *modules),
+        run_provenance(images, settings, classifier, device, *modules),
         model=base.name,
         classifier=model_fingerprint(base.module),
         sources=base.sources,
@@ -268,24 +268,22 @@ def certify_images(
 def run_provenance(
     images: Images,
     settings: CertificationSettings,
-    sigma: float,
+    classifier: SmoothedClassifier,
     device: torch.device,
-    engine: str,
     *modules: str,
 ) -> Provenance:
-    """Return what rows depend on apart from the classifier.
+    """Return what rows depend on apart from the base classifier.
 
     Args:
         images: The split.
         settings: How to certify.
-        sigma: Noise of the certificate, in pixels of [0, 1].
+        classifier: The smoothed classifier; its engine may differ from ``settings.engine``.
         device: Where the classifier runs.
-        engine: The engine that runs, which may differ from ``settings.engine``.
         modules: Paths of the modules that make the rows, whose code is fingerprinted.
     """
     changed = {
         "precision": precision_on(device, settings.precision),
-        "engine": engine,
+        "engine": classifier.engine,
         "subset": subset_name(settings.subset),
     }
     pictures = None
@@ -296,7 +294,7 @@ def run_provenance(
         classes=len(images.meta.classes),
         images=images.fingerprint,
         pictures=pictures,
-        sigma=sigma,
+        sigma=classifier.sigma,
         split_size=len(images),
         device=device.type,
         arithmetic=arithmetic.current(),

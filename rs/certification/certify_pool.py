@@ -107,9 +107,7 @@ def certify_pool(
     options = replace(options, device=device, calibration=folder)
     smoothed_pool = smooth(pool_classifier, certification, options)
     networks = members_of(smoothed_pool.base)
-    run = run_provenance(
-        images, certification, pool.sigma, device, smoothed_pool.engine, MODULE, RULES.as_posix()
-    )
+    run = run_provenance(images, certification, smoothed_pool, device, MODULE, RULES.as_posix())
     run = replace(run, sources=pool_classifier.sources)
     provenances = {}
     for name, entry in entries.items():
