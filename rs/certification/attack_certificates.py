@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -108,8 +108,8 @@ class Target:
     """A certified image under attack."""
 
     smoothed: SmoothedClassifier
-    network: nn.Module = field(repr=False)  # that gradients are of
-    x: Tensor = field(repr=False)  # (C, H, W)
+    network: nn.Module  # that gradients are of
+    x: Tensor  # (C, H, W)
     label: int  # the certified class
     index: int
     settings: AttackSettings
