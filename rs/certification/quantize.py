@@ -26,7 +26,7 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -228,8 +228,7 @@ class QuantizedNetwork(nn.Module):
         return dict(part.split("=", 1) for part in runs_with.split(";"))["isa"]
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Calibration(NamedTuple):
     """Where quantized networks come from."""
 
     folders: Sequence[str]  # model folders of the members, in their order; empty if they have none

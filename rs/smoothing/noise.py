@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -117,8 +117,7 @@ def gaussian_block(
     return gaussian((BLOCK, *shape), sigma, stream(seed, *key, index, device=device), device)
 
 
-@dataclass(frozen=True)
-class GridTable:
+class GridTable(NamedTuple):
     """The distribution of round(255 eps), eps ~ N(0, sigma^2), in steps of 2^-64.
 
     A uniform v in [0, 2^64) is the level ``lowest + #{j: cumulative[j] <= v}``. Its first 16 bits
