@@ -302,8 +302,8 @@ def attack_certificates(
     indices = certified.index.to_numpy()
     if share is not None:
         indices = share_of(indices, share)
-    computed: dict[str, Any] = {"versions": checkpoint.library_versions()}
-    computed |= quantized_identity([smoothed.base])  # networks in int8 have versions of their own
+    # networks in int8 have versions of their own
+    computed = {"versions": checkpoint.library_versions()} | quantized_identity([smoothed.base])
     provenance = replace(
         stated,
         model=base.name,

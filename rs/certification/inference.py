@@ -100,7 +100,7 @@ def optimize_for_inference(
         else:
             networks = _folded_members(module, engine, precision, shape, device)
         if engine == "compiled":
-            image = torch.zeros(tuple(shape), device=device)
+            image = torch.zeros(*shape, device=device)
             batch = batch or min(BLOCK, default_batch(image))
             sample = image.expand(batch, *shape).contiguous()
             try:
@@ -140,7 +140,7 @@ def _folded_members(
         network = fold(member, DTYPES[precision], shape)
         # The copy may call what was not copied, or compute with what was not converted.
         try:
-            check_deterministic(network, noisy_pair(tuple(shape), device), precision)
+            check_deterministic(network, noisy_pair(shape, device), precision)
         except InputError as error:
             raise InputError(f"with engine {engine} {error}; or take engine plain") from error
         networks.append(network)

@@ -292,7 +292,7 @@ def quantized_classifier(
     """Return the normalization of ``module``, in float32, and then the network in int8."""
     normalize, _ = split_normalization(module)
     classifier = nn.Sequential(normalize, QuantizedNetwork(quantized)).eval()
-    check_deterministic(classifier, noisy_pair(tuple(shape), torch.device("cpu")))
+    check_deterministic(classifier, noisy_pair(shape, torch.device("cpu")))
     return classifier
 
 

@@ -281,7 +281,7 @@ class SmoothedClassifier:
         """
         image = self._checked(x, alpha, seed, index, n=n)
         check_can_predict(n, alpha)
-        counts = self.tally(image, n, seed, Stream.PREDICT, index).votes
+        counts = self.votes(image, n, seed, Stream.PREDICT, index)
         return predicted_class(counts, alpha)
 
     def votes(

@@ -13,7 +13,7 @@ round(eps): whole numbers are drawn and added exactly, and divided by 255 once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -85,11 +85,11 @@ def add_noise(x: Tensor, noise: Tensor) -> Tensor:
     return (x.unsqueeze(1) + noise).flatten(0, 1)
 
 
-def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:
+def noisy_pair(shape: Sequence[int], device: torch.device) -> Tensor:
     """Return two noisy images of random pixels, ``(2, *shape)``, always the same."""
     rng = torch.Generator().manual_seed(0)
     pixels = torch.rand(2, *shape, generator=rng, dtype=torch.float32, device="cpu")
-    return (pixels + gaussian(tuple(pixels.shape), CHECK_SIGMA, rng)).to(device)
+    return (pixels + gaussian(pixels.shape, CHECK_SIGMA, rng)).to(device)
 
 
 def gaussian_block(

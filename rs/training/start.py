@@ -67,7 +67,7 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
             f"trainable with --trainable {options.trainable}; choose another"
         )
     if card.architecture in architectures.USER_NETWORKS:
-        images = noisy_pair(tuple(card.shape), torch.device("cpu"))
+        images = noisy_pair(card.shape, torch.device("cpu"))
         check_deterministic(model.get_submodule("network"), images)
         rebuilt = card.build().eval()
         rebuilt.load_state_dict(model.state_dict())
