@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from rs.ensemble.base import Cascade, LogitAverage, Rule, SoftmaxAverage, scores_of
 from rs.ensemble.outputs import Outputs, summed
 from rs.errors import InputError
+from rs.params import PIXELS
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import check_draws, logits_of
@@ -78,7 +79,7 @@ class NoisyPool:
             raise InputError(
                 "classifier must have a number of classes, got None; give it num_classes"
             )
-        check_draws(self.x, self.draws.alpha, n0=self.draws.n0, n=self.draws.n)
+        check_draws(self.x, self.draws.alpha, PIXELS, n0=self.draws.n0, n=self.draws.n)
 
     def certify(
         self, entries: Mapping[str, PoolEntry], label: int | None = None
