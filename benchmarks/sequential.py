@@ -29,7 +29,7 @@ from rs.statistics.certificate import ABSTAIN, votes_for, votes_of
 from rs.statistics.metrics import budget
 from rs.statistics.radius import lower_bound, upper_bound
 from rs.statistics.resampling import dense_votes
-from rs.statistics.sequential import Cumulative, Decider, look_schedule
+from rs.statistics.sequential import Decider, look_schedule
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import read_field_log
 
@@ -196,12 +196,7 @@ def _sequential(
 ) -> Replay:
     """Runs of ``rs.statistics.sequential``, for all images at once."""
     decider = Decider([radius], sigma, ALPHA, N, beta=BETA)
-    bounds, p0, required_share, times = (
-        decider.rule,
-        decider.p0,
-        decider.required_share,
-        decider.times,
-    )
+    p0, required_share, times = decider.p0, decider.required_share, decider.times
     certified, draws = np.zeros(len(p), dtype=bool), np.full(len(p), N0 + N)
     open_, k = (
         np.arange(len(p)),
@@ -209,7 +204,7 @@ def _sequential(
     )  # images undecided, and their successes
     for check, new in enumerate(np.diff(times, prepend=0)):
         k += rng.binomial(new, p[open_])
-        yes, no = bounds.lower(k, check) >= p0, bounds.upper(k, check) < required_share
+        yes, no = decider.lower(k, check) >= p0, decider.upper(k, check) < required_share
         certified[open_[yes]] = True
         draws[open_[yes | no]] = N0 + times[check]
         open_, k = open_[~yes & ~no], k[~yes & ~no]
@@ -348,7 +343,7 @@ def _possible(source: Source) -> list[float]:
 
 def _steps(source: Source, seed: int) -> NDArray[np.int64]:
     """Successes of every image between looks, (B, T)."""
-    between = np.diff(look_schedule(source.n, Cumulative.growth), prepend=0)
+    between = np.diff(look_schedule(source.n), prepend=0)
     return np.random.default_rng(seed).binomial(between, source.p[:, None])
 
 

@@ -1,8 +1,8 @@
 """Certification that stops early, as valid as with all samples (pure NumPy and SciPy).
 
 A run looks at k successes of n samples repeatedly, and stops when they answer its question. A bound
-for a single look would not be valid. :class:`Cumulative` computes exact binomial bounds at
-n_1 < n_2 < ... <= budget, and splits alpha between them.
+for a single look would not be valid. So alpha is split between the exact binomial bounds at
+n_1 < n_2 < ... <= budget samples.
 
 :class:`Decider` asks which of some radii hold. It takes the votes for one class, which other
 samples must have selected:
@@ -17,9 +17,6 @@ samples must have selected:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,22 +29,22 @@ from rs.statistics.radius import cap, fewest_votes, lower_bound, upper_bound
 RANGE = f"strictly between 0 and 1, at least {MIN_ALPHA}"
 STEP = 100  # minimum number of samples between looks: a block of certification noise
 
+GROWTH = 1.25
+"""Growth of the number of samples between looks; more looks stop earlier, at a lower level each."""
 
-def look_schedule(budget: int, growth: float, step: int = STEP) -> NDArray[np.int64]:
+
+def look_schedule(budget: int, step: int = STEP) -> NDArray[np.int64]:
     """Return the numbers of samples n_1 < n_2 < ... < n_T = ``budget`` after which to look.
 
-    Each is the multiple of ``step`` nearest to ``growth`` times the one before, and at least a step
-    larger; the last one is the budget.
+    Each is the multiple of ``step`` nearest to :data:`GROWTH` times the one before, and at least a
+    step larger; the last one is the budget.
 
-    >>> look_schedule(2000, growth=1.5)
-    array([ 100,  200,  300,  400,  600,  900, 1400, 2000])
+    >>> look_schedule(1000)
+    array([ 100,  200,  300,  400,  500,  600,  800, 1000])
     """
-    for name, count in (("budget", budget), ("step", step)):
-        is_valid = count >= 1 and float(count).is_integer()
-        _require(is_valid, name, "a whole number of at least 1", count)
     times = [0]
     while times[-1] < budget:
-        steps = max(times[-1] // step + 1, round(growth * times[-1] / step))
+        steps = max(times[-1] // step + 1, round(GROWTH * times[-1] / step))
         times.append(min(budget, step * steps))
     return np.array(times[1:], dtype=np.int64)
 
@@ -73,62 +70,21 @@ def alpha_spending(times: ArrayLike) -> NDArray[np.float64]:
     return spent
 
 
-@dataclass(frozen=True, eq=False)
-class Cumulative:
-    """Clopper-Pearson bounds from all samples so far; look t at level s_t alpha (alpha_spending).
-
-    By the union bound all lower bounds hold together with probability 1 - alpha, for every stopping
-    rule: the runs in which the bound of some look exceeds p have probability at most sum_t alpha
-    s_t = alpha. So "yes" is wrong with probability at most alpha. Upper bounds are at level
-    ``beta``, of which each look has the same part.
-    """
-
-    growth: ClassVar[float] = 1.25  # of the times; more looks stop earlier, at a lower level each
-    times: NDArray[np.int64]  # numbers of samples after which to look, increasing, shape (T,)
-    alpha: float  # failure probability of the certificate, in (0, 1)
-    beta: float  # probability of giving up unnecessarily, in (0, 1)
-
-    def __post_init__(self) -> None:
-        for name, level in (("alpha", self.alpha), ("beta", self.beta)):
-            _require(MIN_ALPHA <= level < 1, name, f"{RANGE}; 0.001 is usual", level)
-
-    def lower(self, successes: ArrayLike, look: int) -> NDArray[np.float64]:
-        """Return lower bounds (...) of p at look ``look``, from 0, given all successes so far."""
-        alpha = self.alpha * alpha_spending(self.times)[look]
-        return lower_bound(successes, self.times[look], alpha)
-
-    def upper(self, successes: ArrayLike, look: int) -> NDArray[np.float64]:
-        """Return upper bounds (...) of p at look ``look``, from 0, given all successes so far."""
-        return upper_bound(successes, self.times[look], self.beta / len(self.times))
-
-
-@lru_cache  # runs of all images have the same rule
-def _rule(budget: int, step: int, alpha: float, beta: float) -> Cumulative:
-    return Cumulative(look_schedule(budget, Cumulative.growth, step), alpha, beta)
-
-
-@lru_cache
-def required_share(rule: Cumulative, p0: tuple[float, ...]) -> NDArray[np.float64]:
-    """Return the smallest share of successes for which the last look establishes each ``p0``.
-
-    It is above 1 if no share does.
-    """
-    budget = int(rule.times[-1])
-    alpha = rule.alpha * alpha_spending(rule.times)[-1]
-    return fewest_votes(p0, budget, alpha) / budget
-
-
 class Decider:
     """A run that asks which of the radii r_1 < r_2 < ... hold: p >= p_k = Phi(r_k / sigma).
 
-    An answer is "yes" if a look established r_k and all smaller radii. Alpha is not split over the
-    radii. Let r_j be the smallest false radius. A run that says yes to any false radius says yes to
-    r_j at the same look, which has probability at most alpha.
+    An answer is "yes" if a look established r_k and all smaller radii, by the Clopper-Pearson bound
+    of all samples so far. The bound of look t is at level s_t alpha (:func:`alpha_spending`). By
+    the union bound all lower bounds hold together with probability 1 - alpha, for every stopping
+    rule: the runs in which the bound of some look exceeds p have probability at most sum_t alpha
+    s_t = alpha. Alpha is not split over the radii. Let r_j be the smallest false radius. A run that
+    says yes to any false radius says yes to r_j at the same look, which has probability at most
+    alpha.
 
     "no" gives up: the budget is unlikely to establish r_k. Let w_k be the share of successes for
-    which the last look does. The answer is "no" if p < w_k is established, and so with probability
-    at most beta for each r_k with p >= w_k. "no" claims nothing, and neither does a radius without
-    an answer at the end of the budget.
+    which the last look does. The answer is "no" if p < w_k is established at level ``beta``, of
+    which each look has the same part, and so with probability at most beta for each r_k with p >=
+    w_k. "no" claims nothing, and neither does a radius without an answer at the end of the budget.
 
     Args:
         radii: Increasing, at least 0, in the unit of ``sigma``; 0 asks whether the class has half
@@ -138,6 +94,9 @@ class Decider:
             certificate depends on it.
         budget, step: Maximum number of samples, and minimum number between looks.
     Attributes:
+        times: Numbers of samples after which to look, increasing, shape (T,).
+        required_share: Smallest share of successes for which the last look establishes each radius;
+            above 1 if no share does.
         established: How many radii, from the smallest, are answered "yes".
         open_to: How many are not answered "no".
     Raises:
@@ -161,17 +120,19 @@ class Decider:
         if not len(radii) or (np.diff(radii) <= 0).any():
             listed = ", ".join(map(str, radii)) or "none"
             raise InputError(f"radii must be one or more, in increasing order, got {listed}")
-        self.rule = _rule(budget, step, alpha, beta)
-        self.times = self.rule.times
+        for name, level in (("alpha", alpha), ("beta", beta)):
+            _require(MIN_ALPHA <= level < 1, name, f"{RANGE}; 0.001 is usual", level)
+        self.times = look_schedule(budget, step)
         self.alpha = alpha
+        self.alphas = alpha * alpha_spending(self.times)
+        self.beta = beta
         self.sigma = sigma
         self.radii = tuple(map(float, radii))
         self.p0 = ndtr(np.asarray(radii) / sigma)
-        self.required_share = required_share(self.rule, tuple(self.p0))
+        self.required_share = fewest_votes(self.p0, budget, self.alphas[-1]) / budget
         self.successes = 0
         self.draws = 0
         self.looks = 0
-        self.stopped = False
         self.established = 0
         self.open_to = int((self.required_share <= 1).sum())
         largest = round_down(cap(budget, alpha, sigma))
@@ -180,6 +141,14 @@ class Decider:
             "take more draws"
         )
         _require(self.open_to > 0, "radius", reach, radii[0])
+
+    def lower(self, successes: ArrayLike, look: int) -> NDArray[np.float64]:
+        """Return lower bounds (...) of p at look ``look``, from 0, given all successes so far."""
+        return lower_bound(successes, self.times[look], self.alphas[look])
+
+    def upper(self, successes: ArrayLike, look: int) -> NDArray[np.float64]:
+        """Return upper bounds (...) of p at look ``look``, from 0, given all successes so far."""
+        return upper_bound(successes, self.times[look], self.beta / len(self.times))
 
     @property
     def mode(self) -> str:
@@ -192,7 +161,8 @@ class Decider:
 
     def next_draws(self) -> int:
         """Return the number of samples until the next look; 0 if the run has ended."""
-        if self.stopped:
+        is_answered = self.established >= self.open_to
+        if is_answered or self.looks == len(self.times):
             return 0
         return int(self.times[self.looks]) - self.draws
 
@@ -211,12 +181,10 @@ class Decider:
         self.successes += successes
         self.draws += draws
         self.looks += 1
-        holds = self.rule.lower(self.successes, look) >= self.p0  # p0 increases
-        is_given_up = self.rule.upper(self.successes, look) < self.required_share[: self.open_to]
+        holds = self.lower(self.successes, look) >= self.p0  # p0 increases
+        is_given_up = self.upper(self.successes, look) < self.required_share[: self.open_to]
         self.open_to -= int(is_given_up.sum())  # the last ones: larger radii need larger shares
         self.established = max(self.established, int(holds.sum()))
-        is_answered = self.established >= self.open_to
-        self.stopped = is_answered or self.looks == len(self.times)
 
     def certified(self) -> tuple[float, float | None]:
         """Return a lower bound of p, and the largest radius that is certified or ``None``."""

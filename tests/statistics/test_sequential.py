@@ -10,13 +10,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 from rs.statistics.radius import lower_bound
-from rs.statistics.sequential import (
-    Cumulative,
-    Decider,
-    alpha_spending,
-    look_schedule,
-    required_share,
-)
+from rs.statistics.sequential import Decider, alpha_spending, look_schedule
 from tests.support.helpers import refuses
 from tests.support.looks import crossing_probability
 
@@ -40,10 +34,10 @@ def paths(draw):
     return np.clip(center + spread * np.array(noise), 0, 1)
 
 
-@given(st.integers(1, 300_000), st.floats(1.01, 3))
-def test_the_parts_of_alpha_sum_to_one(budget, growth):
+@given(st.integers(1, 300_000), st.integers(1, 1000))
+def test_the_parts_of_alpha_sum_to_one(budget, step):
     """Up to rounding: the relative error of a sum of T roots is at most T 2^-53."""
-    times = look_schedule(budget, growth)
+    times = look_schedule(budget, step)
     assert math.fsum(alpha_spending(times)) == pytest.approx(1, rel=(len(times) + 8) * 2**-53)
 
 
@@ -54,7 +48,7 @@ def test_the_parts_of_alpha_sum_to_one(budget, growth):
 @pytest.mark.parametrize("p0", [0.5, 0.6, 0.84, 0.9987])
 def test_looks_ever_say_yes_at_p0_with_probability_at_most_alpha(alpha, budget, p0):
     """Even one that would go on after a "no". Likewise "no", with beta."""
-    made = Cumulative(look_schedule(budget, Cumulative.growth), alpha, alpha)
+    made = Decider([0.0], 1.0, alpha, budget, beta=alpha)
     says_yes = crossing_probability(lambda k, look: made.lower(k, look) >= p0, made.times, p0)
     says_no = crossing_probability(lambda k, look: made.upper(k, look) < p0, made.times, p0)
     assert max(says_yes, says_no) <= alpha
@@ -63,7 +57,7 @@ def test_looks_ever_say_yes_at_p0_with_probability_at_most_alpha(alpha, budget, 
 @pytest.mark.parametrize("p0", [0.5, 0.6, 0.84, 0.99])
 def test_without_a_split_of_alpha_the_same_looks_would_break_the_promise(p0):
     """What the split is for, and proof that the enumeration can tell."""
-    times = look_schedule(5000, 1.25)
+    times = look_schedule(5000)
     says_yes = crossing_probability(
         lambda k, look: lower_bound(k, times[look], 0.05) >= p0, times, p0
     )
@@ -114,8 +108,7 @@ def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_m
     """At p = w_k, the share of successes with which the last look says yes, and above."""
     beta = 0.1
     for k, r in enumerate(RADII[:3]):
-        rule = Cumulative(look_schedule(10, Cumulative.growth, 2), 0.3, beta)
-        share = float(required_share(rule, (float(ndtr(r)),))[0])
+        share = float(Decider([r], 1, 0.3, 10, beta=beta, step=2).required_share[0])
         for p in (share, (1 + share) / 2):
             made = outcomes(lambda: Decider(RADII, 1, 0.3, 10, beta=beta, step=2), p, 2, 10)
             assert sum(chance for run, chance in made if answers(run)[RADII[k]] == "no") <= beta
@@ -140,8 +133,8 @@ def test_runs_stop_at_the_first_look_that_settles_the_question(path, radii, alph
     for look, share in enumerate(path):
         draws = run.next_draws()
         run.update(round(share * draws), draws)
-        yes |= run.rule.lower(run.successes, look) >= ndtr(radii)
-        no |= run.rule.upper(run.successes, look) < run.required_share
+        yes |= run.lower(run.successes, look) >= ndtr(radii)
+        no |= run.upper(run.successes, look) < run.required_share
         expected = np.where(yes, "yes", np.where(no, "no", None))
         assert list(answers(run).values()) == expected.tolist()
         assert (run.next_draws() == 0) == ((yes | no).all() or run.draws == 20_000)
