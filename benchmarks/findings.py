@@ -31,7 +31,7 @@ def one_gpu(committed: Committed) -> str:
         "to nearly the paper's average certified radius (ACR)**:\n"
         f"{listed(columns['ACR'])} at {sigmas(LEVELS)}. The paper has "
         f"{listed(columns['paper: ACR'])}\nafter tens of GPU hours "
-        "([setting](docs/paper-scale.md): a different network, 500 images, one training run each)."
+        "([setting](docs/paper-scale.md): another network, 500 images, one training each)."
     )
 
 
@@ -95,7 +95,7 @@ def ensembles(committed: Committed) -> str:
     return (
         f"**Ensembles gain a little**: with equal weights, {len(wins)} of {len(gains)} beat the "
         f"mean of their members, {len(ties)} tie, and {len(loses) or 'none'} lose "
-        f"(the errors of {len(without_seeds)} wins do not cover training seeds)."
+        f"({len(without_seeds)} of the wins over images alone)."
     )
 
 

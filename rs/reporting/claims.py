@@ -175,7 +175,8 @@ def judged(comparisons: Sequence[Comparison]) -> list[JudgedClaim]:
         by_claim.setdefault(comparison.claim, []).append(comparison)
     verdicts = []
     for claim, related in by_claim.items():
-        p_values = [one.difference.p_value for one in related if one.difference]
+        differences = [comparison.difference for comparison in related]
+        p_values = [difference.p_value for difference in differences if difference]
         corrected = iter(holm(p_values))
         for _, sigma, subject, difference in related:
             if difference is None:
