@@ -39,7 +39,7 @@ WEIGHTS, CARD = "model.safetensors", "model.json"
 PROBE_IMAGES, PROBE_CLASSES = 4, 1000
 """Images of a :func:`probe`, and the most logits of each."""
 
-ORIGIN = ("method", "dataset", "sigma", "seed", "hyperparameters")
+ORIGIN = ("method", "dataset", "sigma", "seed", "architecture", "hyperparameters")
 """Keys of a card, of this version or another, that say which training it is of."""
 
 

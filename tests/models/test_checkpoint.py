@@ -149,6 +149,13 @@ def test_a_model_whose_card_is_of_another_version_or_damaged_can_be_made_again_i
     assert checkpoint.load_model(folder)[1] == CARD
 
 
+@pytest.mark.parametrize("key", ["method", "dataset", "sigma", "seed", "architecture"])
+def test_a_folder_whose_card_does_not_name_its_model_is_not_overwritten(folder, key):
+    replace_card(folder, **{key: None})
+    with refuses("name another --out"):
+        checkpoint.check_model_folder(folder, CARD)
+
+
 def test_another_model_is_not_overwritten_whatever_the_version_of_its_card(folder):
     replace_card(folder, epochs=None)
     with refuses(r"but holds gaussian of tiny, sigma 0\.25, seed 3; name another --out"):
