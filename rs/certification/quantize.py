@@ -26,7 +26,7 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -228,7 +228,8 @@ class QuantizedNetwork(nn.Module):
         return dict(part.split("=", 1) for part in runs_with.split(";"))["isa"]
 
 
-class Calibration(NamedTuple):
+@dataclass(frozen=True)
+class Calibration:
     """Where quantized networks come from."""
 
     folders: Sequence[str]  # model folders of the members, in their order; empty if they have none

@@ -39,7 +39,7 @@ def zoo_table(zoo: Path) -> str:
     """Return a table of the networks in the folder ``zoo``, one line per network.
 
     Raises:
-        InputError: If a card or a row file is damaged.
+        InputError: If a card or a row file is missing or damaged.
     """
     from rs.models.checkpoint import read_card
     from rs.models.zoo import zoo_names

@@ -161,6 +161,9 @@ def import_network(name: str) -> nn.Module:
     if module_name.endswith(".py"):
         dotted = module_name.removesuffix(".py").replace("/", ".")
         raise InputError(f"{must}; leave out .py: {dotted}:{function}")
+    words = [*module_name.split("."), function]
+    if not all(word.isidentifier() for word in words):
+        raise InputError(f"{must}; write it as package.module:function")
     with user_code(must), chdir("."):  # whose import may change the folder
         try:
             module = importlib.import_module(module_name)

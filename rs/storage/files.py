@@ -189,11 +189,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_csv(path: Path, columns: Sequence[str], table: Sequence[Mapping[str, Any]]) -> None:
-    """Write dicts as CSV at full precision, empty where a value is ``None``."""
+    """Write dicts as CSV at full precision, empty where a value is ``None``, quoted if need be."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in table:
+        writer.writerow([row[column] for column in columns])
     write_text(path, text.getvalue())
 
 

@@ -65,7 +65,7 @@ def check_votes(path: Path, rows: pd.DataFrame, first: Votes, second: Votes) -> 
         is_own = names == name
         if not is_own.any():
             continue
-        own_rows = {str(name): column.to_numpy()[is_own] for name, column in rows.items()}
+        own_rows = {str(key): column.to_numpy()[is_own] for key, column in rows.items()}
         for is_bad, rule in procedure.row_rules(own_rows, selected[is_own], votes[is_own]):
             is_bad_row = is_own.copy()
             is_bad_row[is_own] = is_bad

@@ -140,6 +140,7 @@ def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
             r"got 'no/such/folder', which has no model.json; .* as package\.module:build",
         ),
         ("{}.py:make", r"; leave out \.py: [^.]*:make$"),
+        ("./{}:make", r"; write it as package\.module:function$"),
         ("no/such.json", r"no/such\.json must be a file, but there is none"),
     ],
 )
