@@ -55,6 +55,9 @@ def main(
     ],
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Train again what is finished in --work.")
+    ] = False,
 ) -> None:
     """Train METHOD with each setting, and certify validation images.
 
@@ -94,9 +97,11 @@ def main(
         identity = {"recipe": asdict(recipe), "images": asdict(images.meta), "seed": tuning.seed}
         folder = work / method / str(sigma) / scratch.key(identity)
         pair = splits(recipe, data)
-        train_model(recipe, *pair, options, out=folder / "model", log=folder / "log")
+        train_model(
+            recipe, *pair, options, out=folder / "model", log=folder / "log", restart=restart
+        )
         rows = folder / "rows.tsv"
-        if not is_of_this_code(rows):
+        if restart or not is_of_this_code(rows):
             for outdated in folder.glob("rows.*"):
                 outdated.unlink()
         classifier = load(folder / "model", images.meta)

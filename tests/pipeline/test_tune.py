@@ -1,6 +1,7 @@
 """The command tune: settings are tried on validation images, and on nothing else."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,11 @@ def write_settings(settings=SETTINGS, **changes):
     Path("settings.yaml").write_text(json.dumps(tuning))
 
 
-def tune(method="macer"):
+def tune(method="macer", *options):
     """Run the command; its exit code."""
     words = f"tiny {method} --sigma 0.25 --data data --device cpu --settings settings.yaml"
     places = "--work work --out out.csv --params params.yaml"
-    return exit_code(main, *words.split(), *places.split())
+    return exit_code(main, *words.split(), *places.split(), *options)
 
 
 def cards():
@@ -87,6 +88,17 @@ def test_what_has_changed_is_trained_again_and_nothing_else():
     update_json(Path("data/meta.json"), std=[0.5])
     assert tune() == 0
     assert cards().keys() == {(0.5, 0.25), (3.0, 0.25), (9.0, 0.25), (0.5, 0.5), (9.0, 0.5)}
+
+
+def test_a_model_without_its_log_is_trained_again_on_demand(capfd):
+    assert tune() == 0
+    before = OUT.read_bytes()
+    for log in Path("work").rglob("log"):
+        shutil.rmtree(log)
+    assert tune() == 2
+    assert "give --restart" in capfd.readouterr().err
+    assert tune("macer", "--restart") == 0
+    assert OUT.read_bytes() == before
 
 
 def test_a_setting_that_cannot_be_is_refused_before_any_is_trained(capfd):
