@@ -19,7 +19,7 @@ from rs.models.backend import copy_network
 from rs.models.fingerprint import model_fingerprint, sources
 from rs.runtime import code_fingerprint
 from rs.runtime.streams import seeded
-from rs.smoothing.inputs import LogitsOnly, TwoLogits, evaluating, user_code
+from rs.smoothing.inputs import LogitsOnly, TwoLogits, evaluating, logits_of, user_code
 
 MODEL_KINDS = (
     "the model must be a model folder, zoo:NAME, an ensemble *.json or an importable "
@@ -119,6 +119,7 @@ def _with_plain_logits(network: nn.Module, name: str, shape: Sequence[int]) -> n
     """Return a network whose output is a tensor (N, K), which can be traced; itself if it is so."""
     with user_code(f"{name} must take images of shape {tuple(shape)}"), torch.no_grad():
         output = network.cpu().eval()(torch.zeros(1, *shape, dtype=torch.float32, device="cpu"))
+        logits_of(output)  # refuses anything else
     if hasattr(output, "logits"):
         return LogitsOnly(network)
     if output.shape == (1, 1):

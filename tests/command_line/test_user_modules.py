@@ -64,6 +64,10 @@ class InTraining(Linear):
             raise RuntimeError("it has no loss")
         return super().forward(x)
 
+class Pair(Linear):
+    def forward(self, x):
+        return super().forward(x), x
+
 class Prints(Linear):
     def forward(self, x):
         print("forward")
@@ -192,6 +196,7 @@ def test_what_a_module_prints_in_any_way_is_no_part_of_an_answer(module):
     [
         ("Untrainable", "Untrainable must take images of shape (1, 4, 4), but it raised Runtime"),
         ("Late", "a model must not end the command that runs it, but it raised SystemExit; "),
+        ("Pair", "base must return logits (N, K), got a tuple of 2; return the logits alone"),
         ("InTraining", "must be trainable by gaussian, but it raised RuntimeError: it has no loss"),
     ],
 )
