@@ -313,7 +313,7 @@ class StudyFiles:
             return None
         trained = files.json_values(cell.log(self.logs, "provenance.json"))
         certified = files.json_values(sidecar_of(cell.rows(self.results)))
-        if trained.get("classifier") != certified.get("classifier"):
+        if not trained or trained.get("classifier") != certified.get("classifier"):
             return None
         log = cell.log(self.logs, "timing.csv")
         timing = tsv.read_csv(log, ["epoch", "seconds"], f"run {cell.command('train')}")

@@ -147,14 +147,6 @@ def headline_numbers(groups: Groups) -> bytes:
     return (json.dumps({"acr": acrs}, indent=2, allow_nan=False) + "\n").encode()
 
 
-def limit_of(groups: Groups) -> figures.Limit | None:
-    """Return the limit of all radii; ``None`` if every image skipped its n draws."""
-    n = budget_of(groups, "n")
-    if n == 0:
-        return None
-    return figures.Limit(int(n), budget_of(groups, "alpha"))
-
-
 def curves(groups: Groups) -> pd.DataFrame:
     """Return certified accuracy by radius, mean over the seeds.
 
