@@ -107,7 +107,7 @@ def read_all(dataset: Any, seed: int, bounds: Bounds) -> tuple[Tensor, list[Any]
         raise InputError(
             "the images of a data set must have one shape, but they differ; resize them in it"
         )
-    return torch.stack(pixels) if pixels else torch.empty(0), labels
+    return torch.stack(pixels), labels
 
 
 def is_random(dataset: Any, images: NDArray[Any], seed: int, bounds: Bounds) -> bool:
@@ -173,6 +173,8 @@ def _check_dataset(dataset: Any) -> None:
             f"images must be an array or a data set with __len__ and __getitem__, got {kind}; if "
             "its items are (image, label) and fit into memory, give list(...) of it"
         )
+    if len(dataset) == 0:
+        raise InputError(f"a data set must have items, but {kind} has none; check its source")
 
 
 @contextmanager

@@ -25,8 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rs.data.prepared import EpochPlan, Images
 from rs.errors import InputError
+from rs.methods import method_class
 from rs.methods.base import Method, Step, WeightsImages
 from rs.models.backend import copy_network
+from rs.params import PRETRAINING
 from rs.runtime import processes
 from rs.runtime.device import check_precision, precision_on, products
 from rs.runtime.progress import progress, say
@@ -185,7 +187,8 @@ class Trainer:
                 "clip_norm"
             )
         if epoch == 0 and means["accuracy"] is not None:
-            warnings.warn_of_chance(means["accuracy"], self.images.labels)
+            begins_gaussian = isinstance(self.method, method_class(PRETRAINING))
+            warnings.warn_of_chance(means["accuracy"], self.images.labels, begins_gaussian)
         progress = self.progress
         progress.seconds = self._seconds()
         self._epoch_start = None
@@ -243,9 +246,7 @@ class Trainer:
         return self.progress.seconds + time.perf_counter() - self._epoch_start
 
     def _share(self, epochs: float) -> float:
-        """Return the share of the training that is done after epochs; they count without a limit of
-        seconds.
-        """
+        """Return the share of the training that is done: of its seconds if they are limited."""
         limit = self.options.seconds
         if limit is None:
             return epochs / self.settings.epochs

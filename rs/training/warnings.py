@@ -53,18 +53,20 @@ def warn_of_copies(train: Images, evaluation: Images) -> None:
         )
 
 
-def warn_of_chance(accuracy: float, labels: NDArray[np.int64]) -> None:
+def warn_of_chance(accuracy: float, labels: NDArray[np.int64], is_gaussian: bool = False) -> None:
     """Warn if the accuracy is not above chance, by a one-sided test of level 1 %.
 
     Args:
         accuracy: Of noisy copies in the first epoch.
         labels: Of the images.
+        is_gaussian: Whether the training is by the method that others may begin with.
     """
+    begin = "" if is_gaussian else "begin with the method gaussian, "
     share = float(np.bincount(labels).max() / len(labels))  # of the largest class
     if accuracy <= share + QUANTILE_99 * math.sqrt(share * (1 - share) / len(labels)):
         _warn(
             f"in the first epoch the accuracy under noise, {accuracy:.1%}, is not clearly above "
-            f"chance, {share:.1%}; train more epochs, begin with a warm_start, or change "
+            f"chance, {share:.1%}; train more epochs, {begin}or change "
             "learning_rate; rs doctor looks for mistakes in pixels and labels"
         )
 
