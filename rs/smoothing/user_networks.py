@@ -1,4 +1,14 @@
-"""Networks of users: the only module that imports them, and registers them for model folders."""
+"""Networks of users: the only module that imports them, and registers them for model folders.
+
+When ``import_network`` runs:
+
+- ``rs.certification.load.load``: for MODEL, if it names a function; else for ``--network``, before
+  the weights in the folder are read.
+- ``rs train``: after all options are checked. With ``--images`` it runs once before, to learn
+  which pictures the network takes.
+- Commands that read a recipe with ``model.network``: while they read it
+  (``rs.command_line.shell.parameters``).
+"""
 
 from __future__ import annotations
 
