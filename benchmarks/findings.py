@@ -31,7 +31,7 @@ def one_gpu(committed: Committed) -> str:
         "to nearly the paper's average certified radius (ACR)**:\n"
         f"{listed(columns['ACR'])} at {sigmas(LEVELS)}. The paper has "
         f"{listed(columns['paper: ACR'])}\nafter tens of GPU hours "
-        "([setting](docs/paper-scale.md): another network, 500 images, one training each)."
+        "([setting](docs/paper-scale.md): another network, 500 images, one training run each)."
     )
 
 
