@@ -133,7 +133,7 @@ def validated(cls: type[T]) -> type[T]:
 
 
 PRETRAINING = "gaussian"
-"""The method of the short trainings that come before another one (``rs.training.pretraining``)."""
+"""The method of short training runs that come before another one (``rs.training.pretraining``)."""
 
 
 def read_params(path: Path) -> dict[str, Any]:

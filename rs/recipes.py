@@ -164,7 +164,7 @@ def merge_recipe(
     nearest: bool = False,
     optional: bool = False,
 ) -> dict[str, tuple[dict[str, Any], dict[str, str]]]:
-    """Return what a training of ``method`` at ``sigma`` depends on: its three merged sections.
+    """Return what a training run of ``method`` at ``sigma`` depends on: its three merged sections.
 
     Args:
         values, sigma, nearest, optional: As for :func:`merge`, which merges each section.

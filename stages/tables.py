@@ -27,7 +27,7 @@ def main(
     ] = None,
     epoch_seconds: Annotated[
         Path | None,
-        typer.Option(help="For --logs, CSV of seconds per epoch; default: times of the trainings."),
+        typer.Option(help="For --logs, CSV of seconds per epoch; default: those of the logs."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")

@@ -30,7 +30,7 @@ COLUMNS = ("method", "sigma", "setting", "epochs", "images", "n", "acr", "error"
 class Tuning:
     """What is tried; the file ``--settings``."""
 
-    epochs: Count  # of a training whose setting does not state its own
+    epochs: Count  # of a training run whose setting does not state its own
     seed: NonNegativeCount  # of each training; one that the study does not use
     images: Count  # first images of the validation split, which are certified
     n0: Count

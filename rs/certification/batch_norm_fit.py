@@ -1,4 +1,4 @@
-"""What the statistics of a batch norm tell of the input and the noise of a training."""
+"""What the statistics of a batch norm tell of the input and the noise of a training run."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Fit(NamedTuple):
 
 
 def first_batch_norm(module: nn.Module) -> Any | None:
-    """Return the first batch norm that has statistics of a training, or ``None``."""
+    """Return the first batch norm that has statistics of a training run, or ``None``."""
     for layer in module.modules():
         mean = getattr(layer, "running_mean", None)
         if isinstance(mean, Tensor) and mean.any():

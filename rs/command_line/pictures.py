@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # seconds to import
     from rs.data.readers import Tree
 
 Classifier: TypeAlias = Any
-"""``rs.certification.load.Classifier``; importing it would make trainings depend on its code."""
+"""``rs.certification.load.Classifier``, not imported, or training would depend on its code."""
 
 UNSEEN = Path("UNSEEN_IMAGES")
 """In a command, the folder of pictures that a model was not fitted to."""

@@ -141,7 +141,7 @@ def main(
     """Train one base classifier: one method, one noise level, one seed.
 
     An interrupted training continues from its last checkpoint. A finished one is not repeated, and
-    a training with other settings replaces it only with --restart.
+    a training run with other settings replaces it only with --restart.
 
     With --network, train a network of your own, starting from its weights. With --eval-every N, the
     ACR of each N-th epoch is measured, on --validation, on the validation split of --data, or else

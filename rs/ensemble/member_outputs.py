@@ -1,7 +1,7 @@
 """Outputs of members on noisy images, to which weights are fitted: Algorithm 2 of the paper.
 
 Noise is added to the image and to the parameters ("PerturbModel" and "Estimation"). Perturbed
-parameters replace further training seeds, each of which would cost a training.
+parameters replace further training seeds, each of which would cost a training run.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class NeedsTargets(Protocol):
 
     @property
     def targets(self) -> TargetSettings:
-        """How a training makes them, unless it is given a file."""
+        """How a training run makes them, unless it is given a file."""
 
 
 @runtime_checkable

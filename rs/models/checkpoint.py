@@ -108,10 +108,10 @@ class ModelCard:
 def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
     """Check that the model of ``card`` may be written into ``folder``.
 
-    The folder must be new or hold an earlier run of the same model: a training of one method on one
-    data set at one noise level and seed, or an import of one checkpoint. Its hyper-parameters and
-    the keys of its card may differ. Without ``force`` the folder must be new, or without weights,
-    as a process that was killed may leave it.
+    The folder must be new or hold an earlier run of the same model: a training run of one method on
+    one data set at one noise level and seed, or an import of one checkpoint. Its hyper-parameters
+    and the keys of its card may differ. Without ``force`` the folder must be new, or without
+    weights, as a process that was killed may leave it.
 
     Raises:
         InputError: If it holds another model or something else, which would be lost.

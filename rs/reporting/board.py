@@ -43,7 +43,7 @@ Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^|<>\[\]\r
 class BoardEntry:
     """A file of certificate rows and its source, or figures of rows that may not be copied."""
 
-    name: Text  # of the classifier; trainings of one name differ in their seeds
+    name: Text  # of the classifier; training runs of one name differ in their seeds
     dataset: Text
     network: Text
     sigma: Positive
@@ -175,7 +175,7 @@ def _sources_table(folder: Path, entries: list[BoardEntry]) -> Table:
     """Return the source of each entry, and name files that are identical.
 
     Raises:
-        InputError: If two trainings of one name are the same file.
+        InputError: If two training runs of one name are the same file.
     """
     rows: list[Row] = [asdict(entry) for entry in entries]
     names_by_hash: dict[str, list[str]] = {}

@@ -54,8 +54,8 @@ brackets is the error over images and training seeds. The 95 % interval is ± 1.
 - **refuted**: the difference is below 0 at that level.
 - **tie**: the difference may be 0. With few training seeds, a difference of three or four errors
   can still be a tie.
-- **training seeds not covered**: one training was compared with one other, and another pair could
-  reverse the verdict.
+- **training seeds not covered**: one training run was compared with one other, and another pair
+  could reverse the verdict.
 
 {about}
 The claims of the paper are about CIFAR-10, ResNet-110, 500 images and n = 100,000. They need not
@@ -75,12 +75,12 @@ only the pool certifies, come from these rounded logits.
 
 ADDED = (
     "At equal training time, verdicts count only the seeds that MACER has at every noise level, "
-    "not {added}. Trainings that are added after a look at the first results would make a false "
-    "verdict more likely than its level."
+    "not {added}. Training runs that are added after a look at the first results would make a "
+    "false verdict more likely than its level."
 )
 
 STARTED = (
-    "Trainings by {methods} start from models that were trained almost without noise, not from "
+    "Training runs by {methods} start from models that were trained almost without noise, not from "
     "random weights."
 )
 
@@ -307,7 +307,7 @@ def claims_text(study: StudyFiles, verdicts: Sequence[JudgedClaim], network: str
 
 
 def _training_notes(study: StudyFiles) -> list[str]:
-    """Return which trainings verdicts leave out, and which start from other models."""
+    """Return which training runs verdicts leave out, and which start from other models."""
     sentences = []
     added = []
     counted = seeds_of_equal_time(study)

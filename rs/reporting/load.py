@@ -283,8 +283,8 @@ class StudyFiles:
             runs.append(run.assign(method=cell.method, sigma=float(cell.sigma), acr=best))
         if not runs:
             raise InputError(
-                f"{self.logs} must have logs of these trainings, but has none; train some cells "
-                "again"
+                f"{self.logs} must have logs of these training runs, but has none; train some "
+                "cells again"
             )
         epochs = pd.concat(runs, ignore_index=True).groupby(
             ["method", "sigma", "epoch"], sort=False, as_index=False

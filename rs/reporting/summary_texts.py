@@ -194,7 +194,7 @@ def comparison_text(comparison: Numbers) -> str:
         lines.append(f"{name:<{width}}{values}  {_difference(name, row)}{tie}")
     lines += [
         "",
-        "± is the standard error over images; another training may differ by more.",
+        "± is the standard error over images; another training run may differ by more.",
         "tie: the difference may be 0 at the level of 5 %.",
     ]
     lines += [*frozen, *map(printable, comparison["notes"])]

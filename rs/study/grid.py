@@ -151,7 +151,7 @@ def has_warm_start(values: dict[str, Any], cell: GridCell) -> bool:
 def training_parameters(
     values: dict[str, Any], dataset: str, method: str, sigma: float
 ) -> dict[str, Any]:
-    """Return the sections that a training depends on, merged with the defaults.
+    """Return the sections that a training run depends on, merged with the defaults.
 
     ``pretraining`` is there if a short training comes before it, for a warm start or for targets:
     the settings of that one.

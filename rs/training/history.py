@@ -1,4 +1,4 @@
-"""What a training reports: numbers of each step, rows of its history, and quick ACRs."""
+"""What a training run reports: numbers of each step, rows of its history, and quick ACRs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TIMING = ("epoch", "seconds")
 
 @dataclass
 class Progress:
-    """Progress of a training: what a checkpoint holds besides model and optimizer."""
+    """Progress of a training run: what a checkpoint holds besides model and optimizer."""
 
     epoch: int = 0  # epochs finished
     updates: int = 0  # optimizer steps taken

@@ -23,7 +23,7 @@ def optimizers_of(
 ) -> list[torch.optim.Optimizer]:
     """Return the optimizers of parameters; the trainer sets their learning rate before each step.
 
-    ``sgd`` decays all parameters, as the published trainings do. ``adamw`` decays those of two axes
+    ``sgd`` decays all parameters, as published training runs do. ``adamw`` decays those of two axes
     or more, which norms and biases are not. ``muon`` (Jordan et al. 2024) takes the matrices, with
     a learning rate that has the scale of AdamW's, and leaves the others to ``adamw``.
     """

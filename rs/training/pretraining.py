@@ -1,4 +1,4 @@
-"""Short trainings by ``gaussian`` that come before a training, in the same cell.
+"""Short training runs by ``gaussian`` that come before another one, in the same cell.
 
 A warm start gives the training its first weights; the votes of a target network are the targets of
 its images. A stop in any of them continues, because a finished one is its last checkpoint.

@@ -52,7 +52,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 @with_config(STRICT)
 class WarmStart(TypedDict):
-    """A short training by ``gaussian``, almost without noise, that a training starts from."""
+    """A short run of ``gaussian``, almost without noise, that training starts from."""
 
     sigma: Positive  # in pixels of [0, 1]; 0.001 is a quarter of a gray level
     epochs: Count
@@ -60,7 +60,7 @@ class WarmStart(TypedDict):
 
 @validated
 class Training:
-    """Settings of a training by any method; section ``recipes.DATASET.training`` of params.yaml."""
+    """Settings of training by any method; section ``recipes.DATASET.training`` of params.yaml."""
 
     epochs: Count
     # noisy copies in an optimizer step of a chunked method, images in one of the others
@@ -124,7 +124,7 @@ def training_recipe(
     """Return the recipe of a method at a noise level: ``model``, ``training`` and ``METHOD`` of
     ``recipes.DATASET``.
 
-    ``rs.recipes.merge_recipe`` merges each with the defaults, as for the fingerprint of a training.
+    ``rs.recipes.merge_recipe`` merges each with the defaults, as for the fingerprint of a cell.
 
     Args:
         values: The parameters, as ``rs.params.read_params`` returns them.

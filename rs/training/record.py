@@ -1,4 +1,4 @@
-"""What a training leaves next to its model: its logs, and whether they are those of a command."""
+"""What a training run leaves next to its model: logs, and whether they are those of a command."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def write_logs(
     seconds_before: float,
     device: torch.device,
 ) -> None:
-    """Write the logs of a training.
+    """Write the logs of a training run.
 
     The first file says whose they are, in case a process is killed before it writes the others. It
     also says what may differ between two runs with one card.

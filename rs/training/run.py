@@ -66,7 +66,7 @@ def train_model(
     Writes the model into ``out`` (a function of the parameters and the number of processes, on one
     kind of device), and into ``log`` its ``history.csv``, its ``timing.csv`` (training seconds so
     far; the line of epoch 0 is of what comes before the first epoch) and ``provenance.json``
-    (model, git commit, seconds). A training that was killed continues from its last checkpoint.
+    (model, git commit, seconds). A training run that was killed continues from its last checkpoint.
     Under torchrun the processes train one model together; the first one reads the checkpoint and
     writes.
 
@@ -160,7 +160,7 @@ def _check_labels(recipe: Recipe, train: Images) -> None:
 def _what_runs(
     recipe: Recipe, model: nn.Module, train: Images, evaluation: Images, options: RunOptions
 ) -> list[str]:
-    """Return lines that say what a training does."""
+    """Return lines that say what a training run does."""
     settings = recipe.training
     length = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
     if options.seconds is not None:
@@ -199,7 +199,7 @@ def _identity(card: ModelCard, inputs: dict[str, Any], model: nn.Module) -> dict
     """
     code = code_fingerprint.code_hash(
         "rs/training/run.py",
-        "rs/methods/gaussian.py",  # of what may come before a training
+        "rs/methods/gaussian.py",  # of what may come before a training run
         method=EVERY_METHOD[card.method],
     )
     return {"train": asdict(card), "code": code, **inputs, **_sources_in_main(model)}

@@ -1,4 +1,4 @@
-"""Where a training starts: the weights of the network, and which of them are trained."""
+"""Where a training run starts: the weights of the network, and which of them are trained."""
 
 from __future__ import annotations
 

@@ -55,10 +55,10 @@ ONE_IMAGE_ERROR = "Expected more than 1 value per channel when training"
 
 @dataclass(eq=False, repr=False)
 class Trainer:
-    """One training: a model, a method and a data set at one noise level.
+    """One training run: a model, a method and a data set at one noise level.
 
-    Every random number is keyed by (seed, purpose, epoch, step, process), so a training that stops
-    and resumes from its checkpoint ends, on the CPU, with the same bytes as an unbroken one. (More
+    Every random number is keyed by (seed, purpose, epoch, step, process), so a run that stops and
+    resumes from its checkpoint ends, on the CPU, with the same bytes as an unbroken one. (More
     than two processes add gradients up in another order in the first step after that.)
 
     Args:

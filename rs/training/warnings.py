@@ -1,4 +1,4 @@
-"""Warnings on stderr about the images of a training and the accuracy of its first epoch."""
+"""Warnings on stderr about the images of a training run and the accuracy of its first epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rs.runtime.progress import say
 from rs.statistics.certificate import UNLABELED
 
 MAX_IMBALANCE = 3
-"""Ratio of the images of two classes above which a training warns."""
+"""Ratio of the images of two classes above which a training run warns."""
 
 QUANTILE_99 = 2.326
 """Quantile of the standard normal distribution at 99 %."""

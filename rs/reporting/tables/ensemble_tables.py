@@ -129,7 +129,7 @@ def acr_by_size(groups: Groups, combination: str) -> pd.DataFrame:
         differences to the members' mean ACR, with the prefix ``gain``, and to the best member's,
         with ``to_best``. ``kind`` names the training methods. One member: the mean over training
         seeds, for each method that is in an ensemble, without differences. ``error``: over images
-        and training seeds, missing where there is only one training.
+        and training seeds, missing where there is only one training run.
     """
     records: list[Row] = []
     for sigma, methods in groups.items():

@@ -30,7 +30,7 @@ class Table:
 EMPTY = "–"
 
 SEEDS_NOT_COVERED = "training seeds not covered"
-"""Verdict on a difference of single trainings, which another pair of trainings could reverse."""
+"""Verdict on a difference of single training runs, which another pair of runs could reverse."""
 
 Row = dict[Any, Any]
 """The data of one line of a table, by name."""

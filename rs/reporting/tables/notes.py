@@ -9,15 +9,15 @@ from rs.reporting.results import Groups, Result, budget_of, results_of
 
 WALL = "wall time, mean over seeds, evaluation excluded"
 SIDE_BY_SIDE = "epochs times seconds per epoch, measured for all methods side by side"
-"""How training times were measured: during the trainings, or side by side.
+"""How training times were measured: during the training runs, or side by side.
 
-The second is for trainings that ran on different or busy machines.
+The second is for runs on different or busy machines.
 """
 
 ERRORS = (
     "± is the error over images, [ ] the error over images and training seeds; without [ ] there "
-    "was one training. Bold: the largest ACR of a sound certificate, and every one that ties with "
-    "it. More: docs/tables.md."
+    "was one training run. Bold: the largest ACR of a sound certificate, and every one that ties "
+    "with it. More: docs/tables.md."
 )
 """What a table of ACRs says about errors and ties."""
 
