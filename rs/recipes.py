@@ -135,7 +135,16 @@ def merge(
     chain = section_chain(values, key)
     present = [source for source in chain if _has(values, source)]
     if not present and not optional:
-        section(values, key)  # which says that it is missing
+        recipe = ".".join(key.split(".")[:2])
+        recipe_sections = section(values, recipe)
+        names = (
+            ", ".join(map(str, recipe_sections))
+            if isinstance(recipe_sections, dict) and recipe_sections
+            else "none"
+        )
+        raise InputError(
+            f"params.yaml must have the key {' or '.join(chain)}; known in {recipe}: {names}"
+        )
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for source in present:

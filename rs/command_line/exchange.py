@@ -16,6 +16,7 @@ from rs.command_line.shell import (
     folder_option,
     sigma_option,
 )
+from rs.errors import InputError
 from rs.models import Architecture, FirstLayer
 from rs.runtime.progress import say
 
@@ -80,8 +81,12 @@ def export_rows(
     from rs.statistics.certificate import PER_IMAGE_SCOPE
     from rs.statistics.metrics import check_labels, check_radii
     from rs.storage import files
-    from rs.storage.certificate_rows import write_field_log
+    from rs.storage.certificate_rows import is_field_log, write_field_log
 
+    if is_field_log(rows):
+        raise InputError(
+            f"ROWS must be certificate rows, but {rows} is a six-column log already; use it as is"
+        )
     files.check_output(out, "a file", inputs=[rows], force=force)
     table = read_alone(rows).rows
     check_radii(table, str(rows))

@@ -1,4 +1,6 @@
-"""What the help of commands looks like: groups of options, no Python types."""
+"""How commands parse their words, and what their help looks like: groups of options, no Python
+types.
+"""
 
 import inspect
 from copy import copy
@@ -7,6 +9,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
+
+from rs.errors import InputError
 
 PANELS = {
     "Training": "epochs seconds optimizer learning_rate weight_decay eval_every weights "
@@ -23,7 +27,18 @@ VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 
 
 class Command(TyperCommand):
-    """A command whose help does not show Python types."""
+    """A command that takes --network once, and whose help does not show Python types."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; refuse --network twice, of which only the last would count."""
+        _, _, parameters = self.make_parser(ctx).parse_args(list(args))
+        count = [parameter.name for parameter in parameters].count("network")
+        if count > 1:
+            raise InputError(
+                f"--network must be given once, but is given {count} times; name several functions "
+                "with commas between them, such as --network FIRST,SECOND"
+            )
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters."""

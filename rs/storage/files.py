@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rs.errors import InputError, reason
-from rs.params import record
+from rs.params import MAX_DEPTH, record
 from rs.runtime.scratch import in_the_way_of
 
 T = TypeVar("T")
@@ -215,12 +215,26 @@ def decode_json(content: bytes) -> Any:
     """Parse JSON in UTF-8.
 
     Raises:
-        ValueError: If it is not JSON, is nested too deeply, or an object has a key twice.
+        ValueError: If it is not JSON, an object has a key twice, or it is nested deeper than
+            ``rs.params.MAX_DEPTH``.
     """
+    deep = f"it is nested deeper than {MAX_DEPTH}"
     try:
-        return json.loads(content.decode(), object_pairs_hook=_object)
+        value = json.loads(content.decode(), object_pairs_hook=_object)
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError(deep) from error
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inside: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inside.extend(item.values())
+            elif isinstance(item, list):
+                inside.extend(item)
+        if not inside:
+            return value
+        level = inside
+    raise ValueError(deep)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

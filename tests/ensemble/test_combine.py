@@ -13,6 +13,7 @@ import torch
 
 from rs.command_line.certify import main as certify
 from rs.command_line.combine import main as combine
+from rs.command_line.main import app
 from rs.data import images as data
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.member_outputs import MemberOutputs, WeightSettings, margins
@@ -224,6 +225,13 @@ def test_all_networks_of_an_ensemble_are_named_at_once(capfd):
     assert FUNCTIONS[0] not in missing
     assert FUNCTIONS[1] in missing
     assert f"--network {','.join(FUNCTIONS)};" in remedy
+
+
+def test_a_network_given_twice_is_refused(capfd):
+    words = ["ensemble.json", "--images", "pictures", "--out", "rows.tsv"]
+    words += ["--network", FUNCTIONS[0], f"--network={FUNCTIONS[1]}"]
+    line = refusal(capfd, app, "certify", *words)
+    assert "name several functions with commas between them" in line
 
 
 def test_certifying_the_images_of_the_weights_is_warned_of(capfd):

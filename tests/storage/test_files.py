@@ -5,8 +5,12 @@ import sys
 
 import pytest
 
+from rs.params import MAX_DEPTH
 from rs.storage import files
 from tests.support.helpers import refuses
+
+DEEP = b'{"a":' * MAX_DEPTH + b"0" + b"}" * MAX_DEPTH
+"""Nested so little that Python reads it, and so much that what comes after does not."""
 
 
 def test_a_file_is_replaced_when_the_writing_succeeds(tmp_path):
@@ -103,7 +107,7 @@ TWICE = b'[{"a": 1, "b": {"c": 1, "c": 1}}]'
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"\xff\xfe", b'{"a": 1} tail', b"[" * 10**5, b"9" * 10**4, TWICE]
+    "content", [b"", b"{", b"\xff\xfe", b'{"a": 1} tail', b"[" * 10**5, b"9" * 10**4, DEEP, TWICE]
 )
 def test_a_file_that_is_not_json_is_the_users_mistake(tmp_path, content):
     path = tmp_path / "a.json"

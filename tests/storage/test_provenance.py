@@ -34,19 +34,6 @@ def test_keys_of_other_programs_come_back(tmp_path):
     assert Provenance.read(rows, "").to_json() == values
 
 
-@pytest.mark.parametrize("depth", [100, 300, 900, 10**5])
-def test_a_sidecar_of_any_depth_comes_back_or_is_refused(tmp_path, depth):
-    """Python and pydantic read different depths."""
-    rows = tmp_path / "rows.tsv"
-    text = '{"a":' * depth + "0" + "}" * depth
-    sidecar_of(rows).write_text(text)
-    if depth > 200:
-        with refuses("must have a sidecar|must hold JSON"):
-            Provenance.read(rows, "")
-        return
-    assert Provenance.read(rows, "").to_json()["a"] == json.loads(text)["a"]
-
-
 def test_a_difference_has_the_first_digits_of_hashes_wherever_they_are():
     member = {"method": "macer", "seed": 0, "classifier": "0123456789ab" + "c" * 52}
     difference = Provenance(members=[member]).difference(Provenance())
