@@ -54,8 +54,8 @@ from rs.runtime.device import resolve_device
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import ascend, forward, project
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.gradients import gradient_of, margin
-from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
+from rs.smoothing.gradients import margin
+from rs.smoothing.soft import LOG_CLAMP, gradient_of, soft_probabilities
 from rs.statistics.certificate import Certificate
 from rs.statistics.ensemble_weights import inverse_square_margins, per_image_weights
 from rs.statistics.radius import lower_bound, upper_bound

@@ -74,7 +74,7 @@ def cheaper_attack(committed: Committed) -> str:
     others = [committed.gain(own, (EQUAL_SECONDS, "consistency"), level) for level in LEVELS]
     differences = listed([signed(gain.value, 3) + " (tie)" * gain.tie for gain in gains])
     return (
-        f"**A cheaper attack** changes AdvMacer's ACR by {differences} at {sigmas(LEVELS)} for "
+        f"**A cheaper attack** changes AdvMacer's ACR by {differences} at {sigmas(LEVELS)} with "
         f"the same training time. AdvMacer then {compared(others, LEVELS, 'Consistency')}."
     )
 
@@ -95,7 +95,7 @@ def ensembles(committed: Committed) -> str:
     return (
         f"**Ensembles gain a little**: with equal weights, {len(wins)} of {len(gains)} beat the "
         f"mean of their members, {len(ties)} tie, and {len(loses) or 'none'} lose "
-        f"({len(without_seeds)} of the wins over images alone)."
+        f"({len(without_seeds)} wins count errors over images alone)."
     )
 
 

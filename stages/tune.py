@@ -96,14 +96,14 @@ def main(
     for number, recipe in enumerate(recipes):
         identity = {"recipe": asdict(recipe), "images": asdict(images.meta), "seed": tuning.seed}
         folder = work / method / str(sigma) / scratch.key(identity)
-        pair = splits(recipe, data)
-        train_model(
-            recipe, *pair, options, out=folder / "model", log=folder / "log", restart=restart
-        )
         rows = folder / "rows.tsv"
         if restart or not is_of_this_code(rows):
             for outdated in folder.glob("rows.*"):
                 outdated.unlink()
+        pair = splits(recipe, data)
+        train_model(
+            recipe, *pair, options, out=folder / "model", log=folder / "log", restart=restart
+        )
         classifier = load(folder / "model", images.meta)
         certify_model(classifier, images, certification, smoothing, out=rows)
         row = {

@@ -36,10 +36,11 @@ from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.attack import ascend, clip, project
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.gradients import LogProbabilities, gradient_of, margin, vote_gradient
+from rs.smoothing.gradients import LogProbabilities, margin, vote_gradient
 from rs.smoothing.inputs import check_can_predict
 from rs.smoothing.noise import BLOCK, GRAY_LEVELS
 from rs.smoothing.settings import DrawCount, Draws, SmoothingOptions
+from rs.smoothing.soft import gradient_of
 from rs.statistics.certificate import ABSTAIN, MIN_ALPHA, UNLABELED
 from rs.statistics.radius import predicted_class
 from rs.storage import attack_rows, certificate_rows

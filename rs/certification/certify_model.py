@@ -123,11 +123,7 @@ def certify_model(
             )
     base_accuracy = None
     if without_noise and has_labels:
-        right = 0
-        for index in indices:
-            x = images.pixels(int(index)).to(device)
-            right += classifier.base_class(x) == int(images.labels[index])
-        base_accuracy = right / len(indices)
+        base_accuracy = accuracy_without_noise(classifier, images, indices, device)
     if share is not None:
         indices = share_of(indices, share)
     if not out.exists():
@@ -164,6 +160,20 @@ def smooth(
         batch=options.batch,
         calibration=options.calibration,
     )
+
+
+def accuracy_without_noise(
+    classifier: SmoothedClassifier,
+    images: Images,
+    indices: NDArray[np.int64],
+    device: torch.device,
+) -> float:
+    """Return the share of images whose class the base classifier finds without noise."""
+    right = 0
+    for index in indices:
+        x = images.pixels(int(index)).to(device)
+        right += classifier.base_class(x) == int(images.labels[index])
+    return right / len(indices)
 
 
 def warn_of_few_classes(images: Images, indices: NDArray[np.int64]) -> None:

@@ -57,16 +57,9 @@ class Loss:
             InputError: If the model is in eval mode while gradients are recorded or, in the first
                 call, images or labels are not what they must be.
         """
+        if torch.is_grad_enabled() and isinstance(model, nn.Module):  # functions have no mode
+            _check_mode(model)
         network = LogitsOnly(model)
-        is_in_eval_mode = isinstance(model, nn.Module) and not any(
-            module.training for module in model.modules()
-        )
-        if torch.is_grad_enabled() and is_in_eval_mode:
-            raise InputError(
-                f"the model must be in train mode, but {type(model).__name__} is in eval mode, in "
-                "which batch norms and dropouts do not train; call its .train(), and then .eval() "
-                "on the layers that stay frozen. For a validation loss use torch.no_grad()"
-            )
         if not self._is_checked:
             _check_batch(x, y, self.bounds)
             network.register_forward_hook(partial(_check_labels, y))
@@ -99,6 +92,20 @@ def _check_batch(x: Tensor, y: Tensor, bounds: Bounds) -> None:
             f"labels must be whole numbers of shape ({len(x)},), one per image, got {y.dtype} of "
             f"shape {tuple(y.shape)}; give the number of each image's class, of one-hot labels "
             "y.argmax(dim=1)"
+        )
+
+
+def _check_mode(model: nn.Module) -> None:
+    """Refuse a model whose batch norms and dropouts would not train.
+
+    Raises:
+        InputError: If all of it is in eval mode.
+    """
+    if not any(module.training for module in model.modules()):
+        raise InputError(
+            f"the model must be in train mode, but {type(model).__name__} is in eval mode, in "
+            "which batch norms and dropouts do not train; call its .train(), and then .eval() on "
+            "the layers that stay frozen. For a validation loss use torch.no_grad()"
         )
 
 

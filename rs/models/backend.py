@@ -7,6 +7,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
@@ -182,7 +183,7 @@ def _is_not_about_cuda(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("No CUDA runtime is found")
 
 
-def raised_compile_limit() -> Any:
+def raised_compile_limit() -> AbstractContextManager[Any]:
     """Return a context with a higher limit of compiled networks.
 
     All networks of one class share one forward function, and torch compiles eight versions of it by

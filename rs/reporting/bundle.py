@@ -61,9 +61,10 @@ def verify(bundle: bytes, name: str, advice: str = "do not trust this bundle") -
 
 def _check_study(files: dict[str, bytes]) -> None:
     """Refuse a ``study.json`` that does not follow from the parameters."""
-    study = check.parse_json(files, check.STUDY)
+    study = check.parse_object(files, check.STUDY)
     with check.located(check.PARAMETERS):
         values = params.parse(files[check.PARAMETERS].decode(), check.PARAMETERS)
+        check.demand(isinstance(values, dict), "must hold a mapping of sections")
         expected = study_of(values, study["dataset"])
     must = f"{check.STUDY} must say what {check.PARAMETERS} says, but does not"
     check.demand(study == expected, must)
@@ -72,6 +73,7 @@ def _check_study(files: dict[str, bytes]) -> None:
 def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     """Return the part of the parameters that the checker needs, as values of JSON."""
     # These modules load NumPy, which must not happen before the arithmetic is chosen.
+    from rs.study import layout
     from rs.study.ensembles import declared_ensembles
     from rs.study.grid import cells
     from rs.study.subset import subset_name
@@ -80,21 +82,18 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     protocol = {name: certify[name] for name in check.PROTOCOL}
     protocol["subset"] = subset_name(protocol["subset"])
     sigmas = params.section(values, "sigmas")
-    classifiers: list[dict[str, str | None]] = []
+    entries: list[tuple[str, str | None, str, Path]] = []
     for cell in cells(values, dataset):
         if cell.sigma == sigmas[0]:
-            rows = cell.rows(Path()).relative_to(str(cell.sigma)).with_suffix("").as_posix()
-            about = {"name": cell.method, "combination": None, "scope": "model", "rows": rows}
-            classifiers.append(about)
+            rows = cell.rows(Path()).relative_to(str(cell.sigma))
+            entries.append((cell.method, None, "model", rows))
     for ensemble in declared_ensembles(values):
-        classifiers.append(
-            {
-                "name": ensemble.name,
-                "combination": ensemble.key,
-                "scope": ensemble.combination.scope,
-                "rows": f"pool/{ensemble.slug}",
-            }
-        )
+        rows = layout.pool_rows(Path(), "", ensemble.slug)
+        entries.append((ensemble.name, ensemble.key, ensemble.combination.scope, rows))
+    classifiers = []
+    for name, combination, scope, rows in entries:
+        about = {"name": name, "combination": combination, "scope": scope}
+        classifiers.append(about | {"rows": rows.with_suffix("").as_posix()})
     return {
         "dataset": dataset,
         "sigmas": list(map(str, sigmas)),

@@ -118,10 +118,12 @@ def unpack(bundle: bytes) -> dict[str, bytes]:
     return files
 
 
-def parse_json(files: dict[str, bytes], path: str) -> Values:
-    """Parse a file of JSON; whoever looks a name up in it refuses anything but an object."""
+def parse_object(files: dict[str, bytes], path: str) -> Values:
+    """Parse a file of JSON that holds an object."""
     with located(path):
-        return json.loads(files[path].decode())
+        values = json.loads(files[path].decode())
+        demand(isinstance(values, dict), "must hold an object of JSON")
+    return values
 
 
 def parse_table(text: str, separator: str) -> tuple[list[str], Rows]:
@@ -328,7 +330,7 @@ def check_results(files: dict[str, bytes], study: Values) -> Groups:
         for classifier in study["classifiers"]:
             name = classifier["name"]
             path = rows_path(study, sigma, classifier)
-            sidecar = parse_json(files, f"{path}.json")
+            sidecar = parse_object(files, f"{path}.json")
             with located(f"{path}.json"):
                 for field in SHARED:
                     value = shared.setdefault(field, sidecar[field])
@@ -402,7 +404,7 @@ def check_table(text: str, keys: tuple[str, ...], means: Means) -> None:
 
 def check_files(files: dict[str, bytes]) -> list[str]:
     """Check the files of a bundle; return what is proved and what is not, in lines."""
-    study = parse_json(files, STUDY)
+    study = parse_object(files, STUDY)
     with located(STUDY):
         expected = file_names(study)
     different = ", ".join(sorted(files.keys() ^ expected)[:3])

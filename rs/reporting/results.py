@@ -207,10 +207,7 @@ def grouped(results: Sequence[Result]) -> Groups:
         metrics.check_radii(result.rows, result.full_name)
         _check_shared(first, result)
         seeds = groups.setdefault(result.sigma, {}).setdefault(result.name, [])
-        if any((result.seed, result.members) == (other.seed, other.members) for other in seeds):
-            raise InputError(
-                f"{result.full_name} must come once, got it twice; remove one of the two"
-            )
+        _check_belongs(seeds, result)
         seeds.append(result)
         _check_images(next(iter(groups[result.sigma].values()))[0], result)
     complete: Groups = {}
@@ -271,6 +268,20 @@ def published(dataset: str) -> pd.DataFrame:
     """
     figures = pd.read_csv(PUBLISHED)
     return figures[figures["dataset"] == dataset]
+
+
+def _check_belongs(seeds: Sequence[Result], result: Result) -> None:
+    """Check a result against those that already have its name."""
+    for other in seeds:
+        if result.ensemble != other.ensemble:
+            raise InputError(
+                f"{result.full_name} must be one kind of classifier, got an ensemble and a model; "
+                "rename one"
+            )
+        if (result.seed, result.members) == (other.seed, other.members):
+            raise InputError(
+                f"{result.full_name} must come once, got it twice; remove one of the two"
+            )
 
 
 def _check_shared(first: dict[str, tuple[Result, object]], result: Result) -> None:

@@ -14,10 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rs.params import PIXELS, Bounds
-from rs.smoothing.gradients import gradient_of
 from rs.smoothing.inputs import evaluating
 from rs.smoothing.noise import add_noise
-from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, to_float32
+from rs.smoothing.soft import LOG_CLAMP, gradient_of, soft_probabilities, to_float32
 
 
 def forward(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from rs.runtime import Precision
 from rs.runtime.device import products
 from rs.runtime.streams import Stream
 from rs.smoothing import Noise
-from rs.smoothing.gradients import LogProbabilities, gradient_of
+from rs.smoothing.gradients import LogProbabilities
 from rs.smoothing.inputs import (
     Base,
     ImageLike,
@@ -36,6 +36,7 @@ from rs.smoothing.inputs import (
     warn_if_n_too_small,
 )
 from rs.smoothing.noise import NOISE_OF_8_BIT, default_batch, is_on_grid, noisy_batches
+from rs.smoothing.soft import gradient_of
 from rs.smoothing.vote_counting import (
     Tally,
     VoteCounter,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -51,23 +49,6 @@ class LogProbabilities(nn.Module):
             logits = logits_of(self.network(add_noise(x, noise)))
         probabilities = soft_probabilities(logits.unflatten(0, (len(x), self.samples)))
         return probabilities.clamp_min(LOG_CLAMP).log()
-
-
-def gradient_of(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the values of a function of a tensor, such as images, and the gradient of their sum.
-
-    Raises:
-        InputError: If no gradient reaches the tensor.
-    """
-    with torch.enable_grad():
-        point = x.detach().requires_grad_()
-        values = function(point)
-        if not values.requires_grad:
-            raise InputError(
-                "base must be differentiable for a gradient, but its logits carry none; give the "
-                "nn.Module itself, without torch.no_grad, and the engine plain"
-            )
-        return values.detach(), torch.autograd.grad(values.sum(), point)[0]
 
 
 def margin(scores: Tensor, classes: Tensor) -> Tensor:

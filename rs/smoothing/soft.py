@@ -8,9 +8,13 @@ dtype of the logits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from rs.errors import InputError
 
 LOG_GUARD = 1e-10
 """Added to p_y before its logarithm in MACER's cross-entropy (Zhai et al. 2020, public code)."""
@@ -108,3 +112,20 @@ def kl_divergence(p: Tensor, logits: Tensor) -> Tensor:
     log_p = p.clamp_min(LOG_CLAMP).log()
     log_q = F.log_softmax(to_float32(logits), dim=-1)
     return (p * (log_p - log_q)).sum(dim=-1)
+
+
+def gradient_of(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the values of a function of a tensor, such as images, and the gradient of their sum.
+
+    Raises:
+        InputError: If no gradient reaches the tensor.
+    """
+    with torch.enable_grad():
+        point = x.detach().requires_grad_()
+        values = function(point)
+        if not values.requires_grad:
+            raise InputError(
+                "base must be differentiable for a gradient, but its logits carry none; give the "
+                "nn.Module itself, without torch.no_grad, and the engine plain"
+            )
+        return values.detach(), torch.autograd.grad(values.sum(), point)[0]

@@ -17,6 +17,7 @@ samples must have selected:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +34,7 @@ GROWTH = 1.25
 """Growth of the number of samples between looks; more looks stop earlier, at a lower level each."""
 
 
+@lru_cache  # the runs of all images look at the same times
 def look_schedule(budget: int, step: int = STEP) -> NDArray[np.int64]:
     """Return the numbers of samples n_1 < n_2 < ... < n_T = ``budget`` after which to look.
 
@@ -42,6 +44,9 @@ def look_schedule(budget: int, step: int = STEP) -> NDArray[np.int64]:
     >>> look_schedule(1000)
     array([ 100,  200,  300,  400,  500,  600,  800, 1000])
     """
+    for name, count in (("budget", budget), ("step", step)):
+        is_valid = count >= 1 and float(count).is_integer()
+        _require(is_valid, name, "a whole number of at least 1", count)
     times = [0]
     while times[-1] < budget:
         steps = max(times[-1] // step + 1, round(GROWTH * times[-1] / step))
@@ -68,6 +73,15 @@ def alpha_spending(times: ArrayLike) -> NDArray[np.float64]:
     spent = (1 - FINAL_LOOK_SHARE) * roots / roots.sum()
     spent[-1] += FINAL_LOOK_SHARE
     return spent
+
+
+@lru_cache  # of all images, which ask about the same radii
+def required_share(p0: tuple[float, ...], budget: int, alpha: float) -> NDArray[np.float64]:
+    """Return the smallest share of successes for which a look establishes each ``p0``.
+
+    It is above 1 if no share does.
+    """
+    return fewest_votes(p0, budget, alpha) / budget
 
 
 class Decider:
@@ -129,7 +143,7 @@ class Decider:
         self.sigma = sigma
         self.radii = tuple(map(float, radii))
         self.p0 = ndtr(np.asarray(radii) / sigma)
-        self.required_share = fewest_votes(self.p0, budget, self.alphas[-1]) / budget
+        self.required_share = required_share(tuple(self.p0), budget, float(self.alphas[-1]))
         self.successes = 0
         self.draws = 0
         self.looks = 0

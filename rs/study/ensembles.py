@@ -17,7 +17,7 @@ From the declaration to a table, with seeds 0 to 2 and two noise levels:
    ``ensembles/DATASET/0.25/SLUG.json``, ``weights`` its weights if they are fitted, and
    ``certify_ensembles`` its rows, ``results/DATASET/0.25/pool/SLUG.tsv``.
 3. ``StudyFiles.read_ensemble`` (``rs.reporting.load``) reads these rows as a result whose name is
-   ``StudyFiles.name_of``: that of the entry, and all combinations but the default one
+   ``StudyFiles.name_of``: that of the entry, with any combination other than the default one
    (``tables.combination``) in parentheses. Tables group results by name: one line ``advmacer x3``.
 """
 

@@ -54,9 +54,9 @@ def vote_shares(
     """
     epoch = EpochPlan(seed=0, number=0, size=BATCH)  # without crop and flip its seed is not used
     votes = []
+    classes = images.meta.num_classes
     with torch.no_grad(), evaluating(network):
         for x, y in images.batches(numbers, epoch, rng.device, workers):
-            classes = images.meta.num_classes
             counts = torch.zeros(len(y), classes, dtype=torch.int64, device=x.device)
             for _ in range(draws):
                 noisy = add_noise(x, training_noise(x, 1, sigma, rng))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from torch import Tensor, nn
 
 from rs.data.prepared import Images
+from rs.methods.base import NeedsTargets
 from rs.models.backend import copy_network
 from rs.models.checkpoint import ModelCard
 from rs.runtime import processes
@@ -59,7 +61,7 @@ def make_targets(
     """
     if recipe.targets is None:
         return None, 0.0
-    settings = recipe.hyperparameters["targets"]
+    settings = cast(NeedsTargets, recipe.method).targets
     weights = recipe.weights
     if weights is not None:  # of the training's own seed
         weights = str(start.weights_file(weights, options.seed))

@@ -117,6 +117,10 @@ class Recipe:
     warm_start: Recipe | None = None  # of a short training that comes before, as its start
     targets: Recipe | None = None  # of the network whose votes are the targets of the images
 
+    def pretraining_card(self) -> dict[str, Any]:
+        """Return what the card of a later training run says of this one."""
+        return {"sigma": self.sigma, **self.training.card()}
+
 
 def training_recipe(
     values: dict[str, Any], dataset: str, method: str, sigma: float, *, nearest: bool = False
@@ -207,7 +211,7 @@ def override(
         method: The training method.
         training: Of the section ``training``.
         hyperparameters: Of the method.
-        network: Name of a registered network of the user's; ``None`` keeps that of the recipe.
+        network: Name of a registered user network; ``None`` keeps that of the recipe.
         weights: File or model folder that the training starts from; ``None`` keeps the recipe's.
     Raises:
         InputError: If another optimizer than the recipe's has no learning rate of its own.

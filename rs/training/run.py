@@ -226,10 +226,10 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
         training["start"] = f"sha256 {files.sha256(weights)}"
     if options.from_scratch:
         training["start"] = "random"
-    for name in ("warm_start", "targets"):
-        pretraining = getattr(recipe, name)
-        if pretraining is not None:
-            training[name] = {"sigma": pretraining.sigma, **pretraining.training.card()}
+    if recipe.warm_start is not None:
+        training["warm_start"] = recipe.warm_start.pretraining_card()
+    if recipe.targets is not None:
+        training["targets"] = recipe.targets.pretraining_card()
     if options.trainable != "all":
         training["trainable"] = options.trainable
     if is_own:

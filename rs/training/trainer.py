@@ -250,7 +250,9 @@ class Trainer:
         limit = self.options.seconds
         if limit is None:
             return epochs / self.settings.epochs
-        return min(1.0, self._seconds() / limit) if limit else 1.0
+        if limit == 0:
+            return 1.0
+        return min(1.0, self._seconds() / limit)
 
     def _is_over(self, epochs: int) -> bool:
         return self._share(epochs) >= 1

@@ -19,6 +19,7 @@ from tests.support.tiny_study import CLASSES, cell_rows, result
         ({"subset": "first-4"}, "the same subset, got all and first-4"),
         ({"name": "a"}, "a at sigma 0.5, seed 0 must come once"),
         ({"radii": [1.0] * 5}, "the same images, got 4 and 5"),
+        ({"name": "a", "seed": 1, "ensemble": "a x2"}, "must be one kind of classifier"),
     ],
 )
 def test_what_cannot_be_compared_never_stands_in_one_table(other, message):

@@ -146,7 +146,10 @@ def acr_by_size(groups: Groups, combination: str) -> pd.DataFrame:
             record |= _estimate_columns("gain", estimate(group.sample, mean))
             record |= _estimate_columns("to_best", estimate(group.sample, largest))
             records.append(record)
-    return pd.DataFrame(records)
+    names = ["sigma", "kind", "ensemble", "members", "acr", "error_images", "error"]
+    names += GAIN_COLUMNS
+    names += ["to_best", "to_best_error_images", "to_best_error"]
+    return pd.DataFrame(records, columns=names)
 
 
 def gains(groups: Groups, radii: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
@@ -222,6 +225,7 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
         InputError: If rows lack their votes.
     """
     records: list[Row] = []
+    samples: list[Sample] = []
     n0 = int(budget_of(groups, "n0"))
     n = int(budget_of(groups, "n"))
     for sigma, methods in groups.items():
@@ -240,11 +244,11 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
             about = {"sigma": sigma, "kind": " + ".join(first.training_methods) or first.name}
             about |= {"method": first.name, "members": max(1, len(first.members))}
             for evaluations, draws, scores in _by_cost(group, n0, n, most):
-                record = about | {"evaluations": evaluations, "draws": draws, "sample": scores}
+                record = about | {"evaluations": evaluations, "draws": draws}
                 records.append(record | _estimate_columns("acr", estimate(scores)))
-    frame = pd.DataFrame(records)
-    frame[GAIN_COLUMNS] = math.nan
-    samples = frame.pop("sample")
+                samples.append(scores)
+    names = ["sigma", "kind", "method", "members", "evaluations", "draws"]
+    frame = pd.DataFrame(records, columns=[*names, "acr", "error_images", "error", *GAIN_COLUMNS])
     for _, points in frame.groupby(["sigma", "evaluations"]):
         singles_there = points[points["members"] == 1]
         for kind, rivals in points[points["members"] > 1].groupby("kind"):

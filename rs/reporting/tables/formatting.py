@@ -169,16 +169,19 @@ def decimals_needed(difference: Estimate) -> int:
     5
     """
     places = 4
-    while True:
-        printed = replace(
-            difference,
-            value=round(difference.value, places),
-            error_images=round(difference.error_images, places),
-            error=difference.error and round(difference.error, places),
-        )
-        if printed.tie == difference.tie:
-            return places
+    while _rounded(difference, places).tie != difference.tie:
         places += 1
+    return places
+
+
+def _rounded(estimate: Estimate, places: int) -> Estimate:
+    error = estimate.error
+    return replace(
+        estimate,
+        value=round(estimate.value, places),
+        error_images=round(estimate.error_images, places),
+        error=None if error is None else round(error, places),
+    )
 
 
 def signed(value: float, places: int = 4) -> str:
