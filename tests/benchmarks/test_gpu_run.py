@@ -1,12 +1,14 @@
 """The run on one GPU, in small on a CPU."""
 
+import json
 import time
 
 import pytest
 
 from benchmarks import gpu_run
+from rs.params import read_params
 from rs.storage.certificate_rows import read_rows
-from tests.support.helpers import python
+from tests.support.helpers import ROOT, python
 from tests.support.raw_images import image_bytes, pixels, write_parquet
 
 
@@ -23,38 +25,40 @@ def images(tmp_path_factory):
 
 def rehearse(plan, images, out):
     """Rehearse a plan on the CPU; return the folder of its rows."""
-    words = ["--data", images, "--out", out, "--device", "cpu", "--rehearse"]
-    done = python("-m", "benchmarks.gpu_run", plan, *words)
+    words = [plan, "--data", images, "--out", out, "--device", "cpu", "--rehearse"]
+    done = python("-m", "benchmarks.gpu_run", *words)
     assert done.returncode == 0, done.stderr
     assert "failed" not in done.stdout
-    return out / "results" / gpu_run.DATASET
+    return out / "results" / "cifar10-gpu"
 
 
-@pytest.mark.parametrize(
-    ("plan", "certified"),
-    [
-        ("levels", ["0.25/advmacer-0", "0.5/advmacer-0"]),
-        (
-            "methods",
-            [
-                f"{gpu_run.SIGMA}/advmacer-0",
-                f"{gpu_run.SIGMA}/gaussian-0",
-                f"{gpu_run.SIGMA}/pool/advmacer-2",
-                f"{gpu_run.SIGMA}/pool/advmacer-0+gaussian-1-2.optimal",
-            ],
-        ),
-    ],
-)
-def test_a_rehearsal_trains_and_certifies_five_images(images, tmp_path, plan, certified):
-    results = rehearse(plan, images, tmp_path / "a run")
-    for name in certified:
+def check_rows(results, names):
+    for name in names:
         rows = read_rows(results / f"{name}.tsv")
         assert list(rows["idx"]) == [0, 1, 2, 3, 4]
         assert str(rows["sigma"][0]) == name.split("/")[0]
 
 
-def test_a_part_that_fails_or_runs_past_the_time_says_so():
+def test_a_rehearsal_trains_and_certifies_five_images(images, tmp_path):
+    results = rehearse("benchmarks/gpu-levels.yaml", images, tmp_path / "a run")
+    check_rows(results, ["0.25/advmacer-0", "0.5/advmacer-0", "1.0/advmacer-0"])
+
+
+def test_a_rehearsal_of_two_of_the_methods_combines_their_networks(images, tmp_path):
+    values = read_params(ROOT / "benchmarks/gpu-methods.yaml")
+    values["methods"] = values["members"] = ["gaussian", "advmacer"]
+    kept = ("advmacer x3", "advmacer x1 + gaussian x2")
+    values["ensembles"] = {name: values["ensembles"][name] for name in kept}
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(json.dumps(values))
+    results = rehearse(plan, images, tmp_path / "run")
+    pool = ["advmacer-2", "advmacer-0-1-2.average", "advmacer-0+gaussian-1-2.optimal"]
+    check_rows(results, ["0.5/gaussian-0", *(f"0.5/pool/{name}" for name in pool)])
+
+
+def test_a_command_that_fails_or_runs_past_the_time_says_so():
     end = time.monotonic() + 60
-    assert gpu_run.run_part("stages.train --no-such-option", end).startswith("failed: ")
-    late = gpu_run.run_part("benchmarks.throughput resnet110 --device cpu", 0)
-    assert late == "failed: it ran past the time of all parts"
+    wrong = gpu_run.command("stages.train", "--no-such-option")
+    assert gpu_run.run_command(wrong, end).startswith("failed: ")
+    late = gpu_run.command("benchmarks.throughput", "resnet110", device="cpu")
+    assert gpu_run.run_command(late, 0) == "failed: it ran past the time of all commands"
