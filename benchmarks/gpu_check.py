@@ -35,17 +35,17 @@ TF32_ROUNDING = 1e-2
 Check = Callable[["torch.device"], str]
 
 CHECKS: dict[str, Check] = {}
-"""What is checked, and the check: device -> what failed, or nothing."""
+"""What is checked, and the check: device -> the fault, or nothing."""
 
 
-def check(what: str) -> Callable[[Check], Check]:
-    """Register a check."""
+def check(name: str) -> Callable[[Check], Check]:
+    """Register a check under a name."""
 
-    def registered(function: Check) -> Check:
-        CHECKS[what] = function
+    def register(function: Check) -> Check:
+        CHECKS[name] = function
         return function
 
-    return registered
+    return register
 
 
 def main(device: Annotated[str, typer.Option(help="cuda or cuda:N.")] = "cuda") -> None:
@@ -58,37 +58,39 @@ def main(device: Annotated[str, typer.Option(help="cuda or cuda:N.")] = "cuda") 
         raise InputError(
             "there must be a CUDA device, but this machine has no CUDA device; nothing was checked"
         )
-    place = resolve_device(device)
+    gpu = resolve_device(device)
     print("| what | result |\n|---|---|")
     failed = 0
-    for what, function in CHECKS.items():
+    for name, function in CHECKS.items():
         try:
-            said = function(place)
+            fault = function(gpu)
         except Exception as error:  # a check that cannot run has failed; the others still run
-            said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        failed += bool(said)
-        print(f"| {what} | {f'FAILED: {said}' if said else 'passed'} |", flush=True)
-    print(f"\n{machine(place.type)}")
-    verdict = (
-        f"{failed} of {len(CHECKS)} checks FAILED" if failed else f"all {len(CHECKS)} checks passed"
-    )
-    print(f"verdict: {verdict}")
+            fault = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        result = "passed"
+        if fault:
+            failed += 1
+            result = f"FAILED: {fault}"
+        print(f"| {name} | {result} |", flush=True)
+    print(f"\n{machine(gpu.type)}")
     if failed:
+        print(f"verdict: {failed} of {len(CHECKS)} checks FAILED")
         sys.exit(1)
+    print(f"verdict: all {len(CHECKS)} checks passed")
 
 
-def apart(one: torch.Tensor, other: torch.Tensor) -> str:
-    """What is wrong where two tensors of logits differ by more than rounding in float32; nothing if
-    they do not.
-    """
-    difference = relative_difference(one, other)
-    return "" if difference <= ROUNDING else f"logits differ by {difference:.2g} of the largest"
+def relative_difference(logits: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest difference of two tensors of logits, relative to the largest logit."""
+    logits = logits.double().cpu()
+    expected = expected.double().cpu()
+    return float((logits - expected).abs().max() / expected.abs().max())
 
 
-def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Largest difference of two tensors of logits, of the largest of the second."""
-    one, other = one.double().cpu(), other.double().cpu()
-    return float((one - other).abs().max() / other.abs().max())
+def beyond_rounding(logits: torch.Tensor, expected: torch.Tensor) -> str:
+    """Return by how much logits differ, if it is more than rounding in float32, or nothing."""
+    difference = relative_difference(logits, expected)
+    if difference <= ROUNDING:
+        return ""
+    return f"logits differ by {difference:.2g} of the largest"
 
 
 @check("float32 is not rounded to TF32")
@@ -96,10 +98,11 @@ def full_precision(device: torch.device) -> str:
     """Compare a network on the GPU in float32 with the same in float64 on the CPU."""
     import torch
 
-    model, x = network(NETWORK, device)
+    model, image = network(NETWORK, device)
     with torch.no_grad():
-        there = model(x[None])
-        return apart(there, model.cpu().double()(x[None].cpu().double()))
+        logits = model(image[None])
+        expected = model.cpu().double()(image[None].double().cpu())
+    return beyond_rounding(logits, expected)
 
 
 @check("tf32 rounds, and float32 before and after does not")
@@ -110,24 +113,35 @@ def tensor_cores(device: torch.device) -> str:
     from rs.certification.inference import optimize_for_inference
     from rs.smoothing.classifier import autocast
 
-    model, x = network(NETWORK, device)
-    exact = network(NETWORK, torch.device("cpu"))[0].double()
+    model, image = network(NETWORK, device)
+    in_float64 = network(NETWORK, torch.device("cpu"))[0].double()
     with torch.no_grad():
-        expected = exact(x[None].double().cpu())
+        expected = in_float64(image[None].double().cpu())
         for engine in ("plain", "compiled"):
-            made = optimize_for_inference(model, engine, "tf32", x.shape, device)
-            if made.engine != engine:
+            optimized = optimize_for_inference(model, engine, "tf32", image.shape, device)
+            if optimized.engine != engine:
                 return "it was not compiled; the warning above says why"
-            with autocast(device, made.precision):
-                rounded = made.module(x[None]).clone()
-            difference = relative_difference(rounded, expected)
+            with autocast(device, optimized.precision):
+                logits = optimized.module(image[None]).clone()
+            difference = relative_difference(logits, expected)
             if not ROUNDING < difference < TF32_ROUNDING:
                 return (
                     f"with engine {engine} logits in tf32 differ by {difference:.2g} of the largest"
                 )
-            if said := apart(model(x[None]), expected):
-                return f"after tf32 with engine {engine}, float32 is not float32: {said}"
+            fault = beyond_rounding(model(image[None]), expected)
+            if fault:
+                return f"after tf32 with engine {engine}, float32 is not float32: {fault}"
     return ""
+
+
+def is_keyed(
+    first: torch.Tensor, again: torch.Tensor, other: torch.Tensor, device: torch.device
+) -> bool:
+    """Return whether two draws of a key are equal, that of another key differs, on the device."""
+    import torch
+
+    on_device = first.device.type == device.type
+    return on_device and torch.equal(first, again) and not torch.equal(first, other)
 
 
 @check("noise is a function of its key")
@@ -137,16 +151,13 @@ def noise(device: torch.device) -> str:
 
     from rs.smoothing.noise import gaussian_block, grid_block
 
-    for drawn in (gaussian_block, grid_block):
-        first, again, other = (
-            drawn(0, torch.Size((3, 32, 32)), SIGMA, 0, k, device=device) for k in (1, 1, 2)
-        )
-        if (
-            first.device.type != device.type
-            or not torch.equal(first, again)
-            or torch.equal(first, other)
-        ):
-            return f"{drawn.__name__} gives other numbers for one key, or the same for two"
+    shape = torch.Size((3, 32, 32))
+    for block in (gaussian_block, grid_block):
+        first = block(0, shape, SIGMA, 0, 1, device=device)
+        again = block(0, shape, SIGMA, 0, 1, device=device)
+        other = block(0, shape, SIGMA, 0, 2, device=device)
+        if not is_keyed(first, again, other, device):
+            return f"{block.__name__} gives other numbers for one key, or the same for two"
     return ""
 
 
@@ -165,11 +176,7 @@ def layers(device: torch.device) -> str:
         with seeded(2, device):
             other = torch.rand(1000, device=device)
         again = torch.rand(1000, device=device)
-    if (
-        first.device.type != device.type
-        or not torch.equal(first, again)
-        or torch.equal(first, other)
-    ):
+    if not is_keyed(first, again, other, device):
         return "the generator gives other numbers for one seed, or the same for two"
     return ""
 
@@ -181,20 +188,16 @@ def inference(device: torch.device) -> str:
 
     from rs.certification.inference import optimize_for_inference
 
-    model, x = network(NETWORK, device)
-    made = {
-        engine: optimize_for_inference(model, engine, "float32", x.shape, device)
-        for engine in ("folded", "compiled")
-    }
-    if made["compiled"].engine != "compiled":
+    model, image = network(NETWORK, device)
+    folded = optimize_for_inference(model, "folded", "float32", image.shape, device)
+    compiled = optimize_for_inference(model, "compiled", "float32", image.shape, device)
+    if compiled.engine != "compiled":
         return "it was not compiled; the warning above says why"
-    batch = made["compiled"].batch or 1
-    images = x + SIGMA * torch.randn(2 * batch + 7, *x.shape, device=device)
+    count = 2 * (compiled.batch or 1) + 7
+    images = image + SIGMA * torch.randn(count, *image.shape, device=device)
     with torch.no_grad():
-        return apart(
-            made["compiled"].module(images),
-            torch.cat([made["folded"].module(p) for p in images.split(100)]),
-        )
+        expected = torch.cat([folded.module(part) for part in images.split(100)])
+        return beyond_rounding(compiled.module(images), expected)
 
 
 @check("a compiled training step is the step")
@@ -211,12 +214,11 @@ def training(device: torch.device) -> str:
     from rs.training.recipe import training_recipe
 
     method = training_recipe(read_params(Path("params.yaml")), "cifar10", "advmacer", SIGMA).method
-    data = random_images(NETWORK.shape, 32)
+    images = random_images(NETWORK.shape, 32)
     losses: dict[str, float] = {}
     for engine in ("plain", "compiled"):
-        trainer = own_trainer(
-            network(NETWORK, device)[0], method, data, device, engine, "float32", 64
-        )
+        model, _ = network(NETWORK, device)
+        trainer = own_trainer(model, method, images, device, engine, "float32", 64)
         own_epoch(trainer)()
         losses[engine] = trainer.progress.history[-1]["loss"]
     difference = abs(losses["compiled"] - losses["plain"]) / abs(losses["plain"])
@@ -234,10 +236,13 @@ def nccl(device: torch.device) -> str:
         os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
     dist.init_process_group("nccl", rank=0, world_size=1)
     try:
-        total, passed = torch.ones(2, device=device), ["passed"]
+        total = torch.ones(2, device=device)
+        objects = ["passed"]
         dist.all_reduce(total)
-        dist.broadcast_object_list(passed, device=device)
-        return "" if total.tolist() == [1.0, 1.0] and passed == ["passed"] else "the sum is wrong"
+        dist.broadcast_object_list(objects, device=device)
+        if total.tolist() != [1.0, 1.0] or objects != ["passed"]:
+            return "the sum or the object is wrong"
+        return ""
     finally:
         dist.destroy_process_group()
 
