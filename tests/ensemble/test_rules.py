@@ -12,7 +12,6 @@ from rs.ensemble.base import Cascade, Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble.rules import PARTS, RULES, HardVote, KConsensus, MaxMargin, check_rule
 from rs.params import validate
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.statistics.ensemble_weights import optimal_weights
 from rs.study.ensembles import Combination
 from tests.support.combinations import EXAMPLES, GOOD, THRESHOLDS, WEIGHTS, fitting
 from tests.support.helpers import Constant, generator, refuses, smallnet
@@ -198,51 +197,3 @@ def test_an_ensemble_has_gradients_after_it_was_used_without():
     ensemble = Ensemble([smallnet(0), smallnet(1)], rule).eval()
     ensemble(x)[:, 0].sum().backward()
     assert x.grad.abs().sum() > 0
-
-
-# --- Weights that depend on the image: what a certificate with frozen weights does not say. d = 1,
-# sigma = 1.
-
-
-class Wave(nn.Module):
-    """A member with the margin p_A - p_B = shift + .2 sin u + rise tanh(u - pi / 2) at the number
-    u.
-    """
-
-    def __init__(self, shift, rise):
-        super().__init__()
-        self.shift, self.rise = shift, rise
-
-    def margin(self, u):
-        return self.shift + 0.2 * torch.sin(u) + self.rise * torch.tanh(u - math.pi / 2)
-
-    def forward(self, x):
-        z = self.margin(x.flatten(1).double()[:, 0] + 1)
-        return torch.log(torch.stack([(1 + z) / 2, (1 - z) / 2], dim=1))
-
-
-WAVES = [Wave(0.5, 0.0), Wave(-0.5, 0.05)]  # always class A = 0, always class B = 1
-HERE, THERE = math.pi / 2 - 0.1, math.pi / 2 + 0.3
-NODES, MASS = np.polynomial.hermite_e.hermegauss(80)
-MASS = MASS / MASS.sum()
-
-
-def recomputed(u):
-    """The weights of least variance at u, from exact moments under the noise N(0, 1)."""
-    z = np.stack([wave.margin(torch.tensor(u + NODES)).numpy() for wave in WAVES])
-    return optimal_weights(np.cov(z, aweights=MASS, bias=True)[None], [1.0])
-
-
-def at(u):
-    """The image of one pixel in [0, 1] that stands for u: the members add 1."""
-    return torch.tensor(u - 1).reshape(1, 1, 1)
-
-
-def test_a_certificate_with_frozen_weights_passes_the_flip_of_the_pipeline_that_recomputes_them():
-    frozen = Ensemble(WAVES, SoftmaxAverage(recomputed(HERE)))
-    made = SmoothedClassifier(frozen, 2, 1.0).certify(at(HERE), 100, 10_000, 0.001)
-    assert made.predict == 0
-    assert made.radius > THERE - HERE
-    other = Ensemble(WAVES, SoftmaxAverage(recomputed(THERE)))
-    there = SmoothedClassifier(other, 2, 1.0).certify(at(THERE), 100, 10_000, 0.001)
-    assert there.predict == 1  # inside the radius, and surely another class
