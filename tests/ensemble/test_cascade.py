@@ -114,15 +114,6 @@ def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evalua
 # in a pool
 
 
-def test_a_member_that_is_not_a_number_is_never_hidden_from_the_draws_that_ask_it():
-    nan = NanAbove(Pixel(1, 3.0), -math.inf)
-    for members, given_thresholds in (([nan, Pixel(0, 2.0)], [0.0]), ([Pixel(0, 2.0), nan], [0.9])):
-        with refuses("numbers, got NaN"):
-            smoothed(members, given_thresholds).certify(image(), 30, 330, 0.01, seed=1)
-        with refuses("numbers, got NaN"):
-            pool(members, {"cascade": PoolEntry((0, 1), Cascade(given_thresholds))})
-
-
 def test_a_member_that_is_not_a_number_where_no_draw_asks_it_changes_nothing():
     """Alone it is not evaluated there; in a pool it is, for others."""
     members = [Pixel(0, 50.0), NanAbove(Pixel(1, 3.0), 0.9)]  # from .9 on, the first is clear

@@ -18,7 +18,6 @@ from rs.data import images as data
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.member_outputs import MemberOutputs, WeightSettings, margins
 from rs.ensemble.spec import load_ensemble, read
-from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.models.zoo import path_of_model
 from rs.params import packaged
@@ -162,13 +161,6 @@ def test_members_of_one_method_and_seed_are_perturbed_independently():
     assert not (outputs[:, 0] == outputs[:, 1]).any()
 
 
-def test_members_that_do_not_fit_each_other_are_refused(capfd):
-    card = replace(checkpoint.read_card(Path(PAIR[0])), sigma=0.5)
-    checkpoint.save(Path("other"), card.build(0), card)
-    assert "must have the sigma" in refusal(capfd, combine, PAIR[0], "other", *DATA)
-    assert not Path("ensemble.json").exists()
-
-
 @pytest.mark.parametrize(
     ("models", "message"),
     [
@@ -181,6 +173,7 @@ def test_members_that_do_not_fit_each_other_are_refused(capfd):
 )
 def test_what_cannot_be_a_member_is_refused(capfd, models, message):
     assert message in refusal(capfd, combine, *models, *DATA)
+    assert not Path("ensemble.json").exists()
 
 
 def test_a_network_that_a_function_builds_is_copied_and_needs_its_function(capfd):

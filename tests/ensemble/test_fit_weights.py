@@ -1,5 +1,5 @@
-"""Weights and theory of a pool's ensembles: ``rs.ensemble.fit_weights`` and the command
-``weights``. The outputs to which they are fitted are those of ``test_member_outputs.py``.
+"""Weights and theory of a pool's ensembles: ``rs.ensemble.fit_weights``. The outputs to which they
+are fitted are those of ``test_member_outputs.py``.
 """
 
 from contextlib import chdir
@@ -19,9 +19,7 @@ from rs.statistics.cascade_thresholds import fit_thresholds
 from rs.statistics.ensemble_variance import chebyshev_bounds
 from rs.statistics.ensemble_weights import global_weights, moments, per_image_weights
 from rs.statistics.radius_weights import DisputedDraws, radius_weights
-from stages.weights import main
 from tests.support.folders import contents
-from tests.support.helpers import refusal
 from tests.support.tiny_pool import (
     ALL,
     CLASSES,
@@ -29,7 +27,6 @@ from tests.support.tiny_pool import (
     PAIR,
     SETTINGS,
     TURNED,
-    change_recipe,
     load_outputs,
     solve,
     write_three,
@@ -259,26 +256,3 @@ def test_bounds_are_means_over_images(outputs):
             assert (line["images"], line["members"]) == (10, trained)
             shown.append((name, combination))
     assert list(table.index) == shown
-
-
-# -------------------------------------------------------------------------------------------------
-# the command
-
-WORDS = (
-    "tiny --ensembles ensembles --data data --out new --seconds new.csv "
-    "--params ensembles.yaml --device cpu"
-)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "word"),
-    [
-        (lambda: change_recipe("weights", "color", 3), "weights.color is not a known key"),
-        (lambda: Path("ensembles", f"{PAIR}.label.json").unlink(), f"{PAIR}.label.json"),
-    ],
-)
-def test_a_mistake_is_one_line_and_leaves_nothing(capfd, spoil, word):
-    spoil()
-    before = sorted(Path(".").rglob("*"))
-    assert word in refusal(capfd, main, *WORDS.split())
-    assert sorted(Path(".").rglob("*")) == before

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from rs.ensemble.base import Ensemble, Rule, SoftmaxAverage
+from rs.ensemble.base import Cascade, Ensemble, Rule, SoftmaxAverage
 from rs.ensemble.pool import PoolEntry
 from rs.ensemble.rules import MaxMargin
 from rs.smoothing.classifier import SmoothedClassifier
@@ -132,6 +132,8 @@ def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone(
         PoolEntry((3,), SoftmaxAverage()),
         PoolEntry((0, 3), SoftmaxAverage([1.0, 0.0])),
         PoolEntry((3, 1), MaxMargin()),
+        PoolEntry((3, 0), Cascade([0.0])),
+        PoolEntry((0, 3), Cascade([0.9])),
     ):
         with refuses("numbers, got NaN"):
             pool(models, good | {"bad": bad})

@@ -128,13 +128,6 @@ def make_pool(root):
     return root
 
 
-def change_recipe(section, key, value):
-    """Set one value in the parameters of the current folder."""
-    values = json.loads(Path("ensembles.yaml").read_text())
-    values["recipes"]["tiny"][section][key] = value
-    Path("ensembles.yaml").write_text(json.dumps(values))
-
-
 def pool_members():
     """The members of the pool, loaded one by one."""
     return [checkpoint.load_model(Path("models", method, str(seed)))[0] for method, seed in POOL]
