@@ -94,13 +94,6 @@ def test_weights_are_those_of_margins_on_training_images():
     assert (ensemble.fitted.split, ensemble.fitted.images) == ("train", 24)
 
 
-def test_weights_are_fitted_to_the_validation_split_if_there_is_one():
-    shutil.rmtree("data")
-    tiny_pool.write_three(Path("data"), validation=9)
-    fitted = combined(*PAIR).fitted
-    assert (fitted.split, fitted.images) == ("validation", 9)
-
-
 def test_equal_weights_of_models_need_no_images(capfd):
     equal = ["--weights", "equal", "--out", "ensemble.json"]
     assert exit_code(combine, *PAIR, *equal) == 0
