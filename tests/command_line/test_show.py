@@ -140,7 +140,6 @@ def test_rows_of_more_classes_than_their_sidecar_has_are_neither_shown_nor_expor
             "must be of the images all of 5, as its sidecar says, but is of others",
         ),
         ({"share": "1/2"}, "must be of the images all, as its sidecar says, but is"),
-        ({"n": N + 1}, f"has n {N} but its sidecar {N + 1}"),
     ],
 )
 def test_a_sidecar_of_another_split_is_refused_by_every_command_that_reads_rows(
