@@ -131,11 +131,18 @@ def test_rows_of_another_noise_level_are_refused(tiny, values):
     assert "must be of sigma 0.5, but is not" in refused(read_one, tiny, values)
 
 
-def test_an_ensemble_that_is_not_certified_yet_is_named_with_its_command(tiny, values):
-    (tiny / f"results/0.5/pool/{ENSEMBLES[0]}.tsv").unlink()
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        (f"pool/{ENSEMBLES[0]}.tsv", COMMANDS["rows"]),
+        ("gaussian-0.tsv", "dvc repro certify@tiny-gaussian-0.5-0"),
+    ],
+)
+def test_what_is_not_certified_yet_is_named_with_its_command(tiny, values, path, command):
+    (tiny / "results/0.5" / path).unlink()
     message = refused(getattr, read_study(tiny, values), "groups")
-    assert f"{ENSEMBLES[0]}.tsv must be a file" in message
-    assert message.endswith(COMMANDS["rows"])
+    assert f"{path} must be a file" in message
+    assert message.endswith(command)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -233,23 +233,12 @@ def test_times_of_another_training_or_other_rows_are_not_reported(tiny):
     assert unknown[["ensemble", "combination"]].values.tolist() == [["advmacer 0-1", "average"]]
 
 
-def edit(path, old, new):
-    path.write_text(path.read_text().replace(old, new))
-
-
-@pytest.mark.parametrize(
-    ("path", "old", "new", "message"),
-    [
-        ("results/0.5/pool/advmacer-1.json", "first-12", "all", "the same subset"),
-        ("params.yaml", "seeds: [0]", "seeds: [0, 7]", "certify@tiny-gaussian-0.25-7"),
-        ("params.yaml", "combination: average,", "combination: avarage,", "got 'avarage'"),
-    ],
-)
-def test_a_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys, path, old, new, message):
-    edit(tiny / path, old, new)
+def test_a_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys):
+    params = tiny / "params.yaml"
+    params.write_text(params.read_text().replace("combination: average,", "combination: avarage,"))
     assert command(tiny) == 2
     error = capsys.readouterr().err
-    assert message in error
+    assert "got 'avarage'" in error
     assert error.count("\n") == 1
     assert not (tiny / "out").exists()
 

@@ -159,11 +159,10 @@ def test_only_the_images_that_both_have_count(tmp_path, a):
     [
         (labeled(make_rows(0.25, 2), LABELS), {}, "must have the same sigma"),
         (at_radii(frame(2), 0.25), {}, "in the same mode"),
-        (labeled(make_rows(0.5, 2), 1 - LABELS), {}, "must have the same labels"),
         (frame(2, idx=range(50, 62)), {"subset": "range-50-62"}, "in common, got 0"),
         (frame(2), {"images": "others"}, "sidecars have different images"),
     ],
-    ids=["noise", "mode", "labels", "images", "data set"],
+    ids=["noise", "mode", "images", "data set"],
 )
 def test_what_cannot_be_compared_is_refused(tmp_path, a, rows, sidecar, message):
     other = written(tmp_path / "other.tsv", rows, **sidecar)

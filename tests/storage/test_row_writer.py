@@ -1,6 +1,5 @@
 """Publishing row files where another run has published its own: ``rs.storage.row_writer``."""
 
-import json
 import os
 from contextlib import contextmanager, nullcontext
 
@@ -9,7 +8,6 @@ import pytest
 import torch
 
 import rs
-from rs.command_line.show import report_files, show_files
 from rs.errors import NotDeterministicError
 from rs.reporting.logs import read_alone
 from rs.runtime import scratch
@@ -20,7 +18,7 @@ from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import Provenance
 from rs.storage.row_writer import write_rows
-from tests.support.helpers import SHAPE, Linear, exit_code, refuses
+from tests.support.helpers import SHAPE, Linear, refuses
 
 IMAGES = np.arange(2)
 
@@ -133,20 +131,6 @@ def python_certificates(noise="gaussian", **how):
     return smoothed.certify_many(images, **how)
 
 
-def test_certificates_of_python_are_read_with_the_command(tmp_path, capsys):
-    path = tmp_path / "rows.tsv"
-    made = python_certificates()
-    labels = [0, 1, 1, 1]
-    rs.write_certificates(path, made, labels)
-    rows = certificate_rows.read_rows(path)
-    assert rows["radius"].tolist() == [one.radius for one in made]
-    assert rows["label"].tolist() == labels
-    assert exit_code(show_files, path, "--json") == 0
-    average = (rows["radius"] * rows["correct"]).mean()
-    assert json.loads(capsys.readouterr().out)["acr"] == pytest.approx(average)
-    assert exit_code(report_files, path, "--out", tmp_path / "page.html") == 0
-
-
 def test_certificates_of_every_kind_are_read(tmp_path):
     smoothed = SmoothedClassifier(Linear(), 2, 0.5)
     early = []
@@ -159,9 +143,12 @@ def test_certificates_of_every_kind_are_read(tmp_path):
     path = tmp_path / "rows.tsv"
     for made in (early, skipped, skipped[:1]):
         indices = [5, 3, 9][: len(made)]
-        rs.write_certificates(path, made, [0] * len(made), indices=indices, force=True)
+        labels = [0, 1, 1][: len(made)]
+        rs.write_certificates(path, made, labels, indices=indices, force=True)
         result = read_alone(path)
         assert result.rows["idx"].tolist() == indices
+        assert result.rows["label"].tolist() == labels
+        assert result.rows["radius"].tolist() == [one.radius for one in made]
         assert result.provenance.noise == made[0].noise
 
 

@@ -39,13 +39,6 @@ def test_a_printed_difference_of_four_decimals_or_more_is_a_tie_where_it_says_so
     assert all(len(places) >= 4 for places in re.findall(r"\.(\d+)", with_verdict(one)))
 
 
-def test_a_value_is_within_half_a_unit_of_its_last_place():
-    assert (
-        formatting.with_errors(Estimate(0.50744, 0.00814, 0.00826, 0.0, 359, 4))
-        == "0.5074 ± 0.0081 [0.0083]"
-    )
-
-
 UGLY = formatting.Table(
     "50% of a_b", ["#", "σ"], [["**m_1^2**", "1 ± 2 & {~\\} † –"]], pd.DataFrame(), ["A note."]
 )
