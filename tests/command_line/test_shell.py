@@ -1,21 +1,18 @@
 """How commands end: ``rs.command_line.shell``."""
 
-import atexit
 import errno
 import io
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from rs.command_line.certify import main as certify
-from rs.command_line.shell import run
 from rs.command_line.train import main as train
 from rs.errors import InputError
 from rs.runtime.progress import say
 from rs.smoothing.classifier import SmoothedClassifier
-from tests.support.helpers import exit_code, refusal
+from tests.support.helpers import exit_code, python, refusal
 
 CERTIFY = SmoothedClassifier.certify_until
 CONTINUES = "interrupted; the same command continues"
@@ -151,22 +148,22 @@ def test_a_mistake_in_the_parameters_names_their_file(tiny_project, capfd, named
     )
 
 
-def test_what_the_encoding_of_the_output_lacks_is_escaped(monkeypatch):
+PRINTS = """
+from rs.command_line.shell import run
+
+def command() -> None:
+    "Print."
+    print("0.5 \u00b1 0.1; rows in b\u00e4.tsv")
+
+run(command)
+"""
+
+
+def test_what_the_encoding_of_the_output_lacks_is_escaped():
     """As of a terminal without UTF-8: a number with its error, and a file's name."""
-
-    def command() -> None:
-        """Print."""
-        print("0.5 ± 0.1; rows in bä.tsv")
-
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
-    monkeypatch.setattr(sys, "argv", ["command"])
-    monkeypatch.setattr(atexit, "register", lambda call: None)
-    with pytest.raises(SystemExit) as end:
-        run(command)
-    sys.stdout.flush()
-    assert end.value.code == 0
-    assert written.getvalue().decode() == r"0.5 \xb1 0.1; rows in b\xe4.tsv" + "\n"
+    done = python("-c", PRINTS, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == r"0.5 \xb1 0.1; rows in b\xe4.tsv" + "\n"
 
 
 class Terminal(io.StringIO):

@@ -1,8 +1,6 @@
 """``rs train`` for a network and pictures of a user's own: options, lines, labels, weights."""
 
 import importlib
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,15 +14,12 @@ from rs.command_line.train import main as train
 from rs.storage.files import read_json
 from tests.support.helpers import (
     CLASSES,
-    ROOT,
-    TRAINING,
     arrays,
     ended,
     exit_code,
     read_csv,
     refusal,
     refuses,
-    wait_until,
     write_params,
     write_photos,
     write_tiny,
@@ -139,21 +134,18 @@ def test_python_keeps_a_model_unless_it_is_told_to_replace_it():
     assert read_json(Path("mine/model.json"))["epochs"] == 2
 
 
-def test_a_training_whose_dvc_was_killed_ends_at_its_next_checkpoint_and_continues(work):
-    """A process in the place of DVC starts the stage, and is killed."""
+def test_a_training_whose_dvc_was_killed_ends_at_its_next_checkpoint(work, monkeypatch, capfd):
     write_tiny(Path("data"))
-    training = {"epochs": 100_000, "milestones": [], "schedule": "linear"}
-    write_params(Path("params.yaml"), training=TRAINING | training)
-    stage = [sys.executable, "-m", "stages.train", "gaussian", "--dataset", "tiny", "--sigma"]
-    stage += ["0.25", "--data", "data", "--out", "model", "--device", "cpu"]
-    code = f"import subprocess; subprocess.run({stage}, stderr=open('err', 'w'))"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": os.getcwd()}
-    environment.pop("RS_STARTER", None)
-    starter = subprocess.Popen([sys.executable, "-c", code], env=environment)
-    wait_until(lambda: any(work.glob("*/checkpoint.pt")), 120)
-    starter.send_signal(signal.SIGKILL)
-    starter.wait()
-    message = f"error: process {starter.pid}, which started this stage"
-    wait_until(lambda: message in Path("err").read_text(), 120)
+    write_params(Path("params.yaml"))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    monkeypatch.setattr("os.getppid", lambda: dead.pid)
+    monkeypatch.setenv("DVC_ROOT", ".")
+    monkeypatch.setenv("RS_STARTER", "")  # which pytest restores
+    monkeypatch.delenv("RS_STARTER")
+    stage = "gaussian --dataset tiny --sigma 0.25 --data data --out model --device cpu"
+    code, _, err = ended(capfd, train, *stage.split())
+    assert code == 2
+    assert f"error: process {dead.pid}, which started this stage" in err
     assert any(work.glob("*/checkpoint.pt"))
     assert not Path("model").exists()
