@@ -14,9 +14,9 @@ from tests.support.folders import contents
 from tests.support.helpers import refuses, update_json
 
 
-def arrays(n=11, shape=(3, 4, 5), classes=3, seed=0):
+def arrays(n=11, shape=(3, 4, 5), seed=0):
     rng = np.random.default_rng(seed)
-    return rng.integers(0, 256, (n, *shape), np.uint8), rng.integers(0, classes, n)
+    return rng.integers(0, 256, (n, *shape), np.uint8), rng.integers(0, 3, n)
 
 
 @pytest.fixture

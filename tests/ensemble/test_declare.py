@@ -15,9 +15,15 @@ from tests.support.combinations import named
 from tests.support.ensemble_specs import member
 from tests.support.helpers import refusal, refuses, tiny_params, update_json
 
-GRID = tiny_pool.GRID | {"sigmas": [0.25, 0.5], "member_seeds": [2, 1]}
 MIXED = {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["mme", "printed"]}
 THREE = {"members": {"macer": [0, 1, 2]}, "combinations": ["average", "optimal"]}
+VALUES = tiny_pool.GRID | {
+    "sigmas": [0.25, 0.5],
+    "member_seeds": [2, 1],
+    "recipes": tiny_params()["recipes"],
+    "combinations": tiny_pool.COMBINATIONS,
+    "ensembles": named(MIXED, THREE),
+}
 SLUGS = [
     "macer-1+gaussian-0.mme",
     "macer-1+gaussian-0.printed",
@@ -30,22 +36,12 @@ OUT = Path("ensembles/0.25")
 @pytest.fixture(autouse=True)
 def project(models_here):
     """Models of two methods, and parameters, in the current folder."""
-    Path("params.yaml").write_text(json.dumps(values()))
+    Path("params.yaml").write_text(json.dumps(VALUES))
 
 
-def values(*entries, **changes):
-    ensembles = named(*entries) or named(MIXED, THREE)
-    section = {
-        "recipes": tiny_params()["recipes"],
-        "combinations": tiny_pool.COMBINATIONS,
-        "ensembles": ensembles,
-    }
-    return GRID | section | changes
-
-
-def make(*entries, out=OUT, dataset="tiny", **changes):
-    write_ensembles(values(*entries, **changes), dataset, 0.25, Path("models"), out)
-    return out
+def make():
+    write_ensembles(VALUES, "tiny", 0.25, Path("models"), OUT)
+    return OUT
 
 
 # ------------------------------------------------------------------------------------------------

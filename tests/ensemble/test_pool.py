@@ -26,10 +26,10 @@ from tests.support.small_pool import (
 )
 
 
-def alone(entry, models, index=0, label=None, **settings):
+def alone(entry, models, **settings):
     ensemble = Ensemble([models[number] for number in entry.member_ids], entry.rule)
     classifier = SmoothedClassifier(ensemble, 2, SIGMA, **settings)
-    return classifier.certify(image(index), N0, N, ALPHA, seed=1, index=index, label=label)
+    return classifier.certify(image(), N0, N, ALPHA, seed=1)
 
 
 class Wider(nn.Module):

@@ -17,8 +17,8 @@ from tests.support.combinations import EXAMPLES, GOOD, THRESHOLDS, WEIGHTS, fitt
 from tests.support.helpers import Constant, generator, refuses, smallnet
 
 
-def logits(members=3, draws=200, classes=4, seed=0, dtype=torch.float32):
-    return (3 * torch.randn((members, draws, classes), generator=generator(seed))).to(dtype)
+def logits(members=3, draws=200, classes=4, dtype=torch.float32):
+    return (3 * torch.randn((members, draws, classes), generator=generator())).to(dtype)
 
 
 def mixed(weights, vectors):

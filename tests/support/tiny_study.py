@@ -169,10 +169,10 @@ def make_study(root):
     return root
 
 
-def read_study(root, values=None, **changes):
-    """The study in ``root``, by its parameters or others; ``changes`` of its folders."""
+def read_study(root, **changes):
+    """The study in ``root``; ``changes`` of its folders."""
     folders = {name: root / name for name in ("results", "weights", "logs")}
-    return StudyFiles(values or read_params(root / "params.yaml"), "tiny", **folders | changes)
+    return StudyFiles(read_params(root / "params.yaml"), "tiny", **folders | changes)
 
 
 @cache

@@ -34,8 +34,8 @@ from tests.support.helpers import refuses
 from tests.support.tiny_study import N0, N, cell_rows, ensemble_rows, result
 
 
-def ensembles(results, sigma=0.5):
-    return ensemble_tables.ensembles_table(grouped(results), sigma)
+def ensembles(results):
+    return ensemble_tables.ensembles_table(grouped(results), 0.5)
 
 
 def weighting(results):
