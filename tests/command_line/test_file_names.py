@@ -17,6 +17,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import ABSTAIN
 from rs.storage.certificate_rows import COLUMNS, FILE, read_rows, sidecar_of
 from tests.support.helpers import Linear, ended, exit_code
+from tests.support.stopped import stopped_after
 
 LINEAR = "tests.support.helpers:Linear"
 ODD = [b"a\tb.png", b"caf\xe9.png", b"line\nbreak.png", "\u2028 <b>ü&.png".encode(), b"plain.png"]
@@ -60,19 +61,9 @@ def test_each_row_names_the_picture_that_it_certifies(photos):
     assert len({*rows["radius"]}) > 5  # or any order of the names would do
 
 
-def test_shares_and_an_interrupted_run_keep_names(monkeypatch):
+def test_shares_and_an_interrupted_run_keep_names():
     whole = certified("whole.tsv")
-    certify_image = SmoothedClassifier.certify_until
-    calls = []
-
-    def interrupted(self, *words, **more):
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return certify_image(self, *words, **more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SmoothedClassifier, "certify_until", interrupted)
+    with stopped_after(3):
         assert exit_code(certify, *WORDS.split(), "--out", "rows.tsv") == 130
     resumed = certified("rows.tsv")
     shares = [certified(f"{number}.tsv", "--share", f"{number}/3") for number in (1, 2, 3)]

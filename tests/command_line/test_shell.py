@@ -11,23 +11,10 @@ from rs.command_line.certify import main as certify
 from rs.command_line.train import main as train
 from rs.errors import InputError
 from rs.runtime.progress import say
-from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.helpers import exit_code, python, refusal
+from tests.support.stopped import stopped_after
 
-CERTIFY = SmoothedClassifier.certify_until
 CONTINUES = "interrupted; the same command continues"
-
-
-def stop_after(monkeypatch, certificates):
-    """Let Ctrl-C come in the certificate after so many."""
-    left = iter(range(certificates))
-
-    def until_then(*arguments, **options):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return CERTIFY(*arguments, **options)
-
-    monkeypatch.setattr(SmoothedClassifier, "certify_until", until_then)
 
 
 def ended(capfd, command, *words):
@@ -55,15 +42,12 @@ def test_a_warning_of_all_images_is_one_line(tiny_project, capfd):
         assert [line for line in err if line.startswith("warning:")] == expected
 
 
-def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(
-    tiny_project, monkeypatch, capfd
-):
+def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(tiny_project, capfd):
     ended(capfd, certify, *certify_to("whole.tsv"))
-    stop_after(monkeypatch, 3)
-    interrupted = ended(capfd, certify, *certify_to("rows.tsv"))
+    with stopped_after(3):
+        interrupted = ended(capfd, certify, *certify_to("rows.tsv"))
     assert interrupted == (130, [], [CONTINUES])  # and no traceback
     assert not Path("rows.tsv").exists()
-    monkeypatch.setattr(SmoothedClassifier, "certify_until", CERTIFY)
     code, _, err = ended(capfd, certify, *certify_to("rows.tsv"))
     assert (code, err[0]) == (0, "continuing after 3 of 10 images")
     assert Path("rows.tsv").read_bytes() == Path("whole.tsv").read_bytes()

@@ -63,13 +63,6 @@ def test_an_ensemble_is_of_its_members_as_they_are_in_the_order_of_the_parameter
     )
 
 
-def test_the_pool_is_further_seeds_and_members_of_ensembles_each_once():
-    pool, _ = read_pool(make())
-    trained = [("gaussian", 0), ("macer", 0), ("macer", 2), ("macer", 1)]
-    assert pool.members == [member(*one) for one in trained]
-    assert (pool.dataset, pool.sigma, pool.ensembles) == ("tiny", 0.25, SLUGS)
-
-
 # ------------------------------------------------------------------------------------------------
 # reading it back
 
