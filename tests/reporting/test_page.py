@@ -353,10 +353,9 @@ def test_every_line_is_legible_on_light_and_dark_pages(text):
     style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
     papers = re.findall(r"--paper: (#\w+)", style)
     inks = re.findall(r"--ink: (#\w+)", style)
-    colors = dict.fromkeys(papers)
-    for paper, series in zip(papers, style.split("--paper: ")[1:], strict=True):
-        colors[paper] = re.findall(r"--series-\d+: (#\w+)", series)
-    assert len(colors) == 2
-    for (paper, series), ink in zip(colors.items(), inks, strict=True):
+    parts = style.split("--paper: ")[1:]
+    assert len({*papers}) == 2
+    for paper, ink, part in zip(papers, inks, parts, strict=True):
+        series = re.findall(r"--series-\d+: (#\w+)", part)
         assert len(set(series)) == len(page_charts.SERIES)
         assert min(contrast(color, paper) for color in [*series, ink]) >= 3
