@@ -110,9 +110,12 @@ def command(stage, changes="", more=()):
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
 )
 def test_what_is_no_output_of_the_command_keeps_its_bytes(capfd, stage, changes):
+    """Not even by force, where a command has that option."""
     before = contents(Path())
     line = refusal(capfd, stage.main, *words_of(stage, changes))
     assert any(word in line for word in ("name another", "remove it"))
+    if stage in (export, import_):
+        assert command(stage, changes, ["--force"]) == 2
     assert contents(Path()) == before
 
 
@@ -138,22 +141,6 @@ def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
         assert contents(Path()) == made
         assert command(stage, more=["--force"]) == 0
         assert contents(Path()) == made
-
-
-@pytest.mark.parametrize(
-    ("stage", "out"),
-    [
-        (export, "rows.tsv"),
-        (export, "link.tsv"),
-        (export, "nowhere"),
-        (import_, "models/macer/0"),
-    ],
-    ids=lambda value: value.__name__ if hasattr(value, "main") else None,
-)
-def test_force_replaces_no_input_no_folder_and_no_other_model(stage, out):
-    before = contents(Path())
-    assert command(stage, f"out={out}", ["--force"]) == 2
-    assert contents(Path()) == before
 
 
 @pytest.mark.parametrize("stage", [ensemble, weights, fingerprint])
