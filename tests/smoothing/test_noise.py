@@ -14,12 +14,10 @@ from rs.smoothing.noise import (
     BLOCK,
     GRAY_LEVELS,
     _levels_on,
-    add_noise,
     gaussian_block,
     grid_block,
     grid_table,
     on_grid,
-    training_noise,
 )
 from tests.support.helpers import refuses
 from tests.support.simulated_gpu import simulated_gpu
@@ -42,23 +40,6 @@ def test_streams_are_equal_exactly_where_seed_and_key_are(seed, key, other_seed,
 
 def test_the_first_process_has_the_keys_of_one_alone():
     assert [process_key(rank) for rank in range(3)] == [(), (1,), (2,)]
-
-
-def test_noisy_copies_are_image_major_and_not_clipped():
-    x = torch.rand((2, 1, 6, 8), generator=stream(0))
-    noise = training_noise(x, 3, 2.0, stream(1))
-    copies = add_noise(x, noise)
-    assert torch.equal(copies[4], x[1] + noise[1, 1])
-    assert copies.shape == (6, 1, 6, 8)
-    assert copies.min() < 0
-    assert copies.max() > 1
-
-
-def test_training_noise_is_sigma_times_the_numbers_of_its_stream_in_the_dtype_of_the_images():
-    for dtype in (torch.float32, torch.float64):
-        x = torch.zeros((2, *SHAPE), dtype=dtype)
-        expected = SIGMA * torch.randn((2, 5, *SHAPE), generator=stream(3), dtype=dtype)
-        assert torch.equal(training_noise(x, 5, SIGMA, stream(3)), expected)
 
 
 def test_on_a_cpu_the_numbers_are_those_of_numpys_philox_for_seed_and_key():
