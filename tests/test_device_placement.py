@@ -13,7 +13,7 @@ from torch import nn
 from rs.certification.certify_model import certify_model
 from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.certification.doctor import diagnose
-from rs.certification.inference import FixedBatch, optimize_for_inference
+from rs.certification.inference import optimize_for_inference
 from rs.certification.load import Classifier, load
 from rs.certification.predict import predict_files
 from rs.data import image_folder
@@ -30,7 +30,7 @@ from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import splits, train_model
 from tests.support import helpers
 from tests.support.helpers import CERTIFY, CLASSES, SHAPE, refuses, smallnet, tiny_images, trainer
-from tests.support.simulated_gpu import GPU, DeviceMismatchError, simulated_gpu
+from tests.support.simulated_gpu import DeviceMismatchError, simulated_gpu
 from tests.support.small_pool import ALPHA, ENTRIES, N0, SIGMA, image, members
 from tests.support.tiny_pool import CERTIFICATION, SETTINGS, make_pool, solve
 
@@ -178,17 +178,6 @@ def test_every_path_runs_on_a_gpu(name, tmp_path, capfd):
     """No path falls back to a slower way, which it would say on stderr."""
     assert on_gpu(name, tmp_path / "run").operations
     assert SLOWER not in capfd.readouterr().err
-
-
-def test_outputs_of_a_compiled_network_lie_in_one_memory_unless_they_are_copied():
-    """As with CUDA graphs: without a copy a certificate would count the last batch only."""
-    with simulated_gpu(), torch.no_grad():
-        x = torch.stack([image(), image(1)]).to(GPU)
-        graph = torch.compile(nn.Flatten())
-        first, second = graph(x[:1]), graph(x[1:])
-        assert torch.equal(first, second)
-        copied = FixedBatch(torch.compile(nn.Flatten()), 1)(x)
-        assert torch.equal(copied, x.flatten(1))
 
 
 def products_now():

@@ -128,11 +128,13 @@ def test_batch_norms_behind_the_normalization_of_torchvision_are_folded(folding,
 
 @pytest.mark.parametrize("count", [1, 4, 5, 11])
 def test_batches_of_every_size_are_filled_up_or_cut(count):
+    """The compiled network writes all of its outputs into one memory, as a CUDA graph does."""
     seen = []
+    memory = torch.zeros(4, 2)
 
     def compiled(x):
         seen.append(len(x))
-        return x.flatten(1)[:, :2]
+        return memory.copy_(x.flatten(1)[:, :2])
 
     x = images(count, SHAPE)
     assert torch.equal(FixedBatch(compiled, 4)(x), x.flatten(1)[:, :2])
