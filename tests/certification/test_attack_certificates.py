@@ -28,7 +28,7 @@ from rs.smoothing.noise import certification_noise
 from rs.storage import attack_rows, files
 from rs.storage.attack_rows import ATTEMPTS
 from rs.storage.files import read_json
-from tests.support.helpers import ended, refuses, update_json, write_params, write_photos
+from tests.support.helpers import ended, generator, refuses, update_json, write_params, write_photos
 
 SIGMA = 0.25
 SURE = 1e-9
@@ -107,7 +107,7 @@ def test_a_point_is_confirmed_at_its_share_of_alpha_only(monkeypatch, share, is_
 def test_loss_and_gradient_are_those_of_smoothadv_on_the_keyed_noise():
     base = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     smoothed = SmoothedClassifier(base, 3, SIGMA)
-    x = torch.rand(1, 4, 4, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(1, 4, 4, generator=generator())
     loss, gradient = smoothed.loss_and_gradient(x, 2, 7, seed=5)
     key = LogProbabilities(base, SIGMA, 7, 5).key
     noise = certification_noise(range(7), x.shape, SIGMA, *key, device="cpu")

@@ -22,12 +22,13 @@ from rs.data.prepared import Meta
 from rs.ensemble.base import Ensemble
 from rs.ensemble.rules import KConsensus
 from rs.statistics.certificate import UNLABELED
+from tests.support.helpers import generator
 from tests.support.networks import Layer, counted
 
 CPU = torch.device("cpu")
 SHAPE, CLASSES, SIGMA = (3, 6, 4), 5, 0.25
 MEAN, STD = (0.5, 0.4, 0.6), (0.2, 0.25, 0.3)
-TEMPLATES = torch.rand(CLASSES, *SHAPE, generator=torch.Generator().manual_seed(3))
+TEMPLATES = torch.rand(CLASSES, *SHAPE, generator=generator(3))
 TEMPLATES[0], TEMPLATES[1] = 0.5, 0.75  # what pictures of little contrast look like
 
 
@@ -241,7 +242,7 @@ class Whitened(nn.Module):
         self.nearest = Nearest()
         images = labeled(600)
         pixels = torch.from_numpy(images.images).float() / 255
-        noise = sigma * torch.randn(pixels.shape, generator=torch.Generator().manual_seed(8))
+        noise = sigma * torch.randn(pixels.shape, generator=generator(8))
         self.norm(CIFAR(pixels + noise))
         self.eval()
 

@@ -5,6 +5,8 @@ import torch
 from torchvision.transforms import Normalize
 
 from rs.certification.expected_input import alternatives
+from tests.support.helpers import generator
+from tests.support.networks import images
 
 FIRST_LAYERS = {
     "none": Normalize((0, 0, 0), (1, 1, 1)),
@@ -14,8 +16,8 @@ FIRST_LAYERS = {
     "ImageNet": Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "CIFAR-10": Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.201)),
 }
-X = torch.rand(6, 3, 4, 5, generator=torch.Generator().manual_seed(1))
-NOISY = X + 0.5 * torch.randn(X.shape, generator=torch.Generator().manual_seed(2))
+X = images(6, (3, 4, 5))
+NOISY = X + 0.5 * torch.randn(X.shape, generator=generator(2))
 
 
 def constants(layer):

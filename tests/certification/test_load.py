@@ -16,7 +16,7 @@ from rs.ensemble.base import Ensemble
 from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.ensemble_specs import MADE, made, network, spec, written
-from tests.support.helpers import CLASSES, SHAPE, refuses, write_tiny
+from tests.support.helpers import CLASSES, SHAPE, generator, refuses, write_tiny
 
 pytestmark = pytest.mark.usefixtures("models_here")
 
@@ -176,7 +176,7 @@ def test_a_model_that_is_an_object_is_itself():
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2)).eval()
     loaded = rs.load(model)
     assert (loaded.name, loaded.module, loaded.sources) == ("Sequential", model, None)
-    x = torch.rand(SHAPE, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(SHAPE, generator=generator())
     expected = SmoothedClassifier(model, 2, 0.5).certify(x).to_dict()
     assert loaded.smooth(0.5).certify(x).to_dict() == expected
     assert rs.load(lambda images: model(images)).smooth(0.5).certify(x).to_dict() == expected

@@ -7,13 +7,12 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, wait_until
 from tests.support.small_project import contents, run, small_project
 
 PROGRAMS = ("slurmctld", "slurmd", "munged")
@@ -35,13 +34,6 @@ def free_ports(count):
             server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             ports.append(server.getsockname()[1])
         return ports
-
-
-def wait_until(is_true, seconds=300):
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.2)
 
 
 def is_idle(node):

@@ -10,6 +10,7 @@ from rs.methods import DENOISERS, method_class
 from rs.models.denoised import DenoiserSize, DnCNN, with_denoiser
 from rs.smoothing.noise import training_noise
 from tests.support.helpers import generator, refuses
+from tests.support.networks import images
 
 SIGMA = 0.25
 SIZE = {"depth": 4, "width": 8}
@@ -25,7 +26,7 @@ def model():
 
 
 def batch():
-    return torch.rand(12, 1, 8, 8, generator=generator(7)), torch.arange(12) % 3
+    return images(12, (1, 8, 8), 7), torch.arange(12) % 3
 
 
 def step(name, network, seed=0):

@@ -12,11 +12,11 @@ from torch.utils.data import DataLoader
 import rs
 from rs import params
 from rs.methods.loss import loss
-from tests.support.helpers import refuses, weights
-from tests.support.networks import mlp
+from tests.support.helpers import SHAPE, generator, refuses, weights
+from tests.support.networks import images, mlp
 from tests.support.pages import ROOT, blocks
 
-X = torch.rand(6, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+X = images(6, SHAPE)
 Y = torch.arange(6) % 3
 
 
@@ -56,7 +56,7 @@ def test_a_first_batch_that_does_not_fit_is_refused_however_often_it_comes(x, y,
 def test_labels_of_any_integer_type_count():
     values = set()
     for dtype in (torch.int64, torch.int32, torch.uint8):
-        rng = torch.Generator().manual_seed(0)
+        rng = generator()
         values.add(loss("gaussian", 0.25)(network(), X, Y.to(dtype), rng=rng).loss.item())
     assert len(values) == 1
 
@@ -84,7 +84,7 @@ def test_the_global_seed_or_a_generator_decides_the_noise():
 
     def value(seed, rng=None):
         torch.manual_seed(seed)
-        return objective(model, X, Y, rng=rng and torch.Generator().manual_seed(rng)).loss.item()
+        return objective(model, X, Y, rng=rng and generator(rng)).loss.item()
 
     assert value(1) == value(1) != value(2)
     assert value(1, rng=7) == value(2, rng=7) != value(1, rng=8)

@@ -8,7 +8,7 @@ from torch import nn
 
 from rs.models import architectures
 from tests.support.helpers import refuses
-from tests.support.networks import lived_in
+from tests.support.networks import images, lived_in
 
 CIFAR, DIGITS = (3, 32, 32), (1, 8, 8)
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
@@ -74,7 +74,7 @@ def slow_resnet20(state, x):
 
 def test_resnet20_is_its_slow_form():
     network = lived_in(build("resnet20").network, CIFAR).eval()
-    x = torch.rand(2, *CIFAR, generator=torch.Generator().manual_seed(0))
+    x = images(2, CIFAR)
     torch.testing.assert_close(
         network(x), slow_resnet20(network.state_dict(), x), rtol=1e-4, atol=1e-5
     )

@@ -10,6 +10,7 @@ from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from tests.support import untrained
 from tests.support.helpers import SHAPE, refuses, smallnet, weights
+from tests.support.networks import images
 
 CARD = replace(untrained.CARD, method="gaussian", training={"epochs": 2}, seed=3, epochs=2)
 
@@ -19,7 +20,7 @@ def trained():
     """A model whose parameters and batch-norm statistics are not those of a fresh one."""
     model = smallnet(3).train()
     for _ in range(2):
-        model(torch.rand(8, *SHAPE, generator=torch.Generator().manual_seed(0)))
+        model(images(8, SHAPE, 0))
     return model
 
 
@@ -38,7 +39,7 @@ def refused(folder, *words):
 
 def test_a_model_comes_back_with_its_card_and_its_outputs(folder, trained):
     loaded, card = checkpoint.load_model(folder)
-    x = torch.rand(5, *SHAPE, generator=torch.Generator().manual_seed(1))
+    x = images(5, SHAPE)
     assert card == CARD
     assert not loaded.training
     assert torch.equal(loaded(x), trained.eval()(x))

@@ -18,6 +18,7 @@ from rs.errors import InputWarning
 from rs.models import architectures, checkpoint
 from rs.models.published_checkpoints import import_checkpoint, read_network
 from tests.support.helpers import refuses
+from tests.support.networks import images
 
 LAYOUTS = {
     "cohen": ("1.", "state_dict", "mean-std"),
@@ -48,7 +49,7 @@ def imported(path, normalization="none", key=None):
 def network(seed=0):
     """A ResNet-20 whose running statistics are not the initial ones."""
     model = architectures.build("resnet20", (3, 32, 32), 10, [0.0] * 3, [1.0] * 3, seed)
-    model(torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(seed)))
+    model(images(8, META.shape, seed))
     return model.eval().network
 
 
@@ -75,7 +76,7 @@ def test_an_imported_network_gives_the_outputs_of_the_original(layout, old, tmp_
     assert weights.key == f"{key}.{prefix}".strip(".")
     assert weights.left == ["epoch", "arch", "optimizer"]
     model, card = checkpoint.load_model(tmp_path / "model")
-    x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    x = images(4, META.shape)
     mean, std = (torch.tensor(values)[:, None, None] for values in (META.mean, META.std))
     inputs = {"none": x, "centre": x - mean, "mean-std": (x - mean) / std}
     with torch.no_grad():

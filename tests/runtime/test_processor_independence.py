@@ -13,7 +13,7 @@ from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.methods import METHODS
 from rs.runtime.arithmetic import PORTABLE
 from rs.smoothing.settings import SmoothingOptions
-from tests.support.helpers import trainer
+from tests.support.helpers import generator, trainer
 from tests.support.tiny_pool import CERTIFICATION, CPU, solve
 
 PROCESSOR_DEPENDENT = ("sqrt", "log10", "atan", "tan")
@@ -85,7 +85,7 @@ def test_no_pool_of_ensembles_depends_on_the_processor():
     assert watched.found == set()
 
 
-X = torch.rand(8, generator=torch.Generator().manual_seed(0)) + 0.5
+X = torch.rand(8, generator=generator()) + 0.5
 
 
 @pytest.mark.parametrize(

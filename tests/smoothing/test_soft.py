@@ -5,6 +5,7 @@ import torch
 from scipy import special
 
 from rs.smoothing import soft
+from tests.support.helpers import generator
 
 SIGMA, GAMMA, BETA = 0.5, 8.0, 16.0
 
@@ -43,7 +44,7 @@ def losses(logits, y):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", ["soft", "mean", "hinge", "entropy", "kl"])
 def test_narrow_logits_are_widened_before_any_arithmetic(name, dtype):
-    logits = torch.randn((5, 3, 4), generator=torch.Generator().manual_seed(0)).to(dtype)
+    logits = torch.randn((5, 3, 4), generator=generator()).to(dtype)
     y = torch.tensor([0, 1, 2, 3, 0])
     narrow, wide = losses(logits, y)[name], losses(logits.float(), y)[name]
     assert narrow.dtype == torch.float32

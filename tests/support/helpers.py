@@ -108,20 +108,23 @@ CERTIFY = {
 }
 
 
-def arrays(size, seed):
-    """Return images (size, 1, 4, 4) with a bright left (class 0) or right half, and labels."""
-    labels = np.arange(size) % 2
+def arrays(size, seed, classes=2):
+    """Return images (size, 1, 4, 4) and labels 0, 1, ...; bright is the left half of class 0, the
+    right one of class 1 and the upper one of class 2.
+    """
+    labels = np.arange(size) % classes
     images = np.random.default_rng(seed).integers(0, 60, (size, *SHAPE), dtype=np.uint8)
     images[labels == 0, :, :, :2] += 180
     images[labels == 1, :, :, 2:] += 180
+    images[labels == 2, :, :2] += 180
     return images, labels.astype(np.int64)
 
 
-def write_tiny(folder, train=24, test=10, validation=0):
+def write_tiny(folder, train=24, test=10, validation=0, classes=CLASSES):
     """Write the tiny data set to ``folder``, with a validation split if it has images."""
-    splits = {"train": arrays(train, 0), "test": arrays(test, 1)}
-    splits |= {"validation": arrays(validation, 2)} if validation else {}
-    prepared.save_images(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    splits = {"train": arrays(train, 0, len(classes)), "test": arrays(test, 1, len(classes))}
+    splits |= {"validation": arrays(validation, 2, len(classes))} if validation else {}
+    prepared.save_images(folder, "tiny", splits, classes, mean=[0.5], std=[0.25])
     return folder
 
 
@@ -262,7 +265,7 @@ def python(*arguments, timeout=600, cwd=ROOT, without=(), **environment):
     )
 
 
-def wait_until(is_true, seconds=60):
+def wait_until(is_true, seconds=300):
     """Wait until something is true, for so many seconds at most."""
     deadline = time.monotonic() + seconds
     while not is_true():

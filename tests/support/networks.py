@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from rs.models.architectures import CifarResNet, Normalize
-from tests.support.helpers import SHAPE, smallnet
+from tests.support.helpers import SHAPE, generator, smallnet
 
 COLOR = (3, 8, 8)
 ROUNDING = 20 * 576 * 2**-53
@@ -34,7 +34,7 @@ class Scaled(nn.Module):
 
 def lived_in(model, shape):
     """A model whose batch norms have seen images, and which has scales and shifts of its own."""
-    rng = torch.Generator().manual_seed(0)
+    rng = generator()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.weight.data = 0.5 + torch.rand(module.weight.shape, generator=rng)
@@ -49,7 +49,7 @@ def tiny():
 
 
 def images(count, shape, seed=1):
-    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed))
+    return torch.rand(count, *shape, generator=generator(seed))
 
 
 class Layer(nn.Module):

@@ -6,11 +6,9 @@ from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
-from rs.data import prepared
 from rs.data.images import load_images
 from rs.ensemble.declare import read_pool, write_ensembles
 from rs.ensemble.fit_weights import fit_weights
@@ -18,7 +16,7 @@ from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
 from rs.models import checkpoint
 from rs.smoothing.settings import CertificationSettings
 from tests.support.combinations import GOOD, named
-from tests.support.helpers import CERTIFY, SHAPE, write_params
+from tests.support.helpers import CERTIFY, write_params, write_tiny
 from tests.support.untrained import CARD
 
 CPU = torch.device("cpu")
@@ -63,19 +61,9 @@ PAIR, ALL, TURNED = "macer-0-1", "gaussian-0+macer-0-1", "macer-1+gaussian-0"
 """
 
 
-def write_three(folder, train=24, test=10, validation=0):
+def write_three(folder, **sizes):
     """Write images (N, 1, 4, 4) with a bright left, right or upper half; labels 0, 1, 2, 0, ..."""
-    splits = {}
-    sizes = {"train": train, "test": test}
-    sizes |= {"validation": validation} if validation else {}
-    for number, (name, size) in enumerate(sizes.items()):
-        labels = np.arange(size) % 3
-        images = np.random.default_rng(number).integers(0, 60, (size, *SHAPE), dtype=np.uint8)
-        images[labels == 0, :, :, :2] += 180
-        images[labels == 1, :, :, 2:] += 180
-        images[labels == 2, :, :2] += 180
-        splits[name] = (images, labels.astype(np.int64))
-    prepared.save_images(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    write_tiny(folder, **sizes, classes=CLASSES)
 
 
 SEES = torch.tensor([[0.5, 0.0, 0.5, 0.0], [0.0, 0.5, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]])

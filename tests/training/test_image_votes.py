@@ -3,14 +3,14 @@
 import torch
 
 from rs.training.image_votes import vote_shares
-from tests.support.helpers import Linear, tiny_images
+from tests.support.helpers import Linear, generator, tiny_images
 
 
 def test_shares_are_those_of_the_argmax_of_noisy_copies_whatever_the_mode():
     images = tiny_images()
     network = Linear().train()
     numbers = torch.tensor([3, 1, 3])
-    found = vote_shares(network, images, numbers, 400, 0.25, torch.Generator().manual_seed(0))
+    found = vote_shares(network, images, numbers, 400, 0.25, generator())
     brightness = torch.stack([images.pixels(int(number))[0, 0, 0] for number in numbers]).double()
     expected = torch.special.ndtr((brightness - 0.5) / 0.25)
     assert network.training
