@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from rs.methods import METHODS
 from rs.methods.base import NeedsTargets
 from rs.methods.loss import loss
-from rs.smoothing.noise import training_noise
 from tests.support.helpers import generator, refuses, soft_targets
 from tests.support.networks import Scaled, mlp
 
@@ -65,14 +63,3 @@ def test_inputs_beyond_0_and_1_need_bounds(method):
     assert value(method, mlp(NUMBERS, K), 100 * x, bounds=None).isfinite()
     with refuses(r"inputs without noise must hold .* within \[-1, 1\]"):
         value(method, mlp(NUMBERS, K), 1.5 * x, bounds=(-1, 1))
-
-
-def test_one_logit_has_the_binary_cross_entropy():
-    network = mlp(NUMBERS, 1)
-    labels = Y % 2
-    made = value("gaussian", network, X, labels)
-    noisy = X + training_noise(X, 1, SIGMA, generator(2))[:, 0]
-    expected = F.binary_cross_entropy_with_logits(network(noisy)[:, 0], labels.float())
-    torch.testing.assert_close(made, expected)
-    with refuses(r"labels must lie in 0\.\.1"):
-        value("gaussian", network, X, Y)

@@ -95,7 +95,6 @@ BAD_IMAGES = {
         Image.fromarray(RGB).convert("RGBA"),
         r'got mode RGBA; convert it: x.convert\("RGB"\)',
     ),
-    "NaN": (TENSOR * math.nan, r"pixels in \[0, 1\], got torch.float32 from nan to nan"),
     "0 to 255": (
         TENSOR * 255,
         r"pixels in \[0, 1\], got torch.float32 from 0.* to 2\d\d; divide 8-bit pixels by 255",
