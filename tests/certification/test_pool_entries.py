@@ -12,10 +12,10 @@ from rs.ensemble.spec import load_members, read
 from rs.storage import files
 from rs.study.ensembles import Combination
 from tests.support.helpers import refuses
-from tests.support.tiny_pool import ALL, COMBINATIONS, PAIR
+from tests.support.tiny_pool import COMBINATIONS, PAIR
 
 ENSEMBLES, WEIGHTS = Path("ensembles"), Path("weights")
-CHOICE, OPTIMAL, PER_IMAGE = f"{ALL}.two", f"{PAIR}.optimal", f"{PAIR}.label"
+OPTIMAL, PER_IMAGE = f"{PAIR}.optimal", f"{PAIR}.label"
 TSV = "idx\tclass\tw0\tw1\n3\t1\t0.1\t0.9\n7\t0\t0.7\t0.3\n"
 """Weights of the images 3 and 7."""
 

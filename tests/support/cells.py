@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import torch
 
-from rs.certification.certify_model import certification_settings, certify_model
+from rs.certification.certify_model import certify_model
 from rs.certification.load import load
 from rs.data.images import load_images
-from rs.smoothing.settings import SmoothingOptions
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import splits, train_model
-from tests.support.helpers import tiny_params
+from tests.support.helpers import METHOD_PARAMETERS, tiny_params
 
 CPU = torch.device("cpu")
 EPOCHS = {
@@ -23,21 +22,16 @@ EPOCHS = {
 }
 
 
-def train_tiny(folder, out, method="advmacer", sigma=0.25, seed=1):
-    own = {**tiny_params()["recipes"]["tiny"][method], "training": EPOCHS}
-    recipe = training_recipe(tiny_params(**{method: own}), "tiny", method, sigma)
+def train_tiny(folder, out):
+    own = {**METHOD_PARAMETERS["advmacer"], "training": EPOCHS}
+    recipe = training_recipe(tiny_params(advmacer=own), "tiny", "advmacer", 0.25)
     train_model(
         recipe,
         *splits(recipe, folder),
-        RunOptions(sigma=sigma, seed=seed, device=CPU),
+        RunOptions(sigma=0.25, seed=1, device=CPU),
         out=out / "model",
         log=out / "log",
     )
-
-
-def certify_tiny(model, folder, out, sigma=None, **chosen):
-    settings = certification_settings(tiny_params(), "tiny", chosen)
-    certify_folder(str(model), folder, settings, SmoothingOptions(sigma=sigma), out)
 
 
 def certify_folder(model, folder, settings, options, out):

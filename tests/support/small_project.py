@@ -46,10 +46,10 @@ def small_project(root, **training):
     return root
 
 
-def copy_project(root, *folders):
-    """Make a repository in ``root`` of what the pipeline needs, and other ``folders``."""
+def copy_project(root):
+    """Make a repository in ``root`` of what the pipeline needs."""
     root.mkdir()
-    for folder in ("rs", "stages", "benchmarks", *folders):
+    for folder in ("rs", "stages", "benchmarks"):
         shutil.copytree(
             ROOT / folder, root / folder, symlinks=True
         )  # with what Python has compiled

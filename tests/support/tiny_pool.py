@@ -130,7 +130,6 @@ def load_outputs():
 
 def solve(
     out="weights",
-    ensembles="ensembles",
     folder="data",
     settings=SETTINGS,
     certification=FEW,
@@ -139,7 +138,7 @@ def solve(
 ):
     """Weights of the ensembles, in the current folder."""
     fit_weights(
-        Path(ensembles), Path(folder), settings, certification,
+        Path("ensembles"), Path(folder), settings, certification,
         device=device, batch=batch, out=Path(out), seconds=Path(f"{out}.seconds.csv"),
     )  # fmt: skip
     return Path(out)
