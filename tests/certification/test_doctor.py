@@ -198,23 +198,23 @@ def test_one_class_for_all_images_is_a_fault_even_if_most_are_of_it():
     assert "all 80 images" in finding.text
 
 
-def test_without_the_noise_nothing_is_tried_under_it():
-    (finding,) = examined(Nearest(), sigma=None)
+@pytest.mark.parametrize(
+    ("images", "sigma", "said"),
+    [
+        (None, SIGMA, "give --data or --images"),
+        (
+            replace(labeled(), labels=np.full(150, UNLABELED)),
+            SIGMA,
+            "the images have no labels, so accuracy, training and expected input",
+        ),
+        (labeled(), None, "give --sigma"),
+    ],
+    ids=["without images", "without labels", "without noise"],
+)
+def test_it_is_said_what_was_not_looked_at(images, sigma, said):
+    (finding,) = problems(diagnose(classifier_of(Nearest()), images, sigma, CPU))
     assert finding.level == "warning"
-    assert "give --sigma" in finding.text
-
-
-def test_without_labels_it_is_said_what_was_not_looked_at():
-    images = labeled()
-    unlabeled = replace(images, labels=np.full_like(images.labels, UNLABELED))
-    (finding,) = examined(Nearest(), images=unlabeled)
-    assert finding.level == "warning"
-    assert "the images have no labels, so accuracy, training and expected input" in finding.text
-
-
-def test_without_images_no_more_is_known_than_that_it_is_one_function():
-    (finding,) = problems(diagnose(classifier_of(Nearest()), None, SIGMA, CPU))
-    assert (finding.level, "give --data or --images" in finding.text) == ("warning", True)
+    assert said in finding.text
 
 
 @given(order=st.permutations(range(CLASSES)))

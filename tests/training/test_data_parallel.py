@@ -207,16 +207,20 @@ def test_attacks_of_several_processes_are_folded_and_the_trained_network_is_not_
 
 
 @pytest.mark.parametrize(
-    ("world_size", "images", "message"),
+    ("world_size", "batch", "images", "message"),
     [
-        (3, 24, "training.batch must be divisible by the number of processes, got 8 and 3"),
-        (4, 7, "at least .* got 8 and 7 for 4 processes"),
+        (1, 1, 24, "at least the number of draws, 2.* got 1 and 24"),
+        (1, 8, 1, "at least the number of draws, 2.* got 8 and 1"),
+        (3, 8, 24, "training.batch must be divisible by the number of processes, got 8 and 3"),
+        (4, 8, 7, "at least .* got 8 and 7 for 4 processes"),
     ],
 )
-def test_a_step_that_processes_cannot_share_is_refused(monkeypatch, world_size, images, message):
+def test_a_step_of_less_than_one_image_per_process_is_refused_beforehand(
+    monkeypatch, world_size, batch, images, message
+):
     monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, world_size))
     with refuses(message):
-        trainer("smoothadv", tiny_images(images))
+        trainer("smoothadv", tiny_images(images), batch=batch)
 
 
 def test_a_limit_of_seconds_is_refused_because_clocks_differ(monkeypatch):

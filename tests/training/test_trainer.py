@@ -348,13 +348,6 @@ def test_bfloat16_trains_float32_weights_to_something_else():
     assert weights(narrow.model) != weights(wide.model)
 
 
-@pytest.mark.parametrize(("batch", "images"), [(3, 24), (8, 3)])
-def test_a_step_of_less_than_one_image_is_refused_beforehand(batch, images):
-    message = rf"at least the number of draws, 4.* got {batch} and {images}"
-    with refuses(message):
-        trainer("smoothadv", images=tiny_images(images), parameters={"draws": 4}, batch=batch)
-
-
 @pytest.mark.parametrize("seed", [-1, 2**63])
 def test_a_seed_that_no_card_holds_is_refused_before_the_training(seed):
     with refuses(rf"seed must be at least 0 and below 2\^63, got {seed}"):
