@@ -94,7 +94,7 @@ def test_the_public_names_are_listed_typed_and_there():
     assert not hasattr(rs, "no_such_name")
 
 
-def test_the_smallest_parameter_file_of_the_pages_is_enough_to_certify(tmp_path):
+def test_the_smallest_parameter_file_of_the_pages_is_enough_to_certify():
     (text,) = re.findall(
         r"^```yaml\n(.*?)```$", (ROOT / "docs" / "certify.md").read_text(), re.MULTILINE | re.DOTALL
     )

@@ -10,7 +10,7 @@ from rs.models import architectures
 from tests.support.helpers import refuses
 from tests.support.networks import images, lived_in
 
-CIFAR, DIGITS = (3, 32, 32), (1, 8, 8)
+CIFAR = (3, 32, 32)
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 

@@ -46,7 +46,7 @@ def test_a_model_comes_back_with_its_card_and_its_outputs(folder, trained):
     assert model_fingerprint(loaded) == model_fingerprint(trained)
 
 
-def test_equal_models_make_equal_bytes(folder, trained, tmp_path):
+def test_equal_models_make_equal_bytes(folder, tmp_path):
     loaded, card = checkpoint.load_model(folder)
     checkpoint.save(tmp_path / "again", loaded, card)
     for name in (checkpoint.WEIGHTS, checkpoint.CARD):

@@ -22,12 +22,12 @@ SEED_VARIANCES, INTERACTIONS = (0.0, 0.1, 1.0, 8.0, 50.0), (0.01, 0.5, 3.0)
 """Components of the variance of the mean, that of images being 1."""
 
 
-def simulated(rng, seeds, seed_variance, interaction, trials=TRIALS):
+def simulated(rng, seeds, seed_variance, interaction):
     """Means and mean squares of balanced tables whose true mean is 0."""
     freedom = np.array([IMAGES - 1, seeds - 1, (IMAGES - 1) * (seeds - 1)])
     expected = np.array([1 + interaction, seed_variance + interaction, interaction])
-    squares = expected * rng.chisquare(freedom, (trials, 3)) / freedom
-    mean = np.sqrt(1 + seed_variance + interaction) * rng.standard_normal(trials)
+    squares = expected * rng.chisquare(freedom, (TRIALS, 3)) / freedom
+    mean = np.sqrt(1 + seed_variance + interaction) * rng.standard_normal(TRIALS)
     return mean, MeanSquares(*squares.T, IMAGES, seeds)
 
 
