@@ -23,12 +23,6 @@ def message(call, *given):
     return str(caught.value)
 
 
-def written(tmp_path, text):
-    path = tmp_path / "params.yaml"
-    path.write_text(text)
-    return path
-
-
 def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
     said = message(params.read_params, tmp_path / "absent.yaml")
     assert str(tmp_path / "absent.yaml") in said
@@ -36,15 +30,26 @@ def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
     assert str(tmp_path) in message(params.read_params, tmp_path)  # a folder
 
 
-def test_a_file_without_sections_is_refused_with_what_it_holds(tmp_path):
-    said = message(params.read_params, written(tmp_path, ""))
-    assert "must hold a mapping of sections, got NoneType; write" in said
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "must hold a mapping of sections, got NoneType; write"),
+        (b"\xff\xfe\x00", "must be text in UTF-8"),
+        (b"a: 1\n" + b"#" * 2**20, "must have at most 1,048,576 bytes, got 1,048,581"),
+    ],
+    ids=["empty", "no text", "too large"],
+)
+def test_a_file_without_parameters_is_refused(tmp_path, content, said):
+    path = tmp_path / "params.yaml"
+    path.write_bytes(content)
+    assert f"{path} {said}" in message(params.read_params, path)
 
 
 @pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2", "a: *b", "!!python/name:os.system {}"])
 def test_text_that_is_not_yaml_is_refused_in_one_line_that_names_its_source(tmp_path, text):
     assert message(params.parse, text, "--subset").startswith("--subset must be YAML, but: ")
-    path = written(tmp_path, text)
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
     assert message(params.read_params, path).startswith(f"{path} must be YAML, but: ")
 
 
@@ -66,13 +71,6 @@ def test_text_that_would_grow_without_bound_is_refused_before_it_is_built(text, 
 def test_a_path_that_no_file_can_have_is_refused_before_it_is_looked_for(path):
     said = message(params.validate, params.FilePath, path, "datasets.tiny.root")
     assert said.startswith("params.yaml: datasets.tiny.root: ")
-
-
-def test_a_file_that_is_too_large_is_refused_unread(tmp_path):
-    path = written(tmp_path, "a: 1\n" + "#" * 2**20)
-    assert message(params.read_params, path).startswith(
-        f"{path} must have at most 1,048,576 bytes, got 1,048,581"
-    )
 
 
 @pytest.mark.parametrize(
@@ -257,11 +255,6 @@ def test_values_that_are_not_named_are_refused(values):
 def test_values_per_noise_level_are_replaced_at_any_depth():
     values = {"draws": 4, "deep": {"lam": {0.25: 12.0, 1: 4.0}}}
     assert recipes.for_sigma(values, 1.0, "w") == {"draws": 4, "deep": {"lam": 4.0}}
-
-
-def test_a_file_that_is_not_text_is_refused(tmp_path):
-    (tmp_path / "params.yaml").write_bytes(b"\xff\xfe\x00")
-    assert "must be text in UTF-8" in message(params.read_params, tmp_path / "params.yaml")
 
 
 def test_a_recipe_may_be_of_a_data_set_of_another_name():
