@@ -153,8 +153,8 @@ def _of_order(trial: Trial, predicted: Tensor, classes: int) -> Diagnosis:
     right = (predicted == trial.labels)[1::2, None]
     right_in_order = (predicted == order[trial.labels])[1::2, None]
     figures = (
-        f"accuracy {percent(right_in_order)} in the best order, {percent(right)} in this one, "
-        f"on {len(right)} images"
+        f"accuracy {percent(right)} in this order, {percent(right_in_order)} in the one that fits "
+        f"the other half of the images best, on {len(right)} images"
     )
     if _is_poor(right_in_order, 1 / classes) or not is_larger(right_in_order, right):
         return Diagnosis("ok", f"no other order of classes is clearly better: {figures}")
@@ -216,7 +216,7 @@ def _of_input(
             best = alternative
             best_right = right_then
     if best is None:
-        text = f"is not clearly higher with any of {count} other inputs"
+        text = f"is not clearly higher with any of {count} other normalizations or channel orders"
         shares = f"{percent(right)} as it is{''.join(figures)}"
         return Diagnosis("ok", f"accuracy {trial.condition} {text}: {shares}")
     text = f"accuracy {trial.condition} {percent(best_right)} then, {percent(right)} now"

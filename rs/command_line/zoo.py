@@ -16,7 +16,7 @@ HEADER = [
     "images",
     "n",
     "ACR",
-    *(f"{radius:g}" for radius in RADII),
+    *(f"at {radius:g}" for radius in RADII),
 ]
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     """List the trained networks of the package, with ACR and certified accuracy at several radii.
 
     Every command that does not write into MODEL takes zoo:NAME. The numbers are computed from
-    certificate rows that the package contains, with n draws per test image.
+    certificate rows that the package contains, with n samples per test image.
 
     Example:
         rs zoo

@@ -149,8 +149,8 @@ def picture_with_notes(
         }
         remedy = " and ".join(step for step, is_needed in steps.items() if is_needed)
         raise InputError(
-            f"{file} must be {expected}, as the images of the model are, got {actual}; {remedy} "
-            "it, or let --convert, --resize and --crop do so"
+            f"{file} must be {expected}, like the model's images or the first picture, got "
+            f"{actual}; {remedy} it, or let --convert, --resize and --crop do so"
         )
     return pixels, notes
 

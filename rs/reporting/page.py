@@ -50,6 +50,12 @@ from rs.reporting.tables.method_tables import certified_table, differences_table
 from rs.statistics import metrics
 from rs.storage import attack_rows
 
+ATTACKED = (
+    "A curve named “attacked” is an upper bound: it counts an image up to the smallest "
+    "perturbation that was found. Images that were not attacked count at every radius."
+)
+"""Explanation of the empirical curves."""
+
 
 @dataclass
 class Page:
@@ -272,8 +278,10 @@ def _headline(page: Page) -> dict[str, str]:
     def curves(sigma: float) -> str:
         curves = page.groups[sigma] | page.attacked.get(sigma, {})
         spec = page_charts.curves_chart(curves, page.reference_at(sigma))
+        note = f"<p>{ATTACKED}</p>" if sigma in page.attacked else ""
         table = html_table(certified_table(page.groups, sigma, page.radii))
-        return page.chart("curves", sigma, spec) + folded("Certified accuracy in numbers", table)
+        folds = folded("Certified accuracy in numbers", table)
+        return page.chart("curves", sigma, spec) + note + folds
 
     def differences(sigma: float) -> str:
         spec = page_charts.differences_chart(page.groups[sigma], page.reference_at(sigma))

@@ -172,7 +172,7 @@ def comparison_text(comparison: Numbers) -> str:
         letter = side.upper()
         model = _optional(" ({})", about["model"])
         name = f"{letter}  {about['file']}"
-        parts = [name + model] if len(name + model) <= WIDTH else [name, f"  {model}"]
+        parts = [name, f"  {model}"] if model and len(name + model) > WIDTH else [name + model]
         texts += map(printable, parts)
         if about["images"] > comparison["images"]:
             more.append(f"{letter} has {about['images']:,}")

@@ -35,7 +35,7 @@ def root() -> Path:
     obstacle = in_the_way_of(path)
     if obstacle is not None:
         raise InputError(
-            f"{path} must be a folder or new, but {obstacle} is not a folder; set RS_WORK to "
+            f"{path} must be new or a folder, but {obstacle} is not a folder; set RS_WORK to "
             "another"
         )
     return path

@@ -120,18 +120,18 @@ def check_output(
     """
     if (obstacle := in_the_way_of(path.parent)) is not None:
         raise InputError(
-            f"{path} must be {what} or new, but {obstacle} is no folder; name another {option}"
+            f"{path} must be new or {what}, but {obstacle} is not a folder; name another {option}"
         )
     for read in inputs:
         if read.resolve().is_relative_to(path.resolve()):
             raise InputError(
-                f"{path} must be {what} or new, but {read}, an input, is in it; name another "
+                f"{path} must be new or {what}, but {read}, an input, is in it; name another "
                 f"{option}"
             )
     replaceable = path.is_file() if replaceable is None else replaceable
     if os.path.lexists(path) and not (path.exists() and replaceable):
         raise InputError(
-            f"{path} must be {what} or new, but holds {content or _content(path)}; name another "
+            f"{path} must be new or {what}, but holds {content or _content(path)}; name another "
             f"{option}"
         )
     if path.exists() and not (force or is_empty(path)):

@@ -97,7 +97,7 @@ def train_model(
     checkpoint.check_model_folder(out, card)
     if recipe.weights is not None:
         weights = start.weights_file(recipe.weights, options.seed)
-        files.check_output(out, "another folder than that of --weights", True, inputs=[weights])
+        files.check_output(out, "a folder without --weights", True, inputs=[weights])
     check_logs(log, card)
     model = start.initial(card, recipe.weights, options)
     inputs = inputs_of(train, options, model)
@@ -168,9 +168,10 @@ def _what_runs(
     acr = "no quick ACR"
     if settings.eval_every:
         count = min(settings.eval_images, len(evaluation))
-        acr = f"quick ACR of {count:,} images every {settings.eval_every} epochs and at the end"
+        every = "epoch" if settings.eval_every == 1 else f"{settings.eval_every} epochs"
+        acr = f"quick ACR on {count:,} images every {every} and at the end"
     lines = [
-        f"trains {recipe.name}: {length} of {len(train):,} images by {settings.optimizer}, "
+        f"training {recipe.name} for {length} on {len(train):,} images with {settings.optimizer}, "
         f"learning rate {settings.learning_rate:g}, batch {settings.batch}",
         f"  {acr}",
     ]

@@ -66,7 +66,7 @@ def warn_of_chance(accuracy: float, labels: NDArray[np.int64], is_gaussian: bool
     if accuracy <= share + QUANTILE_99 * math.sqrt(share * (1 - share) / len(labels)):
         _warn(
             f"in the first epoch the accuracy under noise, {accuracy:.1%}, is not clearly above "
-            f"chance, {share:.1%}; train more epochs, {begin}or change "
+            f"chance, {share:.1%}; if it stays there, train more epochs, {begin}or change "
             "learning_rate; rs doctor looks for mistakes in pixels and labels"
         )
 

@@ -166,7 +166,7 @@ def test_a_training_replaces_neither_its_start_nor_the_model_of_another_network(
     line = refusal(capsys, train, *words(network="Small"))
     assert "but holds gaussian of photos, sigma 0.25, seed 0, network own_networks:net" in line
     line = refusal(capsys, train, *words("--weights", "model"))
-    assert "model must be another folder than that of --weights" in line
+    assert "model must be new or a folder without --weights" in line
 
 
 def test_a_finished_training_is_not_repeated_and_other_settings_need_restart(capsys):

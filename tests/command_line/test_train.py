@@ -74,13 +74,13 @@ def acrs():
 
 def test_no_image_is_held_out_unless_the_acr_is_wanted(capfd):
     _, _, err = ended(capfd, train, *words("--epochs", 2))
-    assert "2 epochs of 24 images" in err
+    assert "2 epochs on 24 images" in err
     assert "no quick ACR" in err
     command = "rs certify model --network own_networks:network --images UNSEEN_IMAGES"
     assert err.splitlines()[-2:] == [f"  {command} \\", "      --out rows.tsv"]
     assert acrs() == ["", ""]
     _, _, err = ended(capfd, train, *words("--epochs", 2, "--eval-every", 2, "--restart"))
-    assert "quick ACR of 2 images every 2 epochs" in err
+    assert "quick ACR on 2 images every 2 epochs" in err
     assert acrs()[0] == ""
     assert float(acrs()[1]) >= 0
 
@@ -88,8 +88,8 @@ def test_no_image_is_held_out_unless_the_acr_is_wanted(capfd):
 def test_the_pictures_of_validation_are_those_of_the_acr(capfd):
     write_photos(Path("others"), *arrays(10, 1))
     _, _, err = ended(capfd, train, *words("--validation", "others"))
-    assert "1 epoch of 24 images" in err
-    assert "quick ACR of 10 images every 1 epochs" in err
+    assert "1 epoch on 24 images" in err
+    assert "quick ACR on 10 images every epoch and" in err
     assert "ACR 0." in err
 
 

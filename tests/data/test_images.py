@@ -140,11 +140,11 @@ def test_an_older_data_set_is_replaced_but_other_things_are_not(folder):
     train = {"train": arrays(3)}
     saved(folder, train)
     assert {*contents(folder)} == {"meta.json", "train.npz"}
-    with refuses("must be an older data set other or new, but holds the data set tiny"):
+    with refuses("must be new or an older data set other, but holds the data set tiny"):
         saved(folder, train, name="other")
     (folder / "thesis.tex").touch()
     before = contents(folder)
-    with refuses("must be an older data set tiny or new, but holds meta"):
+    with refuses("must be new or an older data set tiny, but holds meta"):
         saved(folder, train)
     assert contents(folder) == before
 

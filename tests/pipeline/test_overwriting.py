@@ -124,7 +124,7 @@ def test_an_input_inside_the_folder_to_be_replaced_is_kept(capfd):
     before = contents(Path())
     words = words_of(ensemble, "models=ensembles/models out=ensembles")
     line = refusal(capfd, ensemble.main, *words)
-    assert "must be a folder of ensembles or new, but ensembles/models, an input, is" in line
+    assert "must be new or a folder of ensembles, but ensembles/models, an input, is" in line
     assert contents(Path()) == before
 
 

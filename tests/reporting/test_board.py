@@ -174,7 +174,7 @@ def test_the_command_writes_the_board_and_replaces_nothing_else(tmp_path):
     words.append("--force")
     assert invoke(app, words).exit_code == 0
     (out / PAGE).rename(out / "thesis.txt")
-    assert "must be a board or new, but holds" in str(invoke(app, words).exception)
+    assert "must be new or a board, but holds" in str(invoke(app, words).exception)
 
 
 # -------------------------------------------------------------------------------------------------

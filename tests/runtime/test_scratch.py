@@ -36,7 +36,7 @@ def test_work_where_there_can_be_no_folder_is_refused(tmp_path, monkeypatch, nam
     (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
     monkeypatch.setenv("RS_WORK", str(tmp_path / name))
     with refuses(
-        r"must be a folder or new, but .*/(file|nowhere) is not a folder; set RS_WORK",
+        r"must be new or a folder, but .*/(file|nowhere) is not a folder; set RS_WORK",
     ):
         scratch_folder(WHAT).__enter__()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "nowhere"]

@@ -117,7 +117,7 @@ def test_the_same_rows_of_a_run_with_another_scratch_folder_are_kept(
 
 
 def test_a_file_of_something_else_that_has_come_meanwhile_is_refused_and_left_alone(out):
-    message = "must be the sidecar of .* or new, but holds 'notes'"
+    message = "must be new or the sidecar of .*, but holds 'notes'"
     with refuses(message), unpublished(out, 1000):
         out.parent.mkdir()
         sidecar_of(out).write_text("notes")
