@@ -29,7 +29,7 @@ def one_gpu(committed: Committed) -> str:
     return (
         f"**In {minutes:.0f} minutes, one NVIDIA H200 trained three CIFAR-10 networks by AdvMacer "
         "to nearly the paper's average certified radius (ACR)**:\n"
-        f"{listed(columns['ACR'])} at {sigmas(LEVELS)}. The paper has "
+        f"{listed(columns['ACR'])} at {sigmas(LEVELS)}. The paper reports "
         f"{listed(columns['paper: ACR'])}\nafter tens of GPU hours "
         "([setting](docs/paper-scale.md): another network, 500 images, one training run each)."
     )
@@ -95,7 +95,7 @@ def ensembles(committed: Committed) -> str:
     return (
         f"**Ensembles gain a little**: with equal weights, {len(wins)} of {len(gains)} beat the "
         f"mean of their members, {len(ties)} tie, and {len(loses) or 'none'} lose "
-        f"({len(without_seeds)} wins count errors over images alone)."
+        f"({len(without_seeds)} wins do not cover training seeds)."
     )
 
 
