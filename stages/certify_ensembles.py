@@ -19,7 +19,7 @@ from rs.command_line.shell import (
 
 
 def main(
-    dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
+    dataset: Annotated[str, typer.Argument(help="Name of the recipe, such as digits.")],
     ensembles: EnsemblesFolder,
     weights: Annotated[Path, folder_option("Folder of weights that stages.weights wrote.")],
     data: DataFolder,

@@ -14,7 +14,7 @@ GRID = ("sigmas", "methods", "seeds", "members", "member_seeds", "ensembles")
 
 def main(
     dataset: Annotated[
-        str, typer.Argument(help="Name of a recipe; grids.DATASET has its keys of the grid.")
+        str, typer.Argument(help="Name of a recipe; grids.DATASET may have its grid.")
     ],
     params: ParamsFile = Path("params.yaml"),
 ) -> None:

@@ -9,7 +9,7 @@ from rs.command_line.shell import ParamsFile, folder_option, parameters, run
 
 
 def main(
-    dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
+    dataset: Annotated[str, typer.Argument(help="Name of the recipe, such as digits.")],
     sigma: Annotated[float, typer.Option(help="Noise std of the members, in pixels of [0, 1].")],
     models: Annotated[Path, folder_option("Folder of the models METHOD/SEED.")],
     out: Annotated[

@@ -50,9 +50,7 @@ class Progress:
 
 def main(
     jobs: Annotated[int, typer.Option(min=1, help="Cells that run at the same time.")] = 2,
-    dry: Annotated[
-        bool, typer.Option("--dry", help="List the cells that would run, and run none.")
-    ] = False,
+    dry: Annotated[bool, typer.Option("--dry", help="Only list the cells that would run.")] = False,
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Run all cells of the pipeline that have changed; `dvc repro` does the same, one by one.

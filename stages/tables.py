@@ -9,7 +9,7 @@ from rs.command_line.shell import ParamsFile, folder_option, parameters, run
 
 
 def main(
-    dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
+    dataset: Annotated[str, typer.Argument(help="Name of the recipe, such as digits.")],
     results: Annotated[Path, folder_option("Folder of certificate rows, by sigma.")],
     weights: Annotated[Path, folder_option("Folder of ensemble weights, by sigma.")],
     out: Annotated[Path, folder_option("Folder for the report.")],
@@ -33,7 +33,7 @@ def main(
         Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")
     ] = None,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Leave out what has no rows yet, and name it.")
+        bool, typer.Option("--partial", help="Report only what has rows, and name what is missing.")
     ] = False,
 ) -> None:
     """Report the methods, ensembles and noise levels of DATASET that the parameters list.

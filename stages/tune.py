@@ -56,7 +56,7 @@ def main(
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
     restart: Annotated[
-        bool, typer.Option("--restart", help="Train again what is finished in --work.")
+        bool, typer.Option("--restart", help="Repeat training runs that are finished in --work.")
     ] = False,
 ) -> None:
     """Train METHOD with each setting, and certify validation images.

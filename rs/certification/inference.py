@@ -94,7 +94,7 @@ def optimize_for_inference(
             if precision != "float32" or device.type != "cpu":
                 raise InputError(
                     "engine quantized must run on a CPU, with precision left at float32, got "
-                    f"{precision} on {device.type}; take engine compiled there"
+                    f"{precision} on {device.type}; use engine compiled there"
                 )
             networks = quantized_members(members_of(module.cpu()), calibration, shape)
         else:
@@ -142,7 +142,7 @@ def _folded_members(
         try:
             check_deterministic(network, noisy_pair(shape, device), precision)
         except InputError as error:
-            raise InputError(f"with engine {engine} {error}; or take engine plain") from error
+            raise InputError(f"with engine {engine} {error}; or use engine plain") from error
         networks.append(network)
     return networks
 

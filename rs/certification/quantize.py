@@ -277,11 +277,11 @@ def _read_for(member: nn.Module, folder: Path, sigma: float) -> Quantized:
     remedy = f"run rs quantize {folder} again"
     if quantized.card.classifier != model_fingerprint(member):
         raise InputError(
-            f"{folder / CARD} must be of the model next to it, but that has changed; {remedy}"
+            f"{folder / CARD} must describe the model next to it, but that has changed; {remedy}"
         )
     if quantized.card.sigma != sigma:
         raise InputError(
-            f"{folder / CARD} must be of noise {sigma}, that of the training, but is of "
+            f"{folder / CARD} must be for noise {sigma}, as in training, but is for "
             f"{quantized.card.sigma}; {remedy}"
         )
     return quantized

@@ -19,17 +19,16 @@ def main(
     out: Annotated[Path, shell.file_option("Attack rows to write, *.tsv.")],
     *,
     data: shell.PreparedData = None,
-    samples: Annotated[int, typer.Option(help="Noise samples of each gradient.")] = 100,
-    restarts: Annotated[int, typer.Option(help="Starts of the search per image.")] = 2,
+    samples: Annotated[int, typer.Option(help="Noise samples per gradient.")] = 100,
+    restarts: Annotated[int, typer.Option(help="Searches per image, each from a new start.")] = 2,
     n: Annotated[
         int, typer.Option("--n", help="Fresh noise samples that confirm a perturbation.")
     ] = 20_000,
-    alpha: Annotated[
-        float, typer.Option(help="Probability that a confirmed perturbation changes no class.")
-    ] = 1e-4,
+    alpha: Annotated[float, typer.Option(help="Failure probability of each confirmation.")] = 1e-4,
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Attack only the first certified images.")
+        int | None,
+        typer.Option(min=1, help="Attack at most this many certified images, from the first on."),
     ] = None,
     share: shell.Share = None,
     network: shell.Network = None,

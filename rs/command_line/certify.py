@@ -69,7 +69,9 @@ def main(
     certificate: CertificateOptions,
     at_radius: Annotated[
         str | None,
-        typer.Option(help="Stop early, and decide only which of these radii hold, like 0.25,0.5."),
+        typer.Option(
+            help="Only decide which of these radii hold, such as 0.25,0.5, and stop early."
+        ),
     ] = None,
     pictures: PictureOptions,
 ) -> None:
@@ -93,7 +95,7 @@ def main(
     if data is not None and dataset is None:
         raise InputError(
             "--dataset must name the recipe for --data, a key of recipes in the parameters such as "
-            "cifar10, but is missing; give it"
+            "cifar10, but is missing; add it"
         )
     values, recipe = shell.recipe_parameters(dataset, params)
     from rs.certification import certify_model

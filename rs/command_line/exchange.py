@@ -23,12 +23,13 @@ from rs.runtime.progress import say
 
 def import_model(
     checkpoint: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINT", help="Weights, by torch.save or safetensors.")
+        Path,
+        typer.Argument(metavar="CHECKPOINT", help="Weights that torch.save or safetensors wrote."),
     ],
     architecture: Annotated[Architecture, typer.Option(help="Architecture of the network.")],
     sigma: Annotated[
         float,
-        typer.Option(callback=sigma_option, help="Noise std of its training, in pixels of [0, 1]."),
+        typer.Option(callback=sigma_option, help="Noise std in its training, in pixels of [0, 1]."),
     ],
     normalization: Annotated[
         FirstLayer,
@@ -115,7 +116,7 @@ def merge_rows(
 
 def bundle_study(
     dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="Name of the recipe, as in the paths.")
+        str, typer.Argument(metavar="DATASET", help="Name of the recipe, such as digits.")
     ],
     out: Annotated[Path, file_option("Archive to write, *.tar.xz.")],
     root: Annotated[Path, folder_option("Folder with results and reports.")] = Path("."),

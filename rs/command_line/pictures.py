@@ -52,7 +52,8 @@ class PictureOptions:
         int | None, typer.Option(help="Crop a centered square with sides of this many pixels.")
     ] = None
     convert: Annotated[
-        bool, typer.Option("--convert", help="Convert to 8-bit gray or RGB, as the model takes.")
+        bool,
+        typer.Option("--convert", help="Convert to 8-bit gray or RGB, whichever the model takes."),
     ] = False
 
     def check_sources(

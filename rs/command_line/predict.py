@@ -46,7 +46,7 @@ def main(
     data: Annotated[Path | None, folder_option("Prepared data set of the model's classes.")] = None,
     sigma: Sigma = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of the noise; default: from the operating system.")
+        int | None, typer.Option(help="Seed of the noise; default: a fresh one.")
     ] = None,
     network: Network = None,
     device: Device = "auto",

@@ -10,14 +10,14 @@ from rs.runtime.progress import say
 
 
 def main(
-    name: Annotated[str, typer.Argument(help="Data set: a key of datasets in the parameters.")],
+    name: Annotated[str, typer.Argument(help="Data set: a key of datasets in --params.")],
     out: Annotated[Path, folder_option("Folder to write.")],
     params: ParamsFile = Path("params.yaml"),
     source: Annotated[
-        str | None, typer.Option(help="torchvision, parquet or folder; default: the parameters'.")
+        str | None, typer.Option(help="torchvision, parquet or folder; default: from --params.")
     ] = None,
     root: Annotated[
-        Path | None, typer.Option(help="Folder of the raw data; default: the parameters'.")
+        Path | None, typer.Option(help="Folder of the raw data; default: from --params.")
     ] = None,
 ) -> None:
     """Turn a raw data set into the files that training and certification read.

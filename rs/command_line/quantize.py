@@ -19,7 +19,7 @@ def main(
     *,
     data: PreparedData = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="Images of the calibration; default: 300.")
+        int | None, typer.Option(min=1, help="Number of calibration images; default: 300.")
     ] = None,
     network: Network = None,
     force: Force = False,

@@ -57,16 +57,17 @@ Batch = Annotated[
 Network = Annotated[
     str | None,
     typer.Option(
-        help="Function that builds your own network, package.module:function; several with commas."
+        help="Function that builds your own network, package.module:function; separate several by "
+        "commas."
     ),
 ]
 Share = Annotated[
     str | None,
     typer.Option(
-        metavar="I/N", help="Every N-th image from the I-th on; rs merge puts shares together."
+        metavar="I/N", help="Only every N-th image, from the I-th on; rs merge combines shares."
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON with all digits, one object per line.")
 ]

@@ -41,12 +41,14 @@ class LogOptions:
     ] = None
     n0: Annotated[
         int | None,
-        typer.Option(help=f"Samples that chose the class; rs compare assumes {DEFAULT_N0}."),
+        typer.Option(
+            help=f"Samples that selected the class (only for logs; rs compare assumes {DEFAULT_N0})."
+        ),
     ] = None
     n: Annotated[
         int | None, typer.Option(help="Samples that determined the radius (only for logs).")
     ] = None
-    alpha: Annotated[float | None, typer.Option(help="Failure probability.")] = None
+    alpha: Annotated[float | None, typer.Option(help="Failure probability (only for logs).")] = None
 
     def of_files(self, paths: Sequence[Path]) -> dict[str, float | None]:
         """Return the values by name.
@@ -79,7 +81,7 @@ def show_files(
 ) -> None:
     """Show the average certified radius, accuracies and abstentions of row files.
 
-    The average certified radius (ACR) comes with its standard error over images. Of attack rows,
+    The average certified radius (ACR) comes with its standard error over images. For attack rows,
     show the ratio of found to certified radius.
 
     Example:
@@ -188,10 +190,10 @@ def compare_files(
 ) -> None:
     """Compare two row files: paired differences A - B over the same images, with standard errors.
 
-    The differences are of average certified radius (ACR), clean and certified accuracy. Both files
-    must have the same n0, n and alpha, and without --radii the same sigma. Rows state them; for a
-    six-column log, give options.
-    Of two files of attack rows, compare the ratios of found to certified radius.
+    Compare average certified radius (ACR), clean accuracy and certified accuracy. Both files must
+    have the same n0, n and alpha, and without --radii the same sigma. Rows state these values; for
+    a six-column log, pass them as options.
+    For two files of attack rows, compare the ratios of found to certified radius.
 
     Example:
         rs compare a.tsv b.tsv

@@ -60,7 +60,7 @@ class RecipeOptions:
     epochs: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Epochs, instead of the recipe's; the model of the last one is kept."
+            min=1, help="Epochs, instead of the recipe's; the model of the last epoch is kept."
         ),
     ] = None
     batch: Annotated[
@@ -85,7 +85,7 @@ class RecipeOptions:
         int | None,
         typer.Option(
             min=0,
-            help="Epochs between two quick ACRs, of images that are held out; 0: none.",
+            help="Measure a quick ACR on held-out images every this many epochs; 0: never.",
         ),
     ] = None
 
@@ -110,7 +110,9 @@ def main(
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="Recipe: recipes.DATASET of the parameters; --network has its own."),
+        typer.Option(
+            help="Recipe: recipes.DATASET of --params; with --network, default: finetune."
+        ),
     ] = None,
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Seed of every random number.")
@@ -143,9 +145,9 @@ def main(
     An interrupted training continues from its last checkpoint. A finished one is not repeated, and
     a training run with other settings replaces it only with --restart.
 
-    With --network, train a network of your own, starting from its weights. With --eval-every N, the
-    ACR of each N-th epoch is measured, on --validation, on the validation split of --data, or else
-    on a tenth of each class, chosen by content, that is held out of the training.
+    With --network, train a network of your own, starting from its weights. With --eval-every N,
+    measure the ACR after every N-th epoch: on --validation, on the validation split of --data, or
+    else on a tenth of each class that is then held out.
 
     Example:
         rs train advmacer --dataset digits --sigma 0.25 --seed 0 --data data/digits \\

@@ -218,7 +218,7 @@ def _classes(root: Path, splits: Mapping[str, Arrays], names: Sequence[str] | No
     labels = np.unique(splits["train"][1])
     if not np.array_equal(labels, np.arange(len(labels))):
         raise InputError(
-            f"{root}: labels must be 0, 1, 2, ... or classes be named, got "
+            f"{root}: labels must be 0, 1, 2, ... unless the classes are named, got "
             f"{labels[:10].tolist()}..."
         )
     return [str(label) for label in labels]

@@ -216,7 +216,7 @@ def save_images(
         )
     if mean is None and "train" not in splits:
         raise InputError(
-            f"data set {name}: give mean and std, which there is no train split to compute from"
+            f"data set {name}: give mean and std, as there is no train split to compute them from"
         )
     shape = tuple(next(iter(splits.values()))[0].shape[1:])
     for split, arrays in splits.items():

@@ -107,7 +107,7 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
             say(describe_left_out(trees[split]), sys.stderr)
     if trees["train"].root.samefile(trees["test"].root):
         raise InputError(
-            f"{root}: the splits must have folders of their own, got {trees['test'].root} for "
+            f"{root}: the splits must have different folders, got {trees['test'].root} for "
             "both; name another"
         )
     if trees["train"].classes != trees["test"].classes:

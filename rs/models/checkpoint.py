@@ -201,10 +201,10 @@ def load_model(folder: Path) -> tuple[nn.Sequential, ModelCard]:
         if changed:
             raise InputError(refusal)
         raise InputError(
-            f"{card.architecture} must give the logits of its training, but gives others with the "
-            f"weights in {folder}: it depends on what is not saved, as a file, code in a notebook "
-            "or layers in a plain list; restore it, or register all layers and train again, with "
-            "--restart (restart=True in Python)"
+            f"{card.architecture} must give the same logits as in training, but gives others with "
+            f"the weights in {folder}: it depends on something that is not saved, such as a file, "
+            "code in a notebook or layers in a plain list; restore it, or register all layers and "
+            "train again, with --restart (restart=True in Python)"
         )
     if changed:
         warnings.warn(

@@ -65,7 +65,7 @@ def check_denoisers(module: nn.Module, sigma: float) -> None:
         if isinstance(part, Denoised) and part.sigma != sigma:
             raise InputError(
                 f"a denoiser must remove the noise that is added, of sigma {sigma:g}, but it is "
-                f"made for sigma {part.sigma:g}; smooth with that, or make it for this one"
+                f"made for sigma {part.sigma:g}; make it for {sigma:g}, or smooth with its sigma"
             )
 
 

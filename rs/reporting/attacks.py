@@ -71,7 +71,7 @@ def compare_attacks(first: Path, second: Path) -> Numbers:
     if len(images - {None}) > 1:
         raise InputError(
             f"{first} and {second} must be attacks on the same images, but their sidecars have "
-            "different images; attack the same"
+            "different images; attack the same images"
         )
     pairs = read_gaps(first).merge(read_gaps(second), on="idx", suffixes=("_a", "_b"))
     pairs = pairs[np.isfinite(pairs["gap_a"]) & np.isfinite(pairs["gap_b"])]

@@ -206,8 +206,8 @@ def _check_images(results: Iterable[Result], pictures: Pictures | None) -> None:
         images = result.provenance.images
         if pictures and images and images != pictures.fingerprint:
             raise InputError(
-                "--data or --images must hold the test images that the rows are of, "
-                f"{images[:12]}, got {pictures.fingerprint[:12]}; give what was certified, "
+                "--data or --images must hold the test images that were certified, "
+                f"{images[:12]}, got {pictures.fingerprint[:12]}; give those images, "
                 "converted in the same way, with --classes in the order of the model"
             )
 

@@ -116,7 +116,7 @@ def compare_rows(
     if shared.size < 2:
         raise InputError(
             f"{first} and {second} must have two images in common, got {shared.size}; certify the "
-            "same"
+            "same images"
         )
     frames = []
     for rows in (a.rows, b.rows):
@@ -180,7 +180,7 @@ def radii_shown(rows: Sequence[pd.DataFrame], radii: Sequence[float] | None = No
     if stop is not None and not set(radii or ()) <= set(stop.radii):
         named = ", ".join(map(radius_text, stop.radii))
         raise InputError(
-            f"rows of {mode} say only whether the radii {named} are certified; ask for no other one"
+            f"rows of {mode} say only whether the radii {named} are certified; choose among them"
         )
     if radii is None and stop is not None:
         radii = stop.radii

@@ -70,8 +70,8 @@ def set_arithmetic(arithmetic: Arithmetic, where: str) -> None:
     loaded = [name for name in LIBRARIES if name in sys.modules]
     if loaded:
         raise InputError(
-            f"{where} must be chosen before {' and '.join(loaded)} are loaded, as a command of its "
-            "own does; set it to native, or start Python with the variables of "
+            f"{where} must be chosen before {' and '.join(loaded)} are loaded, as a separate "
+            "command does; set it to native, or start Python with the variables of "
             "rs.runtime.arithmetic.PORTABLE"
         )
     os.environ.update(PORTABLE)

@@ -53,7 +53,7 @@ def resolve_device(name: str) -> torch.device:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(
-            f"device must be auto, cpu or a CUDA device that is here, got {name!r}: {error}"
+            f"device must be auto, cpu or a CUDA device of this machine, got {name!r}: {error}"
         ) from error
     if is_portable and (device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX2"):
         raise InputError(
@@ -90,7 +90,7 @@ def check_precision(device: torch.device, precision: str) -> None:
     """
     if precision == "tf32" and device.type != "cuda":
         raise InputError(
-            f"precision tf32 must run on a CUDA device, got {device}; take precision float32 "
+            f"precision tf32 must run on a CUDA device, got {device}; use precision float32 "
             "there, or a CUDA device"
         )
 

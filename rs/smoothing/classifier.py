@@ -199,7 +199,7 @@ class SmoothedClassifier:
         """
         if not isinstance(images, Iterable):
             raise InputError(
-                f"images must be several images, got {type(images).__name__}; give one to certify, "
+                f"images must be several images, got {type(images).__name__}; pass one to certify, "
                 "and the images of a data set without labels: (data[i][0] for i in range(n))"
             )
         certificates = []

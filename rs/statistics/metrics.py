@@ -108,7 +108,7 @@ def check_comparable(terms: Sequence[Terms]) -> None:
         if other.mode != first.mode:
             raise InputError(
                 f"rows to compare must be certified in the same mode, got {first.mode} and "
-                f"{other.mode}, whose radii differ in their meaning"
+                f"{other.mode}, whose radii mean different things"
             )
     for name in BUDGET:
         common_budget(terms, name)
@@ -134,7 +134,7 @@ def mode_of(rows: pd.DataFrame) -> str:
     stated = rows["mode"].unique() if "mode" in rows else []
     modes = sorted({*stated} - {"shortcut"}) or ["certify"]
     if len(modes) > 1:
-        raise InputError(f"rows must all be certified alike, got {' and '.join(modes)}")
+        raise InputError(f"rows must all be certified in the same way, got {' and '.join(modes)}")
     return modes[0]
 
 

@@ -85,8 +85,8 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     for method, seed in member_pairs:
         if (method, seed) in seed_pairs:
             raise InputError(
-                "params.yaml: member_seeds must not have seeds of methods that are in members "
-                f"too, got {method} with seed {seed} twice; remove the seed from one of the two"
+                "params.yaml: seeds and member_seeds must not overlap for methods in members, but "
+                f"{method} has seed {seed} in both; remove the seed from one of the two"
             )
     grid = []
     for sigma in lists["sigmas"]:

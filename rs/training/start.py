@@ -74,8 +74,8 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         logits = checkpoint.probe(rebuilt, card.shape)
         if not are_close(logits, checkpoint.probe(copy_network(model).eval(), card.shape)):
             raise InputError(
-                f"{card.architecture} must be decided by its state_dict, which is what is saved, "
-                "but built again with the same one it gives other logits; register its layers "
+                f"{card.architecture} must be decided by its state_dict, which is all that is "
+                "saved, but rebuilt with the same one it gives other logits; register its layers "
                 "(nn.ModuleList) and buffers"
             )
     return model

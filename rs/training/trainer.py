@@ -127,14 +127,14 @@ class Trainer:
         if batch % self.world_size:
             raise InputError(
                 f"training.batch must be divisible by the number of processes, got {batch} and "
-                f"{self.world_size}; take a multiple"
+                f"{self.world_size}; choose a multiple"
             )
         if min(batch, len(self.images)) // self.world_size < steps:
             several = f" for {self.world_size} processes" if self.world_size > 1 else ""
             raise InputError(
                 f"training.batch and the train split must be at least the number of draws, {steps},"
                 f" because a step takes batch // draws images; got {batch} and {len(self.images)}"
-                f"{several}; take more"
+                f"{several}; increase them"
             )
         if self.world_size > 1 and self.options.seconds is not None:
             raise InputError(
@@ -313,7 +313,7 @@ class Trainer:
             raise InputError(
                 "training.batch must leave no step of one image to a network that ends in maps of "
                 f"one pixel, which batch norm cannot train on, got {self.settings.batch} of "
-                f"{len(self.images)} images; take another"
+                f"{len(self.images)} images; choose another batch"
             ) from error
 
     def _loss(self, x: Tensor, y: Tensor, **step: Any) -> Step:

@@ -168,7 +168,7 @@ def test_a_network_with_a_precision_of_its_own_is_refused_by_the_engine_that_wou
 ):
     half = InHalf()
     check_deterministic(half, noisy_pair(SHAPE, CPU))
-    with refuses(f"with engine {engine} the classifier must take .*; or take engine plain"):
+    with refuses(f"with engine {engine} the classifier must take .*; or use engine plain"):
         optimize_for_inference(half, engine, "float32", SHAPE, CPU)
 
 

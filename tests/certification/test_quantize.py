@@ -226,7 +226,7 @@ def test_a_network_of_other_noise_than_the_training_s_is_refused(tiny, tmp_path)
     """
     shutil.copytree(tiny / "model", tmp_path / "model")
     update_json(tmp_path / "model" / "model.json", sigma=0.5)
-    with refuses(r"must be of noise 0\.5, that of the training, but is of 0\.25; run rs quantize"):
+    with refuses(r"must be for noise 0\.5, as in training, but is for 0\.25; run rs quantize"):
         load(tmp_path / "model").smooth(engine="quantized")
 
 

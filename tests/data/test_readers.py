@@ -57,7 +57,7 @@ LARGE = image_bytes(pixels(1, (9, 9, 3))[0])
             damage("val/bee", lambda path: path.rename(path.with_name("cow"))),
             r"same class folders, but \['bee', 'cow'\]",
         ),
-        (damage("test", lambda path: path.symlink_to("train")), "must have folders of their own"),
+        (damage("test", lambda path: path.symlink_to("train")), "must have different folders"),
         (damage("train/ape/1.png", lambda path: path.write_bytes(b"")), "1.png must be an image"),
         (
             damage("train/ape/x.png", lambda path: path.symlink_to("nowhere")),

@@ -186,7 +186,7 @@ def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_
     assert "frog" not in page_of(tmp_path / "s")
     assert "<td class=text>dog" in page_of(tmp_path / "s", PICTURES)
     files.write_json(side, files.read_json(side) | {"images": "e" * 64})
-    with refuses("the test images that the rows are of, eee"):
+    with refuses("the test images that were certified, eee"):
         page_of(tmp_path / "s", PICTURES)
 
 

@@ -103,7 +103,7 @@ def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path, asked)
     assert about["clean_accuracy"] == (shares[0] if 0.0 in asked else None)
     assert about["acr"] is None
     assert "ACR" not in comparison_text(compare_rows(path, path))
-    with refuses(r"whether the radii .*0\.25 are certified; ask for no"):
+    with refuses(r"whether the radii .*0\.25 are certified; choose among"):
         summarize_rows(path, [0.25, 0.5])
 
 

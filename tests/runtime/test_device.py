@@ -34,7 +34,7 @@ def test_the_cpu_is_the_cpu_and_an_absent_device_is_refused():
     assert device.resolve_device("cpu") == torch.device("cpu")
     for name in ("cuda:99", "tpu9", "gpu", "meta"):
         with refuses(
-            f"device must be auto, cpu or a CUDA device that is here, got '{name}'",
+            f"device must be auto, cpu or a CUDA device of this machine, got '{name}'",
         ):
             device.resolve_device(name)
 
@@ -51,7 +51,7 @@ def test_processes_are_dealt_out_over_the_gpus(monkeypatch):
     monkeypatch.setattr("torch.zeros", zeros)
     for process in (6, 7):
         monkeypatch.setattr("os.getpid", lambda process=process: process)
-        with refuses("device must be auto, cpu or a CUDA device that is here"):
+        with refuses("device must be auto, cpu or a CUDA device of this machine"):
             device.resolve_device("auto")
     assert asked == ["cuda:0", "cuda:1"]
 

@@ -262,7 +262,7 @@ def test_certify_many_is_the_loop_with_positions_as_keys(form):
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (Image.fromarray(RGB), "images must be several images, got Image; give one to"),
+        (Image.fromarray(RGB), "images must be several images, got Image; pass one to"),
         (
             TensorDataset(TENSOR[None], torch.zeros(1)),
             r"got TensorDataset; .* without labels: \(data\[i\]\[0\]",

@@ -38,8 +38,7 @@ def test_a_member_may_have_the_seeds_of_methods_that_it_is_not_among():
         ({"seeds": [0, 0]}, "seeds must be different"),
         (
             {"members": ["gaussian", "macer"], "member_seeds": [1, 0]},
-            "member_seeds must not have seeds of methods that are in members too, got macer with "
-            "seed 0",
+            "seeds and member_seeds must not overlap for methods in members, but macer has seed 0",
         ),
     ],
 )
