@@ -42,7 +42,7 @@ class LogOptions:
     n0: Annotated[
         int | None,
         typer.Option(
-            help=f"Samples that selected the class (only for logs; rs compare assumes {DEFAULT_N0})."
+            help=f"Samples that selected the class (only for logs; to compare: {DEFAULT_N0})."
         ),
     ] = None
     n: Annotated[

@@ -16,7 +16,7 @@ HEADER = [
     "images",
     "n",
     "ACR",
-    *(f"at {radius:g}" for radius in RADII),
+    *(f"r={radius:g}" for radius in RADII),
 ]
 
 
