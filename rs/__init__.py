@@ -14,7 +14,7 @@ class 1, l2 radius 0.6158 in input units, p >= 0.9931, n = 1,000, alpha = 0.001,
 The smoothed classifier gives this class to every image within the radius, with probability at least
 1 - alpha over the noise that was drawn. The class is ``rs.ABSTAIN`` where none is certified.
 
-One package a concept; docs/architecture.md draws them, and tests/test_imports.py holds which may
+One package per concept; docs/architecture.md draws them, and tests/test_imports.py lists which may
 import which:
 
     statistics      bounds, radii and tests, without torch and without files
@@ -24,7 +24,7 @@ import which:
     data            data sets
     models          networks and checkpoints
     smoothing       the smoothed classifier
-    methods         one training method a file
+    methods         one training method per file
     training        the training loop
     ensemble        ensembles before smoothing
     certification   from classifiers to rows

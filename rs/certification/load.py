@@ -219,13 +219,13 @@ def load(
             returns one; or, as objects, an ``nn.Module`` or any function of images
             (``rs.smoothing.classifier.SmoothedClassifier``).
         meta: The data set to classify. A model of your own takes classes and shape from it; those
-            of any other model are compared with it.
-        network: The function that builds the network of a model folder, or its name, if it is not
-            of this project: a folder never makes Python import anything. The names of several
-            have commas between them.
+            of any other model must match it.
+        network: The function that builds the network of a model folder, or its name, if the network
+            is your own: a folder never makes Python import anything. Separate several names by
+            commas.
     Returns:
-        The classifier; call its method ``smooth`` to certify with it. A model of your own states no
-        sigma: pass it to ``smooth``. Its number of classes is that of its logits.
+        The classifier; call its method ``smooth`` to certify with it. A model of your own does not
+        state sigma, so pass it to ``smooth``. Its number of logits is its number of classes.
     Raises:
         InputError: If there is no such model, or it does not fit the images.
 

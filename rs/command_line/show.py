@@ -41,9 +41,7 @@ class LogOptions:
     ] = None
     n0: Annotated[
         int | None,
-        typer.Option(
-            help=f"Samples that selected the class (only for logs; to compare: {DEFAULT_N0})."
-        ),
+        typer.Option(help=f"Selection samples (only for logs; rs compare assumes {DEFAULT_N0})."),
     ] = None
     n: Annotated[
         int | None, typer.Option(help="Samples that determined the radius (only for logs).")

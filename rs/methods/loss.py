@@ -126,10 +126,10 @@ def _check_labels(y: Tensor, network: nn.Module, inputs: Any, logits: Tensor) ->
 
 
 def loss(method: str, sigma: float, *, bounds: Bounds = PIXELS, **hyperparameters: Any) -> Loss:
-    """Return the loss of a training method, with the hyper-parameters of its paper unless given.
+    """Return the loss of a training method, by default with its paper's hyper-parameters.
 
-    They come from ``defaults.METHOD`` in the params.yaml of this project. If one depends on the
-    noise level, the value of the nearest level, by ratio, counts.
+    These come from ``defaults.METHOD`` in this project's params.yaml. If one depends on the noise
+    level, the value at the nearest level (by ratio) is used.
 
     Args:
         method: Key of ``rs.methods.METHODS``.

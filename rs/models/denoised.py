@@ -33,7 +33,7 @@ class Denoised(nn.Module):
             parameters to train it stays in eval mode.
         denoise: A function or module of (images, sigma), such as a denoiser of deepinv or
             :class:`DiffusionDenoiser`.
-        sigma: Noise standard deviation that it removes, in pixels of [0, 1].
+        sigma: Standard deviation of the noise that it removes, in pixels of [0, 1].
     Raises:
         InputError: As :func:`rs.params.check_sigma`.
     """
@@ -51,7 +51,7 @@ class Denoised(nn.Module):
         return self
 
     def forward(self, x: Tensor) -> Any:
-        """Return what the classifier says of the denoised images."""
+        """Return the classifier's logits of the denoised images."""
         return self.network(self.denoise(x, self.sigma))
 
 
@@ -142,8 +142,8 @@ class DiffusionDenoiser(nn.Module):
 
     Args:
         network: (images (N, C, H, W), steps (N,)) -> noise, or an output with the attribute
-            ``sample``, as a ``UNet2DModel`` of diffusers returns; of 2C channels the last C, a
-            variance, are left out.
+            ``sample``, as a ``UNet2DModel`` of diffusers returns; of 2C channels, the last C (a
+            variance) are ignored.
         alphas_cumprod: a_t for t = 0, 1, ..., falling, as a scheduler of diffusers has it.
     Raises:
         InputError: If the values of a_t do not fall, or lie outside (0, 1].

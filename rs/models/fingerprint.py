@@ -224,10 +224,10 @@ _DECLARED: dict[str, dict[str, str]] = {}
 
 
 def uses(*files: str | Path) -> None:
-    """Declare the files that a model of the calling module is made of, as part of its identity.
+    """Declare the files that the calling module builds its model from, as part of its identity.
 
-    Needed for weights that torch does not hold, such as those of ONNX Runtime or scikit-learn:
-    ``rs.uses("net.onnx")``. Without a file it says that the code alone decides what the model is.
+    Call it for weights that torch does not hold, such as those of ONNX Runtime or scikit-learn:
+    ``rs.uses("net.onnx")``. Without a file, it declares that the code alone determines the model.
 
     Raises:
         InputError: If a file is missing.

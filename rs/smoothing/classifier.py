@@ -58,38 +58,35 @@ class SmoothedClassifier:
 
     Args:
         base: An ``nn.Module``, or any function: inputs (N, ...), such as images (N, C, H, W), noisy
-            and not clipped -> logits (N, K), or an output with the attribute ``logits``. One logit
-            z, (N, 1), is that of class 1, and 0 that of class 0: z is no probability. Any
-            normalization is inside it. It must be one fixed function of the input: modules are
-            evaluated in eval mode,
-            whatever mode they are in, and then restored; networks a function calls must already be
-            in eval mode (``rs.smoothing.inputs.Function``), and ``torch.export`` must have exported
-            in it. If it is ``lazy``, draws are evaluated by its method ``evaluate_cascade``
-            (``rs.ensemble.base.Ensemble``), and members are counted.
+            and not clipped -> logits (N, K), or an output with the attribute ``logits``. A single
+            logit z, (N, 1), is the logit of class 1, and class 0 has logit 0: z is not a
+            probability. Any normalization is inside. It must be one fixed function of the input:
+            modules run in eval mode, and their own mode is then restored; networks that a function
+            calls must already be in eval mode (``rs.smoothing.inputs.Function``), and
+            ``torch.export`` must have exported in it. If it is ``lazy``, draws are evaluated by its
+            method ``evaluate_cascade`` (``rs.ensemble.base.Ensemble``), and members are counted.
         num_classes: K; if ``None``, the number of logits of the first image.
-        sigma: Noise standard deviation, in the unit of the inputs, as all radii are; positive. It
-            must be given.
-        precision: ``bfloat16`` runs ``base`` under autocast, and ``tf32``, which only a CUDA device
-            has, rounds the inputs of its products to 10 bits; the noise is added in float32 either
-            way. Logits in bfloat16 are sometimes equal, and such a draw is a vote for the lowest
-            class: networks of this project compute theirs in float32, and yours should too
-            (``rs.models.architectures.Logits``).
-        batch: Noisy images evaluated at once; above ``rs.smoothing.noise.BLOCK`` rounded down to
-            blocks; if ``None``, chosen by the size of an image and the kind of device. It does not
-            change the noise.
-        noise: ``gaussian``, or ``grid``: rounded to multiples of 1/255, for 8-bit images only. With
-            it the certificate holds as the theorem says it, whatever rounding does
-            (``rs.smoothing.noise``). ``None`` is ``grid`` for an image whose pixels are multiples
-            of 1/255, of whatever type, and ``gaussian`` for any other. A certificate holds for the
-            classifier with its noise: pass that noise to classify nearby images.
+        sigma: Noise standard deviation, in the unit of the inputs, as all radii are; positive and
+            required.
+        precision: ``bfloat16`` runs ``base`` under autocast. ``tf32``, which only CUDA devices
+            have, rounds the inputs of products to 10 bits. The noise is always added in float32.
+            Ties are common among bfloat16 logits, and the lowest class gets the vote, so compute
+            logits in float32, as this project's networks do (``rs.models.architectures.Logits``).
+        batch: Noisy images evaluated at once; above ``rs.smoothing.noise.BLOCK``, rounded down to
+            a multiple of it; if ``None``, chosen by the size of an image and the kind of device.
+            It does not change the noise.
+        noise: ``gaussian``, or ``grid``: rounded to multiples of 1/255, for 8-bit images only.
+            With grid noise, rounding cannot break the certificate (``rs.smoothing.noise``).
+            ``None`` means ``grid`` for an image with pixels that are multiples of 1/255, of
+            whatever type, and ``gaussian`` for any other. A certificate holds for the classifier
+            with its noise: pass the same noise to classify nearby images.
         bounds: The least and the largest value of inputs, (0, 1) for images, or ``None`` for
-            unbounded ones. Inputs beyond them are refused, their noisy copies are not clipped. All
-            axes share one noise, so features should have one scale. With bounds other than (0, 1)
-            the noise is ``gaussian``.
+            unbounded ones. Inputs beyond them are refused; noisy copies are not clipped. All
+            values get noise of the same sigma, so features should have similar scales. With
+            bounds other than (0, 1), the noise is ``gaussian``.
 
     Raises:
-        InputError: If an argument is not what it must be, or ``base`` has a denoiser for another
-            ``sigma``.
+        InputError: If an argument is invalid, or ``base`` has a denoiser for another ``sigma``.
 
     >>> def always_class_1(x):
     ...     return torch.tensor([0.0, 1.0]).expand(len(x), 2)
@@ -149,26 +146,26 @@ class SmoothedClassifier:
         """Return a class and a radius within which g is constant (CERTIFY).
 
         This holds with probability at least 1 - alpha. The class is the most frequent one among
-        ``n0`` draws (ties to the lowest). From ``n`` fresh draws p is the exact one-sided
-        Clopper-Pearson lower bound of its probability; R = sigma Phi^-1(p), or abstention if p <
-        1/2.
+        ``n0`` draws (ties go to the lowest). Then p is the exact one-sided Clopper-Pearson lower
+        bound of its probability, from ``n`` fresh draws. The radius is sigma Phi^-1(p); if p < 1/2,
+        the classifier abstains.
 
         Args:
             x: One input within the bounds, of any number of axes: a tensor or a NumPy array, such
                 as an image (C, H, W); a NumPy array of uint8 (C, H, W) or (H, W, C), or a Pillow
-                image (``rs.smoothing.inputs.as_image``). uint8 is divided by 255. It is moved to
-                the device of the model.
+                image (``rs.smoothing.inputs.as_image``). uint8 is divided by 255. The
+                input is moved to the device of the model.
             n0, n: Numbers of draws, at least 1.
             alpha: Failure probability, in (0, 1).
             seed, index: Key of the noise: image ``index`` with ``seed`` always gets the same draws.
                 The guarantee is over the draws, so ``x`` must not be chosen by someone who knows
                 them: deploy with a fresh, secret seed.
-            label: The evaluation shortcut, if given: an image whose selected class is not this one
-                skips its ``n`` draws, which changes neither ACR nor accuracies; ``mode`` of the
-                certificate is then "shortcut".
+            label: If given, an image whose selected class is not this one skips its ``n`` draws,
+                which changes neither ACR nor accuracies; ``mode`` of the certificate is then
+                "shortcut".
         Raises:
-            InputError: If an argument is not what it must be, ``base`` returns something else than
-                logits, or it is a plain function and raises an error, which is the cause.
+            InputError: If an argument is invalid, ``base`` does not return logits, or it is a plain
+                function and raises an error, which is the cause.
         Warns:
             InputWarning: If ``n`` is so small that every image abstains at ``alpha``.
         """
@@ -187,8 +184,8 @@ class SmoothedClassifier:
     ) -> list[Certificate]:
         """Certify images one by one, image i with ``index=i``.
 
-        So the noise is that of a data set with these images in this order; ``alpha`` is for each
-        image alone.
+        So the noise equals that of a data set with these images in this order. ``alpha`` applies to
+        each image separately.
 
         Args:
             images: Any iterable of inputs, such as a list, a generator or an array (N, C, H, W);

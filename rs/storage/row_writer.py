@@ -272,7 +272,7 @@ def write_certificates(
 ) -> None:
     """Write certificates that were made in Python as rows, which the command reads.
 
-    The sidecar says what the certificates say; it names neither the model nor the images.
+    The sidecar states the settings of the certificates, but neither the model nor the images.
 
     Args:
         out: The row file, ``*.tsv``.

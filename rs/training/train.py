@@ -65,27 +65,27 @@ def train(
 ) -> Classifier:
     """Train a network with noise, starting from its weights, and return a classifier.
 
-    The classifier is what :func:`rs.load` returns. The training follows the recipe ``finetune`` of
-    params.yaml, as ``rs train --network`` does.
+    The classifier is of the type that :func:`rs.load` returns. The training follows the recipe
+    ``finetune`` of params.yaml, as ``rs train --network`` does.
 
     Args:
         network: Images (N, C, H, W) in [0, 1], or other inputs (N, ...) -> logits (N, K), or (N, 1)
-            for two classes, any normalization inside; or a function that returns one. It is not
-            changed.
-        images: Shape (N, C, H, W), or (N, ...); or a data set of torch, whose items are (image,
-            label). If its items are random, as of crops and flips, each epoch reads them again. If
-            the first 64 do not change when they are read twice, all are read once.
+            for two classes, with any normalization inside; or a function that returns one. It stays
+            unchanged.
+        images: Shape (N, C, H, W), or (N, ...); or a torch data set with items (image, label). The
+            first 64 items are read twice. If they differ, as with random crops, each epoch reads
+            all items again; otherwise all are read once.
         labels: Shape (N,), numbers from 0 to K - 1; ``None`` for a data set.
         sigma: Noise standard deviation, in the unit of the inputs, as are the hyper-parameters.
         bounds: The least and the largest value of inputs, or ``None`` for unbounded ones. The model
             records them.
         method: Key of ``rs.methods.METHODS``.
         validation: Images and labels of a quick ACR after each epoch, or the share of each class to
-            hold out for it; ``None`` for no ACR, whose samples may take longer than an epoch.
+            hold out for it; ``None`` for no ACR, which can take longer than an epoch.
         classes: Names of the K classes; ``None`` for the numbers of the network's logits.
-        epochs: Passes over the images, the last of which is kept; ``None`` for the recipe's.
-        batch: Noisy images per step (``macer``: clean images), which decide the memory; ``None``
-            for the recipe's.
+        epochs: Passes over the images; the last model is kept; ``None`` for the recipe's.
+        batch: Noisy images per step (``macer``: clean images); determines memory use; ``None`` for
+            the recipe's.
         seed: Seed of every random number.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         from_scratch: Whether to start from random weights.
@@ -96,8 +96,8 @@ def train(
             earlier call with the same arguments is loaded.
         restart: Whether another model of the same method, data set, noise and seed in ``out`` is
             replaced.
-        hyperparameters: Values of the method in place of the recipe's; ``training`` holds values
-            of the section of that name.
+        hyperparameters: Values of the method that replace the recipe's; ``training`` replaces
+            values of the section of that name.
     Raises:
         InputError: If images, labels, network or settings do not fit, or the loss becomes NaN.
     """
