@@ -118,7 +118,7 @@ def certify_model(
         if base.fitted_to == images.fingerprint:
             say(
                 f"warning: the weights of {base.name} were fitted to these images, so accuracies "
-                "and radii are not those of new images; certify others",
+                "and radii do not carry over to new images; certify others",
                 sys.stderr,
             )
     base_accuracy = None
@@ -183,7 +183,7 @@ def warn_of_few_classes(images: Images, indices: NDArray[np.int64]) -> None:
     if 2 * classes_in_subset <= min(classes_in_split, len(indices)):
         say(
             f"warning: the subset has only {classes_in_subset} of {classes_in_split} classes; "
-            "if images are sorted by class, take a stride",
+            "if images are sorted by class, use a stride",
             sys.stderr,
         )
 

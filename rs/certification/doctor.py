@@ -190,7 +190,7 @@ def _of_input(
     smaller scale, as this also helps a classifier that knows no noise.
     """
     count = len(trial.alternatives)
-    untested = _untested(trial, "other inputs", fewest_images(count))
+    untested = _untested(trial, "other normalizations", fewest_images(count))
     if untested:
         return untested
     fitting = AS_IT_IS if misfit is None else misfit.alternative
@@ -219,7 +219,7 @@ def _of_input(
         text = f"is not clearly higher with any of {count} other normalizations or channel orders"
         shares = f"{percent(right)} as it is{''.join(figures)}"
         return Diagnosis("ok", f"accuracy {trial.condition} {text}: {shares}")
-    text = f"accuracy {trial.condition} {percent(best_right)} then, {percent(right)} now"
+    text = f"accuracy {trial.condition} {percent(best_right)} with it, {percent(right)} now"
     return Diagnosis("fault", f"{best.remedy} ({text})")
 
 
@@ -238,7 +238,7 @@ def _of_accuracy(trial: Trial, predicted: Tensor, chance: float) -> Diagnosis:
         )
     right_of_others = right[trial.labels != predicted[0]]
     if len(predicted.unique()) == 1 and _is_poor(right_of_others, chance):
-        text = f"it gives all {len(right)} images one class, number {int(predicted[0])}, but they"
+        text = f"it gives all {len(right)} images the same class, {int(predicted[0])}, but they"
         return Diagnosis("fault", f"{text} are of several classes; train it, or load its weights")
     text = f"accuracy {percent(right)} ({counts}), better than chance ({100 * chance:.2g}%){few}"
     return Diagnosis("ok", text)
@@ -268,7 +268,7 @@ def _of_training(
         right_then = trial.right(trial.sigma, alternative=alternative)
         if is_larger(right, right_then):
             return
-    doubt = "these images are brighter, darker or of other contrast than those of its training"
+    doubt = "these images differ in brightness or contrast from those of its training"
     yield Diagnosis("warning", f"{alternative.remedy}: {fit}, unless {doubt}")
 
 

@@ -62,7 +62,7 @@ AS_IT_IS = Alternative("as it is", "")
 
 BGR = Alternative(
     "BGR",
-    "it seems to expect channels in the other order, as BGR for RGB; put x.flip(1) before its "
+    "it seems to expect channels in the other order, BGR instead of RGB; put x.flip(1) before its "
     "first layer",
     is_bgr=True,
 )
@@ -116,7 +116,7 @@ def _remedy(name: str, has: Normalization, expects: Normalization) -> str:
     if has.name == NONE:
         change = f"put {expects.code} before its first layer"
     if expects.name == NONE:
-        change = f"it may be applied twice: take {has.code} out of its first layers"
+        change = f"it may be applied twice: remove {has.code} from its first layers"
     if expects.name in get_args(FirstLayer):
         change += f" (of rs import: --normalization {expects.name})"
     return f"it seems to expect the normalization {name}; {change}"

@@ -174,7 +174,7 @@ def report_files(
         certified = [files.json_values(sidecar_of(path)).get("images") for path in rows]
         shown = Pictures.of_folder(pictures.read(certified))
     files.write_bytes(out, rows_page(rows, shown))
-    say(f"page of {', '.join(map(str, rows))} in {out}")
+    say(f"report of {', '.join(map(str, rows))} in {out}")
     say_next("rs compare A B, for differences with their errors")
 
 

@@ -46,9 +46,9 @@ def summarize_attacks(path: Path) -> Numbers:
 def attacks_text(about: Numbers) -> str:
     """Return the numbers of :func:`summarize_attacks` as lines."""
     gaps = []
-    for name in ("median", "90 %"):
+    for name, label in (("median", "median"), ("90 %", "90% quantile")):
         gap = about[name]
-        gaps.append(f"{name} not reached" if gap is None else f"{name} {gap:.2f}")
+        gaps.append(f"{label} not reached" if gap is None else f"{label} {gap:.2f}")
     lines = [
         about["file"],
         f"  images              {about['images']:,} certified and attacked",

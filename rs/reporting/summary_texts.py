@@ -195,7 +195,7 @@ def comparison_text(comparison: Numbers) -> str:
     lines += [
         "",
         "± is the standard error over images; another training run may differ by more.",
-        "tie: the difference may be 0 at the level of 5 %.",
+        "tie: the difference may be 0 at the level of 5%.",
     ]
     lines += [*frozen, *map(printable, comparison["notes"])]
     name, row = next(iter(rows.items()))  # the ACR, or else the first accuracy

@@ -142,7 +142,7 @@ def _all_complete(outs: Mapping[Path, Provenance], images: int) -> bool:
         return False
     first, *others = outs
     names = f"{first} and {len(others)} more are" if others else f"{first} is"
-    say(f"{names} complete already; nothing to do", sys.stderr)
+    say(f"{names} already complete; nothing to do", sys.stderr)
     return True
 
 

@@ -109,7 +109,7 @@ def train_model(
         if not is_unfinished:
             if is_first_process:
                 checkpoint.load_model(out)  # refuses a network that has changed
-                say(f"complete already: {out}")
+                say(f"already complete: {out}")
             return
     with ExitStack() as stack:
         if is_first_process:

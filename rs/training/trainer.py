@@ -157,7 +157,7 @@ class Trainer:
         epochs: Iterable[int] = itertools.count(done)
         if self.rank == 0:
             if done:
-                say(f"continues after epoch {done}", sys.stderr)
+                say(f"continuing after epoch {done}", sys.stderr)
             total = self.settings.epochs if self.options.seconds is None else None
             epochs = progress(epochs, total, "train", done, details=self.progress.describe)
         for epoch in epochs:

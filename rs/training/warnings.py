@@ -36,7 +36,7 @@ def warn_of_imbalance(train: Images) -> None:
     if counts[most] > MAX_IMBALANCE * counts[least]:
         _warn(
             f"the classes are imbalanced: {counts[most]:,} images of {names[most]}, "
-            f"{counts[least]:,} of {names[least]}; accuracy and ACR weigh them by their number"
+            f"{counts[least]:,} of {names[least]}; accuracy and ACR count every image once"
         )
 
 
@@ -48,8 +48,8 @@ def warn_of_copies(train: Images, evaluation: Images) -> None:
     copies = sum(content in trained for content in content_hashes(evaluation.images))
     if copies:
         _warn(
-            f"{copies:,} of {len(evaluation):,} images of the evaluation are images of the "
-            "training too; their quick ACR is too large"
+            f"{copies:,} of {len(evaluation):,} images of the evaluation are also training "
+            "images, so the quick ACR is too large"
         )
 
 

@@ -182,4 +182,4 @@ def test_a_certification_says_once_and_beforehand_that_it_is_long(
         printed = capfd.readouterr()
         assert (printed.out, "samples per image" in printed.err) == ("", said and is_new)
         assert len(certificate_rows.read_rows(out)) == 10
-    assert printed.err == "rows.tsv is complete already; nothing to do\n"
+    assert printed.err == "rows.tsv is already complete; nothing to do\n"

@@ -175,7 +175,7 @@ def test_a_second_certification_does_nothing(monkeypatch, capsys):
     monkeypatch.setattr("rs.certification.certify_pool._seconds_alone", None)
     pool(timed=50)
     assert stamps("rows", "rows-times") == before
-    assert "are complete already; nothing to do" in capsys.readouterr().err
+    assert "are already complete; nothing to do" in capsys.readouterr().err
 
 
 # -------------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def test_the_options_of_a_recipe_replace_its_values_and_a_subset_of_few_classes_
     words = ["--subset", "{first: 3}", "--batch", 100]
     words += [f"--{name}={value}" for name, value in stated.items()]
     warning = (
-        "warning: the subset has only 1 of 2 classes; if images are sorted by class, take a stride"
+        "warning: the subset has only 1 of 2 classes; if images are sorted by class, use a stride"
     )
     assert warning in certified(capfd, "labeled", "rows.tsv", *NAMED, *words)[2].splitlines()
     sidecar = read_json(sidecar_of(Path("rows.tsv")))

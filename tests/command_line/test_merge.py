@@ -69,7 +69,7 @@ def test_what_is_not_every_share_of_one_certification_is_one_line(capfd):
 def test_names_of_files_forge_no_line_and_no_escape_sequence(capfd):
     rows, out = "a\x1b[2J\nforged.tsv", "b\x1b[2J\nforged"
     assert certified(rows) == 0
-    assert certified(rows) == 0  # which is complete already
+    assert certified(rows) == 0  # which is already complete
     assert certified("share-1.tsv", "--share", "1/1") == 0
     training = "gaussian --dataset tiny --data data --sigma 0.5"
     for command, *words in (

@@ -177,7 +177,7 @@ def test_a_finished_training_is_not_repeated_and_other_settings_need_restart(cap
     written = weights.stat().st_mtime_ns
     content = weights.read_bytes()
     trained(*settings, network="stored")
-    assert f"complete already: {folder}" in capsys.readouterr().out
+    assert f"already complete: {folder}" in capsys.readouterr().out
     assert weights.stat().st_mtime_ns == written
     same = words(*settings, network="stored")
     for changes, difference in (
@@ -400,7 +400,7 @@ def test_the_quick_acr_of_a_prepared_data_set_is_never_of_test_images(monkeypatc
 def test_copies_of_images_stay_together_or_are_counted(capsys):
     settings = {"sigma": 0.3, "method": "gaussian", "epochs": 1}
     rs.train(own(), IMAGES.repeat(2, axis=0), LABELS.repeat(2), **settings)
-    warning = "images of the evaluation are images of the training too"
+    warning = "images of the evaluation are also training"
     assert warning not in capsys.readouterr().err
     rs.train(own(), IMAGES, LABELS, **settings, validation=(IMAGES[:5], LABELS[:5]))
     assert f"warning: 5 of 5 {warning}" in capsys.readouterr().err

@@ -287,11 +287,11 @@ def test_a_model_whose_weights_are_not_known_gets_no_rows(capfd, foreign, text):
 def test_rows_of_a_file_that_a_model_declares_are_not_taken_for_those_of_another(capfd, foreign):
     words = [certify, f"{foreign(FOREIGN)}:declared", "--out", "rows.tsv"]
     assert ended(capfd, *words)[0] == 0
-    assert "complete already" in ended(capfd, *words)[2]
+    assert "already complete" in ended(capfd, *words)[2]
     np.save("net.npy", np.float32(0.5001))  # the base classifier is as accurate
     assert "sources is" in refused(capfd, *words)
     np.save("net.npy", np.float32(0.5))
-    assert "complete already" in ended(capfd, *words)[2]
+    assert "already complete" in ended(capfd, *words)[2]
 
 
 OUTSIDE = """
@@ -340,7 +340,7 @@ def refused_with_other_weights(capfd, name, function, limit):
     """Certify a model twice, and then with other weights; return why that is refused."""
     words = [certify, f"{name}:{function}", "--out", "rows.tsv"]
     assert ended(capfd, *words)[0] == 0
-    assert "complete already" in ended(capfd, *words)[2]
+    assert "already complete" in ended(capfd, *words)[2]
     np.save("net.npy", np.float32(limit))
     del sys.modules[name]  # as in another process
     return refused(capfd, *words)

@@ -59,7 +59,7 @@ def test_a_study_that_is_stopped_continues_and_ends_with_the_bytes_of_the_pipeli
 
     printed, code = finished(study(project, TARGETS="^certify@"))
     assert code == 0, printed
-    assert "continues after epoch" in printed
+    assert "continuing after epoch" in printed
     assert "the same command continues" not in printed
     assert not list(project.glob(".work/*/checkpoint.pt"))
     made = contents(project, *MADE)

@@ -113,7 +113,7 @@ def test_the_same_rows_of_a_run_with_another_scratch_folder_are_kept(
             publish(out, 1000)
         before = {path: path.stat().st_mtime_ns for path in published(out)}
     assert {path: path.stat().st_mtime_ns for path in published(out)} == before
-    assert "complete already; nothing to do" in capsys.readouterr().err
+    assert "already complete; nothing to do" in capsys.readouterr().err
 
 
 def test_a_file_of_something_else_that_has_come_meanwhile_is_refused_and_left_alone(out):
