@@ -125,7 +125,8 @@ def bundle_study(
 ) -> None:
     """Bundle a study for others to check: its rows, sidecars, parameters and tables.
 
-    Nothing is written if the study contradicts itself.
+    Nothing is written if the study contradicts itself. For row files outside a study, send each
+    *.tsv with its *.json: every command that reads them recomputes the radii from the votes.
 
     Example:
         rs bundle digits --out digits.tar.xz

@@ -175,7 +175,8 @@ def report_files(
         shown = Pictures.of_folder(pictures.read(certified))
     files.write_bytes(out, rows_page(rows, shown))
     say(f"report of {', '.join(map(str, rows))} in {out}")
-    say_next("rs compare A B, for differences with their errors")
+    if len(rows) > 1:
+        say_next("rs compare A B, for differences with their errors")
 
 
 def compare_files(
