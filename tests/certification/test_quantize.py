@@ -216,7 +216,7 @@ def test_a_damaged_network_is_refused(tiny, tmp_path, name):
 
 def test_the_network_of_another_model_is_refused(tiny):
     source = int8.Calibration([str(tiny / "model")], None, SIGMA)
-    with refuses("must be of the model next to it"):
+    with refuses("must describe the model next to it"):
         int8.quantized_members([smallnet(5).eval()], source, SHAPE)
 
 

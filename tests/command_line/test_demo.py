@@ -22,5 +22,5 @@ def test_the_demonstration_leaves_a_model_its_rows_and_a_report(tmp_path):
 def test_the_demonstration_replaces_no_files_of_others(tmp_path, capfd):
     (tmp_path / "report.html").write_text("mine")
     before = contents(tmp_path)
-    assert "must be a demonstration or new" in refusal(capfd, demo, "--out", tmp_path)
+    assert "must be new or a demonstration" in refusal(capfd, demo, "--out", tmp_path)
     assert contents(tmp_path) == before
