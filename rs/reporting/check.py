@@ -104,6 +104,7 @@ def pack(files: dict[str, bytes]) -> bytes:
 
 def unpack(bundle: bytes) -> dict[str, bytes]:
     """Return the files of a bundle; refuse an archive with any byte that they do not imply."""
+    demand(bundle[:6] == b"\xfd7zXZ\0", "must be an archive *.tar.xz, as rs bundle writes it")
     decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
     tar = decompressor.decompress(bundle, MAX_BYTES)
     is_whole = decompressor.eof and not decompressor.unused_data

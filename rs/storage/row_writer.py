@@ -360,7 +360,7 @@ def _provenance_of_share(path: Path) -> Provenance:
     """Return the provenance of a share whose rows are complete."""
     refused = (
         f"{path} must be written by rs certify --share, with {sidecar_of(path)} next to it, but "
-        "is not"
+        "is not; give the files of all shares"
     )
     if not sidecar_of(path).exists():
         raise InputError(refused)

@@ -69,6 +69,12 @@ def test_every_bit_of_an_archive_counts():
                 check.unpack(forged)
 
 
+def test_a_file_of_another_format_is_refused_as_such():
+    for content in (b"", b"idx\tlabel\n" * 9, b"PK\3\4" * 9):
+        with pytest.raises(check.BundleError):
+            check.unpack(content)
+
+
 def test_an_archive_with_more_or_less_is_refused(bundle):
     for forged in (bundle + b"\0", bundle + bundle, bundle[:-4], b""):
         assert refused(forged)
