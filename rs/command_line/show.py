@@ -153,9 +153,9 @@ def report_files(
 ) -> None:
     """Write an interactive HTML report of row files.
 
-    It has tables, curves, paired differences, and images with their votes; with --data or --images
+    It has tables, curves, paired differences, and images with their votes; with --data or --images,
     also their pictures and the names of the classes. All row files must be of the same images.
-    Attack rows among them add the empirical curve above the certified one.
+    Add attack rows to show the empirical curve above the certified one.
 
     Example:
         rs report rows.tsv --out report.html

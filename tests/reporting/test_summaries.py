@@ -70,6 +70,13 @@ def test_a_name_in_a_sidecar_forges_no_line(a, b):
         assert "\x1b" not in text
 
 
+def test_a_long_name_without_a_model_has_no_line_of_spaces(tmp_path, a):
+    log = written(tmp_path / f"{'x' * 90}.tsv", frame(1))
+    certificate_rows.sidecar_of(log).unlink()
+    lines = comparison_text(compare_rows(log, a)).splitlines()
+    assert all(line == "" or line.strip() for line in lines)
+
+
 @pytest.mark.parametrize("scope", ["global", "per-image"])
 def test_the_scope_of_weights_says_whether_certificates_are_sound(tmp_path, a, scope):
     other = written(tmp_path / "e.tsv", frame(1, scope=scope))
