@@ -31,7 +31,7 @@ SEED = 0
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe.")],
     data: Annotated[Path, typer.Option(file_okay=False, help="Prepared data set.")],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="CSV of seconds an epoch by method.")],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="CSV of seconds per epoch by method.")],
     methods: Annotated[
         str | None,
         typer.Option(

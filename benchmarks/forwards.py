@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from rs.certification.inference import Optimized
 
-REFERENCE = "the field's loop, torch's float32"
-KEPT = "the field's loop, memory kept"
+REFERENCE = "the standard loop, torch's float32"
+KEPT = "the standard loop, memory kept"
 NOISES = ("gaussian", "grid")
 
 Way = Callable[[], object]

@@ -102,7 +102,7 @@ def main(
     """Print Markdown tables: mean draws, n0 included, for one radius, and for all radii of a table.
 
     And what is lost against all draws: points of the certified share, and cells of tables that
-    print otherwise.
+    print differently.
     """
     found = {
         sigma: probabilities(logs, method, sigma, np.random.default_rng(seed))[:images]

@@ -1,10 +1,10 @@
-"""Milliseconds of a training step of each method: the field's way, ART, and every engine of this
+"""Milliseconds of a training step of each method: the standard way, ART, and every engine of this
 project.
 
 ``python -m benchmarks.steps --architecture resnet20``. The steps are those of the recipe `cifar10`
-at sigma 0.25: 256 noisy images each, MACER's 1,024. All ways run side by side, interleaved; the
-field's in a process of its own, as its users run it, and on a CPU once more in ours, whose memory
-is kept; ART in a process of its own, after the others. Images and labels are random.
+at sigma 0.25: 256 noisy images each, MACER's 1,024. All ways run side by side, interleaved. The
+standard way has its own process, as its users run it; on a CPU it also runs in ours, which keeps
+its memory. ART has its own process, after the others. Images and labels are random.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 EPOCH = 100
 """Number of an epoch after every warm-up."""
 
-REFERENCE = "the field's way, torch's float32"
-KEPT = "the field's way, memory kept"
+REFERENCE = "the standard way, torch's float32"
+KEPT = "the standard way, memory kept"
 ART = "ART, float32"
 IN_ART = ("gaussian", "smoothadv", "macer")
 """Methods ART has; its SmoothAdv takes one draw only, so its step is of as many images as ours is
@@ -98,7 +98,7 @@ def main(
     print(TITLE)
     print(
         f"| method | noisy images | {' | '.join(names)} | the fastest: times faster than the "
-        "field's |"
+        "standard way |"
     )
     print(f"|---|---:|{'---:|' * len(names)}---:|")
     for name in methods.split(",") if methods else METHODS:
@@ -148,7 +148,7 @@ def steps(
 def field_alone(
     device: torch.device, architecture: Architecture, method: Method, data: PackedImages, batch: int
 ) -> dict[str, Way]:
-    """The field's way, with a network of its own."""
+    """The standard way, with a network of its own."""
     return {REFERENCE: field_steps(network(architecture, device)[0], method, data, device, batch)}
 
 
@@ -173,7 +173,7 @@ def random_images(shape: tuple[int, ...], count: int) -> PackedImages:
 def field_steps(
     model: nn.Module, method: Method, data: PackedImages, device: torch.device, batch: int
 ) -> Way:
-    """An epoch as the field's code takes it: channels first, the optimizer's class, each loss
+    """An epoch as standard code runs it: channels first, the optimizer's class, each loss
     fetched at once.
     """
     import torch

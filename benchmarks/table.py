@@ -1,4 +1,4 @@
-"""What a table of certified accuracies costs on one core: the field's loop, and each step of this
+"""What a table of certified accuracies costs on one core: the standard loop, and each step of this
 project after it.
 
 ``python -m benchmarks.table --logs LOGS --rows ROWS``. Seconds of a draw are measured side by side,
@@ -35,7 +35,7 @@ class Step(NamedTuple):
     name: str
     way: str  # whose seconds of a draw count
     draws: float  # of an image, n0 included
-    differ: str  # cells that print otherwise, of how many
+    differ: str  # cells that print differently, of how many
 
 
 def main(
@@ -75,7 +75,7 @@ def main(
 
 
 def seconds_of_draws(architecture: Architecture, n: int, rounds: int) -> dict[str, float]:
-    """Return the seconds of one draw of each way, side by side in one thread; the field's loop in
+    """Return the seconds of one draw of each way, side by side in one thread; the standard loop in
     its own process.
     """
     import torch
@@ -112,7 +112,7 @@ def steps(sources: list[Source]) -> Iterator[Step]:
         for pair in zip(cells[: len(cells) // 2], cells[len(cells) // 2 :], strict=True)
     ]
     differ = f"{sum(first != second for first, second in pairs)} of {len(pairs)}"
-    yield Step("the field's loop", REFERENCE, N0 + N, "")
+    yield Step("the standard loop", REFERENCE, N0 + N, "")
     yield Step(engine, engine, N0 + N, "")
     drawn = [np.where(source.skipped, 0, N) for source in sources]
     yield Step(
@@ -134,7 +134,7 @@ def table(
     architecture: Architecture, ways: Iterator[Step], seconds: dict[str, float], share: float
 ) -> Iterator[str]:
     """Yield the lines of the table of one network, and of three members."""
-    costs = "draws an image | seconds an image | times cheaper | cells that print otherwise"
+    costs = "draws per image | seconds per image | times cheaper | cells that print differently"
     yield f"| {architecture.value} | {costs} |"
     yield "|---|---:|---:|---:|---|"
     whole = (N0 + N) * seconds[REFERENCE]
@@ -142,7 +142,7 @@ def table(
         spent = draws * seconds[way]
         yield f"| {name} | {draws:,.0f} | {spent:,.2f} | {whole / spent:.1f} | {differ} |"
     cascade = 3 * share * spent
-    yield f"| three members: the field's loop | {N0 + N:,} | {3 * whole:,.2f} | 1.0 | |"
+    yield f"| three members: the standard loop | {N0 + N:,} | {3 * whole:,.2f} | 1.0 | |"
     cells = f"{draws:,.0f} | {cascade:,.2f} | {3 * whole / cascade:.1f} | at most 0.1 % of draws"
     yield f"| three members: all of the above, as a cascade | {cells} |"
 

@@ -51,8 +51,8 @@ from rs.statistics import metrics
 from rs.storage import attack_rows
 
 ATTACKED = (
-    "A curve named “attacked” is an upper bound: it counts an image up to the smallest "
-    "perturbation that was found. Images that were not attacked count at every radius."
+    "A curve named “attacked” bounds robust accuracy from above: it counts an image "
+    "up to the smallest perturbation found. Images that were not attacked count at every radius."
 )
 """Explanation of the empirical curves."""
 
