@@ -152,7 +152,7 @@ def with_setting(
         values: The parameters.
         dataset: Name of the recipe.
         method: Name of the training method.
-        setting: What differs from the recipe: hyper-parameters, and ``training``.
+        setting: What differs from the recipe: hyperparameters, and ``training``.
         epochs: Of the training, unless the setting states its own.
 
     >>> values = {"recipes": {"digits": {"macer": {"lam": 12.0, "training": {"batch": 64}}}}}

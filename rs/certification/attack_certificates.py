@@ -182,10 +182,10 @@ class Target:
         return self.smoothed.votes(point, count, *key, start=start)
 
     def walk(self, u: Tensor, steps: int, step: Callable[[Tensor], tuple[float, Tensor]]) -> Tensor:
-        """Return a perturbation at the boundary, turned towards its nearest point.
+        """Return a perturbation at the boundary, turned toward its nearest point.
 
         Each step moves along the perturbation to where the boundary is by the lead, and turns it
-        towards the mean of the directions so far.
+        toward the mean of the directions so far.
         """
         mean = torch.zeros_like(u)
         for _ in range(steps):

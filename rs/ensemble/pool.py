@@ -2,7 +2,7 @@
 
 Each member is evaluated once per noisy image, and all rules vote on the same outputs. Every
 certificate is the one that its classifier would get alone, and holds with probability 1 - alpha.
-If the best certificate is picked for each image afterwards, this probability is smaller.
+If the best certificate is picked for each image afterward, this probability is smaller.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class FittedWeights:
     split: str  # of the data set, to which they were fitted
     images: int  # number of images of this split
     used_share: float  # of these images, that matter (``global_weights``, ``DisputedDraws``)
-    shrinkage: float  # towards equal weights, 0 to 1; of weights of the largest radius, else 0
+    shrinkage: float  # toward equal weights, 0 to 1; of weights of the largest radius, else 0
     # rs.data.prepared.Images.fingerprint of the split; None in studies, which certify another one
     fingerprint: str | None = None
 

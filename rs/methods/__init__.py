@@ -21,7 +21,7 @@ METHODS = {
     "cat-rs": "rs.methods.cat_rs:CatRs",
     "hard-drop": "rs.methods.hard_drop:HardDrop",
 }
-"""From the name of a method to the dataclass of its hyper-parameters, ``module:Class``."""
+"""From the name of a method to the dataclass of its hyperparameters, ``module:Class``."""
 
 DENOISERS = {
     "denoiser-mse": "rs.methods.denoiser:DenoiserMse",
@@ -36,7 +36,7 @@ DEFAULT_METHOD = "advmacer"
 
 
 def method_class(name: str) -> type[Method]:
-    """Import the dataclass of a method's hyper-parameters.
+    """Import the dataclass of a method's hyperparameters.
 
     Raises:
         InputError: If the method is unknown; lists the known ones.

@@ -28,7 +28,7 @@ class Step:
 
 
 class Method(Protocol):
-    """A training method: hyper-parameters and one loss.
+    """A training method: hyperparameters and one loss.
 
     A new method is one file, one line in ``rs.methods.METHODS`` and one section of params.yaml.
     """
@@ -54,7 +54,7 @@ class Method(Protocol):
 
 @validated
 class SeveralDraws:
-    """Hyper-parameter of methods with several noisy copies per image, ``batch`` per batch."""
+    """Hyperparameter of methods with several noisy copies per image, ``batch`` per batch."""
 
     draws: Count
 

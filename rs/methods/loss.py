@@ -25,7 +25,7 @@ class Loss:
     wait for the device.
     """
 
-    method: Method  # its hyper-parameters
+    method: Method  # its hyperparameters
     sigma: float  # noise standard deviation, in the unit of the inputs
     bounds: Bounds = PIXELS  # of the inputs
     _is_checked: bool = field(default=False, init=False, repr=False, compare=False)
@@ -126,20 +126,20 @@ def _check_labels(y: Tensor, network: nn.Module, inputs: Any, logits: Tensor) ->
 
 
 def loss(method: str, sigma: float, *, bounds: Bounds = PIXELS, **hyperparameters: Any) -> Loss:
-    """Return the loss of a training method, by default with its paper's hyper-parameters.
+    """Return the loss of a training method, by default with its paper's hyperparameters.
 
     These come from ``defaults.METHOD`` in this project's params.yaml. If one depends on the noise
     level, the value at the nearest level (by ratio) is used.
 
     Args:
         method: Key of ``rs.methods.METHODS``.
-        sigma: Noise standard deviation, in the unit of the inputs, as are the hyper-parameters.
+        sigma: Noise standard deviation, in the unit of the inputs, as are the hyperparameters.
         bounds: The least and the largest value of inputs, to which attacks clip, or ``None`` for
             unbounded ones.
         hyperparameters: Fields of the method's class (``rs.methods.advmacer.AdvMacer``) that
             replace these values.
     Raises:
-        InputError: If the method or a hyper-parameter is unknown, or a value is out of range.
+        InputError: If the method or a hyperparameter is unknown, or a value is out of range.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
     >>> images, labels = torch.rand(5, 3, 2, 2), torch.tensor([0, 1, 2, 0, 1])

@@ -1,4 +1,4 @@
-"""SmoothMix: mix-up towards adversarial points with a uniform target (Jeong et al. 2021)."""
+"""SmoothMix: mix-up toward adversarial points with a uniform target (Jeong et al. 2021)."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> Non
     """Check that the model of ``card`` may be written into ``folder``.
 
     The folder must be new or hold an earlier run of the same model: a training run of one method on
-    one data set at one noise level and seed, or an import of one checkpoint. Its hyper-parameters
+    one data set at one noise level and seed, or an import of one checkpoint. Its hyperparameters
     and the keys of its card may differ. Without ``force`` the folder must be new, or without
     weights, as a process that was killed may leave it.
 

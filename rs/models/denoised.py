@@ -71,7 +71,7 @@ def check_denoisers(module: nn.Module, sigma: float) -> None:
 
 @validated
 class DenoiserSize:
-    """Size of a :class:`DnCNN`; hyper-parameters of the methods that train one."""
+    """Size of a :class:`DnCNN`; hyperparameters of the methods that train one."""
 
     depth: Annotated[int, Field(ge=2, le=100)]  # convolutions
     width: Annotated[int, Field(ge=1, le=512)]  # channels of each

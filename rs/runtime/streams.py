@@ -75,7 +75,7 @@ def seed_sequence(seed: int, *key: int) -> np.random.SeedSequence:
 
 @contextmanager
 def seeded(seed: int | None, device: torch.device | str = "cpu") -> Iterator[None]:
-    """Seed torch's global generator, used by layers, and restore it afterwards.
+    """Seed torch's global generator, used by layers, and restore it afterward.
 
     Args:
         seed: ``None`` leaves the generator as it is.

@@ -74,7 +74,7 @@ def radius_hinge(
     finite and at most gamma (Zhai et al. 2020).
 
     The hinge selects *before* it evaluates Phi^-1 with gradients: outside the hinge the derivative
-    of Phi^-1 may be infinite, and a mask applied afterwards would make NaN of it (0 * inf).
+    of Phi^-1 may be infinite, and a mask applied afterward would make NaN of it (0 * inf).
 
     Args:
         logits: Shape (B, M, K).

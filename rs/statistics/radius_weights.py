@@ -9,7 +9,7 @@ bound of k votes in N at ALPHA,
 
 is the average certified radius of N samples, in units of sigma. It is not an approximation of the
 vote. J is a step function, evaluated on a lattice of weights. The weights that fit these images and
-samples best are shrunk towards equal weights, as far as cross-validation over images demands.
+samples best are shrunk toward equal weights, as far as cross-validation over images demands.
 
 Weights are the same on every processor: votes are signs of sums in the order of the members, and J
 is rounded once.
@@ -49,7 +49,7 @@ FOLDS = 5
 """Folds of the cross-validation."""
 
 SHRINKAGES = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""Candidates for the shrinkage towards equal weights; earlier ones are preferred."""
+"""Candidates for the shrinkage toward equal weights; earlier ones are preferred."""
 
 ROUNDING = 1 + 1e-9
 """Tolerance of a comparison with a standard error: a difference on a single image equals it."""
@@ -136,7 +136,7 @@ class RadiusWeights(NamedTuple):
 
 
 def radius_weights(disputed: DisputedDraws) -> RadiusWeights:
-    """Return the weights of the largest J, shrunk towards equal ones by cross-validation.
+    """Return the weights of the largest J, shrunk toward equal ones by cross-validation.
 
     Each fold of the images is judged with weights that were fitted to the other folds, shrunk by
     each of SHRINKAGES. The result is the largest shrinkage whose J is within one standard error, of

@@ -17,7 +17,7 @@ from rs.study.ensembles import TRAINED, declared_ensembles
 from rs.study.layout import GridCell, pool_rows, pool_target
 
 TABLE_PARAMETERS = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "batch")
-"""Hyper-parameters that the cost table shows, where a method has them."""
+"""Hyperparameters that the cost table shows, where a method has them."""
 
 GRID_SECTIONS = (
     "sigmas",
@@ -136,7 +136,7 @@ def _refuse_unknown(what: str, names: Iterable[str], allowed: Collection[str]) -
 def configuration(
     values: dict[str, Any], dataset: str, method: str, sigma: float
 ) -> dict[str, Any]:
-    """Return the hyper-parameters :data:`TABLE_PARAMETERS` that a method has at ``sigma``."""
+    """Return the hyperparameters :data:`TABLE_PARAMETERS` that a method has at ``sigma``."""
     sections = merge_recipe(values, dataset, method, sigma, optional=True)
     merged = sections["training"][0] | sections[method][0]
     return {name: merged[name] for name in TABLE_PARAMETERS if name in merged}

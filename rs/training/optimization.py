@@ -106,7 +106,7 @@ def gradients_of(model: nn.Module) -> list[Tensor]:
 
 
 def move_average(average: nn.Module, model: nn.Module, decay: float) -> None:
-    """Move averaged weights and running statistics towards a model: w <- decay w + (1 - decay) w'.
+    """Move averaged weights and running statistics toward a model: w <- decay w + (1 - decay) w'.
 
     All floating-point tensors move in one operation, which does not wait for a GPU. (torch's
     ``AveragedModel`` copies its counter to the GPU in each step, and that copy waits.)

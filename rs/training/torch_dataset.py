@@ -127,7 +127,7 @@ def read_item(
 ) -> tuple[Tensor, Any]:
     """Return an item as floating-point image (C, H, W), or other input, and label.
 
-    The global generators of torch, NumPy and Python are seeded for it, and restored afterwards.
+    The global generators of torch, NumPy and Python are seeded for it, and restored afterward.
     """
     with _seeded_globally(seed, read, number):
         item = dataset[number]

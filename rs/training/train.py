@@ -76,7 +76,7 @@ def train(
             first 64 items are read twice. If they differ, as with random crops, each epoch reads
             all items again; otherwise all are read once.
         labels: Shape (N,), numbers from 0 to K - 1; ``None`` for a data set.
-        sigma: Noise standard deviation, in the unit of the inputs, as are the hyper-parameters.
+        sigma: Noise standard deviation, in the unit of the inputs, as are the hyperparameters.
         bounds: The least and the largest value of inputs, or ``None`` for unbounded ones. The model
             records them.
         method: Key of ``rs.methods.METHODS``.
@@ -167,7 +167,7 @@ def _check_hyperparameters(method: str, hyperparameters: dict[str, Any]) -> None
     for name in hyperparameters:
         if name not in allowed:
             raise InputError(
-                f"{method} has no hyper-parameter {name}; it has {', '.join(allowed) or 'none'}"
+                f"{method} has no hyperparameter {name}; it has {', '.join(allowed) or 'none'}"
             )
 
 

@@ -1,4 +1,4 @@
-"""``rs.loss``: a method's loss in a training loop of one's own, with the hyper-parameters of its
+"""``rs.loss``: a method's loss in a training loop of one's own, with the hyperparameters of its
 paper.
 """
 
