@@ -1,4 +1,4 @@
-"""PGD of torchattacks on a smoothed classifier: how many of its certificates it breaks, none."""
+"""PGD of torchattacks on a smoothed classifier: it breaks no certificate."""
 
 import torch
 import torchattacks
