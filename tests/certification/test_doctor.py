@@ -261,7 +261,7 @@ class Whitened(nn.Module):
         ),
         (
             nn.Sequential(CIFAR, CIFAR),
-            "none instead of CIFAR-10; it may be applied twice: take .*0.4914",
+            "none instead of CIFAR-10; it may be applied twice: remove .*0.4914",
         ),
         (HALF, "CIFAR-10 instead of -1 to 1; replace .* by .*Normalize.*0.2023"),
     ],

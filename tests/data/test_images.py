@@ -122,7 +122,7 @@ X, Y = arrays()
         ({"train": (X[:0], Y[:0])}, "at least one image"),
         ({"train": (X, Y + 1)}, r"0\.\.2"),
         ({"train": (X, Y), "test": arrays(shape=(1, 4, 5))}, r"must have shape \(3, 4, 5\)"),
-        ({"test": (X, Y)}, "there is no train split to compute from"),
+        ({"test": (X, Y)}, "there is no train split to compute them"),
     ],
 )
 def test_a_bad_split_is_refused_and_nothing_is_written(tmp_path, splits, message):
