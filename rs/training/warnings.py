@@ -36,7 +36,7 @@ def warn_of_imbalance(train: Images) -> None:
     if counts[most] > MAX_IMBALANCE * counts[least]:
         _warn(
             f"the classes are imbalanced: {counts[most]:,} images of {names[most]}, "
-            f"{counts[least]:,} of {names[least]}; accuracy and ACR mostly reflect the large classes"
+            f"{counts[least]:,} of {names[least]}; accuracy and ACR mostly reflect large ones"
         )
 
 
