@@ -51,7 +51,11 @@ def copy_network(network: nn.Module, copies: dict[int, Any] | None = None) -> nn
         for value in vars(module).values():
             if isinstance(value, Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
-    return copy.deepcopy(network, memo)
+    copied = copy.deepcopy(network, memo)
+    for parameter in copied.parameters():
+        if not parameter.is_leaf:  # torch copies those of TorchScript through the gradient
+            parameter.detach_().requires_grad_()
+    return copied
 
 
 def check_folding(

@@ -1,4 +1,8 @@
-"""Networks whose layers compute their weights before each pass: weight normalization, pruning."""
+"""Networks that torch does not copy as they are.
+
+Layers of weight normalization and pruning compute their weights before each pass, and the
+parameters of a copied TorchScript module are results of a gradient.
+"""
 
 import pytest
 import torch
@@ -39,10 +43,15 @@ def pruned():
     return network
 
 
+def scripted():
+    with pytest.warns(FutureWarning, match="torch.jit.script"):
+        return torch.jit.script(layers(convolution()))
+
+
 MAKERS = [weight_normalized, parametrized, pruned]
 
 
-@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("make", [*MAKERS, scripted])
 @pytest.mark.parametrize("method", ["gaussian", "smoothadv"])
 def test_they_train_and_load_as_they_were(make, method, tmp_path):
     pixels, labels = arrays(24, 0)
