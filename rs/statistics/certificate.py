@@ -208,9 +208,11 @@ class Certificate:
         Raises:
             InputError: If ``label`` is neither a class nor :data:`UNLABELED`.
         """
-        if label < 0 and label != UNLABELED:
+        classes = len(self.counts0)
+        if label not in (*range(classes), UNLABELED):
             raise InputError(
-                f"label must be a class, or {UNLABELED} where it is not known, got {label}"
+                f"label must be a class, from 0 to {classes - 1}, or {UNLABELED} where it is not "
+                f"known, got {label}; correct it"
             )
         return {
             "idx": index,

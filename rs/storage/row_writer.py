@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -264,7 +264,7 @@ def _merge(parts: Sequence[Path], images: int) -> str:
 
 def write_certificates(
     out: Path,
-    certificates: Sequence[Certificate],
+    certificates: Iterable[Certificate],
     labels: Sequence[int] | None = None,
     *,
     indices: Sequence[int] | None = None,
@@ -288,6 +288,7 @@ def write_certificates(
     check_row_file_name(out)
     for path in (out, sidecar_of(out)):
         files.check_output(path, "rows", force=force)
+    certificates = list(certificates)
     labels = [UNLABELED] * len(certificates) if labels is None else labels
     indices = range(len(certificates)) if indices is None else indices
     if not len(labels) == len(indices) == len(certificates) > 0:
@@ -297,6 +298,13 @@ def write_certificates(
         )
     rows = []
     for certificate, label, index in zip(certificates, labels, indices, strict=True):
+        if not isinstance(certificate, Certificate):
+            raise InputError(
+                f"certificates must be rs.Certificate, got {type(certificate).__name__}; make "
+                "them of to_dict again by from_dict"
+            )
+        if int(label) != label:
+            raise InputError(f"labels must be whole numbers, got {label}; give those of classes")
         rows.append(certificate.row(int(index), int(label)))
     text = certificate_rows.rows_text(rows)
     stated = {name: _common(certificates, name) for name in ("sigma", "n0", "alpha", "noise")}
