@@ -251,6 +251,7 @@ def load(
 
 
 def _from_disk(name: str) -> Classifier:
+    name = str(Path(name))  # a/ and ./a are one folder, whose rows continue
     path = path_of_model(name)
     if path.suffix == ".json" and not path.is_dir():
         module, spec, classes, shape = load_ensemble(path)

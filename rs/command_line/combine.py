@@ -53,7 +53,7 @@ def main(
             --out ensemble.json
     """
     pictures.check_sources(data, required=weights != "equal")
-    if len(set(models)) < max(2, len(models)):
+    if len({Path(model).resolve() for model in models}) < max(2, len(models)):
         raise InputError(
             f"an ensemble must have two or more different models, got {', '.join(models)}; name "
             "at least two, each once"

@@ -76,6 +76,11 @@ def own(tmp_path, monkeypatch):
 # loaded
 
 
+@pytest.mark.parametrize("spelling", [f"{FOLDER}/", f"./{FOLDER}"])
+def test_a_folder_has_one_name_so_that_its_rows_continue(meta, spelling):
+    assert load(spelling).name == FOLDER
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_model_folder_is_the_model_in_it(meta, known):
     loaded = load(FOLDER, meta if known else None)

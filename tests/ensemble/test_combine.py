@@ -158,6 +158,7 @@ def test_members_of_one_method_and_seed_are_perturbed_independently():
     ("models", "message"),
     [
         (PAIR[:1] * 2, "two or more different models"),
+        ([PAIR[0], f"./{PAIR[0]}/"], "two or more different models"),
         (["networks_here:first", "networks_here:second"], "give --sigma"),
         ([PAIR[0], "networks_here:first", "--sigma", 0.5], "must have the sigma 0.5"),
         ([PAIR[0], "networks_here:narrow"], "one logit for each of 3 classes"),
