@@ -14,7 +14,12 @@ from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method, NeedsTargets, Step, within
 from rs.params import PIXELS, Bounds
-from rs.smoothing.inputs import LogitsOnly, check_range
+from rs.smoothing.inputs import (
+    SUM_ROUNDING,
+    LogitsOnly,
+    check_range,
+    warn_of_probabilities,
+)
 
 
 @dataclass
@@ -55,14 +60,16 @@ class Loss:
                 (``cat-rs``).
         Raises:
             InputError: If the model is in eval mode while gradients are recorded or, in the first
-                call, images or labels are not what they must be.
+                call, images, labels, targets or logits are not what they must be.
+        Warns:
+            InputWarning: If the model seems to return probabilities in the first call.
         """
         if torch.is_grad_enabled() and isinstance(model, nn.Module):  # functions have no mode
             _check_mode(model)
         network = LogitsOnly(model)
         if not self._is_checked:
             _check_batch(x, y, self.bounds)
-            network.register_forward_hook(partial(_check_labels, y))
+            network.register_forward_hook(partial(_check_logits, y, targets))
         if rng is None:
             rng = torch.Generator(x.device).manual_seed(int(torch.randint(2**63 - 1, ())))
         extra = {"targets": targets} if isinstance(self.method, NeedsTargets) else {}
@@ -74,12 +81,17 @@ class Loss:
 
 
 def _check_batch(x: Tensor, y: Tensor, bounds: Bounds) -> None:
-    """Check inputs and the kind of labels; :func:`_check_labels` checks their range.
+    """Check inputs and the kind of labels; :func:`_check_logits` checks their range.
 
     Raises:
         InputError: If inputs are not floating-point numbers (B, ...) within the bounds, or labels
             are not B whole numbers.
     """
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
+        raise InputError(
+            f"images and labels must be tensors, got {type(x).__name__} and {type(y).__name__}; "
+            "convert them with torch.as_tensor"
+        )
     if x.ndim < 2 or x.numel() == 0:
         raise InputError(
             "images must have the shape (B, C, H, W), or other inputs (B, ...), got "
@@ -109,13 +121,38 @@ def _check_mode(model: nn.Module) -> None:
         )
 
 
-def _check_labels(y: Tensor, network: nn.Module, inputs: Any, logits: Tensor) -> None:
-    """Check labels against the number of logits, as a hook after a forward pass.
+def _check_logits(
+    y: Tensor, targets: Tensor | None, network: nn.Module, inputs: Any, logits: Tensor
+) -> None:
+    """Check logits, and labels and targets against them, as a hook after a forward pass.
 
     Raises:
-        InputError: If a label is not one of 0 to K - 1.
+        InputError: If logits are not finite and of shape (N, K), a label is not one of 0 to K - 1,
+            or targets are not probabilities (B, K).
+    Warns:
+        InputWarning: If logits seem to be probabilities.
     """
-    classes = logits.shape[-1]
+    count = len(inputs[0])
+    if logits.ndim != 2 or len(logits) != count:
+        raise InputError(
+            f"the model must return logits of shape ({count}, K), got {tuple(logits.shape)}; look "
+            "at its last layer"
+        )
+    if not bool((logits < torch.inf).all()):  # minus infinity is a class that never wins
+        raise InputError(
+            "the model must return logits that are finite numbers, got NaN or infinity; look at "
+            "its weights and its input"
+        )
+    warn_of_probabilities(logits)
+    classes = logits.shape[1]
+    if targets is not None:
+        is_distribution = targets.shape == (len(y), classes) and bool((targets >= 0).all())
+        if not is_distribution or float((targets.sum(dim=1) - 1).abs().max()) > SUM_ROUNDING:
+            raise InputError(
+                f"targets must be the probabilities ({len(y)}, {classes}) of each image's classes, "
+                f"which sum to 1, got shape {tuple(targets.shape)}, values from "
+                f"{float(targets.min()):.3g} to {float(targets.max()):.3g}; correct them"
+            )
     least = int(y.min())
     most = int(y.max())
     if least < 0 or most >= classes:

@@ -164,8 +164,9 @@ class SmoothedClassifier:
                 which changes neither ACR nor accuracies; ``mode`` of the certificate is then
                 "shortcut".
         Raises:
-            InputError: If an argument is invalid, ``base`` does not return logits, or it is a plain
-                function and raises an error, which is the cause.
+            InputError: If an argument is invalid, or ``base`` does not return logits or raises an
+                error, which is the cause: a plain function at any image, a module at the first,
+                unless ``num_classes`` is given.
         Warns:
             InputWarning: If ``n`` is so small that every image abstains at ``alpha``.
         """
@@ -353,7 +354,7 @@ class SmoothedClassifier:
         Raises:
             InputError: If an argument is not what it must be.
         """
-        return LogProbabilities(self.base, self.sigma, samples, seed)
+        return LogProbabilities(self.base, self.sigma, samples, seed, bounds=self.bounds)
 
     def loss_and_gradient(
         self, x: ImageLike, label: int, samples: int, *, seed: int = 0
@@ -432,7 +433,8 @@ class SmoothedClassifier:
     def _classes(self, x: Tensor) -> int:
         """Return K; if it is not known yet, from the logits of ``x``."""
         if self.num_classes is None:
-            with self.evaluation_mode(x):
+            must = f"base must take images of shape {tuple(x[None].shape)}, {x.dtype} on {x.device}"
+            with user_code(must), self.evaluation_mode(x):
                 shape = tuple(evaluate(self.base, x[None].clone()).shape)
             if len(shape) != 2 or shape[0] != 1 or shape[1] < 2:
                 raise InputError(

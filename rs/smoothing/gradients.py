@@ -6,8 +6,16 @@ import torch
 from torch import Tensor, nn
 
 from rs.errors import InputError
+from rs.params import Bounds
 from rs.runtime.streams import Stream
-from rs.smoothing.inputs import check_key, evaluating, is_whole, logits_of
+from rs.smoothing.inputs import (
+    check_key,
+    check_range,
+    evaluating,
+    is_whole,
+    logits_of,
+    warn_of_probabilities,
+)
 from rs.smoothing.noise import add_noise, certification_noise
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 
@@ -25,12 +33,20 @@ class LogProbabilities(nn.Module):
         sigma: Noise standard deviation, in pixels of [0, 1].
         samples: M, the number of noisy copies of each image.
         seed, key: Key of the noise.
+        bounds: The least and the largest value of the images of the first call; those of later
+            calls are not checked, because an attack moves them.
     Raises:
         InputError: If ``samples`` or ``seed`` is not what it must be.
     """
 
     def __init__(
-        self, network: nn.Module, sigma: float, samples: int, seed: int = 0, *key: int
+        self,
+        network: nn.Module,
+        sigma: float,
+        samples: int,
+        seed: int = 0,
+        *key: int,
+        bounds: Bounds = None,
     ) -> None:
         super().__init__()
         if not is_whole(samples, 1):
@@ -40,13 +56,26 @@ class LogProbabilities(nn.Module):
         self.sigma = sigma
         self.samples = samples
         self.key = (seed, Stream.ATTACK, *key)
+        self.bounds = bounds
+        self._is_checked = False
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the log probabilities, clamped at 1e-20."""
+        """Compute the log probabilities, clamped at 1e-20.
+
+        Raises:
+            InputError: If images of the first call are not within the bounds.
+        Warns:
+            InputWarning: If the network seems to return probabilities in this call.
+        """
+        if not self._is_checked:
+            check_range(x, self.bounds, "images")
         draws = range(self.samples)
         noise = certification_noise(draws, x.shape[1:], self.sigma, *self.key, device=x.device)
         with evaluating(self.network):
             logits = logits_of(self.network(add_noise(x, noise)))
+        if not self._is_checked:
+            warn_of_probabilities(logits)
+            self._is_checked = True
         probabilities = soft_probabilities(logits.unflatten(0, (len(x), self.samples)))
         return probabilities.clamp_min(LOG_CLAMP).log()
 

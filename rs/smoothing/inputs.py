@@ -59,6 +59,9 @@ def as_image(x: ImageLike, bounds: Bounds = PIXELS) -> Tensor:
     is_8_bit = values.dtype == torch.uint8 and bounds == PIXELS
     if not is_8_bit and not values.is_floating_point():
         raise _wrong_type(values.dtype, bounds)
+    if values.layout != torch.strided or values.is_meta:
+        kind = f"{values.layout} on {values.device}".replace("torch.", "")
+        raise InputError(f"x must be a dense tensor with numbers, got {kind}; give x.to_dense()")
     shape = tuple(values.shape)
     if not shape or 0 in shape:
         raise InputError(
@@ -440,7 +443,8 @@ def evaluate(base: nn.Module, x: Tensor) -> Tensor:
     else:
         output = base(x)
     logits = logits_of(output)
-    _warn_of_probabilities(getattr(output, "logits", output))
+    if getattr(output, "logits", output).shape[1:] == (1,):
+        warn_of_probabilities(logits)
     return logits
 
 
@@ -448,14 +452,29 @@ MANY_LOGITS = 50
 """Logits that do not all lie in [0, 1] by chance, unless the model is almost constant."""
 
 
-def _warn_of_probabilities(output: Tensor) -> None:
-    is_one_logit = output.ndim == 2 and output.shape[1] == 1
-    if not is_one_logit or len(output) < MANY_LOGITS:
+SUM_ROUNDING = 1e-3
+"""Difference from 1 below which a sum of probabilities is 1."""
+
+
+def warn_of_probabilities(logits: Tensor) -> None:
+    """Warn if logits (N, K) seem to be probabilities: of a softmax, or of a sigmoid, as (0, p).
+
+    After a softmax, votes and certificates are the same, but losses and gradients are not. After a
+    sigmoid of one logit, all votes are for class 1.
+    """
+    count = len(logits)
+    if count < 2 or not bool(((logits >= 0) & (logits <= 1)).all()):
         return
-    if bool(((output >= 0) & (output <= 1)).all()):
-        warnings.warn(
-            "one output per input must be a logit, positive for class 1, but all of "
-            f"{len(output)} lie in [0, 1], as probabilities do; leave out the sigmoid",
-            InputWarning,
-            stacklevel=2,
+    text = ""
+    if bool(((logits.sum(dim=1) - 1).abs() < SUM_ROUNDING).all()):
+        text = (
+            f"the outputs must be logits, but those of all {count} inputs lie in [0, 1] and sum to "
+            "1, as probabilities do; leave out the softmax"
         )
+    elif count >= MANY_LOGITS and logits.shape[1] == 2 and not logits[:, 0].any():
+        text = (
+            "one output per input must be a logit, positive for class 1, but all of "
+            f"{count} lie in [0, 1], as probabilities do; leave out the sigmoid"
+        )
+    if text:
+        warnings.warn(text, InputWarning, stacklevel=2)

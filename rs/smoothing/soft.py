@@ -123,9 +123,12 @@ def gradient_of(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor
     with torch.enable_grad():
         point = x.detach().requires_grad_()
         values = function(point)
-        if not values.requires_grad:
+        gradient = None
+        if values.requires_grad:
+            (gradient,) = torch.autograd.grad(values.sum(), point, allow_unused=True)
+        if gradient is None:
             raise InputError(
                 "base must be differentiable for a gradient, but its logits carry none; give the "
                 "nn.Module itself, without torch.no_grad, and the engine plain"
             )
-        return values.detach(), torch.autograd.grad(values.sum(), point)[0]
+        return values.detach(), gradient

@@ -20,6 +20,7 @@ from rs.command_line.show import report_files as report
 from rs.command_line.show import show_files as show
 from rs.ensemble.base import Ensemble
 from rs.ensemble.rules import HardVote
+from rs.errors import InputWarning
 from rs.reporting.attacks import compare_attacks, summarize_attacks
 from rs.smoothing.attack import objective
 from rs.smoothing.classifier import SmoothedClassifier
@@ -128,10 +129,38 @@ def test_loss_and_gradient_are_those_of_smoothadv_on_the_keyed_noise():
     torch.testing.assert_close(-values.detach(), torch.tensor([loss, loss]))
 
 
-def test_a_classifier_without_a_gradient_is_refused():
-    smoothed = SmoothedClassifier(lambda x: x.detach().flatten(1), 16, SIGMA)
+class Unused(nn.Linear):
+    """Its logits carry the gradient of its weights, but none of its input."""
+
+    def forward(self, x):
+        return super().forward(x.detach().flatten(1))
+
+
+@pytest.mark.parametrize("base", [lambda x: x.detach().flatten(1), Unused(16, 16)])
+def test_a_classifier_without_a_gradient_is_refused(base):
+    smoothed = SmoothedClassifier(base, 16, SIGMA)
     with refuses("differentiable"):
         smoothed.loss_and_gradient(torch.zeros(1, 4, 4), 0, 3)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0)])
+def test_attack_libraries_must_begin_within_the_bounds(bounds):
+    """Normalized images, or pixels of 0 to 255, would be attacked with too little noise."""
+    smoothed = SmoothedClassifier(nn.Flatten(), 4, SIGMA, bounds=bounds)
+    x = torch.rand(2, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    for wrong in (x * 255, (x * 255).byte(), 2 * x - 1.5):
+        with refuses("images must hold .*floating-point"):
+            smoothed.as_module(3)(wrong)
+    module = smoothed.as_module(3)
+    inside = module(x)
+    assert torch.equal(module(x), inside)
+    assert module(x * 255).isfinite().all()  # a later point of an attack
+
+
+def test_probabilities_to_attack_give_a_warning():
+    smoothed = SmoothedClassifier(nn.Sequential(nn.Flatten(), nn.Softmax(dim=1)), 4, SIGMA)
+    with pytest.warns(InputWarning, match="leave out the softmax"):
+        smoothed.as_module(3)(torch.rand(1, 1, 2, 2))
 
 
 # --- the command

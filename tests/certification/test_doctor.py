@@ -21,6 +21,7 @@ from rs.data.images import PackedImages
 from rs.data.prepared import Meta
 from rs.ensemble.base import Ensemble
 from rs.ensemble.rules import KConsensus
+from rs.errors import InputWarning
 from rs.statistics.certificate import UNLABELED
 from tests.support.helpers import generator
 from tests.support.networks import Layer, counted
@@ -147,6 +148,11 @@ def test_a_planted_fault_is_found(name):
     assert found, "nothing was found"
     assert re.search(expected, found[0].text), found
     assert (found[0].level == "warning") == (name in ("no noise", "more noise"))
+
+
+def test_a_sigmoid_in_place_of_one_logit_gives_a_warning():
+    with pytest.warns(InputWarning, match="leave out the sigmoid"):
+        examined(Layer(lambda _, x: x[:, 0, 0, :1].sigmoid()))
 
 
 GOOD = {

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 import rs
 from rs import params
+from rs.errors import InputWarning
 from rs.methods.loss import loss
 from tests.support.helpers import SHAPE, generator, refuses, weights
 from tests.support.networks import images, mlp
@@ -39,6 +40,8 @@ def test_a_loss_that_needs_targets_says_so():
         (X, Y.float(), "labels must be whole numbers .*, got torch.float32"),
         (X, Y - 101, r"labels must lie in 0\.\.2, one for each logit, got -101 to -99"),
         (X, Y + 1, r"labels must lie in 0\.\.2, one for each logit, got 1 to 3"),
+        (X.numpy(), Y, "must be tensors, got ndarray and Tensor"),
+        (X, Y.tolist(), "must be tensors, got Tensor and list"),
     ],
 )
 def test_a_first_batch_that_does_not_fit_is_refused_however_often_it_comes(x, y, message):
@@ -46,6 +49,34 @@ def test_a_first_batch_that_does_not_fit_is_refused_however_often_it_comes(x, y,
     for _ in range(2):
         with refuses(message):
             objective(network(), x, y)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda z: z[:, 0], r"logits of shape \(6, K\), got \(6,\)"),
+        (lambda z: z[:1], r"logits of shape \(6, K\), got \(1, 3\)"),
+        (lambda z: z[:, None], r"logits of shape \(6, K\), got \(6, 1, 3\)"),
+        (lambda z: z * float("nan"), "finite numbers, got NaN"),
+    ],
+)
+def test_a_model_without_logits_is_refused(change, message):
+    model = network()
+    with refuses(message):
+        loss("gaussian", 0.25)(lambda x: change(model(x)), X, Y)
+
+
+def test_probabilities_in_place_of_logits_give_a_warning():
+    """Cross-entropy would take a softmax of them again."""
+    with pytest.warns(InputWarning, match="all 6 inputs .* sum to 1, .* leave out the softmax"):
+        loss("gaussian", 0.25)(nn.Sequential(network(), nn.Softmax(dim=1)), X, Y)
+    loss("gaussian", 0.25)(nn.Sequential(network(), nn.LogSoftmax(dim=1)), X, Y)
+
+
+@pytest.mark.parametrize("targets", [torch.full((6, 2), 0.5), torch.full((6, 3), 0.5), -X[:, 0, 0]])
+def test_targets_that_are_no_probabilities_of_the_classes_are_refused(targets):
+    with refuses(r"targets must be the probabilities \(6, 3\)"):
+        rs.loss("cat-rs", sigma=0.25)(network(), X, Y, targets=targets)
 
 
 def test_labels_of_any_integer_type_count():

@@ -81,6 +81,8 @@ BAD_IMAGES = {
         torch.stack([TENSOR, TENSOR]),
         r"base must take inputs of shape \(2, 3, 6, 5\).*; several images go to certify_many",
     ),
+    "sparse": (TENSOR.to_sparse(), "dense tensor with numbers, got sparse_coo on cpu"),
+    "on meta": (TENSOR.to("meta"), "dense tensor with numbers, got strided on meta"),
     "two axes": (RGB[..., 0], r"one image .* got shape \(6, 5\); give a gray image as x\[None\]"),
     "a path": ("photo.png", r"got str; open a file with PIL\.Image\.open"),
     "int64": (
@@ -172,6 +174,10 @@ BAD_BASES = {
     "on meta": (
         nn.Linear(2, 2, device="meta"),
         "base must hold its weights, but weight is on the device meta, .* load them",
+    ),
+    "half": (
+        nn.Conv2d(3, 2, 3).half(),
+        r"must take images of shape \(1, 3, 6, 5\), torch.float32 on cpu, but it raised .*Half",
     ),
     "one axis": (returning(lambda z: z[:, 0]), r"logits \(1, K\) of one image"),
     "no class": (returning(lambda z: z[:, :0]), r"logits \(1, K\) of one image, K at least 2"),
