@@ -111,7 +111,8 @@ def _findings(trial: Trial, classifier: Classifier) -> Iterator[Diagnosis]:
     classes = len(classifier.classes)
     if clean_logits.shape[1] != classes:
         text = f"the classifier must have {classes} logits, one per class"
-        yield Diagnosis("fault", f"{text}; it has {clean_logits.shape[1]}")
+        remedy = "name all its classes (--classes FILE, one per line), or change its last layer"
+        yield Diagnosis("fault", f"{text}, but it has {clean_logits.shape[1]}; {remedy}")
         return
     predicted = clean_logits.argmax(1)
     misfit = misfit_of(trial)

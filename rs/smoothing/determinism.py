@@ -247,10 +247,14 @@ def _logits(module: nn.Module, images: Tensor) -> Tensor:
         logits = logits_of(module(images))
     if logits.ndim != 2 or len(logits) != len(images):
         raise InputError(
-            f"logits must have the shape ({len(images)}, classes), got {tuple(logits.shape)}"
+            f"logits must have the shape ({len(images)}, classes), got {tuple(logits.shape)}; look "
+            "at the last layer (.squeeze() also drops the axis of one image; take .flatten(1))"
         )
     if not logits.is_floating_point():
-        raise InputError(f"logits must be floating-point numbers, got {logits.dtype}")
+        raise InputError(
+            f"logits must be floating-point numbers, got {logits.dtype}; return the output of the "
+            "last layer, without argmax"
+        )
     if not bool(logits.isfinite().all()):
         raise InputError(
             "logits must be finite on noisy images, but some are nan or infinite; look at the "
