@@ -53,6 +53,8 @@ def register_network(network: NetworkSource, name: str | None = None) -> str:
         InputError: If there is no such function, or what it returns is no ``nn.Module``.
     """
     if isinstance(network, nn.Module):
+        with user_code("network must be one that can be copied, or a function that builds it"):
+            copy_network(network)
         return register_network(lambda: copy_network(network), name or class_name(network))
     if isinstance(network, str):
         own_name = network

@@ -179,10 +179,6 @@ def _splits(
     options: RunOptions,
 ) -> tuple[Images, Images]:
     """Return the images to train on, read again from ``dataset`` unless None, and to validate."""
-    if isinstance(validation, int | float) and not 0 < validation < 1:
-        raise InputError(
-            f"validation must be images and labels, or a share between 0 and 1, got {validation}"
-        )
     train = _packed(arrays, tuple(classes))
     if dataset is not None:
         train = RereadImages(
@@ -195,8 +191,15 @@ def _splits(
         )
     if validation is None:
         return train, train
-    if not isinstance(validation, tuple):
-        return train.split(validation)
+    found = type(validation).__name__
+    if isinstance(validation, int | float):
+        if 0 < validation < 1:
+            return train.split(validation)
+        found = str(validation)
+    if not isinstance(validation, tuple) or len(validation) != 2:
+        raise InputError(
+            f"validation must be (images, labels), or a share between 0 and 1, got {found}"
+        )
     evaluation = _packed(_arrays(*validation, options.seed, options.bounds), tuple(classes))
     if evaluation.meta.shape != train.meta.shape:
         raise InputError(
@@ -233,7 +236,8 @@ def _arrays(images: Any, labels: Any, seed: int, bounds: Bounds) -> Arrays:
         y = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
-            f"images and labels must be arrays of numbers, but: {error}; give labels as numbers"
+            f"images and labels must be arrays of numbers, but: {error}; give labels as numbers, "
+            "and none with a data set of torch"
         ) from error
     are_shapes = x.ndim > 1 and y.shape == x.shape[:1]
     if not are_shapes or y.is_floating_point() or x.numel() == 0 or int(y.min()) < 0:
@@ -243,7 +247,7 @@ def _arrays(images: Any, labels: Any, seed: int, bounds: Bounds) -> Arrays:
             f"{tuple(y.shape)} in {y.dtype}"
         )
         raise InputError(message.replace("torch.", ""))
-    pixels = as_values(x, bounds).cpu().numpy()
+    pixels = as_values(x.detach(), bounds).cpu().numpy()
     return np.ascontiguousarray(pixels), y.cpu().numpy().astype(np.int64)
 
 

@@ -11,11 +11,14 @@ import runpy
 import shutil
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.utils.data import TensorDataset
 from torchvision.transforms.functional import to_pil_image
 
 import rs
@@ -37,6 +40,7 @@ from tests.support.helpers import (
     arrays,
     exit_code,
     forget_networks,
+    generator,
     refuses,
     tiny_params,
     update_json,
@@ -64,6 +68,13 @@ def refusal(capsys, main, *words):
 
 def weights_in(folder):
     return load_file(Path(folder, "model.safetensors"))
+
+
+def locked():
+    """A network that cannot be copied."""
+    network = nn.Linear(2, 2)
+    network.lock = Lock()
+    return network
 
 
 def own(name="network"):
@@ -310,6 +321,11 @@ def test_python_trains_arrays_tensors_and_data_sets_alike():
         assert weights(robust.module) == weights(other.module)
 
 
+def test_images_may_carry_a_gradient():
+    x = torch.rand(IMAGES.shape, generator=generator(0)).requires_grad_()
+    assert rs.train(own(), x, LABELS, sigma=0.25, method="gaussian", epochs=1).sigma == 0.25
+
+
 def test_a_folder_that_python_made_of_a_network_loads_by_a_function_that_builds_it():
     robust = rs.train(own("Small")(), IMAGES, LABELS, sigma=0.3, epochs=1, out="mine")
     forget_networks()
@@ -464,6 +480,7 @@ FLOATS = IMAGES.astype(np.float32)
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
+        (TensorDataset(torch.from_numpy(FLOATS)), LABELS, "none with a data set"),
         (
             np.ma.masked_less(IMAGES, 9),
             LABELS,
@@ -495,6 +512,9 @@ def test_arrays_that_do_not_fit_are_refused(images, labels, message):
             r"validation images must have the shape of the others, .*, got",
         ),
         ({"validation": 1}, "or a share between 0 and 1, got 1"),
+        ({"validation": [IMAGES, LABELS]}, r"must be \(images, labels\), .*, got list"),
+        ({"validation": [(IMAGES[0], 0)]}, r"must be \(images, labels\), .*, got list"),
+        ({"network": locked()}, "that can be copied, or a function that builds it, .*lock"),
         ({"classes": ["one"]}, r"labels must lie in 0\.\.0, one for each class, got 1"),
     ],
 )
