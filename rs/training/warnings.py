@@ -22,7 +22,7 @@ QUANTILE_99 = 2.326
 
 
 def warn_of_imbalance(train: Images) -> None:
-    """Warn if a class has more than :data:`MAX_IMBALANCE` times the images of another.
+    """Warn if a class has all images, or :data:`MAX_IMBALANCE` times the images of another.
 
     Classes without images do not count: a network may have more classes than are trained.
     """
@@ -33,6 +33,8 @@ def warn_of_imbalance(train: Images) -> None:
     counts = dict(zip(numbers.tolist(), counts_of_numbers.tolist(), strict=True))
     most = max(counts, key=counts.__getitem__)
     least = min(counts, key=counts.__getitem__)
+    if len(counts) == 1:
+        _warn(f"all images are of the class {names[most]}; give images of other classes too")
     if counts[most] > MAX_IMBALANCE * counts[least]:
         _warn(
             f"the classes are imbalanced: {counts[most]:,} images of {names[most]}, "
