@@ -1,5 +1,6 @@
 """The error and the warning that a user can cause, and helpers for their messages."""
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -43,6 +44,16 @@ def printable(line: str) -> str:
             character = character.encode("unicode_escape").decode()
         escaped += character
     return escaped
+
+
+OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory")
+"""Torch's message if the memory of a GPU or of the machine does not suffice."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that the memory of a GPU or of the machine does not suffice."""
+    is_of_torch = isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))
+    return isinstance(error, MemoryError) or bool(is_of_torch)
 
 
 def raised(error: BaseException) -> str:

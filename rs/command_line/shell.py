@@ -21,7 +21,14 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from rs.command_line.help import PANELS, Command, described, panel_of
-from rs.errors import InputError, InputWarning, install_command, raised, reason
+from rs.errors import (
+    InputError,
+    InputWarning,
+    install_command,
+    is_out_of_memory,
+    raised,
+    reason,
+)
 from rs.runtime.progress import duration, say
 from rs.smoothing import Noise
 
@@ -159,9 +166,6 @@ LONG = 10.0
 
 MAX_MESSAGE = 2000
 """Characters of an error message; it may quote a whole file."""
-
-OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory")
-"""Torch's message if the memory of a GPU or of the machine does not suffice."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
@@ -324,8 +328,7 @@ def _user_message(error: Exception) -> str:
         return _usage_message(error)
     if isinstance(error, ModuleNotFoundError):
         return f"this needs {error.name}, which is not installed; {install_command('study')}"
-    is_out_of_memory = isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(text)
-    if isinstance(error, MemoryError) or is_out_of_memory:
+    if is_out_of_memory(error):
         text = (
             f"out of memory: {text or 'there is none left'}; lower --batch (in a recipe "
             "training.batch), or take smaller images"

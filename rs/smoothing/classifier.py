@@ -165,8 +165,7 @@ class SmoothedClassifier:
                 "shortcut".
         Raises:
             InputError: If an argument is invalid, or ``base`` does not return logits or raises an
-                error, which is the cause: a plain function at any image, a module at the first,
-                unless ``num_classes`` is given.
+                error, which is the cause.
         Warns:
             InputWarning: If ``n`` is so small that every image abstains at ``alpha``.
         """
@@ -433,10 +432,9 @@ class SmoothedClassifier:
     def _classes(self, x: Tensor) -> int:
         """Return K; if it is not known yet, from the logits of ``x``."""
         if self.num_classes is None:
-            must = f"base must take images of shape {tuple(x[None].shape)}, {x.dtype} on {x.device}"
-            with user_code(must), self.evaluation_mode(x):
+            with self.evaluation_mode(x):
                 shape = tuple(evaluate(self.base, x[None].clone()).shape)
-            if len(shape) != 2 or shape[0] != 1 or shape[1] < 2:
+            if len(shape) != 2 or shape[1] < 2:
                 raise InputError(
                     f"base must return logits (1, K) of one image, K at least 2, got {shape}; look "
                     "at its last layer"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from rs.errors import InputError, InputWarning, raised
+from rs.errors import InputError, InputWarning, is_out_of_memory, raised
 from rs.params import PIXELS, Bounds, describe_bounds
 from rs.statistics.certificate import MAX_DRAWS, MIN_ALPHA
 from rs.statistics.radius import fewest_draws
@@ -375,7 +375,7 @@ class TwoLogits(LogitsOnly):
 def user_code(must: str) -> Iterator[None]:
     """Turn what a user's code raises, ``SystemExit`` too, into an error that begins with ``must``.
 
-    Ctrl-C and a GPU out of memory pass unchanged.
+    Ctrl-C and too little memory pass unchanged.
 
     Args:
         must: What the code must do.
@@ -389,9 +389,9 @@ def user_code(must: str) -> Iterator[None]:
                 f"{must}, but it sets torch's default device to 'meta', which stores no data; "
                 "remove that call"
             )
-    except (InputError, KeyboardInterrupt, torch.OutOfMemoryError):
-        raise
     except BaseException as error:
+        if isinstance(error, InputError | KeyboardInterrupt) or is_out_of_memory(error):
+            raise
         raise InputError(f"{must}, but it {raised(error)}") from error
 
 
@@ -426,23 +426,21 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def evaluate(base: nn.Module, x: Tensor) -> Tensor:
-    """Return the logits of images.
-
-    Errors of a module pass unchanged; they need not be the user's mistake.
+    """Return the logits of images, one row each.
 
     Raises:
-        InputError: If ``base`` returns no logits, or from what a plain function raises, too little
-            memory apart.
+        InputError: If ``base`` returns something else, or from what it raises.
     Warns:
         InputWarning: If one logit per input seems to be a probability.
     """
-    if isinstance(base, Function):
-        must = f"base must take images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"
-        with user_code(must):
-            output = base(x)
-    else:
+    with user_code(f"base must take images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"):
         output = base(x)
     logits = logits_of(output)
+    if logits.shape[:1] != x.shape[:1]:
+        raise InputError(
+            f"base must return logits ({len(x)}, K) of {len(x)} images, K at least 2, got "
+            f"{tuple(logits.shape)}; look at its last layer"
+        )
     if getattr(output, "logits", output).shape[1:] == (1,):
         warn_of_probabilities(logits)
     return logits

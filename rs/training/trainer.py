@@ -34,6 +34,7 @@ from rs.runtime.device import check_precision, precision_on, products
 from rs.runtime.progress import progress, say
 from rs.runtime.streams import Stream, process_key, seeded, stream
 from rs.smoothing.classifier import autocast
+from rs.smoothing.inputs import user_code
 from rs.storage import files
 from rs.training import attack_backend, warnings
 from rs.training.history import Progress, named_means, quick_acr, step_numbers
@@ -304,10 +305,11 @@ class Trainer:
         }
         if step_input.targets is not None:
             step["targets"] = step_input.targets
+        must = f"the network must take batches of shape {tuple(step_input.x.shape)}"
         try:
-            with autocast(self.device, self.precision):
+            with user_code(must), autocast(self.device, self.precision):
                 return self.step_loss(step_input.x, step_input.y, **step)
-        except ValueError as error:
+        except InputError as error:
             if ONE_IMAGE_ERROR not in str(error):
                 raise
             raise InputError(

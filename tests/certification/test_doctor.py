@@ -23,7 +23,7 @@ from rs.ensemble.base import Ensemble
 from rs.ensemble.rules import KConsensus
 from rs.errors import InputWarning
 from rs.statistics.certificate import UNLABELED
-from tests.support.helpers import generator
+from tests.support.helpers import generator, refuses
 from tests.support.networks import Layer, counted
 
 CPU = torch.device("cpu")
@@ -148,6 +148,11 @@ def test_a_planted_fault_is_found(name):
     assert found, "nothing was found"
     assert re.search(expected, found[0].text), found
     assert (found[0].level == "warning") == (name in ("no noise", "more noise"))
+
+
+def test_a_network_that_drops_images_is_refused():
+    with refuses(r"must return logits \(100, K\)"):
+        examined(Layer(lambda _, x: x.flatten(1)[:4, :CLASSES]))
 
 
 def test_a_sigmoid_in_place_of_one_logit_gives_a_warning():

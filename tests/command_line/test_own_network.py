@@ -323,6 +323,18 @@ def test_python_trains_arrays_tensors_and_data_sets_alike():
         assert weights(robust.module) == weights(other.module)
 
 
+class Picky(nn.Linear):
+    """A network that takes only small batches."""
+
+    def forward(self, x):
+        return super().forward(x.flatten(1).view(len(x), 2, -1).mean(2)) if len(x) < 9 else x[9]
+
+
+def test_a_network_that_fails_in_the_training_is_one_message():
+    with refuses(r"network must take batches of shape \(24, .* raised"):
+        rs.train(Picky(2, 2), IMAGES, LABELS, sigma=0.25, method="gaussian", epochs=1)
+
+
 def test_images_may_carry_a_gradient():
     x = torch.rand(IMAGES.shape, generator=generator(0)).requires_grad_()
     assert rs.train(own(), x, LABELS, sigma=0.25, method="gaussian", epochs=1).sigma == 0.25

@@ -194,11 +194,29 @@ def test_a_base_classifier_that_is_none_is_refused(base, message):
         smoothed(base).certify(TENSOR)
 
 
-def test_the_error_of_a_function_is_the_cause():
+class Broken(nn.Module):
+    """The same in a module."""
+
+    def forward(self, x):
+        broken(x)
+
+
+@pytest.mark.parametrize("base", [broken, Broken()])
+def test_the_error_of_a_classifier_is_the_cause(base):
     message = r"base must take images of shape \(\d+, 3, 6, 5\), .* raised KeyError: 'no such"
     with refuses(message) as caught:
-        smoothed(broken).certify(TENSOR)
+        smoothed(base, num_classes=2).certify(TENSOR)
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("you can't allocate memory")])
+def test_too_little_memory_is_no_mistake_of_the_classifier(error):
+    def greedy(x):
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        smoothed(greedy).certify(TENSOR)
+    assert caught.value is error
 
 
 def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
