@@ -109,8 +109,8 @@ def import_checkpoint(
     expected = network.state_dict()
     weights = read_network(path, expected, key)
     for name in expected:
-        if name.endswith(COUNTER):  # old files lack them
-            weights.network.setdefault(name, expected[name])
+        if name.endswith(COUNTER):  # old files lack them, and averages of weights are fractions
+            weights.network[name] = weights.network.get(name, expected[name]).to(torch.int64)
     checkpoint.fill(network, weights.network, str(path), architecture)
     _check_normalizer(weights.normalizer, card, path)
     checkpoint.save(out, model, card)
@@ -200,16 +200,24 @@ def _load(path: Path) -> Any:
     """Read a file of ``torch.save`` or safetensors, without executing anything in it."""
     if not path.is_file():
         raise InputError(f"{path} must be a checkpoint file, but there is none; correct its name")
-    if path.suffix == ".safetensors":
+    if _is_safetensors(path):
         return checkpoint.read_state(path)
     try:
         _check_stored(path)
-        with torch.serialization.safe_globals(_number_types()):
-            return torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(_number_types()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's advice to those who call it
+            with path.open("rb") as file:  # of a path, torch would read the ending
+                return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a file of any bytes makes torch raise anything
         raise InputError(
             f"{path} must be a checkpoint of tensors and plain values, but: {_reason(error)}"
         ) from error
+
+
+def _is_safetensors(path: Path) -> bool:
+    """Return whether a file starts as safetensors do, with a length and JSON, whatever its name."""
+    with path.open("rb") as file:
+        return file.read(9)[8:] == b"{"
 
 
 def _number_types() -> list[Any]:
@@ -280,7 +288,7 @@ def _reason(error: Exception) -> str:
                 f"it needs {code[1]}, and code in a file is not run here; save its weights alone, "
                 "torch.save(model.state_dict(), FILE), where you trust it"
             )
-    return f"torch.save did not write it, or it is damaged ({type(error).__name__}); get it again"
+    return f"neither torch.save nor safetensors wrote it, or it is damaged ({type(error).__name__}); get it again"
 
 
 def _check_stored(path: Path) -> None:

@@ -93,6 +93,34 @@ def test_weights_in_a_safetensors_file_are_taken(tmp_path):
     assert_holds(tmp_path / "model", net)
 
 
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [(safetensors.torch.save_file, "c.pth"), (torch.save, "c.safetensors")],
+)
+def test_the_content_of_a_file_and_not_its_name_says_how_it_is_read(write, name, tmp_path):
+    net = network()
+    write({name: value.contiguous() for name, value in net.state_dict().items()}, tmp_path / name)
+    imported(tmp_path / name)
+    assert_holds(tmp_path / "model", net)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_counters_of_batch_norms_may_be_fractions_as_averages_make_them(dtype, tmp_path):
+    net = network().to(dtype).float()  # the same numbers in both precisions
+    state = {name: value.to(dtype) for name, value in net.state_dict().items()}
+    torch.save(state, tmp_path / "c.pth")
+    imported(tmp_path / "c.pth")
+    assert_holds(tmp_path / "model", net)
+
+
+def test_a_sparse_tensor_is_refused_without_a_warning_of_torch(tmp_path):
+    state = network().state_dict()
+    state["fc.weight"] = state["fc.weight"].to_sparse()
+    torch.save(state, tmp_path / "c.pth")
+    with refuses("fc.weight must be a dense tensor"):
+        imported(tmp_path / "c.pth")
+
+
 def assert_holds(model, net):
     """Assert that a model folder holds the network's weights."""
     state = checkpoint.load_model(model)[0].network.state_dict()
@@ -202,7 +230,7 @@ def test_what_is_no_checkpoint_is_refused_and_never_executed(content, message, t
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more"])
 def test_what_torch_did_not_write_is_refused_in_one_line(content, tmp_path):
     (tmp_path / "c.pth").write_bytes(content)
-    with refuses(r"torch.save did not write it, or it is damaged"):
+    with refuses(r"neither torch.save nor safetensors wrote it"):
         read_network(tmp_path / "c.pth", {"weight"})
 
 
