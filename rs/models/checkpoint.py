@@ -279,8 +279,8 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
     if unlike:
         raise InputError(
             f"{source} must hold the weights of {architecture}, but {len(unlike)} tensors do not "
-            f"fit; first {', '.join(unlike[:3])}; give the architecture it was saved with, and a data "
-            "set of its classes and channels"
+            f"fit; first {', '.join(unlike[:3])}; give the architecture it was saved with, and a "
+            "data set with its classes and channels"
         )
     converted = {}
     for key, filled in model.state_dict().items():

@@ -288,7 +288,8 @@ def _reason(error: Exception) -> str:
                 f"it needs {code[1]}, and code in a file is not run here; save its weights alone, "
                 "torch.save(model.state_dict(), FILE), where you trust it"
             )
-    return f"neither torch.save nor safetensors wrote it, or it is damaged ({type(error).__name__}); get it again"
+    name = type(error).__name__
+    return f"neither torch.save nor safetensors wrote it, or it is damaged ({name}); get it again"
 
 
 def _check_stored(path: Path) -> None:
