@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -303,9 +303,7 @@ def write_certificates(
                 f"certificates must be rs.Certificate, got {type(certificate).__name__}; make "
                 "them of to_dict again by from_dict"
             )
-        if int(label) != label:
-            raise InputError(f"labels must be whole numbers, got {label}; give those of classes")
-        rows.append(certificate.row(int(index), int(label)))
+        rows.append(certificate.row(int(index), _class_number(label)))
     text = certificate_rows.rows_text(rows)
     stated = {name: _common(certificates, name) for name in ("sigma", "n0", "alpha", "noise")}
     sampled = [certificate for certificate in certificates if certificate.n]
@@ -313,6 +311,18 @@ def write_certificates(
     provenance = Provenance(scope="model", n=n, rows=len(certificates), **stated)
     provenance.write(out)
     files.write_text(out, text)
+
+
+def _class_number(label: Any) -> int:
+    """Return a label as a whole number, whatever library it is a number of."""
+    with suppress(TypeError, ValueError, RuntimeError):
+        number = int(label)
+        if number == label:
+            return number
+    raise InputError(
+        f"label must be a class, or {UNLABELED} where it is not known, got {label!r}; give the "
+        "number of each image's class"
+    )
 
 
 def _common(certificates: Sequence[Certificate], name: str) -> Any:
