@@ -27,7 +27,7 @@ from rs.errors import InputError, one_line
 from rs.params import FilePath, validate, validated
 from rs.storage import files
 
-Constants = list[float] | None
+Constants = list[Annotated[float, Field(ge=0, le=1)]] | None
 """One number per channel on the [0, 1] scale; ``None`` computes it from the train split."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]

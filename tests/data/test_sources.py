@@ -21,6 +21,8 @@ DIGITS = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
         ("mine", DIGITS, "only the data set digits"),
         ("digits", DIGITS | {"validation_share": 1e-4}, "some of 1438"),
         ("digits", DIGITS | {"mean": [0.5]}, "both mean and std"),
+        ("digits", DIGITS | {"mean": [78.0], "std": [0.4]}, "datasets.digits.mean.0: .* got 78"),
+        ("digits", DIGITS | {"mean": [0.3], "std": [96.0]}, "datasets.digits.std.0: .* got 96"),
     ],
 )
 def test_wrong_settings_are_one_line_that_names_the_key(tmp_path, name, values, message):
