@@ -213,9 +213,11 @@ def _decoded(
         raise InputError(
             f"{where} must be an image, but: {one_line(error)}; replace or remove it"
         ) from error
-    if mode not in ("L", "RGB"):
+    is_converted = conversion is not None and conversion.convert
+    if mode not in ("L", "RGB") or (has_16_bits and not is_converted):
+        what = "16 bits per channel" if mode == "RGB" else f"mode {mode}"
         remedy = f"convert it, or {remedy}" if is_convertible else "save it that way"
-        raise InputError(f"{where} must be an 8-bit gray or RGB image, got mode {mode}; {remedy}")
+        raise InputError(f"{where} must be an 8-bit gray or RGB image, got {what}; {remedy}")
     return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1), notes
 
 

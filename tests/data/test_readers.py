@@ -210,14 +210,17 @@ PNG_OF_16_BIT_COLORS = (
 """A pixel of 0x00ff, 0x80ff and 0xff80; Pillow writes no such colors."""
 
 
-@pytest.mark.parametrize("convert", [False, True])
-def test_16_bit_colors_are_cut_to_8_bits_with_a_note(tmp_path, convert):
+def test_16_bit_colors_are_cut_to_8_bits_only_by_a_conversion_and_with_a_note(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(base64.b64decode(PNG_OF_16_BIT_COLORS))
-    conversion = pictures.Conversion(convert=convert)
+    conversion = pictures.Conversion(convert=True)
     pixels, notes = pictures.picture_with_notes(path, conversion=conversion)
     assert pixels.flatten().tolist() == [0x00, 0x80, 0xFF]
     assert notes == ("16 bits per channel cut to 8",)
+    assert np.array_equal(pictures.read_picture(str(path), "RGB"), pixels)
+    for read in (pictures.picture, pictures.picture_with_notes, pictures.read_picture):
+        with refuses("got 16 bits per channel; convert it, or"):
+            read(path)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
