@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -30,8 +31,10 @@ from rs.runtime.streams import Stream, stream
 from rs.statistics.certificate import UNLABELED
 from rs.storage import files
 
-SPLIT_FOLDERS = ("train", "training", "val", "valid", "validation", "test", "testing")
-"""Lower-case names of folders that hold a split of a data set rather than a class."""
+SPLIT = re.compile(
+    "(?<![a-z])(train|training|val|valid|validation|test|testing|dev|eval|extra)(?![a-z])", re.I
+)
+"""Words in the names of folders that hold a split of a data set rather than a class."""
 
 
 @dataclass(eq=False)
@@ -251,7 +254,7 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
 
 def _check_no_splits(root: Path, folders: Sequence[str], classes: Sequence[str]) -> None:
     """Refuse a folder with a folder for each split, unless these are named as classes."""
-    splits = [name for name in folders if name.lower() in SPLIT_FOLDERS and name not in classes]
+    splits = [name for name in folders if SPLIT.search(name) and name not in classes]
     if splits and len(splits) == len(folders):
         paths = ", ".join(str(root / name) for name in splits)
         raise InputError(

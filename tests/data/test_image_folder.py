@@ -211,7 +211,16 @@ def test_files_that_are_no_pictures_are_counted_by_extension(classes):
     assert dict(tree.left_out) == {".jfif": 1, ".gif": 2, "no extension": 1, ".png": 1}
 
 
-@pytest.mark.parametrize("names", [("train", "val"), ("Training", "validation")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train", "val"),
+        ("Training", "validation"),
+        ("train_images", "images-test", "extra"),
+        ("ILSVRC2012_img_train", "ILSVRC2012_img_val"),
+        ("dev", "eval2017"),
+    ],
+)
 def test_the_root_of_splits_is_refused_with_the_folders_to_give(tmp_path, names):
     root = tmp_path / "photos"
     for name in names:
@@ -228,6 +237,8 @@ def test_classes_may_have_names_of_splits_if_they_are_named(tmp_path):
     assert image_folder.listed(root, ("train", "test")).classes == ("train", "test")
     class_folders(root, "plane")
     assert image_folder.listed(root).classes == ("plane", "test", "train")
+    words = class_folders(tmp_path / "words", "valid", "invalid")
+    assert image_folder.listed(words).classes == ("invalid", "valid")
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
