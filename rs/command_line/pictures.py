@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -28,6 +29,9 @@ Classifier: TypeAlias = Any
 
 UNSEEN = Path("UNSEEN_IMAGES")
 """In a command, the folder of pictures that a model was not fitted to."""
+
+FIRST_NUMBER = re.compile(r"(\D*)(\d+)")
+"""The first number in a name, with what comes before it."""
 
 MAX_CLASSES_SHOWN = 10
 """Classes in a line that shows their order."""
@@ -259,14 +263,22 @@ def _print_order(classes: Sequence[str]) -> None:
 
 
 def _warn_of_numbers(classes: Sequence[str]) -> None:
-    """Warn on stderr if the names of classes are numbers whose text order is not numeric."""
-    if not all(name.isdecimal() for name in classes):
+    """Warn on stderr if the first numbers in the names of classes are not in numeric order."""
+    first_numbers: dict[str, int] = {}
+    prefixes = set()
+    for name in classes:
+        match = FIRST_NUMBER.match(name)
+        if match is None:
+            return
+        prefixes.add(match[1])
+        first_numbers[name] = int(match[2])
+    if len(prefixes) > 1:
         return
-    numeric = sorted(classes, key=int)
+    numeric = sorted(classes, key=first_numbers.__getitem__)
     for number, name in enumerate(classes):
         if name != numeric[number]:
             say(
-                f"warning: the classes are numbers in text order, not in numeric order: class "
+                f"warning: the names of the classes are in text order, not in numeric order: class "
                 f"{number} is {name}, not {numeric[number]}; --classes FILE gives another order",
                 sys.stderr,
             )

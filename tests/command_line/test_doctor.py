@@ -61,7 +61,10 @@ def test_a_folder_of_pictures_takes_the_place_of_a_data_set():
     ("names", "said"),
     [
         (("2", "10"), "not in numeric order: class 0 is 10, not 2; --classes"),
-        (("2", "10 a"), "in the order of the subfolders"),
+        (("2 a", "10 b"), "not in numeric order: class 0 is 10 b, not 2 a; --classes"),
+        (("c2", "c10"), "not in numeric order: class 0 is c10, not c2; --classes"),
+        (("b2", "c1"), "in the order of the subfolders"),
+        (("0.5", "0.25"), "in the order of the subfolders"),
         (("0", "1"), "next:"),
     ],
 )
