@@ -161,7 +161,8 @@ def read_network(path: Path, names: Collection[str], key: str | None = None) -> 
     content = _load(path)
     parameters = {name for name in names if not name.endswith(COUNTER)}
     candidates = []
-    for name, state in _states(content):
+    for name, entries in _dicts(content):
+        state = {str(key): value for key, value in entries.items() if isinstance(value, Tensor)}
         for prefix, count in _prefixes(state, parameters).items():
             own_key = f"{name}.{prefix}".strip(".")
             rank = (count, not AVERAGED.search(own_key), -len(prefix))
@@ -176,9 +177,8 @@ def read_network(path: Path, names: Collection[str], key: str | None = None) -> 
     weights = Weights(own_key)
     for tensor_name, tensor in state.items():
         own_name = tensor_name.removeprefix(prefix)
-        is_plain = tensor.layout == torch.strided and not tensor.is_meta
-        is_constant = is_plain and tensor.is_floating_point() and tensor.numel() in (1, 3)
-        if own_name not in names and is_constant and NORMALIZER.search(tensor_name):
+        is_constant = own_name not in names and _is_constant(tensor)
+        if is_constant and NORMALIZER.search(tensor_name):
             weights.normalizer[tensor_name] = tensor
         elif tensor_name.startswith(prefix):
             weights.network[own_name] = tensor
@@ -190,6 +190,7 @@ def read_network(path: Path, names: Collection[str], key: str | None = None) -> 
         is_inside = not name and str(entry) in state
         if not (is_around or is_inside):
             weights.left.append(str(entry))
+    weights.normalizer |= _stated_constants(content, name)
     for rank, other, *_ in candidates:
         if rank[0] == best[0] and other != own_key:
             weights.alternatives.append(other)
@@ -229,15 +230,36 @@ def _number_types() -> list[Any]:
     return [np.dtype, scalar, (scalar, old_name), *kinds]
 
 
-def _states(
-    content: Any, name: str = "", depth: int = 2
-) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield the named tensors of each dict in a checkpoint, with the dict's dotted key."""
+def _dicts(content: Any, name: str = "", depth: int = 2) -> Iterator[tuple[str, dict[Any, Any]]]:
+    """Yield each dict in a checkpoint, with its dotted key."""
     if not isinstance(content, dict) or depth < 0:
         return
-    yield name, {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    yield name, content
     for key, value in content.items():
-        yield from _states(value, f"{name}.{key}".lstrip("."), depth - 1)
+        yield from _dicts(value, f"{name}.{key}".lstrip("."), depth - 1)
+
+
+def _is_constant(tensor: Tensor) -> bool:
+    """Return whether a tensor may be a constant of a normalizer."""
+    is_plain = tensor.layout == torch.strided and not tensor.is_meta
+    return is_plain and tensor.is_floating_point() and tensor.numel() in (1, 3)
+
+
+def _stated_constants(content: Any, taken: str) -> dict[str, Tensor]:
+    """Return the constants of a normalizer that lie beside the weights, by dotted key.
+
+    They are lists or tensors. A single number is the noise level rather than a deviation.
+    """
+    constants = {}
+    for place, entries in _dicts(content):
+        for key, value in entries.items():
+            if not NORMALIZER.match(str(key)):
+                continue
+            if isinstance(value, list | tuple) and all(isinstance(part, float) for part in value):
+                constants[f"{place}.{key}".lstrip(".")] = torch.tensor(value)
+            elif isinstance(value, Tensor) and value.ndim and place != taken:
+                constants[f"{place}.{key}".lstrip(".")] = value
+    return {name: value for name, value in constants.items() if _is_constant(value)}
 
 
 def _prefixes(state: Collection[str], names: Collection[str]) -> Counter[str]:

@@ -193,6 +193,17 @@ def test_a_normalizer_in_the_file_is_dropped_and_must_agree(names, shift, tmp_pa
     assert set(weights.left) == set(names)
 
 
+@pytest.mark.parametrize("place", [None, "hyper_parameters"])
+@pytest.mark.parametrize("kind", [list, torch.tensor])
+def test_a_normalizer_beside_the_weights_must_agree_too(place, kind, tmp_path):
+    constants = {"mean": kind(META.mean), "std": kind([0.9, 0.9, 0.9]), "sigma": 0.25}
+    other = {place: constants} if place else constants
+    torch.save({"state_dict": network().state_dict()} | other, tmp_path / "c.pth")
+    with pytest.warns(InputWarning, match=r"its own normalizer, (\w+\.)?std = 0.9") as caught:
+        imported(tmp_path / "c.pth", "mean-std")
+    assert len(caught) == 1
+
+
 @pytest.mark.parametrize("number", [np.float64(93.1), np.int64(3), np.bool_(True)])
 def test_numbers_of_numpy_in_a_checkpoint_do_no_harm(number, tmp_path):
     torch.save({"state_dict": {"bias": torch.zeros(1)}, "best": number}, tmp_path / "c.pth")
