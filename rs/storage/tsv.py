@@ -99,7 +99,8 @@ def read_tsv(
             )
         if len(row) != len(kinds):
             raise InputError(
-                f"{path}, line {line}: there must be {len(kinds)} fields, got {len(row)}"
+                f"{path}, line {line}: there must be {len(kinds)} fields, got {len(row)}; make the "
+                "file again"
             )
     columns = {}
     for (name, kind), texts in zip(kinds.items(), zip(*fields, strict=True), strict=True):
@@ -156,7 +157,9 @@ def _lines(path: Path) -> list[str]:
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")  # as files that are opened as text
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} must be a tab-separated text file, but: {error}") from error
+        raise InputError(
+            f"{path} must be a tab-separated text file, but: {error}; save it in UTF-8"
+        ) from error
     if not text:
         raise InputError(
             f"{path} must start with a header line, but the file is empty; make it again"
@@ -172,5 +175,7 @@ def _column(path: Path, name: str, kind: CellReader, texts: Sequence[str]) -> li
                 values[text] = kind(text)
             except ValueError as error:
                 what, why = shortened(repr(text)), shortened(str(error))
-                raise InputError(f"{path}, line {line}: {name} cannot be {what}: {why}") from error
+                raise InputError(
+                    f"{path}, line {line}: {name} cannot be {what}: {why}; make the file again"
+                ) from error
     return [values[text] for text in texts]

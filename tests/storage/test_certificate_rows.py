@@ -282,6 +282,21 @@ def test_a_damaged_field_log_is_refused_by_line(tmp_path, text, message):
         certificate_rows.read_field_log(tmp_path / "log.tsv")
 
 
+@pytest.mark.parametrize(
+    ("encoding", "pattern", "new", "remedy"),
+    [
+        ("utf-16", "x^", "", "save it in UTF-8"),
+        ("utf-8", "0\\.5", "0,5", "make the file again"),
+        ("utf-8", "\tcertify", "", "make the file again"),
+    ],
+)
+def test_a_table_in_another_form_is_refused_with_a_remedy(tmp_path, encoding, pattern, new, remedy):
+    path = tmp_path / "rows.tsv"
+    path.write_text(re.sub(pattern, new, text_of(row(0))), encoding=encoding)
+    with refuses(f"rows.tsv.*; {remedy}$"):
+        certificate_rows.read_any(path)
+
+
 def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
     rows = pd.DataFrame([row(0, radius=1 / 3), row(1, label=1)])
     path = tmp_path / "log.tsv"
