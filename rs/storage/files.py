@@ -212,7 +212,7 @@ def read_json(path: Path) -> Any:
 
 
 def decode_json(content: bytes) -> Any:
-    """Parse JSON in UTF-8.
+    """Parse JSON in UTF-8, which may begin with a byte order mark.
 
     Raises:
         ValueError: If it is not JSON, an object has a key twice, or it is nested deeper than
@@ -220,7 +220,7 @@ def decode_json(content: bytes) -> Any:
     """
     deep = f"it is nested deeper than {MAX_DEPTH}"
     try:
-        value = json.loads(content.decode(), object_pairs_hook=_object)
+        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_object)
     except RecursionError as error:
         raise ValueError(deep) from error
     level = [value]

@@ -106,6 +106,12 @@ def test_an_old_folder_is_never_half_there(tmp_path, monkeypatch):
 TWICE = b'[{"a": 1, "b": {"c": 1, "c": 1}}]'
 
 
+def test_json_may_have_the_mark_that_editors_put_before_utf_8(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"a": 1}', encoding="utf-8-sig")
+    assert files.read_json(path) == {"a": 1}
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"\xff\xfe", b'{"a": 1} tail', b"[" * 10**5, b"9" * 10**4, DEEP, TWICE]
 )
