@@ -7,7 +7,7 @@ import math
 from functools import partial as bind
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rs.errors import InputError, did_you_mean
+from rs.errors import InputError, check_choice, did_you_mean
 from rs.params import is_record, packaged, section, validate
 
 if TYPE_CHECKING:
@@ -205,16 +205,25 @@ def over_packaged(values: dict[str, Any]) -> dict[str, Any]:
 
     Parameters with ``defaults`` of their own stay as they are.
 
+    Raises:
+        InputError: If a recipe has a key that ``defaults`` does not have, which nothing would read.
+
     >>> values = over_packaged({"recipes": {"mine": {"base": "finetune"}}})
     >>> values["recipes"]["mine"], "training" in values["defaults"]
     ({'base': 'finetune'}, True)
     """
     user_recipes = values.get("recipes")
-    if "defaults" in values or not isinstance(user_recipes, dict):
+    if not isinstance(user_recipes, dict):
         return values
-    package = packaged()
-    recipes = package["recipes"] | user_recipes
-    return values | {"defaults": package["defaults"], "recipes": recipes}
+    if "defaults" not in values:
+        package = packaged()
+        recipes = package["recipes"] | user_recipes
+        values = values | {"defaults": package["defaults"], "recipes": recipes}
+    known = ["base", *validate(dict[str, Any], values["defaults"], "defaults")]
+    for name, recipe in user_recipes.items():
+        for key in recipe if isinstance(recipe, dict) else ():
+            check_choice(f"params.yaml: a key of recipes.{name}", key, known)
+    return values
 
 
 def replace_in_recipe(

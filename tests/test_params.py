@@ -172,6 +172,17 @@ def test_a_base_that_is_unknown_or_leads_back_is_refused(base, said):
     assert said in message(recipes.merge, values, "recipes.second.macer")
 
 
+@pytest.mark.parametrize("defaults", [{}, {"defaults": {"certify": {}, "macer": {}}}])
+@pytest.mark.parametrize("key", ["certfy", "Certify", "MACER", 1])
+def test_a_section_of_a_recipe_that_nothing_reads_is_refused(defaults, key):
+    values = defaults | {"recipes": {"mine": {"certify": {}, key: {"n": 5}}}}
+    said = message(recipes.over_packaged, values)
+    assert "params.yaml: a key of recipes.mine must be one of base, " in said
+    assert f"got {key!r}" in said
+    del values["recipes"]["mine"][key]
+    assert recipes.over_packaged(values)["recipes"]["mine"] == {"certify": {}}
+
+
 def test_a_training_inside_a_noise_level_is_refused():
     levels = {0.25: {"lam": 1.0, "training": {"epochs": 2}}, 0.5: {"lam": 2.0}}
     values = {"recipes": {"tiny": {"model": {}, "macer": levels, "training": {"epochs": 1}}}}
