@@ -228,6 +228,9 @@ def _is_16_bit_gray(image: PillowImage) -> bool:
 
 def _has_16_bits(file: ImageFile) -> bool:
     """Return whether a file has 16 bits per channel, which its mode does not tell for colors."""
+    if file.format == "PPM":
+        settings = [tile[3] for tile in file.tile if tile[0].startswith("ppm")]
+        return any(isinstance(values, tuple) and values[1] > 255 for values in settings)
     # Pillow's names of the pixels in the file; ";16" alone is 16 bits per pixel.
     return any(end in str(file.tile) for end in (";16B", ";16L", ";16N"))
 

@@ -210,9 +210,18 @@ PNG_OF_16_BIT_COLORS = (
 """A pixel of 0x00ff, 0x80ff and 0xff80; Pillow writes no such colors."""
 
 
-def test_16_bit_colors_are_cut_to_8_bits_only_by_a_conversion_and_with_a_note(tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [
+        base64.b64decode(PNG_OF_16_BIT_COLORS),
+        b"P6 1 1 65535\n\x00\x00\x80\x80\xff\xff",
+        b"P3 1 1 65535\n0 32896 65535\n",
+    ],
+    ids=["png", "ppm", "plain ppm"],
+)
+def test_16_bit_colors_are_cut_to_8_bits_only_by_a_conversion_and_with_a_note(tmp_path, content):
     path = tmp_path / "a.png"
-    path.write_bytes(base64.b64decode(PNG_OF_16_BIT_COLORS))
+    path.write_bytes(content)
     conversion = pictures.Conversion(convert=True)
     pixels, notes = pictures.picture_with_notes(path, conversion=conversion)
     assert pixels.flatten().tolist() == [0x00, 0x80, 0xFF]
