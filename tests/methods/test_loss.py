@@ -38,6 +38,8 @@ def test_a_loss_that_needs_targets_says_so():
         (X[0, 0, 0], Y[:4], r"the shape \(B, C, H, W\), .*, got \(4,\); give a batch"),
         (X, Y[:, None], r"of shape \(6,\), one per image, got torch.int64 of shape \(6, 1\)"),
         (X, Y.float(), "labels must be whole numbers .*, got torch.float32"),
+        (X, Y.tolist(), "images and labels must be tensors, got Tensor and list"),
+        (X.numpy(), Y, "images and labels must be tensors, got ndarray and Tensor"),
         (X, Y - 101, r"labels must lie in 0\.\.2, one for each logit, got -101 to -99"),
         (X, Y + 1, r"labels must lie in 0\.\.2, one for each logit, got 1 to 3"),
         (X.numpy(), Y, "must be tensors, got ndarray and Tensor"),
