@@ -230,6 +230,8 @@ def _arrays(images: Any, labels: Any, seed: int, bounds: Bounds) -> Arrays:
     """
     if labels is None:
         images, labels = read_all(images, seed, bounds)
+    elif isinstance(images, Dataset):
+        raise InputError("a data set has its own labels, but others were given; leave them out")
     check_unmasked(images, "images")
     try:
         x = torch.as_tensor(images)
