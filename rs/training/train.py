@@ -238,8 +238,7 @@ def _arrays(images: Any, labels: Any, seed: int, bounds: Bounds) -> Arrays:
         y = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
-            f"images and labels must be arrays of numbers, but: {error}; give labels as numbers, "
-            "and none with a data set of torch"
+            f"images and labels must be arrays of numbers, but: {error}; give labels as numbers"
         ) from error
     are_shapes = x.ndim > 1 and y.shape == x.shape[:1]
     if not are_shapes or y.is_floating_point() or x.numel() == 0 or int(y.min()) < 0:

@@ -494,7 +494,6 @@ FLOATS = IMAGES.astype(np.float32)
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        (TensorDataset(torch.from_numpy(FLOATS)), LABELS, "none with a data set"),
         (
             np.ma.masked_less(IMAGES, 9),
             LABELS,

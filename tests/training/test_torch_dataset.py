@@ -126,8 +126,8 @@ def test_a_data_set_that_is_not_clear_is_refused(images, message):
     ("changes", "said"),
     [
         ({"labels": torch.zeros(2, dtype=torch.int64)}, "a data set has its own labels"),
-        ({"validation": [(torch.rand(1, 2, 2), 0)]}, "validation must be (images, labels)"),
-        ({"validation": (torch.rand(2, 1, 2, 2),)}, "validation must be (images, labels)"),
+        ({"validation": [(torch.rand(1, 2, 2), 0)]}, r"validation must be \(images, labels\)"),
+        ({"validation": (torch.rand(2, 1, 2, 2),)}, r"validation must be \(images, labels\)"),
     ],
 )
 def test_labels_beside_a_data_set_and_other_kinds_of_validation_are_refused(changes, said):
