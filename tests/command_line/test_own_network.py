@@ -18,7 +18,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.utils.data import TensorDataset
 from torchvision.transforms.functional import to_pil_image
 
 import rs
