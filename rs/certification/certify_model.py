@@ -73,9 +73,7 @@ def certification_settings(
                 stop_key = "--at-radius"
     if merged.get("stop") is not None:
         merged["stop"] = params.validate(Stop, merged["stop"], stop_key)
-    settings = params.validate(CertificationSettings, merged, where, origins)
-    subset_name(settings.subset)
-    return settings
+    return params.validate(CertificationSettings, merged, where, origins)
 
 
 def certify_model(

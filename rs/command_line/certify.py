@@ -105,7 +105,6 @@ def main(
     from rs.runtime.processes import is_first_process
     from rs.smoothing.settings import SmoothingOptions
     from rs.statistics.certificate import UNLABELED
-    from rs.study.subset import subset_name
 
     overrides = asdict(certificate)
     if at_radius is not None:
@@ -113,7 +112,6 @@ def main(
         overrides["stop"] = {"at_radius": radii, **STOP_DEFAULTS}
     if subset is not None:
         overrides["subset"] = parse(subset, "--subset")
-        subset_name(overrides["subset"])  # its message is clearer than that of the type check
     settings = certify_model.certification_settings(values, recipe, overrides)
     shell.launch(values)
     base, images = pictures.load(load(model, network=network), data)

@@ -68,8 +68,7 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
         InputError: If the grid is empty, a key is missing, a list has an entry twice, or a method
             would be trained twice with a seed.
     """
-    values_given = {key: value for key, value in values.items() if value is not None}
-    stated: dict[str, Any] = {"members": [], "member_seeds": []} | values_given
+    stated: dict[str, Any] = {"members": [], "member_seeds": []} | values
     load_section(values, "sigmas", list[Positive])
     # as written there: they are part of file names
     lists: dict[str, list[Any]] = {"sigmas": section(values, "sigmas")}
@@ -130,6 +129,7 @@ def _refuse_unknown(what: str, names: Iterable[str], allowed: Collection[str]) -
     if unknown:
         raise InputError(
             f"params.yaml: {what} must be among {', '.join(allowed)}; got {', '.join(unknown)}"
+            f"{did_you_mean(unknown[0], allowed)}"
         )
 
 

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PlainValidator
 
 from rs.errors import InputError
-
-Subset = str | Mapping[str, int | Sequence[int]]
-"""``"all"``, ``{"first": n}``, ``{"stride": n}`` or ``{"range": [start, stop]}`` without stop."""
 
 Sliced = TypeVar("Sliced", NDArray[np.int64], range)
 """Indices of images."""
 
 FORMS = 'a subset must be "all", {first: n}, {stride: n} or {range: [start, stop]}'
+
+
+def _checked(subset: Any) -> Any:
+    _parse(subset)
+    return subset
+
+
+Subset = Annotated[str | Mapping[str, int | Sequence[int]], PlainValidator(_checked)]
+"""``"all"``, ``{"first": n}``, ``{"stride": n}`` or ``{"range": [start, stop]}`` without stop."""
 
 
 def select(size: int, subset: Subset) -> NDArray[np.int64]:
@@ -125,6 +132,6 @@ def _parse(subset: Subset) -> tuple[str, list[int]]:
     expected = {"first": 1, "stride": 1, "range": 2}.get(form)
     if not len(numbers) == len(listed) == expected:
         raise InputError(f"{FORMS}, with whole numbers; got {subset!r}")
-    if form == "stride" and numbers[0] < 1:
-        raise InputError(f"the stride of a subset must be at least 1, got {numbers[0]}")
+    if not range(*numbers):
+        raise InputError(f"a subset must pick at least one image; got {subset!r}")
     return form, numbers

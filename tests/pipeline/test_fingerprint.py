@@ -142,10 +142,10 @@ def fingerprint_of(tmp_path, **sections):
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"sigams": [0.5]}, "sections of the parameters must be among .*; got sigams"),
+        ({"sigams": [0.5]}, "sections .* must be among .*; got sigams; did you mean 'sigmas'"),
         (
             {"methods": ["macer", "mcaer"]},
-            "methods and members must be among gaussian, .*; got mcaer",
+            "methods and members must be among gaussian, .*; got mcaer; did you mean 'macer'",
         ),
         ({"defaults": {"trainnig": {}}}, "sections of defaults must be among .*; got trainnig"),
         (
@@ -153,6 +153,14 @@ def fingerprint_of(tmp_path, **sections):
             "depends on the processor",
         ),
         (recipe(pool={"timed": -1}), r"recipes\.tiny\.pool\.timed: Input should be greater"),
+        (
+            recipe(certify=CERTIFY | {"subset": {"range": [9, 5]}}),
+            r"recipes\.tiny\.certify\.subset: a subset must pick at least one image",
+        ),
+        (
+            recipe(certify=CERTIFY | {"subset": 20}),
+            r"recipes\.tiny\.certify\.subset: a subset must be .*; got 20$",
+        ),
         (recipe(weights={}), r"recipes\.tiny\.weights\.noises is missing"),
         (
             recipe(certify=CERTIFY | {"stop": STOP}),

@@ -36,13 +36,15 @@ def test_a_member_may_have_the_seeds_of_methods_that_it_is_not_among():
     [
         ({"sigmas": [0.5, 0.25, 0.5]}, "sigmas must be different, got 0.5, 0.25, 0.5"),
         ({"seeds": [0, 0]}, "seeds must be different"),
+        ({"members": None}, "members: Input should be a valid list, got None"),
+        ({"seeds": None}, "seeds: Input should be a valid list, got None"),
         (
             {"members": ["gaussian", "macer"], "member_seeds": [1, 0]},
             "seeds and member_seeds must not overlap for methods in members, but macer has seed 0",
         ),
     ],
 )
-def test_a_grid_with_an_entry_or_a_training_twice_is_refused(changes, message):
+def test_a_grid_without_lists_of_different_entries_is_refused(changes, message):
     with refuses(re.escape(message)):
         grid.cells(PLAIN | changes, "tiny")
 
