@@ -71,22 +71,23 @@ def main(
     path = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     os.environ["PATH"] = os.pathsep.join(path)
     first = ["fingerprint_first"] if dry else ["fingerprint_first", "prepare"]
-    with Repo() as repo:
-        try:
+    try:
+        with Repo() as repo:
             repo.reproduce(first)
-        except DvcException as error:
-            raise InputError(f"{error}; see above, and run the same command again") from error
-        if dry:
-            list_cells(repo)
-            return
-        waves = waves_of_changed_cells(repo)
-        progress = Progress(sum(map(len, waves)))
-        os.environ.update(arithmetic.environment_of(values, dataset))
-        # not all systems fork safely, and a launcher replaces the process of a command, which must
-        # not happen to a fork
-        may_fork = sys.platform == "linux" and not values.get("launcher")
-        for wave in waves:
-            run_wave(repo, wave, jobs, may_fork, progress)
+            if dry:
+                list_cells(repo)
+                return
+            waves = waves_of_changed_cells(repo)
+            progress = Progress(sum(map(len, waves)))
+            os.environ.update(arithmetic.environment_of(values, dataset))
+            # not all systems fork safely, and a launcher replaces the process of a command, which
+            # must not happen to a fork
+            may_fork = sys.platform == "linux" and not values.get("launcher")
+            for wave in waves:
+                run_wave(repo, wave, jobs, may_fork, progress)
+    except DvcException as error:
+        reason = error.__cause__ or error
+        raise InputError(f"{reason}; see above, and run the same command again") from error
     print(f"Everything is up to date. Open reports/{dataset}/index.html in a browser.")
 
 
@@ -99,11 +100,11 @@ def list_cells(repo: Repo) -> None:
     if not changed:
         print("Everything is up to date: no cell would run.")
         return
-    print(f"{len(changed)} cells have changed:")
+    print(f"Cells that have changed: {len(changed)}")
     for cell in sorted(changed):
         print(f"  {cell}")
     if later:
-        print(f"{len(later)} cells follow, and run if their inputs change:")
+        print(f"Cells that follow, and run if their inputs change: {len(later)}")
     for cell in later:
         print(f"  {cell}")
 

@@ -1,5 +1,7 @@
 """``make repro``: the program that runs several cells at once makes what ``dvc repro`` makes."""
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -68,7 +70,7 @@ def test_a_failed_cell_is_shown_the_others_are_kept_and_the_same_command_complet
     values["recipes"]["digits"]["gaussian"] = {"training": {"learning_rate": 0.07}}
     write_params(root, values)
     listed = run(root, *REPRO, "--dry").splitlines()
-    changed = listed.index("2 cells have changed:")
+    changed = listed.index("Cells that have changed: 2")
     assert listed[changed + 1 : changed + 3] == ["  tables@digits", "  train@digits-gaussian-0.5-0"]
     assert "  certify@digits-gaussian-0.5-0" in listed[changed + 3 :]
     with opened(root) as repo:
@@ -107,6 +109,17 @@ def test_a_wrong_parameter_is_refused_before_dvc_starts(tmp_path):
     )
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("error: params.yaml: ")
+
+
+def test_a_folder_that_another_dvc_writes_is_named_in_the_last_line(tmp_path):
+    root = small_project(tmp_path / "project")
+    locks = {"write": {f"{root}/data/digits": {"pid": os.getpid(), "cmd": "dvc repro"}}}
+    (root / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(locks))
+    refused = subprocess.run(
+        [*REPRO, "--dry"], cwd=root, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 2
+    assert re.match("error: .*data/digits' is busy", refused.stderr.splitlines()[-1])
 
 
 @pytest.mark.trust_only
