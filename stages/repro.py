@@ -87,7 +87,7 @@ def main(
                 run_wave(repo, wave, jobs, may_fork, progress)
     except DvcException as error:
         reason = error.__cause__ or error
-        raise InputError(f"{reason}; see above, and run the same command again") from error
+        raise InputError(f"{reason}; fix this and run the same command again") from error
     print(f"Everything is up to date. Open reports/{dataset}/index.html in a browser.")
 
 
