@@ -219,10 +219,10 @@ def over_packaged(values: dict[str, Any]) -> dict[str, Any]:
         package = packaged()
         recipes = package["recipes"] | user_recipes
         values = values | {"defaults": package["defaults"], "recipes": recipes}
-    known = ["base", *validate(dict[str, Any], values["defaults"], "defaults")]
+    allowed = ["base", *validate(dict[str, Any], values["defaults"], "defaults")]
     for name, recipe in user_recipes.items():
         for key in recipe if isinstance(recipe, dict) else ():
-            check_choice(f"params.yaml: a key of recipes.{name}", key, known)
+            check_choice(f"params.yaml: a key of recipes.{name}", key, allowed)
     return values
 
 

@@ -251,14 +251,14 @@ def _stated_constants(content: Any, taken: str) -> dict[str, Tensor]:
     They are lists or tensors. A single number is the noise level rather than a deviation.
     """
     constants = {}
-    for place, entries in _dicts(content):
+    for prefix, entries in _dicts(content):
         for key, value in entries.items():
             if not NORMALIZER.match(str(key)):
                 continue
             if isinstance(value, list | tuple) and all(isinstance(part, float) for part in value):
-                constants[f"{place}.{key}".lstrip(".")] = torch.tensor(value)
-            elif isinstance(value, Tensor) and value.ndim and place != taken:
-                constants[f"{place}.{key}".lstrip(".")] = value
+                constants[f"{prefix}.{key}".lstrip(".")] = torch.tensor(value)
+            elif isinstance(value, Tensor) and value.ndim and prefix != taken:
+                constants[f"{prefix}.{key}".lstrip(".")] = value
     return {name: value for name, value in constants.items() if _is_constant(value)}
 
 

@@ -191,14 +191,14 @@ def _splits(
         )
     if validation is None:
         return train, train
-    found = type(validation).__name__
+    what = type(validation).__name__
     if isinstance(validation, int | float):
         if 0 < validation < 1:
             return train.split(validation)
-        found = str(validation)
+        what = str(validation)
     if not isinstance(validation, tuple) or len(validation) != 2:
         raise InputError(
-            f"validation must be (images, labels), or a share between 0 and 1, got {found}"
+            f"validation must be (images, labels), or a share between 0 and 1, got {what}"
         )
     evaluation = _packed(_arrays(*validation, options.seed, options.bounds), tuple(classes))
     if evaluation.meta.shape != train.meta.shape:
