@@ -2,7 +2,7 @@
 
 A claim is held, refuted, a tie, or not tested.
 
-A claim about ACR is held where the difference is above 0 at the level of 5 %, refuted where it is
+A claim about ACR is held where the difference is above 0 at the level of 5%, refuted where it is
 below 0 at that level, and a tie otherwise. P-values (``rs.statistics.comparison``) are corrected
 for the number of differences of the claim (Holm). A claim is not tested if the study lacks the
 classifiers. A guarantee is refuted if an attack broke it; if no attack did, it is a tie. A claim
@@ -46,16 +46,16 @@ HEAD = """\
 # The claims of the paper on {dataset}
 
 Differences of ACR are paired image by image. After ± is the standard error over images; in
-brackets is the error over images and training seeds. The 95 % interval is ± 1.96 of the latter
+brackets is the error over images and training seeds. The 95% interval is ± 1.96 of the latter
 ([Differences and their errors](../../docs/method.md#differences-and-their-errors)).
 
-- **held**: the difference is above 0 at the level of 5 %, corrected for the number of differences
+- **held**: the difference is above 0 at the level of 5%, corrected for the number of differences
   of the claim (Holm).
 - **refuted**: the difference is below 0 at that level.
 - **tie**: the difference may be 0. With few training seeds, a difference of three or four errors
   can still be a tie.
-- **training seeds not covered**: one training run was compared with one other, and another pair
-  could reverse the verdict.
+- **training seeds not covered**, or **on images alone** in counts: one training run was compared
+  with one other, and another pair could reverse the verdict.
 
 {about}
 The claims of the paper are about CIFAR-10, ResNet-110, 500 images and n = 100,000. They need not
@@ -75,8 +75,8 @@ only the pool certifies, come from these rounded logits.
 
 ADDED = (
     "At equal training time, verdicts count only the seeds that MACER has at every noise level, "
-    "not {added}. Training runs that are added after a look at the first results would make a "
-    "false verdict more likely than its level."
+    "not {added}. Adding training runs after a look at the first results would make false "
+    "verdicts more likely than their level allows."
 )
 
 STARTED = (

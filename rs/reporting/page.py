@@ -316,7 +316,7 @@ def _images(page: Page) -> str:
     if certified > MAX_IMAGES:
         texts.append(f"The first {MAX_IMAGES} of {certified:,} images.")
     if len(results) > sum(map(len, page.groups.values())):
-        texts.append("Of each method, the first training seed.")
+        texts.append("Each method is shown by its first training seed.")
     if not page.pictures:
         texts.append("Classes are the numbers of the data set; pictures are not in this page.")
     return f"<p>{' '.join(texts)}</p>{page.by_level(images)}"

@@ -180,7 +180,7 @@ def curves_chart(methods: Methods, reference: str) -> Json:
 
 
 def differences_chart(methods: Methods, reference: str) -> Json | None:
-    """Return the paired differences of ACR to the reference with 95 % intervals, largest first."""
+    """Return the paired differences of ACR to the reference with 95% intervals, largest first."""
     rows = []
     for name, group in methods.items():
         if name != reference:

@@ -82,7 +82,7 @@ class Sample:
 class Estimate:
     """An average certified radius, a certified accuracy, or the difference of two, with its errors.
 
-    ``error`` is the half-width of the 95 % interval over images and training seeds, divided by the
+    ``error`` is the half-width of the 95% interval over images and training seeds, divided by the
     normal quantile 1.96: the standard error of a normal estimate with that interval. So a
     difference is a tie if it is at most 1.96 errors, for any number of seeds.
     """
@@ -97,12 +97,12 @@ class Estimate:
 
     @property
     def tie(self) -> bool:
-        """Whether the value may be 0 at :data:`LEVEL`: it lies in the 95 % interval around 0."""
+        """Whether the value may be 0 at :data:`LEVEL`: it lies in the 95% interval around 0."""
         return abs(self.value) <= self.half_width
 
     @property
     def half_width(self) -> float:
-        """Half the width of the 95 % interval, over images and seeds if that is known."""
+        """Half the width of the 95% interval, over images and seeds if that is known."""
         if self.error is None:
             return self.error_images * _student_quantile(self.images)
         return self.error * NORMAL_QUANTILE
