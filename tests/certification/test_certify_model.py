@@ -1,5 +1,6 @@
 """Certifying images one by one into resumable row files: ``rs.certification.certify_model``."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -12,6 +13,8 @@ from torch import nn
 
 from rs.certification import certify_model
 from rs.certification.certify_model import LONG, certify_images, report_expected_time
+from rs.certification.load import load
+from rs.data.images import load_images
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import certificate_rows, row_writer
@@ -183,3 +186,21 @@ def test_a_certification_says_once_and_beforehand_that_it_is_long(
         assert (printed.out, "samples per image" in printed.err) == ("", said and is_new)
         assert len(certificate_rows.read_rows(out)) == 10
     assert printed.err == "rows.tsv is already complete; nothing to do\n"
+
+
+def test_the_noise_is_of_the_kind_that_the_settings_state(tiny_project):
+    """The pixels are multiples of 1/255, for which a classifier chooses grid noise itself."""
+    images = load_images(Path("data"), "test")
+    texts = []
+    for kind in ("gaussian", "grid"):
+        settings, out = replace(SETTINGS, noise=kind), Path(f"{kind}.tsv")
+        certify_folder("model", Path("data"), settings, SmoothingOptions(), out)
+        classifier = load("model").smooth(noise=kind)
+        rows = []
+        for index in range(len(images)):
+            x, label = images.pixels(index), int(images.labels[index])
+            certificate = classifier.certify(x, 10, 60, 0.01, seed=4, index=index)
+            rows.append(certificate.row(index, label))
+        texts.append(certificate_rows.rows_text(rows))
+        assert out.read_text() == texts[-1]
+    assert texts[0] != texts[1]
