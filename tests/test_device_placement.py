@@ -288,7 +288,8 @@ def test_the_setting_is_restored_after_an_error():
 
 def test_only_a_cuda_device_rounds_to_tf32():
     refused = pytest.raises(
-        InputError, match=r"precision tf32 must run on a CUDA device, got cpu; use precision float32"
+        InputError,
+        match=r"precision tf32 must run on a CUDA device, got cpu; use precision float32",
     )
     with refused:
         load(smallnet()).smooth(SIGMA, precision="tf32")
