@@ -2,12 +2,13 @@
 
 When ``import_network`` runs:
 
-- ``rs.certification.load.load``: for MODEL, if it names a function; else for ``--network``, before
-  the weights in the folder are read.
+- ``rs.certification.load.load``: for ``--network``, and for MODEL if it names a function; both
+  before weights are read.
 - ``rs train``: after all options are checked. With ``--images`` it runs once before, to learn
   which pictures the network takes.
 - Commands that read a recipe with ``model.network``: while they read it
-  (``rs.command_line.shell.parameters``).
+  (``rs.command_line.shell.parameters``), or to take the fingerprint of its code.
+- ``rs combine``: to copy the network of a function next to the ensemble.
 """
 
 from __future__ import annotations
