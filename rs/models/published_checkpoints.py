@@ -109,7 +109,7 @@ def import_checkpoint(
     expected = network.state_dict()
     weights = read_network(path, expected, key)
     for name in expected:
-        if name.endswith(COUNTER):  # old files lack them, and averages of weights are fractions
+        if name.endswith(COUNTER):  # old files lack them, and averaging makes fractions of them
             weights.network[name] = weights.network.get(name, expected[name]).to(torch.int64)
     checkpoint.fill(network, weights.network, str(path), architecture)
     _check_normalizer(weights.normalizer, card, path)
@@ -206,8 +206,8 @@ def _load(path: Path) -> Any:
     try:
         _check_stored(path)
         with torch.serialization.safe_globals(_number_types()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's advice to those who call it
-            with path.open("rb") as file:  # of a path, torch would read the ending
+            warnings.simplefilter("ignore")  # torch's advice is for callers, not users
+            with path.open("rb") as file:  # given a path, torch would go by its ending
                 return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a file of any bytes makes torch raise anything
         raise InputError(

@@ -54,9 +54,13 @@ def register_network(network: NetworkSource, name: str | None = None) -> str:
         InputError: If there is no such function, or what it returns is no ``nn.Module``.
     """
     if isinstance(network, nn.Module):
-        with user_code("network must be one that can be copied, or a function that builds it"):
-            copy_network(network)
-        return register_network(lambda: copy_network(network), name or class_name(network))
+        original = network
+
+        def build_copy() -> nn.Module:
+            with user_code("network must be one that can be copied, or a function that builds it"):
+                return copy_network(original)
+
+        return register_network(build_copy, name or class_name(network))
     if isinstance(network, str):
         own_name = network
     else:

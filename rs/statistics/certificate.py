@@ -209,7 +209,7 @@ class Certificate:
             InputError: If ``label`` is neither a class nor :data:`UNLABELED`.
         """
         classes = len(self.counts0)
-        if label not in (*range(classes), UNLABELED):
+        if label not in range(classes) and label != UNLABELED:
             raise InputError(
                 f"label must be a class, from 0 to {classes - 1}, or {UNLABELED} where it is not "
                 f"known, got {label}; correct it"

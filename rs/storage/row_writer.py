@@ -300,8 +300,8 @@ def write_certificates(
     for certificate, label, index in zip(certificates, labels, indices, strict=True):
         if not isinstance(certificate, Certificate):
             raise InputError(
-                f"certificates must be rs.Certificate, got {type(certificate).__name__}; make "
-                "them of to_dict again by from_dict"
+                f"certificates must be of type rs.Certificate, got {type(certificate).__name__}; "
+                "rs.Certificate.from_dict makes one from a dict"
             )
         rows.append(certificate.row(int(index), _class_number(label)))
     text = certificate_rows.rows_text(rows)

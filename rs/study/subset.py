@@ -133,5 +133,5 @@ def _parse(subset: Subset) -> tuple[str, list[int]]:
     if not len(numbers) == len(listed) == expected:
         raise InputError(f"{FORMS}, with whole numbers; got {subset!r}")
     if not range(*numbers):
-        raise InputError(f"a subset must pick at least one image; got {subset!r}")
+        raise InputError(f"a subset must pick at least one image, got {subset!r}")
     return form, numbers

@@ -34,7 +34,7 @@ def warn_of_imbalance(train: Images) -> None:
     most = max(counts, key=counts.__getitem__)
     least = min(counts, key=counts.__getitem__)
     if len(counts) == 1:
-        _warn(f"all images are of the class {names[most]}; give images of other classes too")
+        _warn(f"all images belong to class {names[most]}; add images of other classes")
     if counts[most] > MAX_IMBALANCE * counts[least]:
         _warn(
             f"the classes are imbalanced: {counts[most]:,} images of {names[most]}, "

@@ -27,7 +27,7 @@ def test_the_picture_of_the_pipeline_leads_from_stage_to_stage_as_dvc_does() -> 
 
 
 def test_the_picture_of_the_packages_leads_from_import_to_import() -> None:
-    """The table of imports is that of the code, as its own test says."""
+    """Draw the table of imports, which its own test compares with the code."""
     found = nx.DiGraph(MAY_IMPORT)
     picture = drawn("architecture.svg")
     assert paths(picture) == paths(found)

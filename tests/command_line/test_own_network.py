@@ -294,7 +294,7 @@ def test_classes_out_of_balance_are_said(capsys):
     warning = "warning: the classes are imbalanced: 12 images of left, 1 of right"
     assert warning in capsys.readouterr().err
     rs.train(own(), IMAGES[LABELS == 1], [1] * 12, sigma=0.25, method="gaussian", epochs=1)
-    assert "warning: all images are of the class 1" in capsys.readouterr().err
+    assert "warning: all images belong to class 1" in capsys.readouterr().err
 
 
 def write_data(**more):
