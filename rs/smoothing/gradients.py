@@ -58,9 +58,10 @@ class LogProbabilities(nn.Module):
         self.key = (seed, Stream.ATTACK, *key)
         self.bounds = bounds
         self._is_checked = False
+        self.training = False  # a fixed function, whatever the mode of the network is
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the log probabilities, clamped at 1e-20.
+        """Compute the log probabilities, clamped at 1e-20, of images in float32.
 
         Raises:
             InputError: If images of the first call are not within the bounds.
@@ -69,6 +70,7 @@ class LogProbabilities(nn.Module):
         """
         if not self._is_checked:
             check_range(x, self.bounds, "images")
+        x = x.float()
         draws = range(self.samples)
         noise = certification_noise(draws, x.shape[1:], self.sigma, *self.key, device=x.device)
         with evaluating(self.network):

@@ -157,6 +157,15 @@ def test_attack_libraries_must_begin_within_the_bounds(bounds):
     assert module(x * 255).isfinite().all()  # a later point of an attack
 
 
+def test_attack_libraries_get_a_fixed_function_that_takes_float64():
+    network = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(4, 3)).train()
+    module = SmoothedClassifier(network, 3, SIGMA).as_module(5)
+    x = torch.rand(2, 1, 2, 2, generator=generator(), dtype=torch.float64)
+    assert not module.training
+    assert torch.equal(module(x), module(x.float()))
+    assert network.training
+
+
 def test_probabilities_to_attack_give_a_warning():
     smoothed = SmoothedClassifier(nn.Sequential(nn.Flatten(), nn.Softmax(dim=1)), 4, SIGMA)
     with pytest.warns(InputWarning, match="leave out the softmax"):
