@@ -157,7 +157,7 @@ def random_images(shape: tuple[int, ...], count: int) -> PackedImages:
     import numpy as np
 
     from rs.data.images import PackedImages
-    from rs.data.prepared import Meta
+    from rs.data.meta import Meta
 
     channels, rng = shape[0], np.random.default_rng(1)
     pixels = rng.integers(256, size=(count, *shape), dtype=np.uint8)

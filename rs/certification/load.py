@@ -12,7 +12,7 @@ from torch import nn
 
 from rs.certification.inference import Optimized, optimize_for_inference
 from rs.certification.quantize import Calibration
-from rs.data.prepared import Meta, composed, data_set_text
+from rs.data.meta import Meta, composed, data_set_text
 from rs.ensemble.spec import FittedWeights, load_ensemble
 from rs.errors import InputError
 from rs.models import InferenceEngine, checkpoint

@@ -54,7 +54,7 @@ def import_model(
         rs import checkpoint.pth.tar --architecture resnet110 --sigma 0.5 \\
             --normalization mean-std --data data/cifar10 --out models/cohen
     """
-    from rs.data.prepared import read_meta
+    from rs.data.meta import read_meta
     from rs.models.published_checkpoints import import_checkpoint
 
     meta = read_meta(data)

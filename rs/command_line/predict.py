@@ -90,7 +90,7 @@ def main(
     from rs.certification.certify_model import certification_settings
     from rs.certification.load import load
     from rs.certification.predict import predict_files
-    from rs.data.prepared import read_meta
+    from rs.data.meta import read_meta
     from rs.params import packaged
     from rs.runtime.device import resolve_device
     from rs.smoothing.settings import SmoothingOptions

@@ -32,7 +32,7 @@ def main(
     """
     from rs import params as parameters
     from rs.data import sources
-    from rs.data.prepared import data_set_text, read_meta
+    from rs.data.meta import data_set_text, read_meta
 
     values = parameters.section(parameters.read_params(params), f"datasets.{name}")
     sources.settings(values, f"datasets.{name}", source, root).prepare(name, out)

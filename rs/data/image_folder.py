@@ -17,14 +17,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from rs.data import pictures, readers
+from rs.data.meta import Meta, check_names, composed
 from rs.data.pictures import Conversion
-from rs.data.prepared import (
-    EpochPlan,
-    Meta,
-    check_names,
-    composed,
-    pictures_fingerprint,
-)
+from rs.data.prepared import EpochPlan, pictures_fingerprint
 from rs.data.readers import Tree
 from rs.errors import InputError, printable
 from rs.runtime.streams import Stream, stream

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs.data import prepared
-from rs.data.prepared import EpochPlan, Images, Meta, read_meta
+from rs.data.meta import Meta, read_meta
+from rs.data.prepared import EpochPlan, Images
 from rs.errors import InputError
 from rs.runtime.streams import Stream, process_key, stream
 

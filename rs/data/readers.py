@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rs.data.meta import check_classes, check_names, composed
 from rs.data.pictures import Conversion, is_picture
-from rs.data.prepared import Arrays, check_classes, check_names, composed
+from rs.data.prepared import Arrays
 from rs.errors import InputError, one_line, reason
 from rs.params import MAX_CLASSES
 from rs.runtime.progress import say

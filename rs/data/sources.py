@@ -12,16 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from rs.data import parquet, readers
+from rs.data.meta import ImagesOnDisk, Meta, check_names, read_meta
 from rs.data.pictures import Colors, Conversion, read_picture
-from rs.data.prepared import (
-    SPLITS,
-    ImagesOnDisk,
-    Meta,
-    check_names,
-    read_meta,
-    save_images,
-    write_folder,
-)
+from rs.data.prepared import SPLITS, save_images, write_folder
 from rs.data.readers import Raw
 from rs.errors import InputError, one_line
 from rs.params import FilePath, validate, validated

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from rs.data.prepared import Images, Meta
+from rs.data.meta import Meta
+from rs.data.prepared import Images
 from rs.ensemble.fit_weights import fit_for_all_images
 from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
 from rs.ensemble.spec import EnsembleSpec, FittedWeights, Member, load_members

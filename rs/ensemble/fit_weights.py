@@ -20,7 +20,8 @@ import numpy as np
 import torch
 
 from rs.data import images as data
-from rs.data.prepared import Images, read_meta
+from rs.data.meta import read_meta
+from rs.data.prepared import Images
 from rs.ensemble.cascade import accumulate, top_two_gap
 from rs.ensemble.declare import POOL, read_pool
 from rs.ensemble.member_outputs import Chunk, MemberOutputs, WeightSettings, margins

@@ -21,7 +21,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from rs.data.prepared import Images, Meta
+from rs.data.meta import Meta
+from rs.data.prepared import Images
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.declare import PoolSpec
 from rs.ensemble.spec import EnsembleSpec, Member, load_members

@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
-from rs.data.prepared import Meta, data_set_text
+from rs.data.meta import Meta, data_set_text
 from rs.ensemble.base import Cascade, Ensemble, Rule
 from rs.ensemble.outputs import on_simplex
 from rs.ensemble.rules import RULES, check_rule

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rs.data.prepared import Meta
+from rs.data.meta import Meta
 from rs.errors import InputError, InputWarning, printable
 from rs.models import FirstLayer, checkpoint
 from rs.models.checkpoint import ModelCard

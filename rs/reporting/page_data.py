@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from rs.data.prepared import read_meta, read_split
+from rs.data.meta import read_meta
+from rs.data.prepared import read_split
 from rs.reporting.results import Result
 from rs.statistics.certificate import ABSTAIN, parse_counts
 from rs.storage.certificate_rows import FILE

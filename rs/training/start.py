@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from rs.data.prepared import Meta
+from rs.data.meta import Meta
 from rs.errors import InputError
 from rs.methods.loss import Loss
 from rs.models import architectures, checkpoint

@@ -18,7 +18,8 @@ from torch.utils.data import Dataset
 from rs import params
 from rs.certification.load import Classifier, load
 from rs.data.images import PackedImages
-from rs.data.prepared import Images, Meta, images_fingerprint
+from rs.data.meta import Meta
+from rs.data.prepared import Images, images_fingerprint
 from rs.errors import InputError
 from rs.methods import DEFAULT_METHOD, method_class
 from rs.methods.base import within

@@ -18,7 +18,7 @@ from rs.certification.doctor import diagnose
 from rs.certification.load import Classifier
 from rs.certification.trial import CHECKS, FALSE_ALARM, LEVEL, is_larger
 from rs.data.images import PackedImages
-from rs.data.prepared import Meta
+from rs.data.meta import Meta
 from rs.ensemble.base import Ensemble
 from rs.ensemble.rules import KConsensus
 from rs.errors import InputWarning

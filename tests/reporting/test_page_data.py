@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rs.data import prepared
+from rs.data import meta, prepared
 from rs.reporting.page_data import COLUMNS, Pictures, image_table
 from rs.reporting.results import Result
 from tests.support.tiny_study import N0, N, make_rows
@@ -38,7 +38,7 @@ def test_a_data_set_is_read_with_its_classes_and_its_test_images(tmp_path):
     prepared.save_images(tmp_path / "tiny", "tiny", splits, ["cat", "dog"])
     read = Pictures.read(tmp_path / "tiny")
     assert read.classes == ("cat", "dog")
-    assert read.fingerprint == prepared.read_meta(tmp_path / "tiny").sha256["test"]
+    assert read.fingerprint == meta.read_meta(tmp_path / "tiny").sha256["test"]
     assert (read.pixels == pixels).all()
 
 

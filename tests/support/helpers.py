@@ -21,7 +21,8 @@ from rs import params, recipes
 from rs.command_line.shell import run
 from rs.data import prepared
 from rs.data.images import PackedImages
-from rs.data.prepared import Meta, images_fingerprint
+from rs.data.meta import Meta
+from rs.data.prepared import images_fingerprint
 from rs.errors import InputError
 from rs.methods import METHODS, method_class
 from rs.methods.base import NeedsTargets
