@@ -8,7 +8,6 @@ import typer
 
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
-from rs.errors import InputError
 from rs.models import InferenceEngine
 from rs.runtime import PrecisionChoice
 from rs.runtime.progress import say, say_next
@@ -54,7 +53,10 @@ def main(
     out: Annotated[Path, shell.file_option("Row file, *.tsv.")],
     dataset: Annotated[
         str | None,
-        typer.Option(help="Recipe for --data: the section recipes.DATASET.certify of --params."),
+        typer.Option(
+            help="Recipe for --data: the section recipes.DATASET.certify of --params; default: the "
+            "name of the data set."
+        ),
     ] = None,
     data: shell.PreparedData = None,
     sigma: shell.Sigma = None,
@@ -84,20 +86,14 @@ def main(
     radii are those of the converted images.
 
     Example:
-        rs certify models/digits/0.25/advmacer/0 --dataset digits \\
-            --data data/digits --out rows.tsv
-        rs certify my_package.models:build --sigma 0.5 --dataset cifar10 \\
-            --data data/cifar10 --subset '{stride: 20}' --out mine.tsv
+        rs certify models/digits/0.25/advmacer/0 --data data/digits --out rows.tsv
+        rs certify my_package.models:build --sigma 0.5 --data data/cifar10 \\
+            --subset '{stride: 20}' --out mine.tsv
         rs certify my_package.models:build --sigma 0.5 --images photos \\
             --classes names.txt --convert --resize 256 --crop 224 --out mine.tsv
     """
     pictures.check_sources(data, required=True)
-    if data is not None and dataset is None:
-        raise InputError(
-            "--dataset must name the recipe for --data, a key of recipes in the parameters such as "
-            "cifar10, but is missing; add it"
-        )
-    values, recipe = shell.recipe_parameters(dataset, params)
+    values, recipe = shell.recipe_parameters(dataset, params, data)
     from rs.certification import certify_model
     from rs.certification.load import load
     from rs.params import parse
@@ -125,7 +121,7 @@ def main(
         options,
         out=out,
         share=share,
-        without_noise=dataset is None,  # the sidecars of studies do not state it
+        without_noise=data is None,  # the sidecars of studies do not state it
     )
     if is_first_process():
         is_labeled = not (images.labels == UNLABELED).any()

@@ -12,9 +12,9 @@ MARKER = "demo.yaml"
 
 STEPS = (
     "rs prepare digits --out {out}/data --params {out}/demo.yaml",
-    "rs train gaussian --dataset digits --sigma 0.25 --data {out}/data "
+    "rs train gaussian --sigma 0.25 --data {out}/data "
     "--out {out}/model --log {out}/log --params {out}/demo.yaml",
-    "rs certify {out}/model --dataset digits --data {out}/data "
+    "rs certify {out}/model --data {out}/data "
     "--subset '{{stride: 18}}' --out {out}/rows.tsv --params {out}/demo.yaml",
     "rs show {out}/rows.tsv",
     "rs report {out}/rows.tsv --data {out}/data --out {out}/report.html --force",

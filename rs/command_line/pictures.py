@@ -91,7 +91,7 @@ class PictureOptions:
         if data is None:
             options |= vars(self) | {"images": self.images or "FOLDER"}
         else:
-            options |= {"data": data, "dataset": dataset or "RECIPE"}
+            options |= {"data": data, "dataset": dataset}
         words = ["rs", "certify", model]
         for name, value in options.items():
             if value is True:

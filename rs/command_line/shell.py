@@ -384,12 +384,21 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
     return values
 
 
-def recipe_parameters(dataset: str | None, params: Path) -> tuple[dict[str, Any], str]:
-    """Return the :func:`parameters` of a recipe, and its name; by default one of the package.
+def recipe_parameters(
+    dataset: str | None, params: Path, data: Path | None = None
+) -> tuple[dict[str, Any], str]:
+    """Return the :func:`parameters` of a recipe, and its name.
+
+    By default the recipe has the name of the prepared data set ``data``; without one, it is a
+    recipe of the package.
 
     Raises:
         InputError: If there is a parameter file without the name of a recipe in it.
     """
+    if dataset is None and data is not None:
+        from rs.data.meta import read_meta
+
+        dataset = read_meta(data).name
     if dataset is None and params != DEFAULT_PARAMS:
         raise InputError(
             f"--params {params} is for --dataset, a recipe in it, which is not given; give both, "

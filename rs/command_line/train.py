@@ -111,7 +111,8 @@ def main(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="Recipe: recipes.DATASET of --params; with --network, default: finetune."
+            help="Recipe: recipes.DATASET of --params; default: the name of the data set in "
+            "--data, or with --network finetune."
         ),
     ] = None,
     seed: Annotated[
@@ -150,8 +151,7 @@ def main(
     else on a tenth of each class that is then held out.
 
     Example:
-        rs train advmacer --dataset digits --sigma 0.25 --seed 0 --data data/digits \\
-            --out models/mine
+        rs train advmacer --sigma 0.25 --seed 0 --data data/digits --out models/mine
         rs train advmacer --network my_package.models:build --sigma 0.5 \\
             --images photos --out models/mine
     """
@@ -162,7 +162,7 @@ def main(
             f"--log must be another folder than --out, got {log} for both; name another --log"
         )
     is_own = base.network is not None
-    values, recipe_name = shell.recipe_parameters(dataset, params)
+    values, recipe_name = shell.recipe_parameters(dataset, params, None if is_own else data)
     from rs.runtime import processes
     from rs.runtime.device import resolve_device
     from rs.smoothing.user_networks import import_network
@@ -228,7 +228,7 @@ def _check_options(
             "--validation is for --images; a prepared data set has a validation split of its own, "
             "so leave it out"
         )
-    if dataset is None and base.network is None:
+    if dataset is None and data is None and base.network is None:
         raise InputError(
             "--dataset must name the recipe to follow, a key of recipes in the parameters such as "
             "digits, but is missing; give it, or --network"

@@ -85,6 +85,21 @@ def test_the_library_and_the_command_have_one_default_noise(capfd, tiny_project)
     assert read_json(Path("rows.json"))["noise"] == made.noise == "grid"
 
 
+def test_a_prepared_data_set_names_its_recipe(capfd, tiny_project):
+    words = f"{LINEAR} --sigma 0.5 --data data --device cpu"
+    assert ended(capfd, certify, *words.split(), "--out", "rows.tsv")[0] == 0
+    assert ended(capfd, certify, *words.split(), "--dataset", "tiny", "--out", "named.tsv")[0] == 0
+    for ending in ("tsv", "json"):
+        assert Path(f"rows.{ending}").read_bytes() == Path(f"named.{ending}").read_bytes()
+    training = "gaussian --sigma 0.25 --data data --device cpu --out trained"
+    assert ended(capfd, train, *training.split())[0] == 0
+    assert ended(capfd, train, *training.split(), "--dataset", "tiny")[0] == 0  # complete already
+    others = {"recipes": {"others": tiny_params()["recipes"]["tiny"]}}
+    Path("params.yaml").write_text(json.dumps(others))
+    line = refusal(capfd, certify, *words.split(), "--out", "other.tsv")
+    assert "must have the key recipes.tiny" in line
+
+
 def refused(capfd, folder, *more):
     """The one line in which the command refuses, with no rows."""
     line = refusal(capfd, certify, *pictures(folder, "rows.tsv", *more))
