@@ -368,9 +368,10 @@ class SmoothedClassifier:
         """
         image = self._checked(x, 0.5, seed, 0, label)
         log_probabilities = self.as_module(samples, seed=seed)
-        losses, gradients = gradient_of(
-            lambda points: -log_probabilities(points)[:, label], image[None]
-        )
+        with user_code("base must be differentiable for a gradient"):
+            losses, gradients = gradient_of(
+                lambda points: -log_probabilities(points)[:, label], image[None]
+            )
         return float(losses), gradients[0]
 
     def base_class(self, x: Tensor) -> int:

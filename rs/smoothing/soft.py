@@ -117,11 +117,13 @@ def kl_divergence(p: Tensor, logits: Tensor) -> Tensor:
 def gradient_of(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the values of a function of a tensor, such as images, and the gradient of their sum.
 
+    The caller may be in torch's no-grad or inference mode.
+
     Raises:
         InputError: If no gradient reaches the tensor.
     """
-    with torch.enable_grad():
-        point = x.detach().requires_grad_()
+    with torch.inference_mode(False), torch.enable_grad():
+        point = x.detach().clone().requires_grad_()
         values = function(point)
         gradient = None
         if values.requires_grad:

@@ -129,6 +129,19 @@ def test_loss_and_gradient_are_those_of_smoothadv_on_the_keyed_noise():
     torch.testing.assert_close(-values.detach(), torch.tensor([loss, loss]))
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_the_same_in_modes_without_gradients(mode):
+    base = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    x = torch.rand(1, 4, 4, generator=generator())
+    _, expected = SmoothedClassifier(base, 3, SIGMA).loss_and_gradient(x, 2, 7)
+    with mode():
+        made_here = x * 1.0
+        _, gradient = SmoothedClassifier(base, 3, SIGMA).loss_and_gradient(made_here, 2, 7)
+    assert torch.equal(gradient, expected)
+    _, gradient = SmoothedClassifier(base, 3, SIGMA).loss_and_gradient(made_here, 2, 7)
+    assert torch.equal(gradient, expected)
+
+
 class Unused(nn.Linear):
     """Its logits carry the gradient of its weights, but none of its input."""
 
@@ -136,7 +149,11 @@ class Unused(nn.Linear):
         return super().forward(x.detach().flatten(1))
 
 
-@pytest.mark.parametrize("base", [lambda x: x.detach().flatten(1), Unused(16, 16)])
+def without_torch(x):
+    return torch.from_numpy(x.numpy()).flatten(1)
+
+
+@pytest.mark.parametrize("base", [lambda x: x.detach().flatten(1), Unused(16, 16), without_torch])
 def test_a_classifier_without_a_gradient_is_refused(base):
     smoothed = SmoothedClassifier(base, 16, SIGMA)
     with refuses("differentiable"):
