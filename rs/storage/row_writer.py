@@ -265,9 +265,9 @@ def _merge(parts: Sequence[Path], images: int) -> str:
 def write_certificates(
     out: Path,
     certificates: Iterable[Certificate],
-    labels: Sequence[int] | None = None,
+    labels: Iterable[int] | None = None,
     *,
-    indices: Sequence[int] | None = None,
+    indices: Iterable[int] | None = None,
     force: bool = False,
 ) -> None:
     """Write certificates that were made in Python as rows, which the command reads.
@@ -289,8 +289,8 @@ def write_certificates(
     for path in (out, sidecar_of(out)):
         files.check_output(path, "rows", force=force)
     certificates = list(certificates)
-    labels = [UNLABELED] * len(certificates) if labels is None else labels
-    indices = range(len(certificates)) if indices is None else indices
+    labels = [UNLABELED] * len(certificates) if labels is None else list(labels)
+    indices = range(len(certificates)) if indices is None else list(indices)
     if not len(labels) == len(indices) == len(certificates) > 0:
         raise InputError(
             "each certificate must have a label and an index, got "

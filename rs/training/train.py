@@ -92,7 +92,8 @@ def train(
         from_scratch: Whether to start from random weights.
         trainable: ``all``, ``head`` (the last linear layer) or a regular expression of parameters'
             names.
-        on_epoch: Called with the row of the history after each epoch.
+        on_epoch: Called with the row of the history after each epoch; values that were not
+            measured, such as ``acr`` without ``validation``, are ``None``.
         out: Folder for the model, with its log in ``out/log``; ``None`` keeps none. The model of an
             earlier call with the same arguments is loaded.
         restart: Whether another model of the same method, data set, noise and seed in ``out`` is

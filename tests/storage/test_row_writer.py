@@ -144,7 +144,7 @@ def test_certificates_of_every_kind_are_read(tmp_path):
     for made in (early, skipped, skipped[:1]):
         indices = [5, 3, 9][: len(made)]
         labels = [0, 1, 1][: len(made)]
-        rs.write_certificates(path, made, labels, indices=indices, force=True)
+        rs.write_certificates(path, iter(made), iter(labels), indices=iter(indices), force=True)
         result = read_alone(path)
         assert result.rows["idx"].tolist() == indices
         assert result.rows["label"].tolist() == labels
