@@ -370,7 +370,7 @@ class SmoothedClassifier:
         log_probabilities = self.as_module(samples, seed=seed)
         with user_code("base must be differentiable for a gradient"):
             losses, gradients = gradient_of(
-                lambda points: -log_probabilities(points)[:, label], image[None]
+                lambda points: -log_probabilities(points)[:, int(label)], image[None]
             )
         return float(losses), gradients[0]
 

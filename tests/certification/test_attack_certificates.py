@@ -125,6 +125,8 @@ def test_loss_and_gradient_are_those_of_smoothadv_on_the_keyed_noise():
     torch.testing.assert_close(torch.tensor([loss]), expected.detach())
     torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), point)[0])
     assert not torch.equal(smoothed.loss_and_gradient(x, 2, 7, seed=6)[1], gradient)
+    for label in (2.0, torch.tensor(2)):
+        assert smoothed.loss_and_gradient(x, label, 7, seed=5)[0] == loss
     values = smoothed.as_module(7, seed=5)(torch.stack([x, x]))[:, 2]
     torch.testing.assert_close(-values.detach(), torch.tensor([loss, loss]))
 
