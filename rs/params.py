@@ -368,4 +368,4 @@ def check_sigma(sigma: Any, name: str = "sigma", bounds: Bounds = PIXELS) -> flo
             f"{name} is in pixels of [0, 1] and must be at most {MAX_SIGMA:g}, got {sigma:g}; "
             f"did you mean {sigma:g}/255 = {sigma / 255:.3g}?"
         )
-    return sigma
+    return float(sigma)

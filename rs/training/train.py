@@ -109,7 +109,7 @@ def train(
             f"{type(network).__name__}"
         )
     bounds = params.check_bounds(bounds)
-    params.check_sigma(sigma, bounds=bounds)
+    sigma = params.check_sigma(sigma, bounds=bounds)
     section = hyperparameters.pop("training", {})
     training = dict(params.validate(dict[str, Any], section, f"{method}.training"))
     if validation is not None:

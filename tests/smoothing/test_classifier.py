@@ -1,3 +1,4 @@
+import json
 import math
 from functools import partial
 
@@ -43,6 +44,15 @@ def test_a_certificate_reaches_beyond_the_true_boundary_with_probability_at_most
     assert sum(wrong) <= stats.binom.isf(1e-6, trials, alpha)
     # and the promise is not kept by promising nothing
     assert max(c.radius for c in made) > 0.5 * t * SIGMA
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "grid"])
+def test_sigma_may_be_a_number_of_numpy(noise):
+    x = torch.ones(3, 4, 4)
+    of_numpy = SmoothedClassifier(Linear(), 2, np.float32(0.12), noise=noise).certify(x)
+    of_python = SmoothedClassifier(Linear(), 2, float(np.float32(0.12)), noise=noise).certify(x)
+    assert of_numpy == of_python
+    assert of_numpy.to_dict() == json.loads(json.dumps(of_numpy.to_dict()))
 
 
 def test_a_bound_of_exactly_one_half_is_a_class_with_radius_zero():
