@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from rs import params, recipes
 from rs.errors import InputError
@@ -60,7 +61,8 @@ class Loss:
                 (``cat-rs``).
         Raises:
             InputError: If the model is in eval mode while gradients are recorded or, in the first
-                call, images, labels, targets or logits are not what they must be.
+                call, images, labels, targets, logits or a parallel wrapper are not what they must
+                be.
         Warns:
             InputWarning: If the model seems to return probabilities in the first call.
         """
@@ -68,6 +70,7 @@ class Loss:
             _check_mode(model)
         network = LogitsOnly(model)
         if not self._is_checked:
+            _check_averaging(network)
             _check_batch(x, y, self.bounds)
             network.register_forward_hook(partial(_check_logits, y, targets))
         if rng is None:
@@ -105,6 +108,20 @@ def _check_batch(x: Tensor, y: Tensor, bounds: Bounds) -> None:
             f"shape {tuple(y.shape)}; give the number of each image's class, of one-hot labels "
             "y.argmax(dim=1)"
         )
+
+
+def _check_averaging(network: nn.Module) -> None:
+    """Refuse a wrapper of torch that would stop averaging gradients after the passes of an attack.
+
+    Raises:
+        InputError: If it expects one forward pass for each backward pass.
+    """
+    for module in network.modules():
+        if isinstance(module, DistributedDataParallel) and module.static_graph:
+            raise InputError(
+                "DistributedDataParallel must have static_graph=False, got True, with which it "
+                "does not average gradients if an attack evaluates the network first; leave it out"
+            )
 
 
 def _check_mode(model: nn.Module) -> None:

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import rs
@@ -103,6 +104,21 @@ def test_layers_of_a_model_in_train_mode_may_stay_frozen():
     trains_head[-1].train()
     for model in (frozen, trains_head):
         assert loss("gaussian", 0.25)(model, X, Y).loss.isfinite()
+
+
+def test_a_wrapper_that_does_not_average_gradients_after_an_attack_is_refused(tmp_path):
+    """With ``static_graph`` torch takes the passes of the attack for those of the loss."""
+    address = f"file://{tmp_path}/address"
+    distributed.init_process_group("gloo", init_method=address, rank=0, world_size=1)
+    try:
+        objective = rs.loss("advmacer", sigma=0.25, warmup=0)
+        with refuses("DistributedDataParallel must have static_graph=False, got True"):
+            objective(DistributedDataParallel(network(), static_graph=True), X, Y)
+        wrapped = DistributedDataParallel(network())
+        objective(wrapped, X, Y).loss.backward()
+        assert all(parameter.grad is not None for parameter in wrapped.parameters())
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_the_global_seed_or_a_generator_decides_the_noise():
