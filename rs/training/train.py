@@ -235,23 +235,35 @@ def _arrays(images: Any, labels: Any, seed: int, bounds: Bounds) -> Arrays:
     elif isinstance(images, Dataset):
         raise InputError("a data set has its own labels, but others were given; leave them out")
     check_unmasked(images, "images")
-    try:
-        x = torch.as_tensor(images)
-        y = torch.as_tensor(labels)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"images and labels must be arrays of numbers, but: {error}; give labels as numbers"
-        ) from error
+    x = _tensor(images, "images")
+    y = _tensor(labels, "labels")
     are_shapes = x.ndim > 1 and y.shape == x.shape[:1]
     if not are_shapes or y.is_floating_point() or x.numel() == 0 or int(y.min()) < 0:
         message = (
             "images must have the shape (N, C, H, W), or other inputs (N, ...), and labels N whole "
             f"numbers from 0, got images of shape {tuple(x.shape)} and labels of shape "
-            f"{tuple(y.shape)} in {y.dtype}"
+            f"{tuple(y.shape)} in {y.dtype}; give the number of each image's class"
         )
         raise InputError(message.replace("torch.", ""))
     pixels = as_values(x.detach(), bounds).cpu().numpy()
     return np.ascontiguousarray(pixels), y.cpu().numpy().astype(np.int64)
+
+
+def _tensor(values: Any, name: str) -> Tensor:
+    """Return an array as a tensor: of NumPy, of torch, or of a library that has NumPy arrays.
+
+    Raises:
+        InputError: If it does not hold numbers.
+    """
+    try:
+        if not isinstance(values, Tensor) and hasattr(values, "__array__"):
+            values = np.require(values, requirements="W")  # torch warns of arrays to read only
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{name} must be an array of numbers, but: {error}; convert them, or give a data set "
+            "with items (image, label)"
+        ) from error
 
 
 def _packed(arrays: Arrays, classes: tuple[str, ...]) -> PackedImages:

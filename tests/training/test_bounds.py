@@ -1,6 +1,7 @@
 """``rs.train`` on inputs that are no images, and the models that it makes."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -109,6 +110,15 @@ class Drifting(Dataset):
         return x + 2 * (self.readings > 60), int(self.y[index])
 
 
+def test_tables_of_pandas_make_the_weights_of_their_numbers_whatever_their_index():
+    x, y = data()
+    index = range(7, 7 + len(y))
+    table = pd.DataFrame(x.numpy(), index=index)
+    numbers = rs.train(built, x, y, bounds=None, **QUICK)
+    robust = rs.train(built, table, pd.Series(y.numpy(), index=index), bounds=None, **QUICK)
+    assert weights(robust.module) == weights(numbers.module)
+
+
 def test_an_input_that_is_read_again_must_keep_its_bounds():
     with refuses(r"item \d+ of the data set must hold .* within \[-1, 1\]"):
         rs.train(network(), Drifting(), bounds=(-1, 1), **QUICK)
@@ -125,6 +135,7 @@ def test_crops_and_flips_are_for_images():
         (2 * data()[0], (-1, 1), r"inputs must hold finite .* within \[-1, 1\]"),
         (np.zeros((40, 24), np.uint8), (-1, 1), r"inputs must hold .* floating-point .*uint8"),
         (data()[0], (1, 0), "bounds must be"),
+        ([object()] * 40, None, "images must be an array of numbers, but: .*; convert them"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(x, bounds, message):
