@@ -345,9 +345,12 @@ def logits_of(output: Any) -> Tensor:
             "alone"
         )
     fields = f" with {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
+    remedy = "use a model for classification, or return the logits alone"
+    if isinstance(output, np.ndarray):
+        remedy = "convert it with torch.from_numpy"
     raise InputError(
         "base must return logits (N, K), as a tensor or as the attribute logits of its output, "
-        f"got {kind}{fields}; use a model for classification, or return the logits alone"
+        f"got {kind}{fields}; {remedy}"
     )
 
 

@@ -171,6 +171,10 @@ BAD_BASES = {
         returning(lambda z: (z, z)),
         r"logits \(N, K\), got a tuple of 2; return the logits alone",
     ),
+    "an array": (
+        returning(lambda z: z.detach().numpy()),
+        r"logits \(N, K\), .*, got ndarray; convert it with torch.from_numpy",
+    ),
     "on meta": (
         nn.Linear(2, 2, device="meta"),
         "base must hold its weights, but weight is on the device meta, .* load them",
