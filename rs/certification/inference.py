@@ -137,9 +137,9 @@ def _folded_members(
 ) -> list[nn.Module]:
     networks = []
     for member in members_of(_moved(module, device, precision)):
-        network = fold(member, DTYPES[precision], shape)
         # The copy may call what was not copied, or compute with what was not converted.
         try:
+            network = fold(member, DTYPES[precision], shape)
             check_deterministic(network, noisy_pair(shape, device), precision)
         except InputError as error:
             raise InputError(f"with engine {engine} {error}; or use engine plain") from error

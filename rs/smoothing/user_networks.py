@@ -57,8 +57,7 @@ def register_network(network: NetworkSource, name: str | None = None) -> str:
         original = network
 
         def build_copy() -> nn.Module:
-            with user_code("network must be one that can be copied, or a function that builds it"):
-                return copy_network(original)
+            return copy_network(original)
 
         return register_network(build_copy, name or class_name(network))
     if isinstance(network, str):

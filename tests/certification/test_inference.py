@@ -1,6 +1,7 @@
 """Networks optimized for inference: ``rs.certification.inference``."""
 
 from functools import partial
+from threading import Lock
 
 import pytest
 import torch
@@ -170,6 +171,13 @@ def test_a_network_with_a_precision_of_its_own_is_refused_by_the_engine_that_wou
     check_deterministic(half, noisy_pair(SHAPE, CPU))
     with refuses(f"with engine {engine} the classifier must take .*; or use engine plain"):
         optimize_for_inference(half, engine, "float32", SHAPE, CPU)
+
+
+def test_a_network_that_cannot_be_copied_is_refused_by_the_engine_that_copies_it():
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    network.lock = Lock()
+    with refuses("with engine folded the network must be one that can be copied, .*; or use"):
+        optimize_for_inference(network, "folded", "float32", (3, 2, 2), CPU)
 
 
 def test_an_unknown_engine_is_refused_by_its_name():
