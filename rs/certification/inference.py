@@ -39,6 +39,13 @@ from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Function, logits_of
 from rs.smoothing.noise import BLOCK, default_batch, noisy_pair
 
+CASTS: dict[torch.dtype, Callable[[nn.Module], nn.Module]] = {
+    torch.float64: nn.Module.double,
+    torch.float32: nn.Module.float,
+    torch.bfloat16: nn.Module.bfloat16,
+}
+"""Conversions of the real weights of a network. ``Module.to`` would make complex ones real too."""
+
 
 class Optimized(NamedTuple):
     """A classifier as it runs."""
@@ -185,7 +192,7 @@ def _cast(network: nn.Module, folded: nn.Module, dtype: torch.dtype) -> nn.Modul
     for name, module in network.named_modules():
         if isinstance(module, Logits):
             last_layers[name] = copy.deepcopy(folded.get_submodule(name))
-    folded = folded.to(dtype).to(memory_format=layout(device_of(network), dtype))
+    folded = CASTS[dtype](folded).to(memory_format=layout(device_of(network), dtype))
     for name, module in last_layers.items():
         folded.set_submodule(name, module)
     return folded

@@ -16,7 +16,7 @@ from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import as_module
 from rs.smoothing.noise import BLOCK, noisy_pair
 from rs.training.attack_backend import frozen
-from tests.support.helpers import SHAPE, refuses, smallnet, weights
+from tests.support.helpers import SHAPE, generator, refuses, smallnet, weights
 from tests.support.networks import Branches, Measures, WithLogits, hooked, images, lived_in
 
 CPU = torch.device("cpu")
@@ -102,6 +102,27 @@ def test_a_network_that_cannot_be_folded_keeps_its_batch_norms_and_its_function(
     assert capsys.readouterr().err.startswith("warning: this network keeps its batch norms (")
     assert batch_norms(folded)
     check_same(folded, model)
+
+
+class InFrequencies(nn.Module):
+    """A filter of complex numbers, as Fourier neural operators have, and a linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(4, 3, dtype=torch.cfloat, generator=generator(0)))
+        self.linear = nn.Linear(16, 3)
+
+    def forward(self, x):
+        filtered = torch.fft.irfft2(torch.fft.rfft2(x) * self.filter, s=(4, 4))
+        return self.linear(filtered.flatten(1))
+
+
+@pytest.mark.parametrize("engine", ["folded", "compiled"])
+def test_complex_weights_keep_both_parts(engine):
+    network = InFrequencies().eval()
+    made = optimize_for_inference(network, engine, "float32", (1, 4, 4), CPU)
+    x = images(3, (1, 4, 4))
+    torch.testing.assert_close(made.module(x), network(x), rtol=1e-5, atol=1e-6)
 
 
 def test_a_network_whose_logits_are_all_zero_is_folded(capsys):
