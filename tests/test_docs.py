@@ -31,6 +31,7 @@ MADE_UP = re.compile(r"mine|MINE|NAME|smoothed|largest")
 DOTTED_NAME = re.compile(r"(?<![\w./-])(?:rs|stages|benchmarks)(?:\.[A-Za-z_]\w*)+")
 PATH = re.compile(r"(?<![\w./-])(?:rs|stages|benchmarks|tests|docs)/[\w./-]*\w")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+CHANGE = re.compile(r"`[^`\n]*-S (\+?[\w.-]+=)")
 TESTS = re.compile(r"`(tests/[\w/]+\.py)`: (\w+(?:\.\.\.)?(?:, \w+(?:\.\.\.)?)*)")
 """A file of tests, and the beginnings of their names."""
 
@@ -98,10 +99,22 @@ def check_dvc(words):
         known = target.split("@")[0] in stages or (ROOT / target).is_file()
         assert known or MADE_UP.search(target) or "$" in target, target
     for change in getattr(read, "set_param", None) or ():
-        section = values
-        for key in change.split("=")[0].split(".") if not change.startswith("+") else ():
-            assert key in section, f"{change}: there is no {key}"
-            section = section[key]
+        check_change(change, values)
+
+
+def check_change(change, values):
+    """A parameter that is changed must be there; a plus sign adds it."""
+    section = values
+    for key in change.split("=")[0].split(".") if not change.startswith("+") else ():
+        assert key in section, f"{change}: there is no {key}"
+        section = section[key]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_parameters_that_a_sentence_changes_exist(page):
+    values = params.read_params(ROOT / "params.yaml")
+    for change in CHANGE.findall(page.read_text()):
+        check_change(change, values)
 
 
 def check_make(words):

@@ -5,8 +5,9 @@ OUT/NAME.tsv      weights of each image: idx, the class whose margins they come 
 OUT/spreads.csv   variances and covariances of margins (``rs.ensemble.theory``)
 OUT/bounds.csv    lower bounds on the probability of the label, and its measured share
 
-Global weights are fitted to training images, or to those of a validation split. What depends on
-test images (weights of scope per-image, and the theory) is independent of the samples that certify.
+Global weights are fitted to the images of a validation split, or to training images if there is
+none. What depends on test images (weights of scope per-image, and the theory) is independent of
+the samples that certify.
 """
 
 from __future__ import annotations

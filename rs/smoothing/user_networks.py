@@ -2,13 +2,14 @@
 
 When ``import_network`` runs:
 
-- ``rs.certification.load.load``: for ``--network``, and for MODEL if it names a function; both
-  before weights are read.
-- ``rs train``: after all options are checked. With ``--images`` it runs once before, to learn
-  which pictures the network takes.
+- ``rs.certification.load.load``, which is also ``rs.load``: for ``--network``, before the weights
+  of a model folder are read, and for MODEL if it names a function.
+- ``rs train``: after the options are checked, before ``--data`` is read. With ``--images`` it also
+  runs before that, to learn which pictures the network takes.
 - Commands that read a recipe with ``model.network``: while they read it
   (``rs.command_line.shell.parameters``), or to take the fingerprint of its code.
 - ``rs combine``: to copy the network of a function next to the ensemble.
+- Whenever a network is built whose name is registered, so a function may run several times.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Provenance:
     dataset: str | None = None
     classes: Count | None = None  # number of classes
     images: str | None = None  # fingerprint of the split
-    pictures: str | None = None  # SHA-256 of the names of its files, which rows of pictures state
+    pictures: str | None = None  # SHA-256 of file names, stated by rows of pictures
 
     # the settings of the certification
     sigma: float | None = None  # noise of the certificate, in pixels of [0, 1]

@@ -14,8 +14,8 @@ From the declaration to a table, with seeds 0 to 2 and two noise levels:
 1. Here, ``declared_ensembles`` turns the entry ``advmacer x3`` into one
    :class:`EnsembleDeclaration` with the slug ``advmacer-0-1-2.average``.
 2. The slug is the name of its files (``rs.study.layout``). The stage ``ensemble`` writes
-   ``ensembles/DATASET/0.25/SLUG.json``, ``weights`` its weights if they are fitted, and
-   ``certify_ensembles`` its rows, ``results/DATASET/0.25/pool/SLUG.tsv``.
+   ``ensembles/DATASET/0.25/SLUG.json``, ``weights`` writes ``weights/DATASET/0.25/SLUG.json`` if
+   something is fitted, and ``certify_ensembles`` its rows, ``results/DATASET/0.25/pool/SLUG.tsv``.
 3. ``StudyFiles.read_ensemble`` (``rs.reporting.load``) reads these rows as a result whose name is
    ``StudyFiles.name_of``: that of the entry, with any combination other than the default one
    (``tables.combination``) in parentheses. Tables group results by name: one line ``advmacer x3``.
