@@ -36,7 +36,7 @@ from rs.models.backend import (
 from rs.runtime import Precision
 from rs.runtime.device import products
 from rs.smoothing.determinism import check_deterministic
-from rs.smoothing.inputs import Function, logits_of
+from rs.smoothing.inputs import Function, logits_of, user_code
 from rs.smoothing.noise import BLOCK, default_batch, noisy_pair
 
 CASTS: dict[torch.dtype, Callable[[nn.Module], nn.Module]] = {
@@ -44,7 +44,7 @@ CASTS: dict[torch.dtype, Callable[[nn.Module], nn.Module]] = {
     torch.float32: nn.Module.float,
     torch.bfloat16: nn.Module.bfloat16,
 }
-"""Conversions of the real weights of a network. ``Module.to`` would make complex ones real too."""
+"""Conversions of a network's real weights. ``Module.to`` would make complex weights real."""
 
 
 class Optimized(NamedTuple):
@@ -167,14 +167,17 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
         dtype: Type of weights and activations. The last layer of a network of this project stays in
             float32, and every network returns its logits in float32.
         shape: (C, H, W) of an image.
+    Raises:
+        InputError: If the network cannot be copied.
     """
     try:
         check_folding(module, shape, _split)
         return _split(copy_network(module).eval(), dtype)
     except Exception as error:  # tracing arbitrary networks may raise anything
         warn_of_fallback("keeps its batch norms", error)
-        network = _cast(module, copy_network(module).eval(), dtype)
-        return InferenceNetwork(nn.Identity(), network, dtype)
+        with user_code("the network must be one that can be copied"):
+            copied = copy_network(module).eval()
+        return InferenceNetwork(nn.Identity(), _cast(module, copied, dtype), dtype)
 
 
 def _split(module: nn.Module, dtype: torch.dtype | None = None) -> InferenceNetwork:

@@ -111,16 +111,17 @@ def _check_batch(x: Tensor, y: Tensor, bounds: Bounds) -> None:
 
 
 def _check_averaging(network: nn.Module) -> None:
-    """Refuse a wrapper of torch that would stop averaging gradients after the passes of an attack.
+    """Refuse a wrapper that does not average gradients after an attack has evaluated the network.
 
     Raises:
-        InputError: If it expects one forward pass for each backward pass.
+        InputError: If it is a ``DistributedDataParallel`` with ``static_graph``.
     """
     for module in network.modules():
         if isinstance(module, DistributedDataParallel) and module.static_graph:
             raise InputError(
                 "DistributedDataParallel must have static_graph=False, got True, with which it "
-                "does not average gradients if an attack evaluates the network first; leave it out"
+                "does not average gradients after an attack has evaluated the network; leave "
+                "static_graph out"
             )
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from rs.errors import InputError, is_out_of_memory, raised
 from rs.runtime import Precision
 
 if TYPE_CHECKING:
@@ -46,22 +45,13 @@ def copy_network(network: nn.Module, copies: dict[int, Any] | None = None) -> nn
     Args:
         network: Left as it is.
         copies: What the copy holds in place of some objects, by their ``id``.
-    Raises:
-        InputError: From what its copying raises.
     """
     memo = dict(copies or {})
     for module in network.modules():
         for value in vars(module).values():
             if isinstance(value, Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
-    try:
-        copied = copy.deepcopy(network, memo)
-    except Exception as error:  # objects of users may raise anything
-        if is_out_of_memory(error):
-            raise
-        raise InputError(
-            f"the network must be one that can be copied, but it {raised(error)}"
-        ) from error
+    copied = copy.deepcopy(network, memo)
     for parameter in copied.parameters():
         if not parameter.is_leaf:  # torch copies those of TorchScript through the gradient
             parameter.detach_().requires_grad_()

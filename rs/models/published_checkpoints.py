@@ -246,7 +246,7 @@ def _is_constant(tensor: Tensor) -> bool:
 
 
 def _stated_constants(content: Any, taken: str) -> dict[str, Tensor]:
-    """Return the constants of a normalizer that lie beside the weights, by dotted key.
+    """Return the constants of a normalizer that are stored beside the weights, by dotted key.
 
     They are lists or tensors. A single number is the noise level rather than a deviation.
     """

@@ -184,7 +184,7 @@ class SmoothedClassifier:
     ) -> list[Certificate]:
         """Certify images one by one, image i with ``index=i``.
 
-        So the noise equals that of a data set with these images in this order. ``alpha`` applies to
+        The noise is then that of a data set with these images in this order. ``alpha`` applies to
         each image separately.
 
         Args:

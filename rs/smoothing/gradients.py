@@ -58,10 +58,10 @@ class LogProbabilities(nn.Module):
         self.key = (seed, Stream.ATTACK, *key)
         self.bounds = bounds
         self._is_checked = False
-        self.training = False  # a fixed function, whatever the mode of the network is
+        self.training = False  # it is a fixed function, whatever the network's mode
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the log probabilities, clamped at 1e-20, of images in float32.
+        """Compute the log probabilities in float32, clamped at 1e-20.
 
         Raises:
             InputError: If images of the first call are not within the bounds.

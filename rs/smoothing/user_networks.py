@@ -9,7 +9,7 @@ When ``import_network`` runs:
 - Commands that read a recipe with ``model.network``: while they read it
   (``rs.command_line.shell.parameters``), or to take the fingerprint of its code.
 - ``rs combine``: to copy the network of a function next to the ensemble.
-- Whenever a network is built whose name is registered, so a function may run several times.
+- Whenever a network with a registered name is built, so a function may run several times.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def register_network(network: NetworkSource, name: str | None = None) -> str:
         original = network
 
         def build_copy() -> nn.Module:
-            return copy_network(original)
+            with user_code("network must be one that can be copied, or a function that builds it"):
+                return copy_network(original)
 
         return register_network(build_copy, name or class_name(network))
     if isinstance(network, str):
@@ -68,7 +69,9 @@ def register_network(network: NetworkSource, name: str | None = None) -> str:
 
     def build() -> nn.Module:
         if isinstance(network, str):
-            return copy_network(import_network(network))
+            imported = import_network(network)
+            with user_code(f"{network} must return a network that can be copied"):
+                return copy_network(imported)
         return _built(network, own_name)
 
     modules = own_modules(own_name, build()) - {"__main__"}

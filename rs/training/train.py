@@ -250,14 +250,14 @@ def _arrays(images: Any, labels: Any, seed: int, bounds: Bounds) -> Arrays:
 
 
 def _tensor(values: Any, name: str) -> Tensor:
-    """Return an array as a tensor: of NumPy, of torch, or of a library that has NumPy arrays.
+    """Return as a tensor an array of NumPy, of torch, or of a library that converts to NumPy.
 
     Raises:
         InputError: If it does not hold numbers.
     """
     try:
         if not isinstance(values, Tensor) and hasattr(values, "__array__"):
-            values = np.require(values, requirements="W")  # torch warns of arrays to read only
+            values = np.require(values, requirements="W")  # torch warns of read-only arrays
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(

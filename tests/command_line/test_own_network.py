@@ -526,7 +526,7 @@ def test_arrays_that_do_not_fit_are_refused(images, labels, message):
         ({"validation": 1}, "or a share between 0 and 1, got 1"),
         ({"validation": [IMAGES, LABELS]}, r"must be \(images, labels\), .*, got list"),
         ({"validation": [(IMAGES[0], 0)]}, r"must be \(images, labels\), .*, got list"),
-        ({"network": locked()}, "must be one that can be copied, but it raised .*lock"),
+        ({"network": locked()}, "that can be copied, or a function that builds it, .*lock"),
         ({"classes": ["one"]}, r"labels must lie in 0\.\.0, one for each class, got 1"),
     ],
 )
