@@ -92,40 +92,42 @@ HEADER = (
 )
 
 TEXT = """\
-# What training with noise gives a network that has never seen noise
+# What training with noise does for a network that has never seen noise
 
-`resnet8` of CIFAR-10 is trained without noise for {start_epochs} epochs ({start_seconds:,.0f} CPU
-seconds), then by the recipe `finetune` from these weights (clean) or from random ones. A seed is
-one seed of start and training. ACR ± its standard error over the first {images} test images [over
-images and seeds]. n = {n:,}, alpha = {alpha:g}. Most images went through JPEG. Denoisers have 6
-convolutions of 32 channels; the published ones have 17 of 64, for fifteen times the cost.
+A `resnet8` is trained on CIFAR-10 without noise for {start_epochs} epochs ({start_seconds:,.0f} CPU
+seconds). The recipe `finetune` then trains it with noise, from these weights (start: clean) or from
+random ones. Each seed covers both trainings. The table shows the ACR ± its standard error over the
+first {images} test images [over images and seeds], with n = {n:,} and alpha = {alpha:g}. Most
+images were stored as JPEG. The denoisers have 6 convolutions of 32 channels; the published ones
+have 17 of 64, which cost fifteen times as much.
 
 {table}
 
 ![ACR by CPU seconds of training](own-network.svg)
 
 Accuracy under noise is the accuracy of the smoothed classifier. Accuracy without noise is the
-accuracy of the network alone, on all test images. CPU seconds are the epochs times the median
-time of an epoch of the method, in one thread of one machine, and without the first {start_epochs}
-epochs. Trainings from random weights take about as long as these and two epochs more, at the
-learning rate of the recipe, which was chosen for the clean start.
+accuracy of the network alone, on all test images. CPU seconds are the number of epochs times the
+median time of one epoch of the method, in one thread of one machine; the {start_epochs} epochs
+without noise are not included. A training from random weights takes about as long as the
+{start_epochs} epochs without noise and two epochs of its method together. Its learning rate is that
+of the recipe, which was chosen for the clean start.
 
 ## Differences at about equal cost
 
-Over the seeds that both have.
+Each row is one training minus another, over the seeds that both have.
 
 {differences}
 
 The rows are in `reports/rows/finetune`; `python -m benchmarks.own_network` makes this page from
-them. The program that trained the networks is in the history of git: `benchmarks/finetune.py`.
+them. The program that trained the networks is in the git history: `benchmarks/finetune.py`.
 """
 
 OTHERS_TEXT = """
 ## Other networks
 
-The first {images} test images of CIFAR-10, resized, n = {n:,}, one seed. Training images:
-{trained}. These are too few for large ACRs; the table says what one epoch of the recipe does to
-other architectures.
+The first {images} test images of CIFAR-10, resized; n = {n:,}, one seed. Numbers of training
+images: {trained}. These are too few for large ACRs; the table only shows what one epoch of the
+recipe does to other architectures.
 
 {table}
 
@@ -193,7 +195,7 @@ def table_rows(folder: Path) -> list[str]:
 
 def differences(groups: dict[Run, Group]) -> list[str]:
     """Return the table of the pairs of :data:`PAIRS` that have rows, as Markdown."""
-    lines = ["| sigma | training | less | seeds | difference of ACR |", "|---:|---|---|---:|---:|"]
+    lines = ["| sigma | training | minus | seeds | difference of ACR |", "|---:|---|---|---:|---:|"]
     for sigma, pair in product((0.25, 0.5), PAIRS):
         first, second = (replace(run, sigma=sigma) for run in pair)
         if first not in groups or second not in groups:

@@ -47,8 +47,9 @@ UNKNOWN = (0.30, 0.505)
 TITLE = """\
 # How many samples early stopping saves
 
-Replays of published logs: mean samples per image, and the certified accuracy that is lost, in
-percentage points.
+Replays of published logs, for one radius at a time. Each cell gives the mean number of samples per
+image and, in parentheses, how many times fewer that is than all samples. "lost" is the certified
+accuracy that is lost by stopping early, in percentage points.
 """
 
 
@@ -113,10 +114,10 @@ def main(
     print(TITLE)
     print("\n".join(_table(cases, made)))
     print(
-        f"\n{method}, up to {images} images a log; alpha {ALPHA}, beta {BETA}; {N0} + at most {N} "
-        "draws"
+        f"\n{method}, up to {images} images per log; alpha {ALPHA}, beta {BETA}; {N0} + at most "
+        f"{N:,} samples. Three stages (Horvath et al., 2022): {N0} + n samples per stage, "
+        f"n = {STAGES}, beta {STAGES_BETA}."
     )
-    print(f"three stages: {N0} + n draws each, n = {STAGES}, beta {STAGES_BETA}")
     sources = [logged(logs, name, sigma, images) for name in METHODS for sigma in GRID] + [
         kept(path) for path in rows or ()
     ]
@@ -349,10 +350,14 @@ def _steps(source: Source, seed: int) -> NDArray[np.int64]:
 
 def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
     """Lines of a table: a row for each source, on one run for all radii."""
-    yield "All radii of a table by one run an image; right images count.\n"
+    yield "## All radii of a table at once\n"
+    yield (
+        "One run per image decides all radii. Only images with a correct prediction count as "
+        "certified.\n"
+    )
     radii = " | ".join(f"{radius:g}" for radius in TABLE)
-    costs = "draws | with the shortcut | at least | with it"
-    yield f"| images of | sigma | n | {costs} | lost | differ | {radii} |"
+    costs = "samples | with the shortcut | lower limit | with the shortcut"
+    yield f"| images of | sigma | n | {costs} | lost | cells that differ | {radii} |"
     yield f"|---|---:|---:|---:|---:|---:|---:|---:|---:|{'---:|' * len(TABLE)}"
     for source in sources:
         found = answered(source, seed)
@@ -368,20 +373,16 @@ def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
         about = f"{source.name} | {source.sigma} | {source.n:,} | {spent} | {lost:.2f}"
         yield f"| {about} | {differ} of {len(digits[0])} | {' | '.join(cells)} |"
     yield ""
-    yield (
-        "at least: no way that is as valid and prints the same takes fewer in the mean, even if it "
-        "knew p (Wald)."
-    )
-    yield (
-        f"lost: mean points of accuracy. differ: cells of the first {FIRST} images that print "
-        "otherwise, to a tenth"
-    )
-    yield (
-        "of a percent, than with all draws, the same ones. At a radius: draws until it is answered."
-    )
-    yield (
-        "Rows made with the shortcut have no votes of wrong images: "
-        "only the second column of draws is theirs."
+    yield from (
+        "- **lower limit**: no procedure with the same guarantee and the same printed table takes "
+        "fewer samples on average, even if it knew p (Wald, 1945).",
+        "- **with the shortcut**: sampling stops after the first samples if these predict another "
+        "class than the label. Rows that were made with the shortcut lack the votes of such "
+        "images, so only these columns apply to them.",
+        "- **lost**: mean loss of certified accuracy over the radii, in percentage points.",
+        f"- **cells that differ**: certified accuracies of the first {FIRST} images that differ, "
+        "at a tenth of a percent, from those of all samples.",
+        "- **a radius**: mean number of samples until this radius is decided.",
     )
 
 
