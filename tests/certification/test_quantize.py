@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from rs.certification.inference import optimize_for_inference
 from rs.certification.load import Classifier, load
 from rs.command_line import main as rs
 from rs.data import images as data
-from rs.errors import NotDeterministicError
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
@@ -96,24 +94,17 @@ def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(col
 
 
 def test_logits_are_equal_bit_for_bit_with_one_thread_and_two(quantized_residual):
-    """With two threads OpenVINO compiles one network in hundreds wrongly; that is refused, and
-    compiled anew.
+    """In some processes nearly all logits differ if OpenVINO's threads share an evaluation; in most
+    of them one network in fifty is affected.
     """
-    x = images(100, COLOR)
-
-    def logits():
-        with suppress(NotDeterministicError):
-            return int8.quantized_classifier(residual(), quantized_residual, COLOR)(x)
-        return int8.quantized_classifier(residual(), quantized_residual, COLOR)(x)
-
-    before, found = torch.get_num_threads(), []
+    x, before, found = images(100, COLOR), torch.get_num_threads(), []
     try:
-        for threads in (1, 2):
+        for threads in (1, *[2] * 20):
             torch.set_num_threads(threads)
-            found.append(logits())
+            found.append(int8.quantized_classifier(residual(), quantized_residual, COLOR)(x))
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(*found)
+    assert all(torch.equal(logits, found[0]) for logits in found)
 
 
 def test_weights_have_seven_bits_so_that_no_processor_saturates(quantized_residual):
@@ -163,7 +154,7 @@ def test_a_process_with_portable_arithmetic_runs_what_all_have_and_survives_a_si
 
 def test_what_is_not_in_int8_is_in_float32_on_every_processor(color):
     """Some processors would compute in bfloat16, or choose scales by the image."""
-    runs = color[1]._logits
+    runs = color[1]._compiled
     assert runs.get_property("INFERENCE_PRECISION_HINT").get_type_name() == "f32"
     assert runs.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE") == 0
 
