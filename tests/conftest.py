@@ -27,8 +27,6 @@ os.environ.setdefault(
 # processor's flags say it.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
-# Tests look for unfinished work where it lies without this setting.
-os.environ.pop("RS_WORK", None)
 os.environ.pop("COLUMNS", None)  # with it, commands break long lines
 
 import pytest
@@ -67,9 +65,9 @@ settings.register_profile("rs", derandomize=True, deadline=None, print_blob=True
 settings.load_profile("rs")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def work(tmp_path, monkeypatch):
-    """Folder of unfinished work, away from the checkout's own."""
+    """Folder of the unfinished work of each test, which no other test waits for or continues."""
     monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
     return tmp_path / "work"
 
@@ -83,7 +81,7 @@ def tiny(tmp_path):
 
 
 @pytest.fixture
-def tiny_project(tmp_path, work, monkeypatch):
+def tiny_project(tmp_path, monkeypatch):
     """The current folder has the tiny data set, parameters and an untrained model."""
     from tests.support.helpers import write_params, write_tiny
     from tests.support.untrained import save_model
@@ -123,7 +121,7 @@ def solved_pool(tmp_path_factory):
 
 
 @pytest.fixture
-def pool_here(tmp_path, monkeypatch, work, solved_pool):
+def pool_here(tmp_path, monkeypatch, solved_pool):
     """The current folder is a copy of this pool."""
     monkeypatch.chdir(shutil.copytree(solved_pool, tmp_path / "project"))
 

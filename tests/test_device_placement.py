@@ -157,7 +157,7 @@ def folder_images(device, folder):
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch, work):
+def quick(monkeypatch):
     """Hash the code, which sidecars name and which does not change here, but once."""
     monkeypatch.setattr(
         "rs.runtime.code_fingerprint.code_hash", lambda *_, **__: "the code of today"

@@ -158,7 +158,7 @@ def test_a_small_installation_certifies_predicts_shows_and_compares(tmp_path):
         "datasets: {digits: {source: sklearn, test_share: 0.2, split_seed: 0}}"
     )
     modules = " ".join(MODULES_OF_EXTRAS)
-    done = python("-c", SMALL, COMMANDS, modules, cwd=tmp_path, RS_WORK=str(tmp_path / "work"))
+    done = python("-c", SMALL, COMMANDS, modules, cwd=tmp_path)
     ends = re.findall(r"^ends: (\w+) (\d)$", done.stdout, re.MULTILINE)
     failed = {"prepare": "2"}  # digits are scikit-learn's; ten images prove nothing to the doctor
     names = [line.split()[0] for line in COMMANDS.splitlines()]

@@ -195,7 +195,7 @@ def test_probabilities_to_attack_give_a_warning():
 
 
 @pytest.fixture
-def certified(tmp_path, work, monkeypatch):
+def certified(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_params(Path("params.yaml"))
     pixels = np.full((6, 4, 4, 1), 128, np.uint8)

@@ -35,8 +35,6 @@ IDENTITY = {
 INDICES = np.array([0, 2, 3, 5, 8])
 SIZE = len(INDICES)
 
-pytestmark = pytest.mark.usefixtures("work")
-
 
 def smoothed(base=None):
     return SmoothedClassifier(base if base is not None else smallnet(), 2, 0.5)

@@ -82,7 +82,7 @@ def made(tmp_path_factory, solved_pool):
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, made, monkeypatch, work):
+def project(tmp_path, made, monkeypatch):
     """A copy of it, in which the test runs."""
     shutil.copytree(made, tmp_path / "project")
     monkeypatch.chdir(tmp_path / "project")

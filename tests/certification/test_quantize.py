@@ -282,7 +282,7 @@ def test_a_normalization_of_three_channels_is_converted(normalize):
 # commands
 
 
-def test_certificates_in_int8_are_attacked_in_int8(tiny, tmp_path, work):
+def test_certificates_in_int8_are_attacked_in_int8(tiny, tmp_path):
     rows = tmp_path / "rows.tsv"
     options = SmoothingOptions(device=CPU)
     certify_folder(str(tiny / "model"), tiny / "data", SETTINGS, options, out=rows)

@@ -9,7 +9,7 @@ from tests.support.own_networks import MODULE
 
 
 @pytest.fixture
-def own_folder(tmp_path, work, monkeypatch):
+def own_folder(tmp_path, monkeypatch):
     """The current folder is an empty one, whose modules can be imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -17,8 +17,6 @@ from rs.training.run import splits, train_model
 from tests.support.cells import train_tiny
 from tests.support.helpers import TRAINING, read_csv, refuses, tiny_params, write_tiny
 
-pytestmark = pytest.mark.usefixtures("work")
-
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):

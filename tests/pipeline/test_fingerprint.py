@@ -197,7 +197,7 @@ def test_a_value_that_json_has_not_is_refused_in_a_method_that_is_not_in_the_gri
         cell_fingerprints(values, "tiny", tmp_path / "data", tmp_path / "out", ROOT)
 
 
-@pytest.mark.usefixtures("work", "models_here")
+@pytest.mark.usefixtures("models_here")
 def test_the_weights_of_ensembles_read_no_other_settings_of_certification(monkeypatch):
     write_tiny(Path("data"))
     solved = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"}

@@ -173,7 +173,7 @@ def digits(tmp_path_factory):
 
 
 @pytest.fixture
-def workplace(tmp_path, work, monkeypatch, digits):
+def workplace(tmp_path, monkeypatch, digits):
     """A folder with digits, an untrained network for them, a model of the user's, an image, and the
     parameters.
     """

@@ -27,7 +27,7 @@ OUT = Path("out.csv")
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, work, monkeypatch):
+def project(tmp_path, monkeypatch):
     """The current folder has a data set, parameters and settings to try."""
     monkeypatch.chdir(tmp_path)
     write_tiny(Path("data"), validation=8)

@@ -12,8 +12,6 @@ from rs.runtime import processes
 from tests.support.cells import train_tiny
 from tests.support.helpers import refuses, stage, write_params, write_tiny
 
-pytestmark = pytest.mark.usefixtures("work")
-
 
 def test_work_ends_after_the_process_that_started_its_stage_on_this_machine(monkeypatch):
     monkeypatch.setenv("RS_STARTER", "")  # which pytest restores
@@ -63,8 +61,8 @@ def test_the_rows_of_several_processes_are_those_of_one(tmp_path, work):
     params = write_params(tmp_path / "params.yaml")
     words = ["stages.certify", tmp_path / "model", "--dataset", "tiny", "--data", data]
     words += ["--params", params, "--device", "cpu", "--out"]
-    stage(*words, tmp_path / "one.tsv", RS_WORK=str(work))
-    stage("tests.support.forked", 3, *words, tmp_path / "rows.tsv", RS_WORK=str(work))
+    stage(*words, tmp_path / "one.tsv")
+    stage("tests.support.forked", 3, *words, tmp_path / "rows.tsv")
     for end in ("tsv", "json"):
         one, rows = tmp_path / f"one.{end}", tmp_path / f"rows.{end}"
         assert rows.read_bytes() == one.read_bytes()

@@ -21,7 +21,7 @@ def _fail_midway():
         raise RuntimeError("midway")
 
 
-def test_what_a_failure_leaves_is_found_by_the_same_work_alone(work):
+def test_what_a_failure_leaves_is_found_by_the_same_work_alone():
     with pytest.raises(RuntimeError, match="midway"):
         _fail_midway()
     with scratch_folder({**WHAT, "sigma": 1.0}) as other:
@@ -59,7 +59,6 @@ def test_the_folder_is_that_of_the_environment_or_lies_in_the_dvc_root(tmp_path,
             assert path.parent.resolve() == expected
 
 
-@pytest.mark.usefixtures("work")
 def test_another_process_is_refused_and_the_death_of_the_first_frees_the_work():
     hold = (
         f"from rs.runtime import scratch; w = scratch.scratch_folder({WHAT!r}); "
@@ -79,7 +78,6 @@ def test_another_process_is_refused_and_the_death_of_the_first_frees_the_work():
 
 
 @pytest.mark.trust_only("kills and interruptions")
-@pytest.mark.usefixtures("work")
 @pytest.mark.parametrize("anew", [False, True], ids=["removed", "made anew"])
 def test_a_lock_on_a_file_that_its_owner_removed_meanwhile_is_no_lock(monkeypatch, anew):
     """The owner finishes between our opening of its lock file and our locking of it."""

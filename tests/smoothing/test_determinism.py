@@ -184,7 +184,7 @@ def test_what_two_images_do_not_show_is_refused_and_leaves_no_rows(name, tmp_pat
     ("name", "precision"),
     [("smallnet", "bfloat16"), *((name, "float32") for name in GOOD)],
 )
-def test_a_run_of_what_is_one_function_is_not_refused(name, precision, tmp_path, work):
+def test_a_run_of_what_is_one_function_is_not_refused(name, precision, tmp_path):
     model = GOOD[name]()
     if name == "smallnet":
         model = nn.Sequential(model, nn.ConstantPad1d((0, 3), 0.0))  # to five classes
@@ -244,7 +244,7 @@ def test_a_run_passes_only_if_all_of_its_calls_answer_in_one_way(others):
 
 
 @pytest.mark.parametrize(("period", "places"), [(33, slice(50)), (97, slice(50, None))])
-def test_a_network_that_differs_at_every_kth_call_is_refused(period, places, tmp_path, work):
+def test_a_network_that_differs_at_every_kth_call_is_refused(period, places, tmp_path):
     """34 images are 102 calls, so one of each 97 calls in a row is compared, at changing places."""
     model = answers_otherwise_at(lambda call: call % period == 0, places)
     with pytest.raises(NotDeterministicError, match="the start and the end"):

@@ -109,7 +109,7 @@ def rows_of(out, *, shortcut=False, **stop):
     return certificate_rows.read_rows(out)
 
 
-def test_rows_say_how_they_were_certified_and_wrong_images_can_be_skipped(tmp_path, work):
+def test_rows_say_how_they_were_certified_and_wrong_images_can_be_skipped(tmp_path):
     radii = [0.0, 0.1, 0.2]
     whole = rows_of(tmp_path / "whole.tsv", at_radius=radii)
     skipped = rows_of(tmp_path / "skipped.tsv", shortcut=True, at_radius=radii)

@@ -22,8 +22,6 @@ from tests.support.helpers import SHAPE, Linear, refuses
 
 IMAGES = np.arange(2)
 
-pytestmark = pytest.mark.usefixtures("work")
-
 
 @pytest.fixture
 def out(tmp_path):

@@ -90,11 +90,14 @@ def write_params(root, values):
 
 
 def environment():
-    """In which the ``python`` and ``dvc`` of commands are those of this one."""
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    """In which commands have the ``python`` and ``dvc`` of this one, and unfinished work is kept in
+    the project.
+    """
+    variables = os.environ | {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     }
+    variables.pop("RS_WORK", None)
+    return variables
 
 
 def run(root, *words):

@@ -19,8 +19,6 @@ from tests.support.helpers import (
     write_params,
 )
 
-pytestmark = pytest.mark.usefixtures("work")
-
 TARGETS = {"sigma": 0.5, "epochs": 3, "draws": 7, "seed": 4}
 WARM_START = {"sigma": 0.001, "epochs": 2}
 CAT_RS = METHOD_PARAMETERS["cat-rs"] | {"targets": TARGETS}
@@ -111,6 +109,6 @@ def test_two_processes_train_with_the_targets_that_the_first_one_counts(tmp_path
     words = ["--dataset", "tiny", "--sigma", "0.25", "--data", str(tiny), "--device", "cpu"]
     words += ["--out", "model", "--log", "log"]
     forked = ["-m", "tests.support.forked", "2", "stages.train", "cat-rs", *words]
-    done = python(*forked, cwd=tmp_path, RS_WORK=str(tmp_path / "work"))
+    done = python(*forked, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert read_json(tmp_path / "log/provenance.json")["processes"] == 2
