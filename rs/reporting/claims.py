@@ -65,7 +65,8 @@ hold on other data, for other networks, or with other budgets.
 ATTACKED = """
 Weights that are chosen per image were attacked at 0.99 of the certified radius, and solved again
 at the attacked points ([Falsification](../../docs/guarantees.md#attacks-on-certificates)).
-Where the certified class falls below one half, the certificate is false.
+Where the certified class falls below one half, the certificate is false, and the claim is refuted.
+Where no attack succeeds, the verdict is a tie, because attacks cannot prove a guarantee.
 """
 
 ROUNDED = """
