@@ -98,12 +98,12 @@ def main(
     images: Annotated[
         int, typer.Option(min=1, help="Images of each log, from the first on.")
     ] = FIRST,
-    seed: Annotated[int, typer.Option(min=0, help="Names the draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the replays.")] = 0,
 ) -> None:
-    """Print Markdown tables: mean draws, n0 included, for one radius, and for all radii of a table.
+    """Print Markdown tables of the mean number of samples that early stopping takes, n0 included.
 
-    And what is lost against all draws: points of the certified share, and cells of tables that
-    print differently.
+    The first table is for one radius at a time, the second for all radii of a table at once. Both
+    give the certified accuracy that is lost; the second counts the printed cells that change.
     """
     found = {
         sigma: probabilities(logs, method, sigma, np.random.default_rng(seed))[:images]
@@ -380,8 +380,8 @@ def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
         "class than the label. Rows that were made with the shortcut lack the votes of such "
         "images, so only these columns apply to them.",
         "- **lost**: mean loss of certified accuracy over the radii, in percentage points.",
-        f"- **cells that differ**: certified accuracies of the first {FIRST} images that differ, "
-        "at a tenth of a percent, from those of all samples.",
+        f"- **cells that differ**: certified accuracies of the first {FIRST} images that would be "
+        "printed differently with all samples, to a tenth of a percent.",
         "- **a radius**: mean number of samples until this radius is decided.",
     )
 

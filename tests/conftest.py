@@ -67,7 +67,7 @@ settings.load_profile("rs")
 
 @pytest.fixture(autouse=True)
 def work(tmp_path, monkeypatch):
-    """Folder of the unfinished work of each test, which no other test waits for or continues."""
+    """Folder for the unfinished work of one test; no other test waits for it or continues it."""
     monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
     return tmp_path / "work"
 

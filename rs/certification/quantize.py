@@ -175,8 +175,8 @@ def serialize(model: Any) -> SerializedNetwork:
 def _compiled(content: SerializedNetwork) -> Any:
     """Compile a network for this CPU: in int8 and float32, with torch's number of threads.
 
-    Each thread is a stream of its own, since two threads that share one evaluation can make logits
-    that differ from call to call (OpenVINO 2026.4.1).
+    There is one stream per thread, because OpenVINO 2026.4.1 can return logits that differ from
+    call to call if two threads share one evaluation.
     """
     threads = torch.get_num_threads()
     options = {
@@ -226,7 +226,7 @@ class QuantizedNetwork(nn.Module):
         self._requests = [self._compiled.create_infer_request() for _ in range(streams)]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute logits (N, K) of normalized images (N, C, H, W), a share in each thread."""
+        """Compute logits (N, K) of normalized images (N, C, H, W), split among the threads."""
         shares = x.contiguous().chunk(len(self._requests))
         requests = self._requests[: len(shares)]
         for request, share in zip(requests, shares, strict=True):

@@ -90,8 +90,8 @@ def write_params(root, values):
 
 
 def environment():
-    """In which commands have the ``python`` and ``dvc`` of this one, and unfinished work is kept in
-    the project.
+    """Variables with which commands find the ``python`` and ``dvc`` of this process, and keep
+    unfinished work in the project.
     """
     variables = os.environ | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
