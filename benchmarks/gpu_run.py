@@ -10,9 +10,12 @@ command is a process of its own, so one that fails does not stop the others.
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +30,8 @@ from rs.params import read_params
 from rs.study.grid import cells
 from rs.study.layout import GridCell
 
+ROOT = Path(__file__).parents[1]
+
 STARTUP = 25
 """Seconds that a process needs to read the images, and to evaluate the network at the end."""
 
@@ -38,97 +43,64 @@ REHEARSAL: dict[str, dict[str, Any]] = {
 """Settings of a rehearsal, in place of those of the recipe."""
 
 Command = list[str]
-"""A module and its arguments."""
+"""The name of a module, and its arguments."""
 
 
-def command(module: str, *arguments: object, **options: object) -> Command:
-    """Return the command that runs a module with arguments, and with options ``--NAME VALUE``."""
-    words = [module, *map(str, arguments)]
-    for name, value in options.items():
-        words += [f"--{name}", str(value)]
-    return words
+def stage_command(stage: str, item: Mapping[str, Any], *options: object) -> Command:
+    """Return the command of a cell of a stage of ``dvc.yaml``, with more options.
+
+    Args:
+        stage: Name of the stage.
+        item: What the matrix of the stage varies, from ``dataset`` to its value in this cell.
+        options: What to add to the command.
+    """
+    stages = YAML(typ="safe", pure=True).load(ROOT / "dvc.yaml")["stages"]
+    text = stages[stage]["cmd"].removeprefix("python -m ")
+    for name, value in item.items():
+        text = text.replace(f"${{item.{name}}}", str(value))
+    return [*shlex.split(text), *map(str, options)]
 
 
 @dataclass(frozen=True)
-class Study:
-    """The commands of a study whose files lie in one folder."""
+class Run:
+    """Commands of one folder on one device, which must end in time."""
 
-    dataset: str
     folder: Path
     device: str
+    end: float
+    """The ``time.monotonic()`` at which every command is stopped."""
 
-    def path(self, kind: str, *names: object) -> Path:
-        """Return a path in a folder such as ``models``; ``rs.study.layout`` has them all."""
-        return self.folder.joinpath(kind, self.dataset, *map(str, names))
+    def side_by_side(self, commands: list[Command]) -> None:
+        """Run commands at the same time, until all have ended."""
+        with ThreadPoolExecutor(max(1, len(commands))) as threads:
+            list(threads.map(self.command, commands))
 
-    @property
-    def params(self) -> Path:
-        """The file of parameters."""
-        return self.folder / "params.yaml"
-
-    @property
-    def images(self) -> dict[str, object]:
-        """Options of commands that read images."""
-        return {"params": self.params, "data": self.path("data"), "device": self.device}
-
-    def prepare(self) -> Command:
-        """Return the command that prepares the images."""
-        return command("stages.prepare", self.dataset, params=self.params, out=self.path("data"))
-
-    def train(self, cell: GridCell, seed: int, seconds: int) -> Command:
-        """Return the command that trains a network."""
-        names = (cell.sigma, cell.method, seed)
-        return command(
-            "stages.train",
-            cell.method,
-            **self.images,
-            dataset=self.dataset,
-            sigma=cell.sigma,
-            seed=seed,
-            seconds=seconds,
-            out=self.path("models", *names),
-            log=self.path("logs", *names),
-        )
-
-    def certify(self, cell: GridCell) -> Command:
-        """Return the command that certifies a network on test images."""
-        model = self.path("models", cell.sigma, cell.method, cell.seed)
-        rows = cell.rows(self.path("results"))
-        return command("stages.certify", model, **self.images, dataset=self.dataset, out=rows)
-
-    def ensemble(self, sigma: object) -> Command:
-        """Return the command that writes the ensembles of a noise level."""
-        return command(
-            "stages.ensemble",
-            self.dataset,
-            params=self.params,
-            sigma=sigma,
-            models=self.path("models", sigma),
-            out=self.path("ensembles", sigma),
-        )
-
-    def weights(self, sigma: object) -> Command:
-        """Return the command that fits the weights of ensembles on validation images."""
-        return command(
-            "stages.weights",
-            self.dataset,
-            **self.images,
-            ensembles=self.path("ensembles", sigma),
-            out=self.path("weights", sigma),
-            seconds=self.path("logs", sigma, "weights.csv"),
-        )
-
-    def certify_ensembles(self, sigma: object) -> Command:
-        """Return the command that certifies ensembles and their members on test images."""
-        return command(
-            "stages.certify_ensembles",
-            self.dataset,
-            **self.images,
-            ensembles=self.path("ensembles", sigma),
-            weights=self.path("weights", sigma),
-            out=self.path("results", sigma, "pool"),
-            times=self.path("logs", sigma),
-        )
+    def command(self, words: Command) -> str:
+        """Run a module in a process of its own; print and return its last line."""
+        search_path = [str(ROOT)]
+        if "PYTHONPATH" in os.environ:
+            search_path.append(os.environ["PYTHONPATH"])
+        environment = {"RS_DEVICE": self.device, "PYTHONPATH": os.pathsep.join(search_path)}
+        start = time.monotonic()
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", *words],
+                cwd=self.folder,
+                env=os.environ | environment,
+                capture_output=True,
+                text=True,
+                timeout=max(self.end - start, 1.0),
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            result = "failed: it ran past the time of all commands"
+        else:
+            output = done.stdout if done.returncode == 0 else done.stderr
+            result = (output.strip().splitlines() or ["done"])[-1]
+            if done.returncode != 0:
+                result = f"failed: {result}"
+        print(f"{time.monotonic() - start:6.1f} s  {' '.join(words[:2])}: {result}", flush=True)
+        return result
 
 
 def main(
@@ -145,31 +117,37 @@ def main(
     ] = False,
 ) -> None:
     """Train every network of a grid; certify those of the first seeds, and all ensembles."""
-    end = time.monotonic() + 60 * minutes
     values = merged_parameters(parameters, data, rehearse)
     write_parameters(values, out)
-    study = Study(values["dataset"], out, device)
-    grid = cells(values, study.dataset)
-    sigmas = values["sigmas"] if values["ensembles"] else []
+    dataset = values["dataset"]
+    study = Run(out, device, time.monotonic() + 60 * minutes)
     rounds: dict[tuple[Any, str], list[GridCell]] = {}
-    for cell in grid:
+    for cell in cells(values, dataset):
         rounds.setdefault((cell.sigma, cell.method), []).append(cell)
 
-    side_by_side([study.prepare()], end)
+    study.side_by_side([stage_command("prepare", {"dataset": dataset})])
     if not rehearse:
-        to_compile = [study.train(group[0], seed=99, seconds=1) for group in rounds.values()]
-        check = command("benchmarks.gpu_check", device=device)
-        side_by_side([check, *to_compile], end)
-    time_left = end - time.monotonic() - 60 * certify_minutes
+        commands = [["benchmarks.gpu_check", "--device", device]]
+        for group in rounds.values():  # a second of training compiles the steps of all seeds
+            another_seed = vars(group[0]) | {"seed": 99}
+            commands.append(stage_command("train", another_seed, "--seconds", 1))
+        study.side_by_side(commands)
+    time_left = study.end - time.monotonic() - 60 * certify_minutes
     seconds = 2 if rehearse else max(1, round(time_left / len(rounds) - STARTUP))
     for group in rounds.values():
-        side_by_side([study.train(cell, cell.seed, seconds) for cell in group], end)
+        commands = [stage_command("train", vars(cell), "--seconds", seconds) for cell in group]
+        study.side_by_side(commands)
 
-    certificates = [study.certify(cell) for cell in grid if not cell.is_member_seed]
-    ensembles = [study.ensemble(sigma) for sigma in sigmas]
-    side_by_side([*certificates, *ensembles], end)
-    side_by_side([study.weights(sigma) for sigma in sigmas], end)
-    side_by_side([study.certify_ensembles(sigma) for sigma in sigmas], end)
+    pools = []
+    if values["ensembles"]:
+        pools = [{"dataset": dataset, "sigma": sigma} for sigma in values["sigmas"]]
+    commands = [stage_command("ensemble", pool) for pool in pools]
+    for cell in cells(values, dataset):
+        if not cell.is_member_seed:
+            commands.append(stage_command("certify", vars(cell)))
+    study.side_by_side(commands)
+    for stage in ("weights", "certify_ensembles"):
+        study.side_by_side([stage_command(stage, pool) for pool in pools])
 
     rows = sorted(map(str, out.glob("results/**/*.tsv")))
     if rows:
@@ -185,7 +163,7 @@ def merged_parameters(path: Path, data: Path, rehearse: bool) -> dict[str, Any]:
     own["recipes"] = values["recipes"] | own["recipes"]
     values |= own
     dataset = values["dataset"]
-    values["datasets"][dataset]["root"] = str(data)
+    values["datasets"][dataset]["root"] = str(data.resolve())
     if rehearse:
         recipe = values["recipes"][dataset]
         for section, settings in REHEARSAL.items():
@@ -200,34 +178,6 @@ def write_parameters(values: dict[str, Any], folder: Path) -> None:
     yaml.representer.ignore_aliases = lambda _: True
     with (folder / "params.yaml").open("w") as file:
         yaml.dump(values, file)
-
-
-def side_by_side(commands: list[Command], end: float) -> None:
-    """Run commands at the same time, until all have ended."""
-    with ThreadPoolExecutor(max(1, len(commands))) as threads:
-        list(threads.map(lambda words: run_command(words, end), commands))
-
-
-def run_command(words: Command, end: float) -> str:
-    """Run a module in a process of its own until ``end``; print and return its last line."""
-    start = time.monotonic()
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            capture_output=True,
-            text=True,
-            timeout=max(end - start, 1.0),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        result = "failed: it ran past the time of all commands"
-    else:
-        output = done.stdout if done.returncode == 0 else done.stderr
-        result = (output.strip().splitlines() or ["done"])[-1]
-        if done.returncode != 0:
-            result = f"failed: {result}"
-    print(f"{time.monotonic() - start:6.1f} s  {' '.join(words[:2])}: {result}", flush=True)
-    return result
 
 
 if __name__ == "__main__":

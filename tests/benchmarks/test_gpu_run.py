@@ -56,9 +56,9 @@ def test_a_rehearsal_of_two_of_the_methods_combines_their_networks(images, tmp_p
     check_rows(results, ["0.5/gaussian-0", *(f"0.5/pool/{name}" for name in pool)])
 
 
-def test_a_command_that_fails_or_runs_past_the_time_says_so():
-    end = time.monotonic() + 60
-    wrong = gpu_run.command("stages.train", "--no-such-option")
-    assert gpu_run.run_command(wrong, end).startswith("failed: ")
-    late = gpu_run.command("benchmarks.throughput", "resnet110", device="cpu")
-    assert gpu_run.run_command(late, 0) == "failed: it ran past the time of all commands"
+def test_a_command_that_fails_or_runs_past_the_time_says_so(tmp_path):
+    in_time = gpu_run.Run(tmp_path, "cpu", end=time.monotonic() + 60)
+    assert in_time.command(["stages.train", "--no-such-option"]).startswith("failed: ")
+    late = gpu_run.Run(tmp_path, "cpu", end=0)
+    expected = "failed: it ran past the time of all commands"
+    assert late.command(["benchmarks.throughput", "resnet110"]) == expected
