@@ -70,12 +70,12 @@ class Run:
     end: float
     """The ``time.monotonic()`` at which every command is stopped."""
 
-    def side_by_side(self, commands: list[Command]) -> None:
+    def run_together(self, commands: list[Command]) -> None:
         """Run commands at the same time, until all have ended."""
         with ThreadPoolExecutor(max(1, len(commands))) as threads:
-            list(threads.map(self.command, commands))
+            list(threads.map(self.run_command, commands))
 
-    def command(self, words: Command) -> str:
+    def run_command(self, words: Command) -> str:
         """Run a module in a process of its own; print and return its last line."""
         search_path = [str(ROOT)]
         if "PYTHONPATH" in os.environ:
@@ -125,18 +125,18 @@ def main(
     for cell in cells(values, dataset):
         rounds.setdefault((cell.sigma, cell.method), []).append(cell)
 
-    study.side_by_side([stage_command("prepare", {"dataset": dataset})])
+    study.run_together([stage_command("prepare", {"dataset": dataset})])
     if not rehearse:
         commands = [["benchmarks.gpu_check", "--device", device]]
         for group in rounds.values():  # a second of training compiles the steps of all seeds
             another_seed = vars(group[0]) | {"seed": 99}
             commands.append(stage_command("train", another_seed, "--seconds", 1))
-        study.side_by_side(commands)
+        study.run_together(commands)
     time_left = study.end - time.monotonic() - 60 * certify_minutes
     seconds = 2 if rehearse else max(1, round(time_left / len(rounds) - STARTUP))
     for group in rounds.values():
         commands = [stage_command("train", vars(cell), "--seconds", seconds) for cell in group]
-        study.side_by_side(commands)
+        study.run_together(commands)
 
     pools = []
     if values["ensembles"]:
@@ -145,9 +145,9 @@ def main(
     for cell in cells(values, dataset):
         if not cell.is_member_seed:
             commands.append(stage_command("certify", vars(cell)))
-    study.side_by_side(commands)
+    study.run_together(commands)
     for stage in ("weights", "certify_ensembles"):
-        study.side_by_side([stage_command(stage, pool) for pool in pools])
+        study.run_together([stage_command(stage, pool) for pool in pools])
 
     rows = sorted(map(str, out.glob("results/**/*.tsv")))
     if rows:

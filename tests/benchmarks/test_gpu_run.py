@@ -58,7 +58,7 @@ def test_a_rehearsal_of_two_of_the_methods_combines_their_networks(images, tmp_p
 
 def test_a_command_that_fails_or_runs_past_the_time_says_so(tmp_path):
     in_time = gpu_run.Run(tmp_path, "cpu", end=time.monotonic() + 60)
-    assert in_time.command(["stages.train", "--no-such-option"]).startswith("failed: ")
+    assert in_time.run_command(["stages.train", "--no-such-option"]).startswith("failed: ")
     late = gpu_run.Run(tmp_path, "cpu", end=0)
     expected = "failed: it ran past the time of all commands"
-    assert late.command(["benchmarks.throughput", "resnet110"]) == expected
+    assert late.run_command(["benchmarks.throughput", "resnet110"]) == expected
