@@ -123,21 +123,11 @@ def train_model(
         model = model.to(options.device)
         if is_own:
             start.check_trainable(model, recipe, train.meta, options)
-        seconds_before = 0.0
-        if recipe.warm_start is not None:
-            file = unfinished / "warm-start.pt"
-            warm = pretrain(model, recipe.warm_start, train, options, file)
-            model.load_state_dict(warm.trained.state_dict())
-            seconds_before = warm.progress.seconds
-        targets, seconds = make_targets(recipe, card, train, options, unfinished)
-        seconds_before += seconds
-        if options.seconds is not None:
-            options = replace(options, seconds=max(options.seconds - seconds_before, 0.0))
-        trainer = Trainer(
-            model, recipe.method, train, evaluation, recipe.training, options, targets
+        trainer, seconds_before = _trained(
+            model, recipe, card, train, evaluation, options, unfinished
         )
-        progress = trainer.run(unfinished / "checkpoint.pt")
         if is_first_process:
+            progress = trainer.progress
             _save(out, trainer.trained, card, progress.epoch)
             identity = {
                 "model": checkpoint.origin(asdict(card)),
@@ -145,6 +135,35 @@ def train_model(
                 "inputs": inputs,
             }
             write_logs(log, identity, progress, seconds_before, options.device)
+
+
+def _trained(
+    model: nn.Module,
+    recipe: Recipe,
+    card: ModelCard,
+    train: Images,
+    evaluation: Images,
+    options: RunOptions,
+    unfinished: Path,
+) -> tuple[Trainer, float]:
+    """Train a model, after its warm start and the targets of its method if it has these.
+
+    Returns:
+        The trainer, and the seconds of what came before. A limit of seconds includes them.
+    """
+    seconds_before = 0.0
+    if recipe.warm_start is not None:
+        warm_start_file = unfinished / "warm-start.pt"
+        warm = pretrain(model, recipe.warm_start, train, options, warm_start_file)
+        model.load_state_dict(warm.trained.state_dict())
+        seconds_before = warm.progress.seconds
+    targets, seconds = make_targets(recipe, card, train, options, unfinished)
+    seconds_before += seconds
+    if options.seconds is not None:
+        options = replace(options, seconds=max(options.seconds - seconds_before, 0.0))
+    trainer = Trainer(model, recipe.method, train, evaluation, recipe.training, options, targets)
+    trainer.run(unfinished / "checkpoint.pt")
+    return trainer, seconds_before
 
 
 def _check_labels(recipe: Recipe, train: Images) -> None:
