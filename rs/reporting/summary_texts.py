@@ -160,52 +160,77 @@ def aligned(table: Sequence[Sequence[str]]) -> list[str]:
 
 def comparison_text(comparison: Numbers) -> str:
     """Return the numbers of :func:`rs.reporting.summaries.compare_rows` as lines."""
-    rows = {"ACR": comparison["acr"], "clean accuracy": comparison["clean_accuracy"]}
-    for radius, difference in comparison["certified_accuracy"].items():
-        if radius != "0" or comparison["clean_accuracy"] is None:
-            rows[f"certified at {radius}"] = difference
-    texts: list[str] = []
-    more = []
+    texts = []
+    more_images = []
     frozen = []
     for side in "ab":
         about = comparison[side]
         letter = side.upper()
-        model = _optional(" ({})", about["model"])
-        name = f"{letter}  {about['file']}"
-        parts = [name, f"  {model}"] if model and len(name + model) > WIDTH else [name + model]
-        texts += map(printable, parts)
+        texts += _name_lines(letter, about)
         if about["images"] > comparison["images"]:
-            more.append(f"{letter} has {about['images']:,}")
+            more_images.append(f"{letter} has {about['images']:,}")
         if not about["sound"]:
             frozen.append(f"{letter}: {FROZEN}.")
     shared = f"{comparison['images']:,} images that both have"
-    if more:
-        shared += f" ({', '.join(more)})"
+    if more_images:
+        shared += f" ({', '.join(more_images)})"
     budget = _budget(comparison)
     if comparison["sigma"] is None:
         budget = f"sigma = {comparison['a']['sigma']:g} and {comparison['b']['sigma']:g}, {budget}"
-    width = max(20, *[len(name) + 2 for name in rows])
-    lines = [f"{shared}; {budget}", "", f"{'':<{width}}{'A':>8}{'B':>8}  A - B"]
-    rows = {name: row for name, row in rows.items() if row}
-    for name, row in rows.items():
-        form = ".3f" if name == "ACR" else ".1%"
-        tie = ", tie" if row["tie"] else ""
-        values = f"{row['a']:>8{form}}{row['b']:>8{form}}"
-        lines.append(f"{name:<{width}}{values}  {_difference(name, row)}{tie}")
-    lines += [
+    rows = _compared(comparison)
+    lines = [
+        f"{shared}; {budget}",
+        "",
+        *_comparison_lines(rows),
         "",
         "± is the standard error over images; another training run may differ by more.",
         "tie: the difference may be 0 at the level of 5%.",
+        *frozen,
+        *map(printable, comparison["notes"]),
+        f"verdict: {_verdict(rows)}",
     ]
-    lines += [*frozen, *map(printable, comparison["notes"])]
-    name, row = next(iter(rows.items()))  # the ACR, or else the first accuracy
-    verdict = f"a tie ({name})"
-    if not row["tie"]:
-        better = "A is better than B" if row["difference"] > 0 else "B is better than A"
-        verdict = f"{better} by {_difference(name, row).lstrip('+-')} ({name})"
-    for line in [*lines, f"verdict: {verdict}"]:
+    for line in lines:
         texts += wrapped(line) or [""]
     return "\n".join(texts)
+
+
+def _name_lines(letter: str, about: Numbers) -> list[str]:
+    """Return the name of a file of a comparison and its model, on two lines if they are long."""
+    name = printable(f"{letter}  {about['file']}")
+    model = printable(_optional(" ({})", about["model"]))
+    if model and len(name + model) > WIDTH:
+        return [name, f"  {model}"]
+    return [name + model]
+
+
+def _compared(comparison: Numbers) -> dict[str, Numbers]:
+    """Return the rows of a comparison by what they compare, without those that have no values."""
+    rows = {"ACR": comparison["acr"], "clean accuracy": comparison["clean_accuracy"]}
+    for radius, difference in comparison["certified_accuracy"].items():
+        if radius != "0" or comparison["clean_accuracy"] is None:
+            rows[f"certified at {radius}"] = difference
+    return {name: row for name, row in rows.items() if row}
+
+
+def _comparison_lines(rows: Mapping[str, Numbers]) -> list[str]:
+    """Return the table of a comparison, with its header."""
+    width = max(20, *[len(name) + 2 for name in rows])
+    lines = [f"{'':<{width}}{'A':>8}{'B':>8}  A - B"]
+    for name, row in rows.items():
+        form = ".3f" if name == "ACR" else ".1%"
+        values = f"{row['a']:>8{form}}{row['b']:>8{form}}"
+        tie = ", tie" if row["tie"] else ""
+        lines.append(f"{name:<{width}}{values}  {_difference(name, row)}{tie}")
+    return lines
+
+
+def _verdict(rows: Mapping[str, Numbers]) -> str:
+    """Return which side is better by the first row: the ACR, or else the first accuracy."""
+    name, row = next(iter(rows.items()))
+    if row["tie"]:
+        return f"a tie ({name})"
+    better = "A is better than B" if row["difference"] > 0 else "B is better than A"
+    return f"{better} by {_difference(name, row).lstrip('+-')} ({name})"
 
 
 def _difference(name: str, row: Numbers) -> str:
