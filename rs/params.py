@@ -19,7 +19,7 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import AliasEvent
 
-from rs.errors import InputError
+from rs.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -126,6 +126,9 @@ def validated(cls: type[T]) -> type[T]:
             message = f"{cls.__name__} must have valid values, but: {'; '.join(faults(error))}"
             if hasattr(cls, "loss"):  # a training method
                 message += "; rs.loss and params.yaml have presets"
+            for fault in error.errors():
+                if fault["type"] in _UNKNOWN and len(fault["loc"]) == 1:
+                    message += did_you_mean(str(fault["loc"][0]), kind.__dataclass_fields__)
             raise InputError(message) from error
 
     kind.__init__ = init_or_refuse
