@@ -216,8 +216,8 @@ def override(
     Raises:
         InputError: If another optimizer than the recipe's has no learning rate of its own.
     """
-    optimizer = training.get("optimizer", "sgd")
-    if optimizer != "sgd" and "learning_rate" not in training:
+    optimizer = training.get("optimizer")
+    if optimizer in ("adamw", "muon") and "learning_rate" not in training:
         raise InputError(
             f"the optimizer {optimizer} must have a learning rate of its own, because that of the "
             "recipe is for sgd; give --lr, in Python training={'learning_rate': ...}, such as 0.001"

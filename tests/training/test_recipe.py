@@ -1,6 +1,6 @@
 import pytest
 
-from rs.training.recipe import training_recipe
+from rs.training.recipe import override, training_recipe
 from tests.support.helpers import TRAINING, refuses, tiny_params
 
 
@@ -26,3 +26,9 @@ def recipe(method="gaussian", sigma=0.25, **sections):
 def test_a_mistake_is_named_by_its_key_in_one_line(arguments, message):
     with refuses(message):
         recipe(**arguments)
+
+
+def test_an_unknown_optimizer_is_named_before_its_learning_rate():
+    values = override(tiny_params(), "tiny", "gaussian", training={"optimizer": "adam"})
+    with refuses("optimizer: Input should be 'sgd', 'adamw' or 'muon', got 'adam'"):
+        training_recipe(values, "tiny", "gaussian", 0.25)
