@@ -143,7 +143,8 @@ class Provenance:
         keys = own_values.keys() | other_values.keys()
         for key in sorted(keys - {"base_accuracy", "probe"}):
             if own_values.get(key) != other_values.get(key):
-                text = f"{key} is {own_values.get(key)} there and {other_values.get(key)} here"
+                name = "the number of images" if key == "rows" else key
+                text = f"{name} is {own_values.get(key)} there and {other_values.get(key)} here"
                 return files.HASH.sub(r"\1", text)
         if self.probe and other.probe and not are_close(self.probe, other.probe):
             return "the model gives other logits here than there (probe)"

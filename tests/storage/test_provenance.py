@@ -73,3 +73,8 @@ def test_a_damaged_sidecar_is_refused(tmp_path, text, message):
 def test_the_checker_reads_keys_that_are_written():
     names = {field.name for field in fields(Provenance)}
     assert {*check.PROTOCOL, *check.SHARED} <= names
+
+
+def test_a_difference_in_rows_is_one_of_numbers():
+    difference = Provenance(rows=5).difference(Provenance(rows=1))
+    assert difference == "the number of images is 5 there and 1 here"
