@@ -149,12 +149,12 @@ class Decider:
         self.looks = 0
         self.established = 0
         self.open_to = int((self.required_share <= 1).sum())
-        largest = round_down(cap(budget, alpha, sigma))
-        reach = (
-            f"within reach of {budget} draws at alpha = {alpha}, by which none exceeds {largest}; "
-            "take more draws"
-        )
-        _require(self.open_to > 0, "radius", reach, radii[0])
+        if self.open_to == 0:
+            largest = round_down(cap(budget, alpha, sigma))
+            raise InputError(
+                f"radius must be at most {largest}, the largest that {budget:,} samples certify at "
+                f"alpha = {alpha}, got {radii[0]}; ask for a smaller one, or take more samples"
+            )
 
     def lower(self, successes: ArrayLike, look: int) -> NDArray[np.float64]:
         """Return lower bounds (...) of p at look ``look``, from 0, given all successes so far."""

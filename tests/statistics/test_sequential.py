@@ -150,7 +150,7 @@ def test_runs_stop_at_the_first_look_that_settles_the_question(path, radii, alph
     [
         ({"radii": [-0.1]}, "radius must be a number of at least 0, got -0.1"),
         ({"radii": [0.25, 0.25]}, "radii must be one or more, in increasing order, got 0.25, 0.25"),
-        ({"radii": [1.0, 1.5]}, "radius must be within reach of 1000 draws .* got 1.0"),
+        ({"radii": [1.0, 1.5]}, "radius must be at most 0.6158, .* 1,000 samples .*, got 1.0; ask"),
         ({"sigma": 0.0}, "sigma must be a positive number, got 0.0"),
         ({"alpha": 1e-300}, "alpha must be .* at least 1e-200"),
         ({"beta": 0.0}, "beta must be strictly between 0 and 1"),
