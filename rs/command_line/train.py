@@ -112,7 +112,7 @@ def main(
         str | None,
         typer.Option(
             help="Recipe: recipes.DATASET of --params; default: the name of the data set in "
-            "--data, or with --network finetune."
+            "--data; with --network: finetune."
         ),
     ] = None,
     seed: Annotated[
