@@ -19,11 +19,10 @@ from scipy.special import ndtri
 from rs import params
 from rs.errors import InputError
 from rs.params import Count, FilePath, NonNegativeCount, Positive, validated
-from rs.reporting.logs import read_alone
+from rs.reporting.logs import has_smaller_cap, read_alone
 from rs.reporting.results import Result, best, grouped
 from rs.reporting.tables import formatting, notes
 from rs.reporting.tables.formatting import Row, Table, plain
-from rs.statistics.radius import cap
 from rs.storage import certificate_rows, files
 
 LIST = "board.yaml"
@@ -31,9 +30,6 @@ LIST = "board.yaml"
 
 PAGE = "board.md"
 """Name of the page of a board, by which its folder is known."""
-
-MIN_LARGEST = 10
-"""Number of images with the largest radius that shows it to be the radius of n unanimous votes."""
 
 Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^|<>\[\]\r\n]+$")]
 """A text that fits into a cell of a table."""
@@ -104,11 +100,9 @@ def _read(path: Path, entry: BoardEntry, n0: int) -> Result:
     stated = {"sigma": entry.sigma, "n": entry.n, "alpha": entry.alpha}
     result = read_alone(path, n0=entry.n0 or n0, **stated)
     images = result.terms.images
-    radii = result.rows["radius"]
     is_contradicted = bool(stated.items() - result.terms.budget.items())
-    if certificate_rows.is_field_log(path) and (radii == radii.max()).sum() >= MIN_LARGEST:
-        # the largest radius is that of n unanimous votes, unless n or alpha is another
-        is_contradicted |= 0 < radii.max() < 0.95 * cap(entry.n, entry.alpha, entry.sigma)
+    if certificate_rows.is_field_log(path):
+        is_contradicted |= has_smaller_cap(result.rows)
     if is_contradicted:
         budget_text = ", ".join(f"{name} = {value:g}" for name, value in stated.items())
         raise InputError(

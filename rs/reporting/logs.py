@@ -7,18 +7,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from rs.errors import InputError
 from rs.reporting.results import Result
 from rs.statistics import metrics
 from rs.statistics.certificate import votes_of
+from rs.statistics.radius import cap
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
 from rs.storage.provenance import Provenance
 from rs.study.subset import is_subset, subset_name
 
 REMEDY = "certify again, or remove the sidecar"
+
+MIN_LARGEST = 10
+"""Number of images with the largest radius that shows it to be the radius of n unanimous votes."""
 
 
 def read_alone(path: Path, **log_values: float | None) -> Result:
@@ -49,6 +54,24 @@ def read_alone(path: Path, **log_values: float | None) -> Result:
         provenance=provenance,
         origin={"file": str(path), "command": f"rs show {path}"},
     )
+
+
+def has_smaller_cap(rows: pd.DataFrame) -> bool:
+    """Return whether the largest radius is smaller than ``n`` unanimous votes give at ``sigma``.
+
+    If several images have it, sigma, n or alpha is probably another one than stated.
+
+    Args:
+        rows: Rows of a six-column log; without its sigma, n and alpha nothing is known.
+    """
+    n = metrics.budget(rows, "n")
+    alpha = metrics.budget(rows, "alpha")
+    sigma = metrics.budget(rows, "sigma")
+    largest = float(rows["radius"].max())
+    images = (rows["radius"] == largest).sum()
+    if np.isnan([n, alpha, sigma]).any() or largest <= 0 or images < MIN_LARGEST:
+        return False
+    return largest < 0.95 * cap(int(n), alpha, sigma)
 
 
 def read_several_alone(paths: Sequence[Path], **stated: float | None) -> list[Result]:

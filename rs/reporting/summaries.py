@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,16 @@ import pandas as pd
 from scipy import stats
 
 from rs.errors import InputError
-from rs.reporting.logs import read_alone
+from rs.reporting.logs import has_smaller_cap, read_alone
 from rs.reporting.results import Result
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import numbers
+from rs.runtime.progress import say
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELED, radius_text
 from rs.statistics.comparison import LEVEL, estimate, sample
 from rs.statistics.procedures.early import parse_mode
-from rs.storage.certificate_rows import FILE
+from rs.storage.certificate_rows import FILE, is_field_log
 
 STEP = 0.25
 """Between the radii that are shown, in pixels of [0, 1]; the paper's."""
@@ -51,7 +53,7 @@ def summarize_rows(
     Raises:
         InputError: If the rows are damaged, or say only whether other radii are certified.
     """
-    result = read_alone(path, **log_values)
+    result = _read(path, **log_values)
     rows = result.rows
     mode = metrics.mode_of(rows)
     stop = parse_mode(mode)
@@ -93,6 +95,19 @@ def summarize_rows(
     return about
 
 
+def _read(path: Path, **log_values: float | None) -> Result:
+    """Read a row file; warn of a log that is probably of another sigma, n or alpha."""
+    result = read_alone(path, **log_values)
+    if is_field_log(path) and has_smaller_cap(result.rows):
+        radii = result.rows["radius"]
+        say(
+            f"warning: {(radii == radii.max()).sum():,} images of {path} share its largest radius, "
+            f"{radii.max():g}, but the given sigma, n and alpha allow larger ones; check these",
+            sys.stderr,
+        )
+    return result
+
+
 def compare_rows(
     first: Path, second: Path, radii: Sequence[float] | None = None, **log_values: float | None
 ) -> Numbers:
@@ -107,8 +122,8 @@ def compare_rows(
         InputError: If the rows are damaged, or of different data sets, labels, noise or budgets; or
             if they share fewer than two images.
     """
-    a = read_alone(first, **log_values)
-    b = read_alone(second, **log_values)
+    a = _read(first, **log_values)
+    b = _read(second, **log_values)
     _check_stated(a)
     _check_stated(b)
     check_same_data(a, b)

@@ -208,6 +208,21 @@ def test_a_log_beside_rows_has_the_numbers_of_its_own_rows(a, b):
         compare_rows(a, log, sigma=0.5, n0=N0, n=300, alpha=ALPHA)
 
 
+@pytest.mark.parametrize(
+    ("images", "sigma", "warns"), [(10, 0.25, False), (10, 0.5, True), (9, 0.5, False)]
+)
+def test_a_log_of_another_sigma_is_noticed_by_its_largest_radius(
+    tmp_path, capsys, images, sigma, warns
+):
+    """Ten images or more whose 100,000 votes were all for one class: 0.953 is their radius."""
+    log = tmp_path / "a.log"
+    lines = ["idx\tlabel\tpredict\tradius\tcorrect\ttime"]
+    lines += [f"{index}\t0\t0\t0.953\t1\t0:00:00" for index in range(images)]
+    log.write_text("\n".join(lines) + "\n")
+    summarize_rows(log, sigma=sigma, n=100_000, alpha=0.001)
+    assert ("check these" in capsys.readouterr().err) == warns
+
+
 @pytest.mark.parametrize(("skipped", "images"), [(4, 5), (0, 5), (1, 1)])
 def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(
     tmp_path, skipped, images
