@@ -165,7 +165,7 @@ def training_parameters(
         if isinstance(settings, dict) and "sigma" in settings:
             where = f"recipes.{dataset}.{method}: {name}.sigma"
             noise = validate(Positive, settings["sigma"], where)
-            sections = merge_recipe(values, dataset, PRETRAINING, noise)
+            sections = merge_recipe(values, dataset, PRETRAINING, noise, nearest=True)
             pretraining[name] = sections["training"][0]
     if pretraining:
         merged["pretraining"] = pretraining

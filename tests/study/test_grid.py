@@ -70,6 +70,16 @@ def test_a_training_depends_on_the_settings_of_its_pretraining():
     assert "pretraining" not in grid.training_parameters(values, "tiny", "macer", 0.5)
 
 
+def test_a_pretraining_takes_values_of_the_nearest_noise_level_as_its_training_does():
+    rates = {0.25: 0.2, 0.5: 0.1}
+    own = METHOD_PARAMETERS["macer"] | {
+        "training": {"warm_start": {"sigma": 0.001, "epochs": 5}},
+    }
+    values = tiny_params(gaussian={"training": {"learning_rate": rates}}, macer=own)
+    found = grid.training_parameters(values, "tiny", "macer", 0.5)
+    assert found["pretraining"]["warm_start"]["learning_rate"] == 0.2
+
+
 STUDY = parse(tiny_study.PARAMS, "test")
 
 
