@@ -259,7 +259,8 @@ def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = Fals
     replaced. With ``nearest``, the nearest level by ratio counts where ``sigma`` has no value.
 
     Raises:
-        InputError: If ``sigma`` is not positive and finite, or such a mapping has no value for it.
+        InputError: If ``sigma`` or a level is not positive and finite, or such a mapping has no
+            value for it.
 
     >>> for_sigma({"epsilon": {0.25: 1.0, 0.5: 2.0}, "draws": 4}, 0.5, "advmacer")
     {'epsilon': 2.0, 'draws': 4}
@@ -276,6 +277,10 @@ def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = Fals
         for key, value in values.items():
             at_sigma[key] = for_sigma(value, sigma, f"{where}.{key}", nearest)
         return at_sigma
+    if wrong := [level for level in values if not 0 < level < math.inf]:
+        raise InputError(
+            f"params.yaml: {where} must have positive noise levels, got {wrong[0]}; correct it"
+        )
     if nearest:
         return values[min(values, key=lambda level: abs(math.log(level / sigma)))]
     if sigma not in values:

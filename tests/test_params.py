@@ -147,6 +147,12 @@ def test_the_nearest_noise_level_is_that_of_the_merged_values():
     assert at_sigma(sigma=0.4)[0]["lam"] == 1.0
 
 
+@pytest.mark.parametrize("level", [0, -0.5, math.inf, math.nan])
+def test_a_noise_level_that_is_not_positive_is_refused(level):
+    with refuses(r"recipes\.mine\.lam must have positive noise levels"):
+        recipes.for_sigma({level: 1.0, 0.5: 2.0}, 0.001, "recipes.mine.lam", nearest=True)
+
+
 def test_a_recipe_inherits_from_its_base_as_from_the_defaults():
     macer, origins = recipes.merge(LAYERED, "recipes.third.macer", sigma=0.5)
     assert macer == {"draws": 16, "lam": 1.0, "training": {"batch": 8}}
