@@ -78,8 +78,9 @@ class Outputs:
     def __init__(self, member_logits: Sequence[Tensor] | Tensor) -> None:
         self.member_logits = tuple(member_logits)
         self._views = {tuple(range(len(self.member_logits))): self}
-        if len({logits.shape for logits in self.member_logits}) != 1:
-            shapes = [tuple(logits.shape) for logits in self.member_logits]
+        shapes = [tuple(logits.shape) for logits in self.member_logits]
+        # not in a set: torch's tracer makes each size a tensor of its own
+        if any(shape != shapes[0] for shape in shapes):
             raise ValueError(
                 f"all members must give logits of one shape, got {shapes}; use members of one data "
                 "set"

@@ -197,3 +197,12 @@ def test_an_ensemble_has_gradients_after_it_was_used_without():
     ensemble = Ensemble([smallnet(0), smallnet(1)], rule).eval()
     ensemble(x)[:, 0].sum().backward()
     assert x.grad.abs().sum() > 0
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's tracer, which OpenVINO uses
+def test_an_ensemble_can_be_traced_as_a_member_of_another_one_is_for_int8():
+    members = [nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).eval() for _ in range(2)]
+    ensemble = Ensemble(members, SoftmaxAverage()).eval()
+    x = torch.rand(5, 1, 2, 2)
+    traced = torch.jit.trace(ensemble, x[:1], check_trace=False)
+    torch.testing.assert_close(traced(x), ensemble(x))
