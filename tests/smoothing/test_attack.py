@@ -10,18 +10,23 @@ from rs.smoothing import attack
 from tests.support.helpers import generator
 from tests.support.networks import mlp
 
-B, M, K, SHAPE = 4, 3, 3, (1, 3, 3)
-ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
+BATCH = 4
+DRAWS = 3
+CLASSES = 3
+SHAPE = (1, 3, 3)
+ONES = torch.ones(BATCH, dtype=torch.long)
 
 
 class Ramp(nn.Module):
-    """Two classes with logits (w.x, 0): label 1 is lost along +w. Remembers every batch it is
-    given.
+    """Two classes with the logits (w.x, 0), so that attacks on label 1 move along +w.
+
+    ``seen`` holds every batch that the network was given.
     """
 
     def __init__(self, w):
         super().__init__()
-        self.w, self.seen = torch.as_tensor(w), []
+        self.w = torch.as_tensor(w)
+        self.seen = []
 
     def forward(self, x):
         self.seen.append(x.detach().clone())
@@ -31,50 +36,70 @@ class Ramp(nn.Module):
 
 @st.composite
 def cases(draw):
-    """A network, images with many pixels on the faces of the box, labels and noise."""
-    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
-    images, draws, channels, side = draw(st.tuples(*[st.integers(1, 4)] * 4))
-    rng = generator(draw(st.integers(0, 10**6)))
+    """A network, images with about half of their pixels on the faces of the box, labels and
+    noise.
+    """
+    small = st.integers(1, 4)
+    images = draw(small)
+    draws = draw(small)
+    channels = draw(small)
+    side = draw(small)
     shape = (channels, side, side)
+    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
+    rng = generator(draw(st.integers(0, 10**6)))
+
     x = torch.rand((images, *shape), generator=rng, dtype=dtype)
-    x = x.where(torch.rand(x.shape, generator=rng) > 0.5, x.round())
+    is_inside = torch.rand(x.shape, generator=rng) > 0.5
+    x = x.where(is_inside, x.round())
     noise = 0.5 * torch.randn((images, draws, *shape), generator=rng, dtype=dtype)
     scale = draw(st.sampled_from([0.0, 1.0, 1e3]))
     w = scale * torch.randn(channels * side**2, generator=rng, dtype=dtype)
-    return Ramp(w), x, torch.randint(2, (images,), generator=rng), noise
+    labels = torch.randint(2, (images,), generator=rng)
+    return Ramp(w), x, labels, noise
 
 
 def problem():
-    """Images (float64, away from the box), labels and noise."""
+    """Images (float64, away from the faces of the box), labels and noise."""
     rng = generator()
-    x = 0.2 + 0.6 * torch.rand((B, *SHAPE), generator=rng, dtype=torch.float64)
-    y = torch.randint(K, (B,), generator=rng)
-    return x, y, 0.5 * torch.randn((B, M, *SHAPE), generator=rng, dtype=torch.float64)
+    x = 0.2 + 0.6 * torch.rand((BATCH, *SHAPE), generator=rng, dtype=torch.float64)
+    labels = torch.randint(CLASSES, (BATCH,), generator=rng)
+    noise = 0.5 * torch.randn((BATCH, DRAWS, *SHAPE), generator=rng, dtype=torch.float64)
+    return x, labels, noise
 
 
-@pytest.mark.parametrize(("beta", "draws"), [(1.0, M), (4.0, M), (2.0, 1)])
-def test_gradient_is_that_of_minus_the_log_of_the_mean_over_draws(beta, draws):
-    x, y, noise = problem()
-    model = mlp(9, K).double()
+@pytest.mark.parametrize(("beta", "draws"), [(1.0, DRAWS), (4.0, DRAWS), (2.0, 1)])
+def test_gradient_is_of_the_negative_log_of_the_mean_probability_over_draws(beta, draws):
+    x, labels, noise = problem()
+    model = mlp(9, CLASSES).double()
     point = x.clone().requires_grad_()
     probabilities = 0.0
     for draw in range(draws):
-        probabilities += (beta * model(point + noise[:, draw])).softmax(dim=1) / draws
-    loss = -probabilities[torch.arange(B), y].log().sum()
+        logits = model(point + noise[:, draw])
+        probabilities += (beta * logits).softmax(dim=1) / draws
+    loss = -probabilities[torch.arange(BATCH), labels].log().sum()
     (expected,) = torch.autograd.grad(loss, point)
-    found = attack.gradient(attack.Tempered(model, beta), x, y, noise[:, :draws])
-    torch.testing.assert_close(found, expected)
+
+    tempered = attack.Tempered(model, beta)
+    gradient = attack.gradient(tempered, x, labels, noise[:, :draws])
+
+    torch.testing.assert_close(gradient, expected)
 
 
 @pytest.mark.parametrize("run", [attack.pgd, attack.projected_path_attack])
 @given(case=cases(), epsilon=st.floats(0.001, 4.0), steps=st.integers(0, 5))
 def test_an_attack_stays_in_the_ball_and_exactly_in_the_box(run, case, epsilon, steps):
-    model, x, y, noise = case
-    x_hat = run(model, x, y, noise, steps, epsilon)
-    moved, ulp, d = (x_hat.double() - x.double()).flatten(1).norm(dim=1), ULP[x.dtype], x[0].numel()
-    # relative error of a norm of d squares, of the quotient and the product; then half an ulp of x
-    # + u <= 1 per pixel
-    assert (moved <= epsilon * (1 + (d / 2 + 4) * ulp) + math.sqrt(d) * ulp / 4).all()
+    model, x, labels, noise = case
+
+    x_hat = run(model, x, labels, noise, steps, epsilon)
+
+    distance = (x_hat.double() - x.double()).flatten(1).norm(dim=1)
+    precision = torch.finfo(x.dtype).eps
+    pixels = x[0].numel()
+    # The norm of so many squares, the quotient and the product are rounded ...
+    scale = 1 + (pixels / 2 + 4) * precision
+    # ... and then each pixel of the sum x + u <= 1, by half a unit in the last place.
+    error_of_sum = math.sqrt(pixels) * precision / 4
+    assert (distance <= epsilon * scale + error_of_sum).all()
     assert x_hat.min() >= 0
     assert x_hat.max() <= 1
     assert x_hat.dtype == x.dtype
@@ -84,10 +109,11 @@ def test_an_attack_stays_in_the_ball_and_exactly_in_the_box(run, case, epsilon, 
 def test_step_size_is_twice_epsilon_over_the_number_of_steps(run):
     x, _, noise = problem()
     model = Ramp(torch.ones(9, dtype=torch.float64))
-    run(model, x, torch.ones(B, dtype=torch.long), noise, 4, 0.1)
-    for seen, length in zip(model.seen, (0.0, 0.05, 0.1, 0.1), strict=True):
-        moved = (seen.unflatten(0, (B, M)) - noise)[:, 0] - x
-        assert moved.flatten(1).norm(dim=1).tolist() == pytest.approx([length] * B, abs=1e-8)
+    run(model, x, ONES, noise, 4, 0.1)
+    for seen, distance in zip(model.seen, (0.0, 0.05, 0.1, 0.1), strict=True):
+        points = seen.unflatten(0, (BATCH, DRAWS)) - noise
+        distances = (points[:, 0] - x).flatten(1).norm(dim=1)
+        assert distances.tolist() == pytest.approx([distance] * BATCH, abs=1e-8)
 
 
 def test_box_comes_before_the_ball_in_pgd_and_after_it_in_the_variant():
@@ -97,43 +123,50 @@ def test_box_comes_before_the_ball_in_pgd_and_after_it_in_the_variant():
     """
     x = torch.tensor([0.9, 0.5], dtype=torch.float64).view(1, 1, 1, 2)
     noise = torch.zeros((1, 2, 1, 1, 2), dtype=torch.float64)
-    how = (Ramp([3.0, 4.0]), x, torch.tensor([1]), noise, 1, 0.3)
-    short = 0.3 / math.hypot(0.1, 0.48)
-    box_then_ball = attack.pgd(*how).flatten().tolist()
-    ball_then_box = attack.projected_path_attack(*how).flatten().tolist()
-    assert box_then_ball == pytest.approx([0.9 + 0.1 * short, 0.5 + 0.48 * short], rel=1e-12)
-    # its unit gradient is g / (||g|| + 1e-8)
+    arguments = (Ramp([3.0, 4.0]), x, torch.tensor([1]), noise, 1, 0.3)
+
+    box_then_ball = attack.pgd(*arguments).flatten().tolist()
+    ball_then_box = attack.projected_path_attack(*arguments).flatten().tolist()
+
+    shrinkage = 0.3 / math.hypot(0.1, 0.48)
+    assert box_then_ball == pytest.approx(
+        [0.9 + 0.1 * shrinkage, 0.5 + 0.48 * shrinkage], rel=1e-12
+    )
+    # The unit gradient of the variant is g / (||g|| + 1e-8).
     assert ball_then_box == pytest.approx([1.0, 0.74], rel=1e-7)
 
 
-ATTACKS = {
-    "pgd": lambda model, x, y, noise: attack.pgd(model, x, y, noise, 3, 0.5),
-    "mixing_path": lambda model, x, y, noise: attack.mixing_path(model, x, y, noise, 3, 0.2)[-1],
-    "projected_path_attack": lambda model, x, y, noise: attack.projected_path_attack(
-        model, x, y, noise, 3, 0.5
-    ),
-}
-every_attack = pytest.mark.parametrize("run", ATTACKS.values(), ids=ATTACKS.keys())
+def end_of_mixing_path(*arguments):
+    return attack.mixing_path(*arguments)[-1]
 
 
-@every_attack
-def test_weights_get_no_gradient_and_the_result_carries_none(run):
-    (x, y, noise), model = problem(), mlp(9, K).double()
+@pytest.mark.parametrize(
+    ("run", "size"),
+    [(attack.pgd, 0.5), (end_of_mixing_path, 0.2), (attack.projected_path_attack, 0.5)],
+)
+def test_weights_get_no_gradient_and_the_result_carries_none(run, size):
+    x, labels, noise = problem()
+    model = mlp(9, CLASSES).double()
+
     with torch.no_grad():
-        inside = run(model, x, y, noise)
-    x_hat = run(model, x.requires_grad_(), y, noise)
-    assert all(weight.grad is None and weight.requires_grad for weight in model.parameters())
+        expected = run(model, x, labels, noise, 3, size)
+    x_hat = run(model, x.requires_grad_(), labels, noise, 3, size)
+
+    for weight in model.parameters():
+        assert weight.grad is None
+        assert weight.requires_grad
     assert x.grad is None
     assert not x_hat.requires_grad
-    assert torch.equal(x_hat, inside)
+    assert torch.equal(x_hat, expected)
 
 
 def test_unit_divides_by_the_norm_and_replaces_only_exact_zeros_by_raw_normal_numbers():
     g = torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e-15, -4e-15]]).view(3, 1, 1, 2)
     unit = attack.unit(g, generator(5)).view(3, 2)
-    expected = torch.randn((3, 2), generator=generator(5))
-    assert torch.allclose(unit[[0, 2]], torch.tensor([[0.6, 0.8], [0.6, -0.8]]), rtol=1e-6, atol=0)
-    assert torch.equal(unit[1], expected[1])
+    directions = torch.tensor([[0.6, 0.8], [0.6, -0.8]])
+    normal_numbers = torch.randn((3, 2), generator=generator(5))
+    assert torch.allclose(unit[[0, 2]], directions, rtol=1e-6, atol=0)
+    assert torch.equal(unit[1], normal_numbers[1])
 
 
 # ---------------------------------------------------- Jeong's two attacks
@@ -142,16 +175,16 @@ def test_unit_divides_by_the_norm_and_replaces_only_exact_zeros_by_raw_normal_nu
 def test_mixing_path_has_every_iterate_from_the_image_on_and_no_ball():
     x, _, noise = problem()
     w = torch.arange(1.0, 10.0, dtype=torch.float64)
-    path = attack.mixing_path(Ramp(w), x, torch.ones(B, dtype=torch.long), noise, 3, 0.05)
-    assert len(path) == 4
+    path = attack.mixing_path(Ramp(w), x, ONES, noise, 3, 0.05)
     step = 0.05 * (w / w.norm()).view(SHAPE)
-    for t, point in enumerate(path):
-        # 1e-8 beside the norm of a gradient of about 1 shortens each step by 1e-8
-        assert torch.allclose(point, x + t * step, rtol=0, atol=1e-8)
+    assert len(path) == 4
+    for number, point in enumerate(path):
+        # Adding 1e-8 to the norm of a gradient of about 1 shortens each step by 1e-8.
+        assert torch.allclose(point, x + number * step, rtol=0, atol=1e-8)
 
 
 def test_with_one_draw_the_gradient_survives_any_confidence_in_a_wrong_class():
     x = torch.full((1, 1, 1, 2), 0.5)
-    model = Ramp([3e3, 4e3])
-    x_hat = attack.pgd(model, x, torch.tensor([1]), torch.zeros(1, 1, 1, 1, 2), 1, 0.1)
+    noise = torch.zeros(1, 1, 1, 1, 2)
+    x_hat = attack.pgd(Ramp([3e3, 4e3]), x, torch.tensor([1]), noise, 1, 0.1)
     assert (x_hat - x).flatten().tolist() == pytest.approx([0.06, 0.08], rel=1e-5)
