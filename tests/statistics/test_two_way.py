@@ -13,13 +13,14 @@ from rs.statistics.two_way import MeanSquares, half_width, p_value
 
 TRIALS = 2000
 TABLES = 500
-"""Of simulations that make every score, and not only sums of squares."""
+"""Number of simulations that make every score, and not only sums of squares."""
 NULL = 1e-6
 """A test of a simulation fails with at most this probability where what it tests is true."""
 LEVELS = [LEVEL, LEVEL / 12, LEVEL / 36]
 IMAGES = 359
-SEED_VARIANCES, INTERACTIONS = (0.0, 0.1, 1.0, 8.0, 50.0), (0.01, 0.5, 3.0)
-"""Components of the variance of the mean, that of images being 1."""
+SEED_VARIANCES = (0.0, 0.1, 1.0, 8.0, 50.0)
+INTERACTIONS = (0.01, 0.5, 3.0)
+"""Components of the variance of the mean, in units of the component of images."""
 
 
 def simulated(rng, seeds, seed_variance, interaction):
@@ -31,8 +32,11 @@ def simulated(rng, seeds, seed_variance, interaction):
     return mean, MeanSquares(*squares.T, IMAGES, seeds)
 
 
-def rejects_too_often(p):
-    return [level for level in LEVELS if (p <= level).sum() > stats.binom.isf(NULL, len(p), level)]
+def check_rejections(p_values):
+    """Check that no level rejects more often than it says."""
+    for level in LEVELS:
+        rejections = (p_values <= level).sum()
+        assert rejections <= stats.binom.isf(NULL, len(p_values), level)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 4, 5])
@@ -40,14 +44,15 @@ def test_a_true_zero_is_rejected_at_most_as_often_as_the_level_says(seeds):
     rng = np.random.default_rng(seeds)
     for seed_variance, interaction in product(SEED_VARIANCES, INTERACTIONS):
         mean, squares = simulated(rng, seeds, seed_variance, interaction)
-        assert not rejects_too_often(p_value(mean, squares)), (seed_variance, interaction)
+        check_rejections(p_value(mean, squares))
 
 
 def normal_scores(rng, seeds, seed_variance, interaction):
     """Scores of single models (S, I) whose true mean is 0."""
     by_seed = np.sqrt(seed_variance * seeds) * rng.standard_normal((seeds, 1))
     rest = np.sqrt(interaction * seeds * IMAGES) * rng.standard_normal((seeds, IMAGES))
-    return np.sqrt(IMAGES) * rng.standard_normal(IMAGES) + by_seed + rest
+    by_image = np.sqrt(IMAGES) * rng.standard_normal(IMAGES)
+    return by_image + by_seed + rest
 
 
 def sample_of(scores, seeds, **fewest):
@@ -58,21 +63,22 @@ def sample_of(scores, seeds, **fewest):
 def sub_ensembles(rng, seeds, members, effect):
     """All sub-ensembles, each the mean of its members, with an effect of its own."""
     scores = normal_scores(rng, seeds, 8.0, 0.5)
-    chosen = list(combinations(range(seeds), members))
-    means = np.stack([scores[list(own)].mean(axis=0) for own in chosen])
-    return [sample_of(means + effect * rng.standard_normal((len(chosen), 1)), chosen)]
+    seeds_of = list(combinations(range(seeds), members))
+    means = np.stack([scores[list(team)].mean(axis=0) for team in seeds_of])
+    effects = effect * rng.standard_normal((len(means), 1))
+    return [sample_of(means + effects, seeds_of)]
 
 
 def unequal_sides(rng, few, many):
     """A difference whose variance comes mostly from the side with fewer seeds."""
     first = normal_scores(rng, len(few), 50.0, 0.5)
     second = normal_scores(rng, len(many), 0.0, 0.5)
-    return sample_of(first, [[s] for s in few]), sample_of(second, [[s] for s in many])
+    return sample_of(first, few), sample_of(second, many)
 
 
 def unequal_methods(rng):
     """Pairs of a method with five seeds and one with two, whose seeds make most of the variance."""
-    pairs = [(a, b) for a in range(5) for b in range(2) if a != b]
+    pairs = [(a, b) for a, b in product(range(5), range(2)) if a != b]
     teams = [(("many", a), ("few", b)) for a, b in pairs]
     many = normal_scores(rng, 5, 0.0, 0.5)
     few = normal_scores(rng, 2, 50.0, 0.5)
@@ -81,22 +87,22 @@ def unequal_methods(rng):
 
 
 @pytest.mark.parametrize(
-    ("samples", "how"),
+    ("simulate", "arguments"),
     [
         (sub_ensembles, (3, 2, 0.0)),
         (sub_ensembles, (4, 3, 0.0)),
         (sub_ensembles, (4, 3, 3.0)),
-        (unequal_sides, ([0, 1], [0, 1, 2, 3, 4])),
-        (unequal_sides, ([0, 1], [2, 3, 4])),
+        (unequal_sides, ([[0], [1]], [[0], [1], [2], [3], [4]])),
+        (unequal_sides, ([[0], [1]], [[2], [3], [4]])),
         (unequal_methods, ()),
     ],
 )
-def test_estimates_keep_the_level(monkeypatch, samples, how):
+def test_estimates_keep_the_level(monkeypatch, simulate, arguments):
     """Without the interval, which is no part of the p-value but takes most of the time."""
     monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
     rng = np.random.default_rng(0)
-    p_values = [estimate(*samples(rng, *how)).p_value for _ in range(TABLES)]
-    assert not rejects_too_often(np.array(p_values))
+    p_values = [estimate(*simulate(rng, *arguments)).p_value for _ in range(TABLES)]
+    check_rejections(np.array(p_values))
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -123,12 +129,11 @@ def test_the_p_value_is_its_expectation(seeds, components):
 @pytest.mark.parametrize("mean", [0.3, 2.0, 3.5])
 def test_special_cases_are_students_t(mean):
     """Degrees of freedom are of the images without a seed component, of the seeds with only one."""
-    assert p_value(mean, MeanSquares(1.0, 0.0, 0.0, 359, 3)) == pytest.approx(
-        2 * stats.t.sf(mean, 358), rel=1e-4
-    )
+    images_alone = p_value(mean, MeanSquares(1.0, 0.0, 0.0, 359, 3))
+    assert images_alone == pytest.approx(2 * stats.t.sf(mean, 358), rel=1e-4)
     for seeds in (2, 3, 5):
-        alone = p_value(mean, MeanSquares(0.0, 1.0, 0.0, 359, seeds))
-        assert alone == pytest.approx(2 * stats.t.sf(mean, seeds - 1), rel=1e-6)
+        seeds_alone = p_value(mean, MeanSquares(0.0, 1.0, 0.0, 359, seeds))
+        assert seeds_alone == pytest.approx(2 * stats.t.sf(mean, seeds - 1), rel=1e-6)
 
 
 squares = st.builds(

@@ -17,8 +17,8 @@ def ensemble(members, combination, radii, scope="global", name=None, **changes):
     """Return the result of an ensemble; the combination ``average`` adds nothing to its name."""
     name = name or members_text(members)
     label = name if combination == "average" else f"{name} ({combination})"
-    more = {"ensemble": name, "combination": combination, "members": members}
-    return result(label, radii, seed=None, scope=scope, **more, **changes)
+    changes |= {"ensemble": name, "combination": combination, "members": members}
+    return result(label, radii, seed=None, scope=scope, **changes)
 
 
 # ACRs of the members: 1.0, 0.8 (mean 0.9) and 0.5
@@ -42,15 +42,17 @@ def cell(table, column, **where):
     data = table.data
     for name, value in where.items():
         data = data[data[name] == value]
-    (at,) = data.index
-    return table.body[at][table.header.index(column)]
+    (row,) = data.index
+    return table.body[row][table.header.index(column)]
 
 
-def family(members, scores, combination="average", **changes):
-    """All ensembles of an entry by numbers: ``scores`` of each one's members."""
-    return [
-        ensemble(own, combination, scores(own), name=composition(own), **changes) for own in members
-    ]
+def family(teams, scores, combination="average", **changes):
+    """All ensembles of an entry by numbers; ``scores`` is a function of the members of a team."""
+    ensembles = []
+    for members in teams:
+        name = composition(members)
+        ensembles.append(ensemble(members, combination, scores(members), name=name, **changes))
+    return ensembles
 
 
 SEEDS = (0, 1, 2)
@@ -64,21 +66,26 @@ TRIO = {
 }
 """Scores of three models of two methods on four images."""
 MODELS = [result(method, radii, seed=seed) for (method, seed), radii in TRIO.items()]
-PAIRS = [tuple(("advmacer", seed) for seed in own) for own in combinations(SEEDS, 2)]
+PAIRS = [(("advmacer", a), ("advmacer", b)) for a, b in combinations(SEEDS, 2)]
 ONE_OF_EACH = [(("advmacer", a), ("smoothadv", b)) for a, b in permutations(SEEDS, 2)]
 
 
 def higher(step):
-    """Scores of an ensemble: those of its members' mean, and a step for its smallest seed."""
-    return lambda own: (
-        np.mean([TRIO[one] for one in own], axis=0) + step * (1 + min(seed for _, seed in own))
-    )
+    """Return a function from members to scores: their mean, plus a step for the smallest seed."""
+
+    def scores(members):
+        mean = np.mean([TRIO[member] for member in members], axis=0)
+        smallest = min(seed for _, seed in members)
+        return mean + step * (1 + smallest)
+
+    return scores
 
 
 OF_TWO = family(PAIRS, higher(0.5))
 
 
-def of(members, scores):
-    """A sample straight from scores, with the seeds of its members."""
-    rows = [result("any", own).rows for own in scores]
-    return sample(rows, [{seed for _, seed in own} for own in members])
+def sample_of(teams, scores):
+    """A sample straight from scores, with the seeds of the members of each team."""
+    rows = [result("any", radii).rows for radii in scores]
+    seeds = [{seed for _, seed in members} for members in teams]
+    return sample(rows, seeds)

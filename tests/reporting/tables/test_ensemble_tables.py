@@ -28,7 +28,7 @@ from tests.support.ensemble_results import (
     ensemble,
     family,
     higher,
-    of,
+    sample_of,
 )
 from tests.support.helpers import refuses
 from tests.support.tiny_study import N0, N, cell_rows, ensemble_rows, result
@@ -127,7 +127,7 @@ def test_a_family_is_compared_with_the_reference_only_where_all_its_members_have
 def test_sizes_have_one_point_a_kind_that_of_the_most_sub_ensembles_with_both_errors():
     """The pair (0, 1) is declared by its seeds as well, before or after the family."""
     one = ensemble(PAIRS[0], "average", [9.0] * 4)
-    pairs = estimate(of(PAIRS, [higher(0.5)(own) for own in PAIRS]))
+    pairs = estimate(sample_of(PAIRS, [higher(0.5)(own) for own in PAIRS]))
     for results in ([*MODELS, one, *OF_TWO], [*MODELS, *OF_TWO, one]):
         frame = sizes(results)
         assert frame["ensemble"].tolist() == ["advmacer x1", "advmacer x2"]
