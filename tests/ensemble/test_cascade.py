@@ -1,5 +1,6 @@
-"""Cascades: members asked in turn, alone and in a pool. The slow form of the rule is in
-``test_rules.py``.
+"""Cascades: members evaluated in turn, alone and in a pool.
+
+The slow form of the rule is in ``test_rules.py``.
 """
 
 import math
@@ -31,7 +32,8 @@ class Pixel(nn.Module):
 
     def __init__(self, pixel, gain):
         super().__init__()
-        self.pixel, self.gain = pixel, gain
+        self.pixel = pixel
+        self.gain = gain
 
     def forward(self, x):
         z = self.gain * (x.flatten(1)[:, self.pixel] - 0.6)
@@ -43,14 +45,19 @@ class NanAbove(nn.Module):
 
     def __init__(self, base, limit):
         super().__init__()
-        self.base, self.limit = base, limit
+        self.base = base
+        self.limit = limit
 
     def forward(self, x):
-        return self.base(x).masked_fill(x.flatten(1)[:, :1] > self.limit, math.nan)
+        is_above = x.flatten(1)[:, :1] > self.limit
+        return self.base(x).masked_fill(is_above, math.nan)
 
 
-def three():
-    return [Pixel(0, 2.0), Pixel(1, 3.0), Pixel(4, 4.0)]
+MEMBERS = [Pixel(0, 2.0), Pixel(1, 3.0), Pixel(4, 4.0)]
+
+
+def outputs_of(x):
+    return Outputs([member(x) for member in MEMBERS])
 
 
 def smoothed(members, thresholds):
@@ -61,53 +68,56 @@ def smoothed(members, thresholds):
 # what it decides
 
 
-thresholds = st.lists(st.floats(0, 1.1), min_size=2, max_size=2)
-
-
 @settings(deadline=None)
-@given(thresholds, st.permutations(range(40)))
-def test_a_vote_depends_on_its_draw_alone(given_thresholds, order):
-    rule = Cascade(given_thresholds)
+@given(st.lists(st.floats(0, 1.1), min_size=2, max_size=2), st.permutations(range(40)))
+def test_a_vote_depends_on_its_draw_alone(thresholds, order):
+    rule = Cascade(thresholds)
     x = image() + SIGMA * torch.randn((40, 1, 4, 4), generator=generator())
-    scores, taken = rule.decide(Outputs([member(x) for member in three()]))
-    turned, taken_turned = rule.decide(Outputs([member(x[list(order)]) for member in three()]))
-    assert torch.equal(turned, scores[list(order)])
-    assert torch.equal(taken_turned, taken[list(order)])
+    scores, members_asked = rule.decide(outputs_of(x))
+    scores_in_order, asked_in_order = rule.decide(outputs_of(x[order]))
+    assert torch.equal(scores_in_order, scores[order])
+    assert torch.equal(asked_in_order, members_asked[order])
 
 
 # -------------------------------------------------------------------------------------------------
 # what it evaluates
 
 
-def asked(given_thresholds):
+def evaluations_by_member(thresholds):
     """How many draws each member is asked about, by the rule on the logits of all of them."""
     classifier = SmoothedClassifier(nn.Identity(), 2, SIGMA)
     copies = torch.cat([*classifier.noisy_copies(image(), DRAWS, 1, Stream.ESTIMATE, 0)])
-    outputs = Outputs([member(copies) for member in three()])
-    _, taken = Cascade(given_thresholds).decide(outputs)
-    return [int((taken >= number).sum()) for number in (1, 2, 3)]
+    _, members_asked = Cascade(thresholds).decide(outputs_of(copies))
+    return [int((members_asked >= number).sum()) for number in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("given_thresholds", [[0.9, 0.5], [0.5, 0.9], [0.2, 0.0]])
-def test_evaluations_are_counted_exactly_and_images_that_fill_up_a_batch_are_not(given_thresholds):
-    members, counts = [Counting(member) for member in three()], asked(given_thresholds)
-    assert counts[0] > counts[1]
-    found = smoothed(members, given_thresholds).tally(image(), DRAWS, 1, Stream.ESTIMATE, 0)
-    assert found.evaluations == sum(counts)
-    filled = [-(-count // BATCH_MULTIPLE) * BATCH_MULTIPLE for count in counts[1:]]
-    assert [member.images for member in members] == [DRAWS, *filled]
+@pytest.mark.parametrize("thresholds", [[0.9, 0.5], [0.5, 0.9], [0.2, 0.0]])
+def test_evaluations_are_counted_exactly_and_images_that_fill_up_a_batch_are_not(thresholds):
+    members = [Counting(member) for member in MEMBERS]
+    classifier = smoothed(members, thresholds)
+
+    tally = classifier.tally(image(), DRAWS, 1, Stream.ESTIMATE, 0)
+
+    first, *later = evaluations_by_member(thresholds)
+    filled_up = [math.ceil(count / BATCH_MULTIPLE) * BATCH_MULTIPLE for count in later]
+    assert first > later[0]
+    assert tally.evaluations == first + sum(later)
+    assert [member.images for member in members] == [DRAWS, *filled_up]
 
 
 def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evaluated():
-    members = [Counting(member) for member in three()]
+    members = [Counting(member) for member in MEMBERS]
     classifier = smoothed(members, [1.1, 1.1])
-    certificates = [classifier.certify(image(), 100, 300, 0.01, label=label) for label in (0, 1)]
     test = Decider([0.1 * SIGMA], SIGMA, 0.01, 1000)
+
+    certificates = [classifier.certify(image(), 100, 300, 0.01, label=label) for label in (0, 1)]
     certificates.append(classifier.certify_until(image(), 100, test))
-    for made in certificates:
-        assert made.evaluations == 3 * (100 + made.n)
-    evaluations = sum(made.evaluations for made in certificates)
-    assert sum(member.images for member in members) == evaluations
+
+    total = 0
+    for certificate in certificates:
+        assert certificate.evaluations == 3 * (100 + certificate.n)
+        total += certificate.evaluations
+    assert sum(member.images for member in members) == total
 
 
 # -------------------------------------------------------------------------------------------------
@@ -116,16 +126,23 @@ def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evalua
 
 def test_a_member_that_is_not_a_number_where_no_draw_asks_it_changes_nothing():
     """Alone it is not evaluated there; in a pool it is, for others."""
-    members = [Pixel(0, 50.0), NanAbove(Pixel(1, 3.0), 0.9)]  # from .9 on, the first is clear
-    entry = PoolEntry((0, 1), Cascade([0.9]))
-    expected = as_bytes(pool([members[0], Pixel(1, 3.0)], {"cascade": entry})["cascade"])
-    assert as_bytes(pool(members, {"cascade": entry})["cascade"]) == expected
-    assert as_bytes(smoothed(members, [0.9]).certify(image(), 30, 330, 0.01, seed=1)) == expected
+    first = Pixel(0, 50.0)  # from 0.9 on it is clear
+    second = Pixel(1, 3.0)
+    members = [first, NanAbove(second, 0.9)]
+    entries = {"cascade": PoolEntry((0, 1), Cascade([0.9]))}
+
+    without_nan = pool([first, second], entries)["cascade"]
+    with_nan = pool(members, entries)["cascade"]
+    alone = smoothed(members, [0.9]).certify(image(), 30, 330, 0.01, seed=1)
+
+    assert as_bytes(with_nan) == as_bytes(without_nan)
+    assert as_bytes(alone) == as_bytes(without_nan)
+    entries["average"] = PoolEntry((0, 1), SoftmaxAverage())
     with refuses("numbers, got NaN"):
-        pool(members, {"cascade": entry, "average": PoolEntry((0, 1), SoftmaxAverage())})
+        pool(members, entries)
 
 
-ALIKE = """
+SCRIPT = """
 import torch
 from rs.certification.inference import optimize_for_inference
 from rs.ensemble.base import Cascade, Ensemble
@@ -163,7 +180,7 @@ def test_portable_arithmetic_gives_the_same_scores_in_turn_and_the_rows_of_the_p
     """Its answers are the same in every batch of a multiple of 20 images, as the draws of a study
     come.
     """
-    done = python("-c", ALIKE, **arithmetic.PORTABLE)
+    done = python("-c", SCRIPT, **arithmetic.PORTABLE)
     assert done.returncode == 0, done.stderr
     first, *answers = done.stdout.split("\n")
     assert first == "portable"
