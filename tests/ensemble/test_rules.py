@@ -1,5 +1,6 @@
 import math
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -25,62 +26,75 @@ def mixed(weights, vectors):
     return np.asarray(weights) @ np.asarray(vectors)
 
 
+def lead(probabilities):
+    """By how much the largest one leads the second."""
+    second, first = sorted(probabilities)[-2:]
+    return first - second
+
+
 def slow_softmax(members, parts):
-    return argmax(mixed(parts["weights"], [softmax(m) for m in members]))
+    return argmax(mixed(parts["weights"], [softmax(z) for z in members]))
+
+
+def slow_logits(members, parts):
+    return argmax(mixed(parts["weights"], members))
 
 
 def slow_vote(members, parts):
     """Most votes, and of those the largest average probability."""
-    votes = [argmax(m) for m in members]
-    average = mixed([1 / len(members)] * len(members), [softmax(m) for m in members])
+    votes = [argmax(z) for z in members]
+    average = np.mean([softmax(z) for z in members], axis=0)
     return max(range(len(average)), key=lambda k: (votes.count(k), average[k]))
 
 
 def slow_max_margin(members, parts):
-    gaps = [sorted(softmax(m))[-1] - sorted(softmax(m))[-2] for m in members]
-    return argmax(members[argmax(gaps)])
+    surest = max(members, key=lambda z: lead(softmax(z)))
+    return argmax(surest)
 
 
 def slow_consensus(members, parts):
-    votes = [argmax(m) for m in members[: parts["agree"]]]
-    return votes[0] if len(set(votes)) == 1 else argmax(mixed([1] * len(members), members))
+    votes = {argmax(z) for z in members[: parts["agree"]]}
+    if len(votes) == 1:
+        return votes.pop()
+    return argmax(np.mean(members, axis=0))
 
 
 def slow_cascade(members, parts):
-    """The class that the first 1, 2, ... members give on average, of the first of these averages
-    that is clear.
-    """
-    p = [softmax(m) for m in members]
-    averages = [mixed([1 / count] * count, p[:count]) for count in range(1, len(p) + 1)]
-    leads = [sorted(average)[-1] - sorted(average)[-2] for average in averages]
-    clear = np.greater_equal(leads, [*parts["thresholds"], 0])
-    return argmax(averages[argmax(clear)])
+    """The class of the first average of 1, 2, ... members that is clear, or of the last one."""
+    p = [softmax(z) for z in members]
+    for count, threshold in enumerate([*parts["thresholds"], 0], start=1):
+        average = np.mean(p[:count], axis=0)
+        if lead(average) >= threshold:
+            return argmax(average)
+    raise AssertionError
 
 
 SLOW_FORMS = {
     "softmax": slow_softmax,
-    "logits": lambda members, parts: argmax(mixed(parts["weights"], members)),
+    "logits": slow_logits,
     "vote": slow_vote,
     "mme": slow_max_margin,
     "consensus": slow_consensus,
     "cascade": slow_cascade,
 }
-"""Of each entry of RULES: the class that it votes for, of the logits (L, K) of one draw and the
+"""For each entry of RULES, the class that it votes for, from the logits (L, K) of one draw and the
 parts it was given.
 """
 
 
 def slow_cases():
     """Each rule that combinations of EXAMPLES make, with its slow form."""
+    weights = {"equal": [1 / 3] * 3, "optimal": WEIGHTS}
     cases = {}
-    for name, rule in RULES.items():
-        for combination in fitting(name, rule):
+    for name, entry in RULES.items():
+        for combination in fitting(name, entry):
+            fitted = None
+            if combination.solved:
+                fitted = THRESHOLDS if combination.thresholds else WEIGHTS
             parts = vars(combination) | {"thresholds": THRESHOLDS}
-            weights = {"equal": [1 / 3] * 3, "optimal": WEIGHTS}
             parts["weights"] = weights.get(combination.weights)
-            fitted = THRESHOLDS if combination.thresholds else WEIGHTS
-            made = rule.build(combination, fitted if combination.solved else None)
-            cases[made] = partial(SLOW_FORMS[name], parts=parts)
+            rule = entry.build(combination, fitted)
+            cases[rule] = partial(SLOW_FORMS[name], parts=parts)
     return cases
 
 
@@ -112,25 +126,25 @@ def test_a_tied_vote_goes_to_the_tied_class_with_the_largest_average():
 # ------------------------------------------------------------------------------------------
 # combinations
 
-PARTS_GIVEN = {part: values[0] for part, values in EXAMPLES.items()}
 
-
-def combination(**parts):
-    """A combination that was checked."""
-    made = validate(Combination, parts, "combinations.x")
-    check_rule(made)
-    return made
+def check_combination(**parts):
+    """Validate and check a combination."""
+    check_rule(validate(Combination, parts, "combinations.x"))
 
 
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_that_is_needed_must_be_given_and_any_other_left_out(name, part):
-    good = GOOD[name]
-    left = {key: value for key, value in good.items() if key != part}
-    must = "be given" if part in good else "be left out"
-    message = f"{part} must {must} for the rule {good['rule']} of scope {good['scope']}"
+    parts = dict(GOOD[name])
+    must = "be given"
+    if part in parts:
+        del parts[part]
+    else:
+        must = "be left out"
+        parts[part] = EXAMPLES[part][0]
+    message = f"{part} must {must} for the rule {parts['rule']} of scope {parts['scope']}"
     with pytest.raises(ValueError, match=message):
-        combination(**left if part in good else good | {part: PARTS_GIVEN[part]})
+        check_combination(**parts)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -161,7 +175,8 @@ def test_a_rule_for_other_members_is_refused_at_once(rule, message):
 @pytest.mark.parametrize("rule", [*SLOW, KConsensus(1)], ids=str)
 def test_no_rule_hides_a_member_that_is_not_a_number(rule, value):
     """A cascade may not evaluate it: ``tests/ensemble/test_cascade.py``."""
-    rule = Cascade([2.0, 2.0]) if isinstance(rule, Cascade) else rule
+    if isinstance(rule, Cascade):
+        rule = Cascade([2.0, 2.0])
 
     class Broken(nn.Module):
         def forward(self, x):
@@ -178,15 +193,20 @@ def test_a_draw_has_the_same_scores_wherever_it_stands_in_a_batch(members):
     """A sum over members may not be taken in another order at the end of a batch: it would be
     another classifier.
     """
-    one = logits(members, draws=1, classes=7)
-    w = np.random.default_rng(0).dirichlet(np.ones(members))
-    rules = [SoftmaxAverage(w), SoftmaxAverage(), LogitAverage(w), HardVote(), MaxMargin()]
-    rules += [KConsensus(members), Cascade([0.3] * (members - 1))]
-    for rule in rules:
-        alone = rule(one)
-        for draws in (2, 3, 37, 100, 501):
-            many = rule(one.expand(-1, draws, -1))
-            assert torch.equal(many, alone.expand(draws, -1)), (rule, draws)
+    draw = logits(members, draws=1, classes=7)
+    weights = np.random.default_rng(0).dirichlet(np.ones(members))
+    rules = [
+        SoftmaxAverage(weights),
+        SoftmaxAverage(),
+        LogitAverage(weights),
+        HardVote(),
+        MaxMargin(),
+        KConsensus(members),
+        Cascade([0.3] * (members - 1)),
+    ]
+    for rule, draws in product(rules, (2, 3, 37, 100, 501)):
+        scores = rule(draw.expand(-1, draws, -1))
+        assert torch.equal(scores, rule(draw).expand(draws, -1)), (rule, draws)
 
 
 def test_an_ensemble_has_gradients_after_it_was_used_without():

@@ -23,19 +23,22 @@ from rs.statistics.radius_weights import (
 )
 
 
-def disputed_draws(seed, members=3, images=30, draws=20, skill=0.0, own=1.0):
+def disputed_draws(seed, members=3, images=30, draws=20, skill=0.0, deviation=1.0):
     """Draws whose margins of two classes are normal, some images and draws being hard for all
     members.
 
     Args:
         skill: Mean margin of each member, or one for all.
-        own: Standard deviation of what members do not have in common.
+        deviation: Standard deviation of what members do not have in common.
     """
     rng = np.random.default_rng(seed)
-    hard = rng.normal(size=(images, 1, 1)) + 0.5 * rng.normal(size=(images, 1, draws))
+    of_images = rng.normal(size=(images, 1, 1))
+    of_draws = 0.5 * rng.normal(size=(images, 1, draws))
+    of_members = deviation * rng.normal(size=(images, members, draws))
     skills = np.broadcast_to(skill, members)[:, None]
-    z = skills + hard + own * rng.normal(size=(images, members, draws))
-    return DisputedDraws.of(np.stack([np.zeros_like(z), z], axis=-1), np.zeros(images, dtype=int))
+    z = skills + of_images + of_draws + of_members
+    margins = np.stack([np.zeros_like(z), z], axis=-1)
+    return DisputedDraws.of(margins, np.zeros(images, dtype=int))
 
 
 problems = st.builds(
@@ -44,7 +47,7 @@ problems = st.builds(
     members=st.integers(1, 4),
     images=st.integers(2, 12),
     draws=st.integers(1, 12),
-    own=st.sampled_from([0.1, 1.0, 3.0]),
+    deviation=st.sampled_from([0.1, 1.0, 3.0]),
 )
 
 
@@ -57,9 +60,9 @@ def mean_radius(problem, weights):
 
 
 def lattice(members):
-    """All weights in twelfths."""
+    """All weights (points, L), in twelfths."""
     counts = itertools.product(range(PARTS + 1), repeat=members)
-    return [tuple(count / PARTS for count in one) for one in counts if sum(one) == PARTS]
+    return np.array([point for point in counts if sum(point) == PARTS])
 
 
 # -------------------------------------------------------------------------------------------------
@@ -68,18 +71,22 @@ def lattice(members):
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(2, 5))
 def test_votes_are_those_of_the_softmax_average(seed, members, classes):
-    """Outputs and weights in 32nds, whose sums are exact, so that there are ties: none of them is a
+    """Outputs and weights in 32nds, whose sums are exact, so that there are ties. A tie is not a
     vote.
     """
     rng = np.random.default_rng(seed)
     p = rng.multinomial(32, np.full(classes, 1 / classes), size=(3, members, 7)) / 32
     y = rng.integers(classes, size=3)
     weights = (rng.multinomial(32, np.full(members, 1 / members)) / 32).tolist()
-    z = p[np.arange(3), :, :, y][..., None] - p
+    margins = p[np.arange(3), :, :, y][..., None] - p
+
+    votes = DisputedDraws.of(margins, y).votes(weights)
+
     average = np.einsum("l,blnk->bnk", weights, p)
-    own = np.take_along_axis(average, y[:, None, None], axis=2)
-    is_beaten = (average < own).sum(axis=2) == classes - 1
-    assert DisputedDraws.of(z, y).votes(weights).tolist() == is_beaten.sum(axis=1).tolist()
+    of_label = np.take_along_axis(average, y[:, None, None], axis=2)
+    beaten_classes = (average < of_label).sum(axis=2)
+    expected = (beaten_classes == classes - 1).sum(axis=1)
+    assert votes.tolist() == expected.tolist()
 
 
 # -------------------------------------------------------------------------------------------------
@@ -92,34 +99,35 @@ def test_no_other_weights_in_twelfths_have_a_larger_radius_unless_equally_good_o
 ):
     """With the radii summed exactly, as rationals would be, up to one rounding."""
     radii = radii_of(problem)
-    means = {w: math.fsum(radii(w)) for w in lattice(problem.members)}
-    largest = max(means.values())
-    top = [w for w in means if means[w] == largest]
-    least = min(round(sum((PARTS * one) ** 2 for one in w)) for w in top)
-    nearest = [w for w in top if round(sum((PARTS * one) ** 2 for one in w)) == least]
-    expected = [statistics.fmean(own) for own in zip(*nearest, strict=True)]
+    points = lattice(problem.members)
+    sums = np.array([math.fsum(radii(tuple(point / PARTS))) for point in points])
+    best = points[sums == sums.max()]
+    squares = (best**2).sum(axis=1)
+    nearest = best[squares == squares.min()]
+    expected = nearest.mean(axis=0) / PARTS
     every = np.ones(problem.images, dtype=bool)
     assert best_of_all(radii, problem.members, every) == pytest.approx(expected, rel=1e-14)
 
 
 def slow_radius_weights(problem):
     """Cross-validation and the rule of one standard error, in loops."""
-    radii, members, images = radii_of(problem), problem.members, np.arange(problem.images)
+    radii = radii_of(problem)
+    members = problem.members
+    folds = np.arange(problem.images) % FOLDS
 
-    def fit(used, shrinkage):
-        fitted = best_of_all(radii, members, used)
-        return tuple((1 - shrinkage) * weight + shrinkage / members for weight in fitted)
+    def fit(is_used, shrinkage):
+        weights = best_of_all(radii, members, is_used)
+        return tuple((1 - shrinkage) * weight + shrinkage / members for weight in weights)
 
-    judged = {
-        shrinkage: [radii(fit(images % FOLDS != b % FOLDS, shrinkage))[b] for b in images]
-        for shrinkage in SHRINKAGES
-    }
+    judged = {shrinkage: [] for shrinkage in SHRINKAGES}
+    for shrinkage, (image, fold) in itertools.product(SHRINKAGES, enumerate(folds)):
+        weights = fit(folds != fold, shrinkage)
+        judged[shrinkage].append(radii(weights)[image])
     best = max(SHRINKAGES, key=lambda shrinkage: math.fsum(judged[shrinkage]))
     for shrinkage in SHRINKAGES:
         lags = np.subtract(judged[best], judged[shrinkage])
-        error = stats.sem(lags)
-        if lags.mean() <= error * (1 + 1e-9):
-            return fit(images >= 0, shrinkage), shrinkage
+        if lags.mean() <= stats.sem(lags) * (1 + 1e-9):
+            return fit(folds >= 0, shrinkage), shrinkage
     raise AssertionError
 
 
@@ -127,10 +135,10 @@ def slow_radius_weights(problem):
 @pytest.mark.parametrize("skill", [0.0, (0.0, 0.5, 1.0)])
 def test_the_shrinkage_is_the_largest_within_one_error_of_the_best_on_images_left_out(seed, skill):
     problem = disputed_draws(seed, images=23, skill=skill)
+    fitted = radius_weights(problem)
     weights, shrinkage = slow_radius_weights(problem)
-    found = radius_weights(problem)
-    assert found.shrinkage == shrinkage
-    assert found.weights == pytest.approx(weights, rel=1e-14)
+    assert fitted.shrinkage == shrinkage
+    assert fitted.weights == pytest.approx(weights, rel=1e-14)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -146,9 +154,10 @@ def slow_choice(problem):
             team = [*counts]
             team[member] += 1
             means.append(mean_radius(problem, [count / step for count in team]))
-        best = pytest.approx(max(means), rel=1e-12, abs=1e-12)
-        good = [member for member, mean in enumerate(means) if mean == best]
-        counts[min(good, key=lambda member: (counts[member], member))] += 1
+        largest = pytest.approx(max(means), rel=1e-12, abs=1e-12)
+        best = [member for member, mean in enumerate(means) if mean == largest]
+        least_chosen = min(best, key=lambda member: counts[member])
+        counts[least_chosen] += 1
     return counts
 
 
