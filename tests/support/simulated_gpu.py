@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves
 
@@ -27,7 +28,7 @@ NEVER_MIXED = {
     torch.Tensor.scatter,
     torch.Tensor.scatter_,
 }
-"""Functions that take no numbers, tensors of no axes, from the CPU either."""
+"""Functions that do not take numbers (tensors without axes) from the CPU either."""
 
 MIXED = {torch.Tensor.copy_, torch._has_compatible_shallow_copy_type}
 """Functions that take tensors of two devices."""
@@ -41,13 +42,23 @@ class Generator(torch.Generator):
     """A generator of one of the two devices."""
 
     def __new__(cls, device="cpu"):
-        made = super().__new__(cls, "cpu")
-        made.place = placed(device)
-        return made
+        generator = super().__new__(cls, "cpu")
+        generator.place = placed(device)
+        return generator
 
     @property
     def device(self):
         return self.place
+
+
+def tensors_in(values):
+    """All tensors in nested lists, tuples and dicts."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def storage_of(tensor):
+    """What identifies the storage of a tensor."""
+    return tensor.untyped_storage()._cdata
 
 
 def placed(device):
@@ -61,14 +72,15 @@ class SimulatedGpu(TorchFunctionMode):
     def __init__(self):
         super().__init__()
         self.storages = {}  # of tensors on the GPU
-        self.operations = 0  # on these tensors
+        self.operations = 0  # on those tensors
 
     def device_of(self, tensor):
-        return GPU if tensor.untyped_storage()._cdata in self.storages else CPU
+        return GPU if storage_of(tensor) in self.storages else CPU
 
     def place(self, tensor):
+        """Let the storage of a tensor lie on the GPU."""
         storage = tensor.untyped_storage()
-        self.storages[storage._cdata] = torch.multiprocessing.reductions.StorageWeakRef(storage)
+        self.storages[storage_of(tensor)] = StorageWeakRef(storage)
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -76,8 +88,9 @@ class SimulatedGpu(TorchFunctionMode):
             return GETTERS[function](self.device_of(args[0]))
         if function is torch.Tensor.pin_memory:  # memory of the CPU all the same
             return args[0]
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if function in NUMPY and any(self.device_of(tensor) == GPU for tensor in tensors):
+        tensors = tensors_in((args, kwargs))
+        devices = {self.device_of(tensor) for tensor in tensors}
+        if function in NUMPY and GPU in devices:
             raise DeviceMismatchError(
                 "what lies on the GPU is no NumPy array; copy it to the CPU first"
             )
@@ -85,64 +98,59 @@ class SimulatedGpu(TorchFunctionMode):
             return self._moved(function, args, kwargs)
         if function not in MIXED and function not in SETTERS:
             self._check(function, tensors)
-        wanted = self._wanted(function, tensors, kwargs)
-        rng = kwargs.get("generator")
-        if rng is not None and rng.device != wanted:
-            raise DeviceMismatchError(
-                f"{resolve_name(function)} on {wanted} takes no generator of {rng.device}"
-            )
-        if wanted == GPU:
-            self.operations += 1
-        return self._result(function, args, kwargs, tensors, wanted)
-
-    def _wanted(self, function, tensors, kwargs):
-        """The device of the result."""
-        given = kwargs.get("device")
-        if given is not None:
+        device = GPU if GPU in devices else CPU
+        if kwargs.get("device") is not None:
+            device = placed(kwargs["device"])
             kwargs["device"] = CPU
-            return placed(given)
-        if any(self.device_of(tensor) == GPU for tensor in tensors):
-            return GPU
-        return CPU
-
-    def _result(self, function, args, kwargs, tensors, wanted):
-        known = {tensor.untyped_storage()._cdata for tensor in tensors}
-        out = function(*args, **kwargs)
-        if wanted == GPU:
-            for leaf in tree_leaves(out):
-                if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata not in known:
-                    self.place(leaf)
+        rng = kwargs.get("generator")
+        if rng is not None and rng.device != device:
+            raise DeviceMismatchError(
+                f"{resolve_name(function)} on {device} takes no generator of {rng.device}"
+            )
+        known = {storage_of(tensor) for tensor in tensors}
+        result = function(*args, **kwargs)
+        if device == GPU:
+            self.operations += 1
+            for tensor in tensors_in(result):
+                if storage_of(tensor) not in known:
+                    self.place(tensor)
         if function is torch.Tensor.data.__set__ and self.device_of(args[1]) == GPU:
             self.place(args[0])
-        return out
+        return result
 
     def _moved(self, function, args, kwargs):
         """``to``, ``cpu`` and ``cuda``: a copy where the device is another."""
-        own = self.device_of(args[0])
-        wanted = {torch.Tensor.cpu: CPU, torch.Tensor.cuda: GPU}.get(function, own)
-        words = []
-        for word in args[1:] if function is torch.Tensor.to else ():
-            if isinstance(word, torch.Tensor):
-                wanted = self.device_of(word)
-            elif isinstance(word, (torch.device, str)):
-                wanted, word = placed(word), CPU
-            words.append(word)
-        if kwargs.get("device") is not None:
-            wanted, kwargs["device"] = placed(kwargs["device"]), CPU
-        if function is not torch.Tensor.to:
+        tensor, *words = args
+        before = self.device_of(tensor)
+        after = before
+        arguments = []
+        if function is torch.Tensor.to:
+            for word in words:
+                if isinstance(word, torch.Tensor):
+                    after = self.device_of(word)
+                elif isinstance(word, (torch.device, str)):
+                    after = placed(word)
+                    word = CPU
+                arguments.append(word)
+            if kwargs.get("device") is not None:
+                after = placed(kwargs["device"])
+                kwargs["device"] = CPU
+        else:
+            after = CPU if function is torch.Tensor.cpu else GPU
             kwargs = {}
-        out = torch.Tensor.to(args[0], *words, **kwargs) if words or kwargs else args[0]
-        if wanted != own and out.untyped_storage()._cdata == args[0].untyped_storage()._cdata:
-            out = out.clone(memory_format=torch.preserve_format)
-        if wanted == GPU:
-            self.place(out)
-        return out
+        result = torch.Tensor.to(tensor, *arguments, **kwargs) if arguments or kwargs else tensor
+        if after != before and storage_of(result) == storage_of(tensor):
+            result = result.clone(memory_format=torch.preserve_format)
+        if after == GPU:
+            self.place(result)
+        return result
 
     def _check(self, function, tensors):
-        strict = function in NEVER_MIXED
-        there = {self.device_of(tensor) for tensor in tensors if tensor.ndim or strict}
-        here = {self.device_of(tensor) for tensor in tensors if not tensor.ndim}
-        if len(there) > 1 or (CPU in there and GPU in here):
+        """Refuse operands on two devices; numbers may come from the CPU."""
+        is_strict = function in NEVER_MIXED
+        devices = {self.device_of(tensor) for tensor in tensors if tensor.ndim or is_strict}
+        of_numbers = {self.device_of(tensor) for tensor in tensors if not tensor.ndim}
+        if len(devices) > 1 or (CPU in devices and GPU in of_numbers):
             raise DeviceMismatchError(
                 f"{resolve_name(function)} expects its tensors on one device, got cpu and cuda:0"
             )
@@ -162,13 +170,14 @@ class Graph(torch.nn.Module):
 
     def __init__(self, module):
         super().__init__()
-        self.module, self.memory = module, {}
+        self.module = module
+        self.memory = {}
 
     def forward(self, x):
-        made = self.module(x)
+        outputs = self.module(x)
         if torch.is_grad_enabled():
-            return made
-        return self.memory.setdefault(made.shape, made.clone()).copy_(made)
+            return outputs
+        return self.memory.setdefault(outputs.shape, outputs.clone()).copy_(outputs)
 
 
 def autocast(kind, dtype=None, enabled=True):

@@ -9,6 +9,7 @@ import hashlib
 import json
 import shutil
 import sys
+from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,13 +35,11 @@ def stand_in_project(root):
 
 def digest(*paths):
     """A hash of the contents of files and folders."""
-    files = sorted(
-        file
-        for path in paths
-        for file in ([path] if path.is_file() else path.rglob("*"))
-        if file.is_file()
-    )
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    files = []
+    for path in paths:
+        files += [path, *path.rglob("*")]
+    content = [file.read_bytes() for file in sorted(files) if file.is_file()]
+    return hashlib.sha256(b"".join(content)).hexdigest()
 
 
 def write(path, text):
@@ -52,27 +51,30 @@ def write(path, text):
 
 def report(results, out):
     """Write a made-up ACR of every method of the results."""
-    acrs: dict[str, dict[str, float]] = {}
+    acrs = defaultdict(dict)
     for path in sorted(results.glob("*/*.tsv")):
-        acr = int(path.read_text()[:4], 16) / 0xFFFF
-        acrs.setdefault(path.stem.rpartition("-")[0], {})[path.parent.name] = acr
+        method, _, _ = path.stem.rpartition("-")
+        sigma = path.parent.name
+        acrs[method][sigma] = int(path.read_text()[:4], 16) / 0xFFFF
     write(out / "metrics.json", json.dumps({"acr": acrs}, indent=2))
 
 
 def main():
-    stage, words = Path(sys.argv[0]).stem, sys.argv[1:]
+    stage = Path(sys.argv[0]).stem
+    words = sys.argv[1:]
     options = {key: Path(value) for key, value in pairwise(words) if key.startswith("--")}
-    options |= {"--log": options["--log"] / "history.csv"} if "--log" in options else {}
+    if "--log" in options:
+        options["--log"] /= "history.csv"
     places = [options[name] for name in PLACES if name in options]
     if stage == "tables":
         report(options["--results"], *places)
         return
-    read = [Path(word) for word in words if Path(word).exists() and Path(word) not in places]
+    inputs = [Path(word) for word in words if Path(word).exists() and Path(word) not in places]
     if stage == "train":
         card = f"{words[0]}-{options['--sigma']}.json"
-        read.append(Path("fingerprints/parameters") / options["--dataset"] / "train" / card)
+        inputs.append(Path("fingerprints/parameters") / options["--dataset"] / "train" / card)
     for place in places:
-        write(place, digest(*read))
+        write(place, digest(*inputs))
         if stage == "certify":
             write(place.with_suffix(".json"), "{}")
 
