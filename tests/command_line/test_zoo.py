@@ -15,33 +15,40 @@ from tests.support.untrained import save_model
 NAME = zoo_names()[0]
 
 
-def table_of(text):
+def lines_by_name(table):
     """The cells of a table by the name of the network and the head of the column; there must be no
     empty cells.
     """
-    head, *lines = text.splitlines()
+    head, *lines = table.splitlines()
     assert head.split() == HEADER
-    cells = [dict(zip(HEADER, line.split(), strict=True)) for line in lines]
-    return {line["name"]: line for line in cells}
+    by_name = {}
+    for line in lines:
+        cells = dict(zip(HEADER, line.split(), strict=True))
+        by_name[cells["name"]] = cells
+    return by_name
 
 
-def test_the_table_has_the_numbers_of_the_rows_beside_each_network(tmp_path):
+def test_the_table_has_the_numbers_of_the_rows_next_to_each_network(tmp_path):
     rows = {}
     for seed, sigma in enumerate((0.25, 0.5)):
         name = f"small-{sigma}"
         save_model(tmp_path / name, sigma=sigma)
         rows[name] = cell_rows("advmacer", sigma, seed)
         write_rows(rows[name], tmp_path / name / ROWS)
-    table = table_of(zoo_table(tmp_path))
-    assert [*table] == [*rows]
+
+    lines = lines_by_name(zoo_table(tmp_path))
+
+    assert list(lines) == list(rows)
     for name, frame in rows.items():
-        line = table[name]
-        stated = {"sigma": frame["sigma"][0], "images": len(frame), "n": frame["n"][0]}
-        assert {key: line[key] for key in stated} == {key: f"{x:g}" for key, x in stated.items()}
-        assert line["ACR"] == f"{metrics.acr(frame):.3f}"
+        cells = lines[name]
+        assert cells["sigma"] == f"{frame['sigma'][0]:g}"
+        assert cells["images"] == f"{len(frame):g}"
+        assert cells["n"] == f"{frame['n'][0]:g}"
+        assert cells["ACR"] == f"{metrics.acr(frame):.3f}"
         accuracies = metrics.certified_accuracy(frame, RADII)
-        assert [line[f"r={radius:g}"] for radius in RADII] == [f"{x:.1%}" for x in accuracies]
-    assert table["small-0.25"]["ACR"] != table["small-0.5"]["ACR"]
+        for radius, accuracy in zip(RADII, accuracies, strict=True):
+            assert cells[f"r={radius:g}"] == f"{accuracy:.1%}"
+    assert lines["small-0.25"]["ACR"] != lines["small-0.5"]["ACR"]
 
 
 def test_no_command_writes_into_the_package(capfd, own_folder):

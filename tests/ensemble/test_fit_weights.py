@@ -1,5 +1,6 @@
-"""Weights and theory of a pool's ensembles: ``rs.ensemble.fit_weights``. The outputs to which they
-are fitted are those of ``test_member_outputs.py``.
+"""Weights and theory of a pool's ensembles: ``rs.ensemble.fit_weights``.
+
+The outputs to which they are fitted are tested in ``test_member_outputs.py``.
 """
 
 from contextlib import chdir
@@ -9,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rs.data import images as data
 from rs.data import prepared
 from rs.ensemble.declare import read_weights
 from rs.ensemble.member_outputs import margins
@@ -28,6 +28,7 @@ from tests.support.tiny_pool import (
     SETTINGS,
     TURNED,
     load_outputs,
+    load_split,
     solve,
     write_three,
 )
@@ -67,16 +68,16 @@ def outputs(solved_pool):
     ``fresh`` are other draws of the test images than ``test``, which choose their weights.
     """
     with chdir(solved_pool):
-        train = data.load_images(Path("data"), "train")
-        test = data.load_images(Path("data"), "test")
-        fitted = SETTINGS.fitting_images(train).tolist()
+        train = load_split("train")
+        test = load_split("test")
+        indices = SETTINGS.fitting_images(train).tolist()
         members = load_outputs()
         many = members.unperturbed(SETTINGS.noises * SETTINGS.copies)
         return {
-            "labels": train.labels[fitted],
-            "train": members.probabilities(train, fitted),
-            "radius": members.unperturbed(SETTINGS.draws).probabilities(train, fitted),
-            "cascade": many.probabilities(train, fitted),
+            "labels": train.labels[indices],
+            "train": members.probabilities(train, indices),
+            "radius": members.unperturbed(SETTINGS.draws).probabilities(train, indices),
+            "cascade": many.probabilities(train, indices),
             "test": members.probabilities(test, TEST),
             "fresh": members.probabilities(test, TEST, repeat=1),
             "plain": members.unperturbed(SETTINGS.noises).probabilities(test, TEST),
@@ -93,9 +94,10 @@ def fitted_of(slug, folder="weights"):
 
 @pytest.mark.parametrize("slug", SOLVED)
 def test_weights_of_all_images_are_those_of_margins_on_training_images(outputs, slug):
-    own = margins(outputs["train"][:, SOLVED[slug]], outputs["labels"])
+    labels = outputs["labels"]
+    z = margins(outputs["train"][:, SOLVED[slug]], labels)
     form = "printed" if slug.endswith("turned") else "optimal"
-    expected, share = global_weights(moments(own), outputs["labels"], form)
+    expected, share = global_weights(moments(z), labels, form)
     fitted = fitted_of(slug)
     assert (fitted.weights, fitted.used_share, fitted.images) == (expected.tolist(), share, 20)
     assert (fitted.split, fitted.shrinkage) == ("train", 0.0)
@@ -116,19 +118,22 @@ def test_weights_of_the_largest_radius_are_those_of_the_votes_on_training_images
 def test_thresholds_are_those_of_leads_on_training_images(outputs):
     """m n = 16 copies of each image to which weights are fitted, by unperturbed members."""
     p = np.moveaxis(outputs["cascade"], 1, 0).reshape(3, -1, 3)  # (L, B n, K)
-    averages = [p[:count].mean(axis=0) for count in (1, 2, 3)]
-    classes = [average.argmax(axis=1) for average in averages]
-    ordered = [np.sort(average, axis=1) for average in averages[:2]]
-    leads = np.array([values[:, -1] - values[:, -2] for values in ordered])
-    differs = np.array([chosen != classes[2] for chosen in classes[:2]])
-    expected = fit_thresholds(leads, differs, 0.02)
-    found = fitted_of(CASCADE)
-    assert differs.any()
-    np.testing.assert_allclose(found.thresholds, expected.thresholds, rtol=0, atol=SUMS)
-    assert (found.images, found.draws) == (20, 16)
-    assert (found.share, found.evaluations) == (expected.share, expected.evaluations)
-    assert 0 < found.share <= 0.02
-    assert 1 < found.evaluations < 3
+    last_class = p.mean(axis=0).argmax(axis=1)
+    leads = []
+    differs = []
+    for count in (1, 2):
+        average = p[:count].mean(axis=0)
+        ordered = np.sort(average, axis=1)
+        leads.append(ordered[:, -1] - ordered[:, -2])
+        differs.append(average.argmax(axis=1) != last_class)
+    expected = fit_thresholds(np.array(leads), np.array(differs), 0.02)
+    fitted = fitted_of(CASCADE)
+    assert np.any(differs)
+    np.testing.assert_allclose(fitted.thresholds, expected.thresholds, rtol=0, atol=SUMS)
+    assert (fitted.images, fitted.draws) == (20, 16)
+    assert (fitted.share, fitted.evaluations) == (expected.share, expected.evaluations)
+    assert 0 < fitted.share <= 0.02
+    assert 1 < fitted.evaluations < 3
 
 
 def test_all_that_is_fitted_is_fitted_to_validation_images_where_there_are_some():
@@ -146,32 +151,32 @@ def test_all_that_is_fitted_is_fitted_to_validation_images_where_there_are_some(
 def test_weights_of_an_image_are_algorithm_2_on_its_label_or_on_the_class_that_n0_draws_select(
     outputs, slug
 ):
-    own = PER_IMAGE[slug]
+    members = PER_IMAGE[slug]
     classes = TEST_LABELS
     if slug.endswith("per-image"):
         spec = read(Path("ensembles", f"{slug}.json"))
-        test = data.load_images(Path("data"), "test")
-        classes = load_outputs().selected_classes(spec, test, TEST, FEW)
+        classes = load_outputs().selected_classes(spec, load_split("test"), TEST, FEW)
         assert (classes != TEST_LABELS).any()
     form = "printed" if slug.endswith("printed") else "optimal"
-    expected = per_image_weights(margins(outputs["test"][:, own], classes), classes, form)
-    found = read_weights(Path("weights", f"{slug}.tsv"), len(own))
-    assert found == dict(enumerate(expected.tolist()))
-    table = pd.read_csv(f"weights/{slug}.tsv", sep="\t")
+    z = margins(outputs["test"][:, members], classes)
+    expected = per_image_weights(z, classes, form)
+    path = Path("weights", f"{slug}.tsv")
+    table = pd.read_csv(path, sep="\t")
+    assert read_weights(path, len(members)) == dict(enumerate(expected.tolist()))
     assert table["class"].tolist() == classes.tolist()
 
 
 def test_only_weights_whose_target_is_the_label_see_the_labels_of_test_images():
     """The same images, whose test labels are all wrong."""
-    train, test = (data.load_images(Path("data"), split) for split in ("train", "test"))
+    train = load_split("train")
+    test = load_split("test")
     splits = {"train": (train.images, train.labels), "test": (test.images, (test.labels + 1) % 3)}
     prepared.save_images(Path("wrong"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
-    before, after = (
-        contents(solve(f"of-{name}", folder=name, batch=50)) for name in ("data", "wrong")
-    )
-    unlike = {name for name in before if after[name] != before[name]}
+    before = contents(solve("before", batch=50))
+    after = contents(solve("after", folder="wrong", batch=50))
+    changed = {name for name in before if after[name] != before[name]}
     of_label = {f"{slug}.tsv" for slug in PER_IMAGE if not slug.endswith("per-image")}
-    assert unlike == of_label | {"spreads.csv", "bounds.csv"}
+    assert changed == of_label | {"spreads.csv", "bounds.csv"}
 
 
 # -------------------------------------------------------------------------------------------------
@@ -185,44 +190,53 @@ GROUPS = {
 """Places in the pool, methods and trained models of the ensembles."""
 
 
-def spread_by_hand(z, y, methods, training):
-    """Alpha, beta, variance, within, across of one image: margins (L, N, K), loops over classes and
-    members.
+def mean_or_nan(values):
+    return np.mean(values) if values else np.nan
+
+
+def spread_by_hand(z, label, methods, *, with_training):
+    """Alpha, beta, variance, within, across of one image, from margins (L, N, K), in loops over
+    classes and members.
     """
-    count, wrong, found = len(z), [i for i in range(3) if i != y], []
-    for i in wrong:
-        s = np.cov(z[:, :, i], bias=True)
-        for a in range(count) if training else ():
-            seeds = [z[b, :, i].mean() for b in range(count) if methods[b] == methods[a]]
-            s[a, a] += np.var(seeds, ddof=1) if len(seeds) > 1 else 0.0
-        pairs = [(a, b) for a in range(count) for b in range(a)]
-        within = [s[a, b] for a, b in pairs if methods[a] == methods[b]]
-        across = [s[a, b] for a, b in pairs if methods[a] != methods[b]]
-        means = [
-            np.mean(values) if len(values) else np.nan for values in (np.diag(s), within, across)
-        ]
-        found.append([np.diag(s).max(), max(s[a, b] for a, b in pairs), *means])
-    return np.mean(found, axis=0)
+    spreads = []
+    for k in {0, 1, 2} - {label}:
+        covariances = np.cov(z[:, :, k], bias=True)
+        means = z[:, :, k].mean(axis=1)
+        within = []
+        across = []
+        for a, method in enumerate(methods):
+            of_seeds = [mean for mean, other in zip(means, methods, strict=True) if other == method]
+            if with_training and len(of_seeds) > 1:
+                covariances[a, a] += np.var(of_seeds, ddof=1)
+            for b in range(a):
+                pairs = within if method == methods[b] else across
+                pairs.append(covariances[a, b])
+        variances = np.diag(covariances)
+        means_of_pairs = [mean_or_nan(within), mean_or_nan(across)]
+        spreads.append([variances.max(), max(within + across), variances.mean(), *means_of_pairs])
+    return np.mean(spreads, axis=0)
 
 
-@pytest.mark.parametrize(("source", "of"), [("perturbed", "test"), ("trained", "plain")])
-def test_spreads_are_means_of_covariances_made_by_hand(outputs, source, of):
-    table = pd.read_csv("weights/spreads.csv")
-    for name, (own, methods, trained) in GROUPS.items():
-        line = table[(table["ensemble"] == name) & (table["source"] == source)]
-        each = [
-            spread_by_hand(z, y, methods, source == "trained")
-            for z, y in zip(margins(outputs[of][:, own], TEST_LABELS), TEST_LABELS, strict=True)
+@pytest.mark.parametrize(("source", "name"), [("perturbed", "test"), ("trained", "plain")])
+def test_spreads_are_means_of_covariances_made_by_hand(outputs, source, name):
+    table = pd.read_csv("weights/spreads.csv").set_index(["ensemble", "source"])
+    for ensemble, (members, methods, trained) in GROUPS.items():
+        z = margins(outputs[name][:, members], TEST_LABELS)
+        spreads = [
+            spread_by_hand(margin, label, methods, with_training=source == "trained")
+            for margin, label in zip(z, TEST_LABELS, strict=True)
         ]
-        found = line[list(SPREADS[4:])].to_numpy()[0]
-        np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=0, atol=SUMS)
-        assert (line["images"].tolist(), line["members"].tolist()) == ([10], [trained])
+        line = table.loc[(ensemble, source)]
+        found = line[list(SPREADS[4:])].to_numpy(float)
+        np.testing.assert_allclose(found, np.mean(spreads, axis=0), rtol=0, atol=SUMS)
+        assert (line["images"], line["members"]) == (10, trained)
 
 
 def weights_of(slug, count):
     """Weights of each test image, (10, L)."""
     if slug in PER_IMAGE:
-        return np.array(list(read_weights(Path("weights", f"{slug}.tsv"), count).values()))
+        weights = read_weights(Path("weights", f"{slug}.tsv"), count)
+        return np.array([*weights.values()])
     fixed = [1 / count] * count if slug.endswith("average") else fitted_of(slug).weights
     return np.tile(fixed, (10, 1))
 
@@ -244,15 +258,15 @@ def test_bounds_are_means_over_images(outputs):
     assert tuple(table) == BOUNDS
     table = table.set_index(["ensemble", "combination"])
     shown = []
-    for (name, slug), combinations in SHOWN.items():
-        own, _, trained = GROUPS[name]
-        z = margins(outputs["fresh"][:, own], TEST_LABELS)
+    for (ensemble, slug), combinations in SHOWN.items():
+        members, _, trained = GROUPS[ensemble]
+        z = margins(outputs["fresh"][:, members], TEST_LABELS)
         for combination in combinations:
-            weights = weights_of(f"{slug}.{combination}", len(own))
-            bounds = np.mean(chebyshev_bounds(z, TEST_LABELS, weights), axis=1)
-            line = table.loc[(name, combination)]
+            weights = weights_of(f"{slug}.{combination}", len(members))
+            expected = np.mean(chebyshev_bounds(z, TEST_LABELS, weights), axis=1)
+            line = table.loc[(ensemble, combination)]
             found = line[["bound", "bound_minimum", "measured"]].to_numpy(float)
-            np.testing.assert_allclose(found, bounds, rtol=0, atol=1e-8)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
             assert (line["images"], line["members"]) == (10, trained)
-            shown.append((name, combination))
+            shown.append((ensemble, combination))
     assert list(table.index) == shown

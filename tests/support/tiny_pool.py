@@ -61,6 +61,11 @@ PAIR, ALL, TURNED = "macer-0-1", "gaussian-0+macer-0-1", "macer-1+gaussian-0"
 """
 
 
+def load_split(split, folder="data"):
+    """One split of a data set in the current folder."""
+    return load_images(Path(folder), split)
+
+
 def write_three(folder, **sizes):
     """Write images (N, 1, 4, 4) with a bright left, right or upper half; labels 0, 1, 2, 0, ..."""
     write_tiny(folder, **sizes, classes=CLASSES)
@@ -124,7 +129,7 @@ def pool_members():
 def load_outputs():
     """Outputs of the members of the pool in the current folder."""
     pool, _ = read_pool(Path("ensembles"))
-    meta = load_images(Path("data"), "test").meta
+    meta = load_split("test").meta
     return MemberOutputs.load(pool, Path("ensembles/pool.json"), meta, SETTINGS, CPU, BATCH)
 
 
