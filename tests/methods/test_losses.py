@@ -7,6 +7,7 @@ only ``f`` moves: points that an attack found are constants.
 """
 
 import copy
+from itertools import product
 from statistics import NormalDist
 
 import numpy as np
@@ -22,7 +23,10 @@ from rs.smoothing import attack
 from tests.support.helpers import generator
 from tests.support.networks import mlp
 
-B, K, SHAPE, SIGMA = 6, 3, (1, 3, 3), 0.4
+B = 6
+K = 3
+SHAPE = (1, 3, 3)
+SIGMA = 0.4
 quantile = NormalDist().inv_cdf
 
 
@@ -30,8 +34,21 @@ def normal(rng, draws):
     return SIGMA * torch.randn((B, draws, *SHAPE), generator=rng, dtype=torch.float64)
 
 
+def logits_of(f, image, noise):
+    """Logits (M, K) of an image with each of its draws."""
+    return np.array([f(image + draw) for draw in noise])
+
+
+def softmax(logits):
+    return special.softmax(logits, axis=-1)
+
+
+def probabilities_of(f, image, noise):
+    return softmax(logits_of(f, image, noise))
+
+
 def cross_entropy(logits, label):
-    return -special.log_softmax(logits)[label]
+    return -special.log_softmax(logits, axis=-1)[..., label]
 
 
 def over_images(term):
@@ -40,7 +57,15 @@ def over_images(term):
 
 def over_draws(f, points, noise, y):
     """Mean over images and draws of the cross-entropy: the log inside the mean."""
-    return over_images(lambda i: np.mean([cross_entropy(f(points[i] + d), y[i]) for d in noise[i]]))
+    return over_images(lambda i: cross_entropy(logits_of(f, points[i], noise[i]), y[i]).mean())
+
+
+def moved_noise(noise, move):
+    """The noise after ``move(i, draw)`` of each draw of each image i."""
+    moved = noise.clone()
+    for i, j in product(range(B), range(noise.shape[1])):
+        moved[i, j] = move(i, noise[i, j])
+    return moved
 
 
 def ramp(value, epoch, warmup):
@@ -56,43 +81,42 @@ def slow_stability(f, frozen, x, y, rng, epoch, lam):
 
     def term(i):
         clean = f(x[i])
-        soft = -(special.softmax(clean) * special.log_softmax(f(x[i] + noise[i, 0]))).sum()
+        soft = -(softmax(clean) * special.log_softmax(f(x[i] + noise[i, 0]))).sum()
         return cross_entropy(clean, y[i]) + lam * soft
 
     return over_images(term)
 
 
 def slow_smoothadv(f, frozen, x, y, rng, epoch, draws, steps, epsilon, warmup):
-    noise, epsilon = normal(rng, draws), ramp(epsilon, epoch, warmup)
+    noise = normal(rng, draws)
+    epsilon = ramp(epsilon, epoch, warmup)
     x_hat = attack.pgd(frozen, x, y, noise, steps, epsilon)
     return over_draws(f, x_hat, noise, y)
 
 
-def of_mean(logits, label):
+def log_of_mean(logits, label):
     """Cross-entropy of the mean softmax of draws, with MACER's guard: the log outside the mean."""
-    return -np.log(np.mean([special.softmax(v) for v in logits], axis=0)[label] + 1e-10)
+    return -np.log(softmax(logits).mean(axis=0)[label] + 1e-10)
 
 
-def mean_of(logits, label):
-    return np.mean([cross_entropy(v, label) for v in logits])
+def mean_of_logs(logits, label):
+    return cross_entropy(logits, label).mean()
 
 
-CROSS_ENTROPIES = {"log-of-mean": of_mean, "mean-of-logs": mean_of}
+CROSS_ENTROPIES = {"log-of-mean": log_of_mean, "mean-of-logs": mean_of_logs}
 
 
 def slow_objective(
     f, x, noise, y, lam, gamma, beta, cross_entropy="log-of-mean", beta_cross_entropy=1.0
 ):
     def term(i):
-        logits = [f(x[i] + d) for d in noise[i]]
-        q = np.mean([special.softmax(beta * v) for v in logits], axis=0)
+        logits = logits_of(f, x[i], noise[i])
+        q = softmax(beta * logits).mean(axis=0)
         second, first = np.argsort(q)[-2:]
         xi = quantile(q[first]) - quantile(q[second])
         lack = gamma - xi if first == y[i] and xi <= gamma else 0.0
-        return (
-            CROSS_ENTROPIES[cross_entropy]([beta_cross_entropy * v for v in logits], y[i])
-            + lam * SIGMA / 2 * lack
-        )
+        loss = CROSS_ENTROPIES[cross_entropy](beta_cross_entropy * logits, y[i])
+        return loss + lam * SIGMA / 2 * lack
 
     return over_images(term)
 
@@ -123,11 +147,12 @@ def slow_advmacer(
     noise = normal(rng, draws)
     epsilon = ramp(epsilon, epoch, warmup)
     attacked = noise[:, : min(attack_draws, draws)]
-    last_epochs = [k * steps_warmup / (steps + 1) for k in range(1, steps + 1)]
-    steps = sum(epoch >= last for last in last_epochs)
+    first_epochs = [k * steps_warmup / (steps + 1) for k in range(1, steps + 1)]
+    steps = sum(epoch >= first for first in first_epochs)
     tempered = attack.Tempered(frozen, beta_attack)
     x_hat = attack.pgd(tempered, x, y, attacked, steps, epsilon, rng=rng)
-    noise = normal(rng, draws) if fresh_draws else noise
+    if fresh_draws:
+        noise = normal(rng, draws)
     return slow_objective(f, x_hat, noise, y, lam if epoch >= defer else 0.0, **objective)
 
 
@@ -136,9 +161,10 @@ def slow_consistency(f, frozen, x, y, rng, epoch, draws, lam, eta, steps, epsilo
     x_hat = attack.projected_path_attack(frozen, x, y, noise, steps, ramp(epsilon, epoch, warmup))
 
     def term(i):
-        s = [special.softmax(f(x_hat[i] + d)) for d in noise[i]]
-        a = np.mean(s, axis=0)
-        return lam * np.mean([special.rel_entr(a, s_k).sum() for s_k in s]) + eta * stats.entropy(a)
+        p = probabilities_of(f, x_hat[i], noise[i])
+        mean = p.mean(axis=0)
+        divergences = special.rel_entr(mean, p).sum(axis=1)
+        return lam * divergences.mean() + eta * stats.entropy(mean)
 
     return over_draws(f, x_hat, noise, y) + over_images(term)
 
@@ -146,46 +172,51 @@ def slow_consistency(f, frozen, x, y, rng, epoch, draws, lam, eta, steps, epsilo
 def slow_smoothmix(
     f, frozen, x, y, rng, epoch, draws, steps, step_size, eta, one_step, mix_limit, warmup
 ):
-    noise, ready = normal(rng, draws), ramp(1.0, epoch, warmup)
+    noise = normal(rng, draws)
+    ready = ramp(1.0, epoch, warmup)
     share = torch.rand(B, generator=rng, dtype=torch.float64) * mix_limit  # one for all draws
-    path, near = attack.mixing_path(frozen, x, y, noise, steps, step_size), x
+    path = attack.mixing_path(frozen, x, y, noise, steps, step_size)
+    near = x
     if one_step:
         u = path[1] - x
-        near = (
-            x + u * (ready * step_size / u.flatten(1).norm(dim=1)).clamp_max(1).view(B, 1, 1, 1)
-        ).clamp(0, 1)
+        shrinkage = (ready * step_size / u.flatten(1).norm(dim=1)).clamp_max(1)
+        near = (x + u * shrinkage.view(B, 1, 1, 1)).clamp(0, 1)
 
     def term(i):
-        a = np.mean([special.softmax(f(near[i] + d)) for d in noise[i]], axis=0)
-        mixed, part = (1 - share[i]) * near[i] + share[i] * path[-1][i], share[i].item()
-        target = (1 - part) * a + part / K
-        divergences = [
-            special.rel_entr(target, special.softmax(f(mixed + d))).sum() for d in noise[i]
-        ]
-        return np.mean(divergences) if a.argmax() == y[i] else 0.0
+        mean = probabilities_of(f, near[i], noise[i]).mean(axis=0)
+        if mean.argmax() != y[i]:
+            return 0.0
+        part = share[i].item()
+        mixed = (1 - part) * near[i] + part * path[-1][i]
+        target = (1 - part) * mean + part / K
+        p = probabilities_of(f, mixed, noise[i])
+        return special.rel_entr(target, p).sum(axis=1).mean()
 
     return over_draws(f, near, noise, y) + eta * ready * over_images(term)
 
 
 def slow_cat_rs(f, frozen, x, y, rng, epoch, draws, steps, epsilon, lam, confidence):
     noise = normal(rng, draws)
-    uniform = torch.rand((B, draws), generator=rng)
-    moved = [
-        [slow_kl_attack(frozen, x[i], d, TARGETS[i], steps, epsilon, draws) for d in noise[i]]
-        for i in range(B)
-    ]
+    uniform = torch.rand((B, draws), generator=rng).double()
+
+    def move(i, draw):
+        return slow_kl_attack(frozen, x[i], draw, TARGETS[i], steps, epsilon, draws)
+
+    moved = moved_noise(noise, move)
 
     def term(i):
-        logits = [f(x[i] + d) for d in noise[i]]
-        votes = np.mean([v.argmax() == y[i].item() for v in logits])
-        share = votes if confidence == "votes" else TARGETS[i, y[i]].item()
-        used = max(1, sum(u < share for u in uniform[i].tolist()))
-        worst = max(
-            special.rel_entr(TARGETS[i].numpy(), special.softmax(f(x[i] + d))).sum()
-            for d in moved[i]
-        )
-        low = sum(sorted(cross_entropy(v, y[i]) for v in logits)[:used]) / draws
-        return low + lam * (worst if used == draws else 0.0)
+        logits = logits_of(f, x[i], noise[i])
+        share = TARGETS[i, y[i]].item()
+        if confidence == "votes":
+            share = np.mean(logits.argmax(axis=1) == y[i].item())
+        used = max(1, (uniform[i] < share).sum().item())
+        losses = np.sort(cross_entropy(logits, y[i]))
+        low = losses[:used].sum() / draws
+        if used < draws:
+            return low
+        p = probabilities_of(f, x[i], moved[i])
+        worst = special.rel_entr(TARGETS[i].numpy(), p).sum(axis=1).max()
+        return low + lam * worst
 
     return over_images(term)
 
@@ -197,22 +228,24 @@ def slow_kl_attack(frozen, image, start, target, steps, epsilon, draws):
         point = d.clone().requires_grad_()
         with torch.enable_grad():
             logits = frozen((image + point)[None])[0]
-            divergence = torch.special.xlogy(target, target).sum() - target @ logits.log_softmax(0)
+            entropy = -torch.special.xlogy(target, target).sum()
+            divergence = -target @ logits.log_softmax(0) - entropy
             (g,) = torch.autograd.grad(divergence / draws, point)
         change = d + 2 * epsilon / steps * g / (g.norm() + 1e-8) - start
         d = start + change * min(1.0, epsilon / change.norm().item())
-        d = start.mean() + (d - d.mean()) * (start.square().mean() / d.square().mean()).sqrt()
+        scale = (start.square().mean() / d.square().mean()).sqrt()
+        d = start.mean() + (d - d.mean()) * scale
     return d
 
 
 def slow_hard_drop(f, frozen, x, y, rng, epoch, draws, steps, step_size, defer, **sampling):
     noise = normal(rng, draws)
+
+    def move(i, draw):
+        return slow_sphere_attack(frozen, x[i], draw, y[i], steps, step_size, draws)
+
     if epoch >= defer:
-        moved = [
-            [slow_sphere_attack(frozen, x[i], d, y[i], steps, step_size, draws) for d in noise[i]]
-            for i in range(B)
-        ]
-        noise = torch.stack([torch.stack(of_image) for of_image in moved])
+        noise = moved_noise(noise, move)
     return over_draws(f, x, noise, y)
 
 
@@ -330,18 +363,16 @@ def slow_of(case, weights, model, images):
     slow, values, epoch = CASES[case]
     moving = copy.deepcopy(model)
     vector_to_parameters(weights, moving.parameters())
+
+    def f(image):
+        return moving(image[None])[0].numpy()
+
     with torch.no_grad():
-        return slow(
-            lambda image: moving(image[None])[0].numpy(),
-            model,
-            *images,
-            generator(),
-            epoch,
-            **values,
-        )
+        return slow(f, model, *images, generator(), epoch, **values)
 
 
-def made(case, model, images):
+def step_of(case, model, images):
+    """What the method of a case computes."""
     _, values, epoch = CASES[case]
     name = case.split()[0]
     method = params.validate(method_class(name), values | EXTRA.get(name, {}), name)
@@ -355,15 +386,17 @@ def test_loss_and_gradient_agree_with_the_slow_form_and_its_finite_differences(c
     # 1e-16 / h
     h = 1e-5
     weights = parameters_to_vector(model.parameters()).detach()
-    loss = made(case, model, images).loss
+    loss = step_of(case, model, images).loss
     assert loss.item() == pytest.approx(slow_of(case, weights, model, images), rel=1e-8)
     loss.backward()
     gradient = parameters_to_vector([weight.grad for weight in model.parameters()])
     for seed in range(4):
         direction = torch.randn(len(weights), generator=generator(seed), dtype=torch.float64)
         direction /= direction.norm()
-        up, down = (slow_of(case, weights + s * h * direction, model, images) for s in (1, -1))
-        assert (gradient @ direction).item() == pytest.approx((up - down) / (2 * h), abs=2e-6)
+        up = slow_of(case, weights + h * direction, model, images)
+        down = slow_of(case, weights - h * direction, model, images)
+        slope = (up - down) / (2 * h)
+        assert (gradient @ direction).item() == pytest.approx(slope, abs=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -372,6 +405,6 @@ def test_loss_and_gradient_agree_with_the_slow_form_and_its_finite_differences(c
 def test_on_these_images_the_robustness_term_that_some_images_leave_is_not_negligible(
     case, model, images
 ):
-    step = made(case, model, images)
+    step = step_of(case, model, images)
     assert step.robustness > 0.01
     assert step.hinge_share is None or 0 < step.hinge_share < 1
