@@ -15,12 +15,14 @@ from tests.support.helpers import refuses
 from tests.support.looks import crossing_probability
 
 
-def answers(run):
-    """The answer of a run to each of its radii."""
-    return {
-        r: "yes" if k < run.established else "no" if k >= run.open_to else None
-        for k, r in enumerate(run.radii)
-    }
+def answers_of(run):
+    """The answer of a run to each of its radii; a yes is kept."""
+    answers = dict.fromkeys(run.radii)
+    for radius in run.radii[run.open_to :]:
+        answers[radius] = "no"
+    for radius in run.radii[: run.established]:
+        answers[radius] = "yes"
+    return answers
 
 
 LOOKS = 60  # more than any run below takes
@@ -29,7 +31,8 @@ LOOKS = 60  # more than any run below takes
 @st.composite
 def paths(draw):
     """Shares of successes that wander around some probability."""
-    center, spread = draw(st.floats(0.3, 1)), draw(st.sampled_from([0.0, 0.05, 0.3]))
+    center = draw(st.floats(0.3, 1))
+    spread = draw(st.sampled_from([0.0, 0.05, 0.3]))
     noise = draw(st.lists(st.floats(-1, 1), min_size=LOOKS, max_size=LOOKS))
     return np.clip(center + spread * np.array(noise), 0, 1)
 
@@ -47,41 +50,47 @@ def test_the_parts_of_alpha_sum_to_one(budget, step):
 @pytest.mark.parametrize(("alpha", "budget"), [(0.001, 5000), (0.05, 3000), (0.3, 500)])
 @pytest.mark.parametrize("p0", [0.5, 0.6, 0.84, 0.9987])
 def test_looks_ever_say_yes_at_p0_with_probability_at_most_alpha(alpha, budget, p0):
-    """Even one that would go on after a "no". Likewise "no", with beta."""
-    made = Decider([0.0], 1.0, alpha, budget, beta=alpha)
-    says_yes = crossing_probability(lambda k, look: made.lower(k, look) >= p0, made.times, p0)
-    says_no = crossing_probability(lambda k, look: made.upper(k, look) < p0, made.times, p0)
-    assert max(says_yes, says_no) <= alpha
+    """Even one that would go on after a "no". The same holds for "no", with beta."""
+    test = Decider([0.0], 1.0, alpha, budget, beta=alpha)
+    says_yes = crossing_probability(lambda k, look: test.lower(k, look) >= p0, test.times, p0)
+    says_no = crossing_probability(lambda k, look: test.upper(k, look) < p0, test.times, p0)
+    assert says_yes <= alpha
+    assert says_no <= alpha
 
 
 @pytest.mark.parametrize("p0", [0.5, 0.6, 0.84, 0.99])
 def test_without_a_split_of_alpha_the_same_looks_would_break_the_promise(p0):
     """What the split is for, and proof that the enumeration can tell."""
     times = look_schedule(5000)
-    says_yes = crossing_probability(
-        lambda k, look: lower_bound(k, times[look], 0.05) >= p0, times, p0
-    )
-    assert says_yes > 0.1
 
+    def crossed(k, look):
+        return lower_bound(k, times[look], 0.05) >= p0
 
-def outcomes(make, p, step, budget):
-    """All runs of ``make()`` and their probabilities, by brute force over the successes of every
-    step.
-    """
-    chances, start = stats.binom.pmf(np.arange(step + 1), step, p), make()
-    for path in product(range(step + 1), repeat=budget // step):
-        run, steps = copy.deepcopy(start), iter(path)
-        chance = 1.0
-        while draws := run.next_draws():
-            successes = next(steps)
-            assert draws == step
-            chance *= chances[successes]
-            run.update(successes, draws)
-        if all(rest == 0 for rest in steps):  # each run once, whatever would have followed
-            yield run, chance
+    assert crossing_probability(crossed, times, p0) > 0.1
 
 
 RADII = [0.0, 0.2, 0.3, 0.6]
+STEP = 2
+BUDGET = 10
+
+
+def outcomes(p, beta):
+    """All runs of many radii and their probabilities, by brute force over the successes of every
+    step.
+    """
+    chances = stats.binom.pmf(np.arange(STEP + 1), STEP, p)
+    start = Decider(RADII, 1, 0.3, BUDGET, beta=beta, step=STEP)
+    for path in product(range(STEP + 1), repeat=BUDGET // STEP):
+        run = copy.deepcopy(start)
+        steps = iter(path)
+        chance = 1.0
+        while draws := run.next_draws():
+            successes = next(steps)
+            assert draws == STEP
+            chance *= chances[successes]
+            run.update(successes, draws)
+        if not any(steps):  # each run once, whatever would have followed
+            yield run, chance
 
 
 @pytest.mark.parametrize(
@@ -91,27 +100,35 @@ def test_runs_of_many_radii_say_yes_to_any_false_one_with_probability_at_most_al
     """Alpha is not split: this is the chance that some yes among all radii is false, at p just
     below them too.
     """
-    false, total, certified = 0.0, 0.0, set()
-    for run, chance in outcomes(lambda: Decider(RADII, 1, 0.3, 10, beta=0.3, step=2), p, 2, 10):
-        yes = [r for r, answer in answers(run).items() if answer == "yes"]
-        assert yes == RADII[: len(yes)]
-        assert run.certified() == ((float(ndtr(yes[-1])), yes[-1]) if yes else (0.0, None))
+    chance_of_false = 0.0
+    total = 0.0
+    numbers_certified = set()
+    for run, chance in outcomes(p, beta=0.3):
+        certified = [r for r, answer in answers_of(run).items() if answer == "yes"]
+        expected = (0.0, None)
+        if certified:
+            expected = (float(ndtr(certified[-1])), certified[-1])
+        assert certified == RADII[: len(certified)]
+        assert run.certified() == expected
         total += chance
-        false += chance * any(ndtr(r) >= p for r in yes)
-        certified.add(len(yes))
+        chance_of_false += chance * any(ndtr(r) >= p for r in certified)
+        numbers_certified.add(len(certified))
     assert total == pytest.approx(1)
-    assert false <= 0.3
-    assert len(certified) > 2
+    assert chance_of_false <= 0.3
+    assert len(numbers_certified) > 2
 
 
-def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_most_beta():
+@pytest.mark.parametrize("radius", RADII[:3])
+def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_most_beta(radius):
     """At p = w_k, the share of successes with which the last look says yes, and above."""
     beta = 0.1
-    for k, r in enumerate(RADII[:3]):
-        share = float(Decider([r], 1, 0.3, 10, beta=beta, step=2).required_share[0])
-        for p in (share, (1 + share) / 2):
-            made = outcomes(lambda: Decider(RADII, 1, 0.3, 10, beta=beta, step=2), p, 2, 10)
-            assert sum(chance for run, chance in made if answers(run)[RADII[k]] == "no") <= beta
+    single = Decider([radius], 1, 0.3, BUDGET, beta=beta, step=STEP)
+    (share,) = single.required_share
+    for p in (share, (1 + share) / 2):
+        chance_of_no = 0.0
+        for run, chance in outcomes(p, beta):
+            chance_of_no += chance * (answers_of(run)[radius] == "no")
+        assert chance_of_no <= beta
 
 
 # What the runs compute
@@ -129,16 +146,18 @@ def test_runs_stop_at_the_first_look_that_settles_the_question(path, radii, alph
     help.
     """
     run = Decider(radii, 1.0, alpha, 20_000, beta=0.05, step=500)
-    yes, no = np.zeros(len(radii), dtype=bool), run.required_share > 1
+    yes = np.zeros(len(radii), dtype=bool)
+    no = run.required_share > 1
     for look, share in enumerate(path):
         draws = run.next_draws()
         run.update(round(share * draws), draws)
         yes |= run.lower(run.successes, look) >= ndtr(radii)
         no |= run.upper(run.successes, look) < run.required_share
         expected = np.where(yes, "yes", np.where(no, "no", None))
-        assert list(answers(run).values()) == expected.tolist()
-        assert (run.next_draws() == 0) == ((yes | no).all() or run.draws == 20_000)
-        if not run.next_draws():
+        is_settled = (yes | no).all() or run.draws == 20_000
+        assert list(answers_of(run).values()) == expected.tolist()
+        assert (run.next_draws() == 0) == is_settled
+        if is_settled:
             break
 
 

@@ -31,12 +31,13 @@ def column(training, name):
 def spied(training, at=None, act=None):
     """Keep the images and the seed of each step of a training, and do something at one of them."""
     compute = training.method.loss
-    training.seen, training.seeds = [], []
+    training.seen = []
+    training.seeds = []
 
-    def loss(model, x, y, *, rng, **more):
+    def loss(model, x, y, *, rng, **arguments):
         training.seen.append(x)
         training.seeds.append(rng.initial_seed())
-        result = compute(model, x, y, rng=rng, **more)
+        result = compute(model, x, y, rng=rng, **arguments)
         return act(model, result) if len(training.seen) == at else result
 
     object.__setattr__(training.method, "loss", loss)  # which is frozen
@@ -68,8 +69,9 @@ def test_every_method_trains_and_writes_the_documented_history(method):
         assert 0 <= row["accuracy"] <= 1
         assert row["gradient_norm"] > 0
     assert not training.model.training
-    for name, value in weights(training.model).items():  # layers learn, statistics move
-        assert value != before[name]
+    after = weights(training.model)
+    for name, value in before.items():  # layers learn, statistics move
+        assert after[name] != value
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -79,17 +81,19 @@ def test_every_method_learns_what_it_was_not_shown(method):
     training.run()
     fresh = tiny_images(200, seed=7)
     predicted = training.model(torch.from_numpy(fresh.images) / 255).argmax(dim=1)
-    assert (predicted.numpy() == fresh.labels).sum() > stats.binom.isf(1e-6, 200, 0.5)
+    correct = (predicted.numpy() == fresh.labels).sum()
+    assert correct > stats.binom.isf(1e-6, 200, 0.5)
 
 
 def test_equal_seeds_make_equal_bytes_and_other_seeds_do_not():
-    found = []
-    for seed in (0, 0, 1):
+    def trained(seed):
         training = trainer("smoothadv", model=smallnet(0), seed=seed, crop=1, flip=True)
         training.run()
-        found.append(weights(training.model))
-    assert found[0] == found[1]
-    assert found[0]["network.fc.weight"] != found[2]["network.fc.weight"]
+        return weights(training.model)
+
+    first = trained(0)
+    assert trained(0) == first
+    assert trained(1)["network.fc.weight"] != first["network.fc.weight"]
 
 
 @pytest.mark.parametrize(
@@ -111,30 +115,34 @@ def test_an_interrupted_training_ends_with_the_bytes_of_an_unbroken_one(tmp_path
     interrupted = trainer(method, model=dropping(), **settings)
     with pytest.raises(KeyboardInterrupt):
         spied(interrupted, int(epochs * updates / 5), interrupt).run(checkpoint)
-    assert checkpoint.exists() == (epochs > 2)
-    seed = 99 if checkpoint.exists() else 0  # the checkpoint's weights count
+    has_checkpoint = epochs > 2
+    assert checkpoint.exists() == has_checkpoint
+
+    seed = 99 if has_checkpoint else 0  # the checkpoint's weights count
     resumed = spied(trainer(method, model=dropping(seed), **settings))
     resumed.run(checkpoint)
+
+    epochs_in_checkpoint = int(epochs) // 2 * 2
     assert weights(resumed.model) == weights(unbroken.model)
     assert weights(resumed.trained) == weights(unbroken.trained)
     assert resumed.progress.history == unbroken.progress.history
     assert [row["epoch"] for row in resumed.progress.timing] == [1, 2, 3, 4, 5]
-    assert len(resumed.seen) == updates - int(epochs) // 2 * 2 * updates // 5
+    assert len(resumed.seen) == updates - epochs_in_checkpoint * updates // 5
 
 
 @pytest.fixture
 def rates(monkeypatch):
     """The learning rate of every optimizer step, each of which takes a second of the clock."""
-    found = []
+    seen = []
     update = torch.optim.SGD.step
 
     def step(self):
-        found.append(self.param_groups[0]["lr"])
+        seen.append(self.param_groups[0]["lr"])
         update(self)
 
     monkeypatch.setattr(torch.optim.SGD, "step", step)
-    monkeypatch.setattr("time.perf_counter", lambda: float(len(found)))
-    return found
+    monkeypatch.setattr("time.perf_counter", lambda: float(len(seen)))
+    return seen
 
 
 def test_the_learning_rate_decays_at_each_milestone(rates):
@@ -166,7 +174,9 @@ def test_a_training_of_limited_seconds_ends_after_them_with_a_learning_rate_of_n
     training = trainer(seconds=10.0, epochs=2, schedule="linear", learning_rate=0.5, ramp=0.2)
     assert training.run().epoch == 4
     shares = np.arange(10) / 10
-    assert rates == pytest.approx(0.5 * np.minimum(shares / 0.2, (1 - shares) / 0.8))
+    rise = shares / 0.2
+    fall = (1 - shares) / 0.8
+    assert rates == pytest.approx(0.5 * np.minimum(rise, fall))
     assert training.progress.updates == 10
 
 
@@ -201,9 +211,11 @@ def test_the_average_of_weights_is_the_exponential_one_of_every_step():
     plain.run()
     averaged = trainer(ema_decay=0.75)
     states = []
-    averaged.optimizers[0].register_step_post_hook(
-        lambda *_: states.append(copy.deepcopy(averaged.model.state_dict()))
-    )
+
+    def keep_state(*_):
+        states.append(copy.deepcopy(averaged.model.state_dict()))
+
+    averaged.optimizers[0].register_step_post_hook(keep_state)
     averaged.run()
     assert weights(averaged.model) == weights(plain.model) == weights(plain.trained)
     assert not averaged.trained.training
@@ -227,24 +239,25 @@ def test_the_average_of_weights_is_the_exponential_one_of_every_step():
     ],
 )
 def test_a_batch_is_cut_into_equal_steps_of_distinct_images(method, images, draws, sizes):
-    own = {} if draws is None else {"draws": draws}
-    training = spied(trainer(method, images=tiny_images(images), parameters=own, epochs=1))
+    parameters = {} if draws is None else {"draws": draws}
+    training = spied(trainer(method, images=tiny_images(images), parameters=parameters, epochs=1))
     training.run()
-    assert [len(x) for x in training.seen] == sizes
-    assert training.progress.updates == column(training, "updates")[-1] == len(sizes)
     shown = torch.cat(training.seen)
+    assert [len(x) for x in training.seen] == sizes
+    assert training.progress.updates == len(sizes)
+    assert column(training, "updates")[-1] == len(sizes)
     assert len(shown.unique(dim=0)) == len(shown)
 
 
 def test_images_that_an_epoch_discards_stay_discarded():
     training = trainer("hard-drop", sigma=1.0, parameters={"threshold": 0.8}, epochs=4)
-    discarded = []
-    for epoch in range(4):
+    training.epoch(0)
+    training.epoch(1)
+    discarded = training.image_weights == 0
+    assert 0 < discarded.sum() < len(training.images)
+    for epoch in (2, 3):
         training.epoch(epoch)
-        if epoch > 0:
-            discarded.append(training.image_weights == 0)
-    assert 0 < discarded[0].sum() < len(training.images)
-    assert all(torch.equal(later, discarded[0]) for later in discarded)
+        assert torch.equal(training.image_weights == 0, discarded)
 
 
 def test_the_steps_of_a_training_draw_noise_of_their_own():
@@ -256,8 +269,8 @@ def test_the_steps_of_a_training_draw_noise_of_their_own():
 def test_the_quick_acr_comes_every_few_epochs_and_at_the_last():
     training = trainer(epochs=5, eval_every=2)
     training.run()
-    acrs = column(training, "acr")
-    assert [acr is not None for acr in acrs] == [False, True, False, True, True]
+    has_acr = [acr is not None for acr in column(training, "acr")]
+    assert has_acr == [False, True, False, True, True]
 
 
 def test_evaluation_changes_nothing_in_the_training():
@@ -272,19 +285,22 @@ def test_evaluation_changes_nothing_in_the_training():
 @pytest.mark.parametrize("decay", [None, 0.9])
 def test_the_quick_acr_is_the_acr_of_certificates_of_images_all_over_the_split(decay):
     """The network with averaged weights is evaluated, where weights are averaged."""
-    budget = {"eval_images": 6, "eval_n0": 20, "eval_n": 150, "eval_alpha": 0.01}
-    changes = {"epochs": 4, "milestones": [], "ema_decay": decay}
-    training = trainer(sigma=1.0, eval_every=4, **changes, **budget)
+    settings = {"epochs": 4, "milestones": [], "ema_decay": decay, "eval_every": 4}
+    settings |= {"eval_images": 6, "eval_n0": 20, "eval_n": 150, "eval_alpha": 0.01}
+    training = trainer(sigma=1.0, **settings)
     training.run()
     classifier = SmoothedClassifier(training.trained, 2, 1.0, noise="gaussian")
     seed = derived_seed(0, Stream.EVALUATE)
     rows = []
-    for i in (0, 1, 3, 5, 7, 9):
-        x = training.evaluation.pixels(i)
-        certificate = classifier.certify(x, n0=20, n=150, alpha=0.01, seed=seed, index=i)
-        rows.append(certificate.row(i, int(training.evaluation.labels[i])))
+    for index in (0, 1, 3, 5, 7, 9):
+        x = training.evaluation.pixels(index)
+        label = int(training.evaluation.labels[index])
+        certificate = classifier.certify(x, n0=20, n=150, alpha=0.01, seed=seed, index=index)
+        rows.append(certificate.row(index, label))
         assert certificate.counts.min() > 0  # other noise would have other votes
-    assert column(training, "acr")[-1] == metrics.acr(pd.DataFrame(rows)) > 0
+    expected = metrics.acr(pd.DataFrame(rows))
+    assert expected > 0
+    assert column(training, "acr")[-1] == expected
 
 
 @pytest.mark.parametrize(("accuracy", "warns"), [(0.5, True), (0.61, True), (0.62, False)])
@@ -303,10 +319,11 @@ def test_a_loss_that_is_not_finite_names_its_epoch_and_keeps_the_last_checkpoint
 
     with refuses(f"the loss must stay finite, but epoch 2 gave {value}"):
         spied(trainer(epochs=4), 6, spoil).run(tmp_path / "checkpoint.pt")
-    kept = trainer(epochs=4)
-    kept.restore(tmp_path / "checkpoint.pt")
-    assert kept.progress.epoch == 1
-    assert all(value.isfinite().all() for value in kept.model.state_dict().values())
+    restored = trainer(epochs=4)
+    restored.restore(tmp_path / "checkpoint.pt")
+    assert restored.progress.epoch == 1
+    for value in restored.model.state_dict().values():
+        assert value.isfinite().all()
 
 
 def test_an_infinite_gradient_in_the_last_step_is_refused_although_no_loss_shows_it():
@@ -325,18 +342,19 @@ def test_one_step_moves_the_weights_by_the_learning_rate_times_the_clipped_norm(
     training = trainer(clip_norm=limit, learning_rate=rate, **settings)
     before = torch.cat([value.flatten() for value in training.parameters]).detach()
     training.run()
-    moved = torch.cat([value.flatten() for value in training.parameters]) - before
+    after = torch.cat([value.flatten() for value in training.parameters]).detach()
     assert column(training, "gradient_norm")[0] > 100 * limit  # as it was before clipping
     # float32 weights, moved by 1e-5
-    assert moved.detach().double().norm().item() == pytest.approx(rate * limit, rel=1e-3)
+    assert (after - before).double().norm().item() == pytest.approx(rate * limit, rel=1e-3)
 
 
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
 def test_sgd_has_the_momentum_and_decay_of_the_settings(momentum):
     training = trainer(momentum=momentum, nesterov=True, weight_decay=0.01)
     (sgd,) = training.optimizers
-    found = [sgd.defaults[name] for name in ("momentum", "weight_decay", "nesterov")]
-    assert found == [momentum, 0.01, momentum > 0]  # torch refuses nesterov without momentum
+    assert sgd.defaults["momentum"] == momentum
+    assert sgd.defaults["weight_decay"] == 0.01
+    assert sgd.defaults["nesterov"] == (momentum > 0)  # torch refuses nesterov without momentum
 
 
 def test_bfloat16_trains_float32_weights_to_something_else():
@@ -344,7 +362,9 @@ def test_bfloat16_trains_float32_weights_to_something_else():
     narrow = trainer("advmacer", precision="bfloat16")
     wide.run()
     narrow.run()
-    assert all(p.dtype == torch.float32 and p.isfinite().all() for p in narrow.model.parameters())
+    for parameter in narrow.model.parameters():
+        assert parameter.dtype == torch.float32
+        assert parameter.isfinite().all()
     assert weights(narrow.model) != weights(wide.model)
 
 
