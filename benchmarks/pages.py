@@ -1,8 +1,7 @@
 """Fill the tables and draw the pictures of the pages from what is committed: ``make pages``.
 
 A table or a text stands between ``<!-- generated: NAME ARGUMENTS -->`` and ``<!-- end -->``, which
-readers of a page do not see. NAME is a function of :mod:`benchmarks.page_tables` or
-:mod:`benchmarks.findings`.
+readers of a page do not see. NAME is a function of one of the :data:`TOPICS`.
 """
 
 from __future__ import annotations
@@ -11,24 +10,26 @@ import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import diagrams, findings, page_tables, results_chart
+from matplotlib.figure import Figure
+
+from benchmarks import diagrams, findings, results_chart
 from benchmarks.common import unpack_rows
-from benchmarks.page_tables import Committed, Lines
+from benchmarks.page_tables import attacks, cifar10, digits, paper_scale, warm_starts
+from benchmarks.page_tables.cells import Lines
+from benchmarks.page_tables.committed import Committed
 from rs.errors import InputError
 from rs.reporting.report import drawn
 from rs.storage import files
 
 ROOT = Path(__file__).parents[1]
-CHART = ROOT / "docs/results.svg"
-PIPELINE = ROOT / "docs/pipeline.svg"
-ARCHITECTURE = ROOT / "docs/architecture.svg"
+TOPICS = (digits, cifar10, warm_starts, paper_scale, attacks, findings)
+"""Modules with the functions of tables and texts."""
 BLOCK = re.compile(r"<!-- generated: ([^\n]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def pages() -> list[Path]:
     """Return the pages of the project."""
-    folders = [ROOT / "docs", ROOT / "benchmarks/results"]
-    return [ROOT / "README.md", *(page for folder in folders for page in folder.glob("*.md"))]
+    return [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/results/*.md")]
 
 
 def blocks(page: Path) -> list[re.Match[str]]:
@@ -49,7 +50,7 @@ def blocks(page: Path) -> list[re.Match[str]]:
 def fill(block: re.Match[str], committed: Committed) -> str:
     """Return a block with its table or text made again."""
     name, *arguments = block[1].split()
-    module = page_tables if hasattr(page_tables, name) else findings
+    module = next(topic for topic in TOPICS if hasattr(topic, name))
     content = getattr(module, name)(committed, *arguments)
     if not isinstance(content, str):
         content = markdown(content)
@@ -73,7 +74,7 @@ def markdown(lines: Lines) -> str:
 
 
 def main() -> None:
-    """Fill every page, and draw the chart of README and the diagrams."""
+    """Fill every page, and draw the pictures."""
     with TemporaryDirectory() as folder:
         unpack_rows(ROOT / "reports/rows", Path(folder))
         committed = Committed(ROOT, Path(folder))
@@ -82,9 +83,15 @@ def main() -> None:
             for block in blocks(page):
                 text = text.replace(block[0], fill(block, committed))
             files.write_text(page, text)
-        files.write_bytes(CHART, drawn(results_chart.draw(committed), "svg"))
-    files.write_bytes(PIPELINE, drawn(diagrams.draw(diagrams.stages(ROOT)), "svg"))
-    files.write_bytes(ARCHITECTURE, drawn(diagrams.draw(diagrams.packages(ROOT)), "svg"))
+        write_picture("results", results_chart.draw(committed))
+        write_picture("warm-starts", warm_starts.draw(committed))
+    write_picture("pipeline", diagrams.draw(diagrams.stages(ROOT)))
+    write_picture("architecture", diagrams.draw(diagrams.packages(ROOT)))
+
+
+def write_picture(name: str, figure: Figure) -> None:
+    """Write a picture of the pages."""
+    files.write_bytes(ROOT / f"docs/{name}.svg", drawn(figure, "svg"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from benchmarks.common import unpack_rows
-from benchmarks.page_tables import LEVELS, Committed, rows_of
+from benchmarks.page_tables.committed import LEVELS, Committed
 from benchmarks.pages import blocks, fill, pages
 from rs.statistics.metrics import acr
 from rs.storage import certificate_rows
@@ -47,7 +47,7 @@ def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(committed, level):
     frame = pd.read_csv(ROOT / "reports/cifar10-cpu/main.csv", index_col=["method", "sigma"])
     for method in committed.methods():
         row = frame.loc[(method, float(level))]
-        frames, _ = rows_of(method, committed.study("cifar10-cpu", level))
+        frames, _ = committed.trainings(method, level)
         assert len(frames) == row["seeds"]
         assert np.mean([acr(frame) for frame in frames]) == pytest.approx(row["acr"], rel=1e-12)
 

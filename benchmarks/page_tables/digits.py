@@ -1,0 +1,43 @@
+"""Tables of the default run, on digits."""
+
+from __future__ import annotations
+
+from benchmarks.page_tables.cells import Lines, cell_of_acr, cell_of_gain, reported, reported_gain
+from benchmarks.page_tables.cifar10 import shown_ensembles
+from benchmarks.page_tables.committed import Committed
+from rs.methods import METHODS
+from rs.reporting.tables.formatting import EMPTY
+
+SIGMAS = (0.25, 0.5)
+
+
+def digits_methods(committed: Committed, *methods: str) -> Lines:
+    """Return ACR and clean accuracy of methods, all by default."""
+    report = committed.report("digits/main", "method", "sigma")
+    lines = [["method", *(f"σ = {sigma}" for sigma in SIGMAS)]]
+    for method in methods or METHODS:
+        line = [method]
+        for sigma in SIGMAS:
+            row = report.loc[(method, sigma)]
+            acr = reported(row, "acr", "standard_error", "standard_error_with_seeds")
+            line.append(f"{cell_of_acr(acr)} ({row['clean_accuracy']:.1%})")
+        lines.append(line)
+    return lines
+
+
+def digits_ensembles(committed: Committed) -> Lines:
+    """Return the cost of ensembles, their ACR, and the difference to equal weights."""
+    reports = [shown_ensembles(committed, "digits", sigma) for sigma in SIGMAS]
+    titles = ["ensemble", "combination"]
+    for sigma in SIGMAS:
+        titles += ["members per draw", f"σ = {sigma}", "to average"]
+    lines = [titles]
+    for ensemble, rule in reports[0].index:
+        line = [ensemble, rule]
+        for report in reports:
+            row = report.loc[(ensemble, rule)]
+            line += [f"{row['members_per_draw']:.2f}", f"{row['acr']:.3f}"]
+            is_reference = rule == "average"
+            line.append(EMPTY if is_reference else cell_of_gain(reported_gain(row, "reference")))
+        lines.append(line)
+    return lines
