@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from enum import StrEnum
@@ -36,7 +36,9 @@ ENGINES = [
 
 def engines_on(device: torch.device) -> list[tuple[str, str]]:
     """Return the engines that a device has, with their precisions."""
-    return [one for one in ENGINES if device.type == "cpu" or one[1] != "int8"]
+    if device.type == "cpu":
+        return ENGINES
+    return [(engine, precision) for engine, precision in ENGINES if precision != "int8"]
 
 
 def unpack_rows(archives: Path, folder: Path) -> None:
@@ -81,6 +83,11 @@ def network(
         for part in seen.split(64):
             model(part + SIGMA * torch.randn(part.shape, generator=rng))
     return model.eval().to(device), seen[0].to(device)
+
+
+def markdown_line(cells: Iterable[str]) -> str:
+    """Return a line of a table in Markdown."""
+    return f"| {' | '.join(cells)} |"
 
 
 def evenly(count: int, size: int) -> list[int]:

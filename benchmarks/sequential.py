@@ -19,10 +19,10 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from pandas import DataFrame
 from scipy.special import ndtr, rel_entr
 from scipy.stats import binom
 
+from benchmarks.common import markdown_line
 from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN, votes_for, votes_of
@@ -31,18 +31,32 @@ from rs.statistics.radius import lower_bound, upper_bound
 from rs.statistics.resampling import dense_votes
 from rs.statistics.sequential import Decider, look_schedule
 from rs.storage import certificate_rows
-from rs.storage.certificate_rows import read_field_log
 
 GRID = {0.25: (0.25, 0.5, 0.75), 0.5: (0.5, 1.0, 1.5), 1.0: (0.5, 1.0, 2.0)}
 """Radii to decide at each sigma."""
 
-N0, N, ALPHA, BETA = 100, 100_000, 0.001, 0.01
-STAGES, STAGES_BETA = (1_000, 10_000, 125_000), 0.0001
+N0 = 100
+N = 100_000
+ALPHA = 0.001
+BETA = 0.01
+
+STAGES = (1_000, 10_000, 125_000)
+STAGES_BETA = 0.0001
 """The three stages of Horvath et al. (2022), each on draws of its own, and their level of needless
 abstentions.
 """
 
 UNKNOWN = (0.30, 0.505)
+"""p_A of an image on which the log abstains lies between these."""
+
+TABLE = tuple(0.25 * k for k in range(10))
+"""Radii of the paper's tables of certified accuracy."""
+
+METHODS = ("gaussian", "smoothadv", "consistency")
+FIRST = 500
+"""Images of the paper's tables, whose digits are compared."""
+
+ALL_DRAWS = "all draws"
 
 TITLE = """\
 # How many samples early stopping saves
@@ -60,12 +74,21 @@ class Replay(NamedTuple):
     draws: NDArray[np.int64]  # n0 included
 
 
-TABLE = tuple(0.25 * k for k in range(10))
-"""Radii of the paper's tables of certified accuracy."""
+class Case(NamedTuple):
+    """One radius to decide at a noise level, and the replay of each way."""
 
-METHODS = ("gaussian", "smoothadv", "consistency")
-FIRST = 500
-"""Images of the paper's tables, whose digits are compared."""
+    sigma: float
+    radius: float
+    replays: dict[str, Replay]
+
+    def gain(self, way: str) -> float:
+        """How many times fewer draws a way takes than all."""
+        return self.replays[ALL_DRAWS].draws.mean() / self.replays[way].draws.mean()
+
+    def lost(self, way: str) -> float:
+        """Points of the certified share that a way loses."""
+        with_all_draws = self.replays[ALL_DRAWS].certified.mean()
+        return 100 * (with_all_draws - self.replays[way].certified.mean())
 
 
 class Source(NamedTuple):
@@ -76,9 +99,8 @@ class Source(NamedTuple):
     n: int  # draws at most
     p: NDArray[np.float64]  # p_A of the images, (B,)
     correct: NDArray[np.bool_]  # whether the class is right, (B,)
-    skipped: NDArray[
-        np.bool_
-    ]  # whether a shortcut skips the draws: the class is known to be wrong, (B,)
+    # whether a shortcut skips the draws: the class is known to be wrong, (B,)
+    skipped: NDArray[np.bool_]
 
 
 Way = Callable[[NDArray[np.float64], float, float, np.random.Generator], Replay]
@@ -105,55 +127,33 @@ def main(
     The first table is for one radius at a time, the second for all radii of a table at once. Both
     give the certified accuracy that is lost; the second counts the printed cells that change.
     """
-    found = {
-        sigma: probabilities(logs, method, sigma, np.random.default_rng(seed))[:images]
-        for sigma in GRID
-    }
-    cases = [(sigma, radius) for sigma, radii in GRID.items() for radius in radii]
-    made = [replays(found[sigma], radius, sigma, seed) for sigma, radius in cases]
+    cases = []
+    for sigma, radii in GRID.items():
+        source = logged(logs, method, sigma, images, seed)
+        for radius in radii:
+            cases.append(Case(sigma, radius, replays(source.p, radius, sigma, seed)))
     print(TITLE)
-    print("\n".join(_table(cases, made)))
+    print("\n".join(_table(cases)))
     print(
         f"\n{method}, up to {images} images per log; alpha {ALPHA}, beta {BETA}; {N0} + at most "
         f"{N:,} samples. Three stages (Horvath et al., 2022): {N0} + n samples per stage, "
-        f"n = {STAGES}, beta {STAGES_BETA}."
+        f"n = {STAGES}, beta {STAGES_BETA}.\n"
     )
-    sources = [logged(logs, name, sigma, images) for name in METHODS for sigma in GRID] + [
-        kept(path) for path in rows or ()
-    ]
-    print("\n" + "\n".join(_whole_tables(sources, seed)))
+    sources = []
+    for name in METHODS:
+        for sigma in GRID:
+            sources.append(logged(logs, name, sigma, images, seed))
+    for path in rows or ():
+        sources.append(kept(path))
+    print("\n".join(_whole_tables(sources, seed)))
 
 
 def replays(p: NDArray[np.float64], radius: float, sigma: float, seed: int) -> dict[str, Replay]:
     """Return what each way makes of images of p_A (B,), on its own draws; "all draws" first."""
-    return {
-        name: way(p, radius, sigma, np.random.default_rng([seed, i]))
-        for i, (name, way) in enumerate(WAYS.items())
-    }
-
-
-def probabilities(
-    logs: Path, method: str, sigma: float, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """p_A of the images of a log, shape (B,): the share k / n whose certified radius is nearest to
-    the log's.
-    """
-    return _implied(_log(logs, method, sigma), sigma, rng)
-
-
-def _log(logs: Path, method: str, sigma: float) -> DataFrame:
-    found = sorted(logs.glob(f"*{method}*_s{sigma:.2f}_full.tsv"))
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
-        raise InputError(f"{logs} must hold one log of {method!r} at sigma {sigma}, got {names}")
-    return read_field_log(found[0], sigma=sigma, n0=N0, n=N, alpha=ALPHA)
-
-
-def _implied(rows: DataFrame, sigma: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    bounds = _bounds(N)
-    lower = ndtr(rows["radius"].to_numpy() / sigma)
-    k = np.searchsorted((bounds[1:] + bounds[:-1]) / 2, lower)
-    return np.where(rows["predict"] == ABSTAIN, rng.uniform(*UNKNOWN, len(rows)), k / N)
+    replay_of = {}
+    for number, (name, way) in enumerate(WAYS.items()):
+        replay_of[name] = way(p, radius, sigma, np.random.default_rng([seed, number]))
+    return replay_of
 
 
 @cache
@@ -173,22 +173,20 @@ def _full(p: NDArray[np.float64], radius: float, sigma: float, _: np.random.Gene
 def _stages(
     p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.Generator
 ) -> Replay:
-    """Adaptive sampling of Horvath et al. (2022): each stage chooses and bounds anew, at its share
+    """Adaptive sampling of Horvath et al. (2022): each stage chooses and bounds again, at its share
     of the levels.
     """
-    p0, last = ndtr(radius / sigma), len(STAGES) - 1
-    certified, draws, open_ = (
-        np.zeros(len(p), dtype=bool),
-        np.zeros(len(p), dtype=np.int64),
-        np.arange(len(p)),
-    )
+    p0 = ndtr(radius / sigma)
+    certified = np.zeros(len(p), dtype=bool)
+    draws = np.zeros(len(p), dtype=np.int64)
+    undecided = np.arange(len(p))
     for n in STAGES:
-        k = rng.binomial(n, p[open_])
-        draws[open_] += N0 + n
+        k = rng.binomial(n, p[undecided])
+        draws[undecided] += N0 + n
         yes = lower_bound(k, n, ALPHA / len(STAGES)) >= p0
-        certified[open_[yes]] = True
-        no = upper_bound(k, n, STAGES_BETA / last) < p0
-        open_ = open_[~yes & ~no]
+        no = upper_bound(k, n, STAGES_BETA / (len(STAGES) - 1)) < p0
+        certified[undecided[yes]] = True
+        undecided = undecided[~yes & ~no]
     return Replay(certified, draws)
 
 
@@ -197,64 +195,80 @@ def _sequential(
 ) -> Replay:
     """Runs of ``rs.statistics.sequential``, for all images at once."""
     decider = Decider([radius], sigma, ALPHA, N, beta=BETA)
-    p0, required_share, times = decider.p0, decider.required_share, decider.times
-    certified, draws = np.zeros(len(p), dtype=bool), np.full(len(p), N0 + N)
-    open_, k = (
-        np.arange(len(p)),
-        np.zeros(len(p), dtype=np.int64),
-    )  # images undecided, and their successes
-    for check, new in enumerate(np.diff(times, prepend=0)):
-        k += rng.binomial(new, p[open_])
-        yes, no = decider.lower(k, check) >= p0, decider.upper(k, check) < required_share
-        certified[open_[yes]] = True
-        draws[open_[yes | no]] = N0 + times[check]
-        open_, k = open_[~yes & ~no], k[~yes & ~no]
+    certified = np.zeros(len(p), dtype=bool)
+    draws = np.full(len(p), N0 + N)
+    undecided = np.arange(len(p))
+    k = np.zeros(len(p), dtype=np.int64)  # successes of the undecided images
+    for look, new in enumerate(np.diff(decider.times, prepend=0)):
+        k += rng.binomial(new, p[undecided])
+        yes = decider.lower(k, look) >= decider.p0
+        no = decider.upper(k, look) < decider.required_share
+        certified[undecided[yes]] = True
+        draws[undecided[yes | no]] = N0 + decider.times[look]
+        is_open = ~yes & ~no
+        undecided = undecided[is_open]
+        k = k[is_open]
     return Replay(certified, draws)
 
 
-WAYS: dict[str, Way] = {"all draws": _full, "three stages": _stages, "cumulative": _sequential}
+WAYS: dict[str, Way] = {ALL_DRAWS: _full, "three stages": _stages, "cumulative": _sequential}
 
 
-def _table(
-    cases: Sequence[tuple[float, float]], made: Sequence[dict[str, Replay]]
-) -> Iterator[str]:
+def _table(cases: Sequence[Case]) -> Iterator[str]:
     """Lines of the table: a row for each case, and one for their means."""
-    names = [name for name in WAYS if name != "all draws"]
-    yield f"| sigma | radius | certified | {' | '.join(f'{name} | lost' for name in names)} |"
-    yield f"|---:|---:|---:|{'---:|---:|' * len(names)}"
-    for (sigma, radius), replay in zip(cases, made, strict=True):
-        cells = (
-            f"{replay[name].draws.mean():,.0f} ({gain(replay, name):.1f}x) | "
-            f"{lost(replay, name):.2f}"
-            for name in names
-        )
-        certified = replay["all draws"].certified.mean()
-        yield f"| {sigma} | {radius} | {certified:.1%} | {' | '.join(cells)} |"
-    means = (
-        [np.mean([f(replay, name) for replay in made]) for f in (gain, lost)] for name in names
-    )
-    yield f"| mean | | | {' | '.join(f'{times:.1f}x | {points:.2f}' for times, points in means)} |"
+    ways = [way for way in WAYS if way != ALL_DRAWS]
+    yield f"| sigma | radius | certified | {' | '.join(f'{way} | lost' for way in ways)} |"
+    yield f"|---:|---:|---:|{'---:|---:|' * len(ways)}"
+    for case in cases:
+        certified = case.replays[ALL_DRAWS].certified.mean()
+        cells = [f"{case.sigma}", f"{case.radius}", f"{certified:.1%}"]
+        for way in ways:
+            draws = case.replays[way].draws.mean()
+            cells += [f"{draws:,.0f} ({case.gain(way):.1f}x)", f"{case.lost(way):.2f}"]
+        yield markdown_line(cells)
+    means = []
+    for way in ways:
+        gain = np.mean([case.gain(way) for case in cases])
+        lost = np.mean([case.lost(way) for case in cases])
+        means += [f"{gain:.1f}x", f"{lost:.2f}"]
+    yield f"| mean | | {markdown_line(means)}"
 
 
-def logged(logs: Path, method: str, sigma: float, images: int) -> Source:
-    """The first images of a log."""
-    rows = _log(logs, method, sigma)[:images]
-    p, right = _implied(rows, sigma, np.random.default_rng(0)), rows["correct"].to_numpy() == 1
+def logged(logs: Path, method: str, sigma: float, images: int, seed: int = 0) -> Source:
+    """The first images of a log; p_A is the share k / n whose certified radius is nearest."""
+    paths = sorted(logs.glob(f"*{method}*_s{sigma:.2f}_full.tsv"))
+    if len(paths) != 1:
+        names = ", ".join(path.name for path in paths) or "none"
+        raise InputError(f"{logs} must hold one log of {method!r} at sigma {sigma}, got {names}")
+    rows = certificate_rows.read_field_log(paths[0], sigma=sigma, n0=N0, n=N, alpha=ALPHA)[:images]
+    bounds = _bounds(N)
+    between_bounds = (bounds[1:] + bounds[:-1]) / 2
+    k = np.searchsorted(between_bounds, ndtr(rows["radius"].to_numpy() / sigma))
+    abstains = (rows["predict"] == ABSTAIN).to_numpy()
+    unknown = np.random.default_rng(seed).uniform(*UNKNOWN, len(rows))
     return Source(
-        f"{method}, log", sigma, N, p, right, ~right & (rows["predict"] != ABSTAIN).to_numpy()
+        name=f"{method}, log",
+        sigma=sigma,
+        n=N,
+        p=np.where(abstains, unknown, k / N),
+        correct=rows["correct"].to_numpy() == 1,
+        skipped=(rows["correct"].to_numpy() != 1) & ~abstains,
     )
 
 
 def kept(path: Path) -> Source:
     """Rows of this project; p_A is the share of votes for the class that the n0 draws chose."""
     rows = certificate_rows.read_rows(path)
-    chosen = dense_votes(rows["counts0"]).argmax(axis=1)  # the lowest class of several
-    p = (
-        votes_for(votes_of(rows["counts"]), chosen) / np.maximum(rows["n"], 1).to_numpy()
-    )  # 0 where n was skipped
-    right = chosen == rows["label"].to_numpy()
+    classes = dense_votes(rows["counts0"]).argmax(axis=1)  # the lowest class of several
+    votes = votes_for(votes_of(rows["counts"]), classes)
+    is_right = classes == rows["label"].to_numpy()
     return Source(
-        f"{path.stem}, rows", budget(rows, "sigma"), int(budget(rows, "n")), p, right, ~right
+        name=f"{path.stem}, rows",
+        sigma=budget(rows, "sigma"),
+        n=int(budget(rows, "n")),
+        p=votes / np.maximum(rows["n"], 1).to_numpy(),  # 0 where n was skipped
+        correct=is_right,
+        skipped=~is_right,
     )
 
 
@@ -272,29 +286,25 @@ def answered(source: Source, seed: int) -> Answered:
     certify.
     """
     radii = _possible(source)
+    numbers = np.arange(len(radii))
     steps = _steps(source, seed)
-    draws, by_radius = (
-        np.zeros(len(steps), dtype=np.int64),
-        np.full((len(steps), len(radii)), source.n),
-    )
+    draws = np.zeros(len(steps), dtype=np.int64)
+    by_radius = np.full((len(steps), len(radii)), source.n)
     yes = np.zeros((len(steps), len(radii)), dtype=bool)
     for image, successes in enumerate(steps):
         run = Decider(radii, source.sigma, ALPHA, source.n, beta=BETA)
         for count in successes:
             run.update(int(count), run.next_draws())
-            given = [k < run.established or k >= run.open_to for k in range(len(radii))]
-            by_radius[image, given] = np.minimum(by_radius[image, given], run.draws)
+            is_answered = (numbers < run.established) | (numbers >= run.open_to)
+            by_radius[image, is_answered] = by_radius[image, is_answered].clip(max=run.draws)
             if not run.next_draws():
                 break
-        draws[image], yes[image] = run.draws, np.arange(len(radii)) < run.established
+        draws[image] = run.draws
+        yes[image] = numbers < run.established
+    p0 = ndtr(np.array(radii) / source.sigma)
     p_lower = _bounds(source.n)[steps.sum(axis=1)]
-    right = source.correct[:, None]
-    return Answered(
-        draws,
-        by_radius,
-        yes & right,
-        (p_lower[:, None] >= ndtr(np.array(radii) / source.sigma)) & right,
-    )
+    is_right = source.correct[:, None]
+    return Answered(draws, by_radius, yes & is_right, (p_lower[:, None] >= p0) & is_right)
 
 
 def fewest(source: Source) -> NDArray[np.float64]:
@@ -313,17 +323,19 @@ def fewest(source: Source) -> NDArray[np.float64]:
     counts.
     """
     radii = _possible(source)
-    p0, p, n = ndtr(np.array(radii) / source.sigma), source.p[:, None], source.n
+    p0 = ndtr(np.array(radii) / source.sigma)
+    p = source.p[:, None]
+    n = source.n
     share = Decider(radii, source.sigma, ALPHA, n, beta=BETA).required_share
     certain = binom.sf(np.searchsorted(_bounds(n), p0) - 1, n, p)  # that all draws say yes, (B, R)
     yes = np.where(p > p0, _needed(certain, ALPHA, p, p0), 0.0)
-    steps = np.linspace(0, 1, 201)
     no = np.full(certain.shape, np.inf)
-    for less, more in pairwise(steps):
-        given_up = np.where(
-            p < share, _needed(np.array(less), BETA, p, share), np.inf if less > BETA else 0.0
-        )
-        no = np.minimum(no, np.maximum(given_up, n * np.clip(1 - more - certain, 0, None)))
+    for less, more in pairwise(np.linspace(0, 1, 201)):  # bounds of the probability of giving up
+        given_up = _needed(np.array(less), BETA, p, share)
+        if_certifiable = np.inf if less > BETA else 0.0
+        given_up = np.where(p < share, given_up, if_certifiable)
+        taking_all = n * np.clip(1 - more - certain, 0, None)
+        no = np.minimum(no, np.maximum(given_up, taking_all))
     return np.minimum(np.maximum(yes, no).max(axis=1), n)
 
 
@@ -331,10 +343,14 @@ def _needed(
     a: NDArray[np.float64], b: float, p: NDArray[np.float64], q: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the draws that an event of probability a under p and at most b under q takes."""
-    both = rel_entr(p, q) + rel_entr(1 - p, 1 - q)
-    return np.where(a > b, rel_entr(a, b) + rel_entr(1 - a, 1 - b), 0.0) / np.where(
-        both > 0, both, np.inf
-    )
+    of_event = np.where(a > b, _divergence(a, b), 0.0)
+    of_draw = _divergence(p, q)
+    return of_event / np.where(of_draw > 0, of_draw, np.inf)
+
+
+def _divergence(p: NDArray[np.float64], q: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the Kullback-Leibler divergence of two events, by their probabilities."""
+    return rel_entr(p, q) + rel_entr(1 - p, 1 - q)
 
 
 def _possible(source: Source) -> list[float]:
@@ -360,18 +376,17 @@ def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
     yield f"| images of | sigma | n | {costs} | lost | cells that differ | {radii} |"
     yield f"|---|---:|---:|---:|---:|---:|---:|---:|---:|{'---:|' * len(TABLE)}"
     for source in sources:
-        found = answered(source, seed)
-        lost = 100 * (found.by_all.mean(axis=0) - found.yes.mean(axis=0)).mean()
-        digits = [
-            [f"{share:.1%}" for share in cells[:FIRST].mean(axis=0)]
-            for cells in (found.yes, found.by_all)
-        ]
-        differ = sum(one != other for one, other in zip(*digits, strict=True))
-        cells = [f"{draws:,.0f}" for draws in N0 + found.by_radius.mean(axis=0)]
-        cells += [""] * (len(TABLE) - len(cells))
-        spent = f"{_spent(source, found.draws)} | {_spent(source, fewest(source))}"
-        about = f"{source.name} | {source.sigma} | {source.n:,} | {spent} | {lost:.2f}"
-        yield f"| {about} | {differ} of {len(digits[0])} | {' | '.join(cells)} |"
+        answers = answered(source, seed)
+        lost = 100 * (answers.by_all.mean(axis=0) - answers.yes.mean(axis=0)).mean()
+        differ = cells_differ(answers.yes[:FIRST], answers.by_all[:FIRST])
+        cells = [source.name, f"{source.sigma}", f"{source.n:,}"]
+        cells += _spent(source, answers.draws)
+        cells += _spent(source, fewest(source))
+        cells += [f"{lost:.2f}", f"{differ.sum()} of {len(differ)}"]
+        for draws in N0 + answers.by_radius.mean(axis=0):
+            cells.append(f"{draws:,.0f}")
+        cells += [""] * (len(TABLE) - len(differ))
+        yield markdown_line(cells)
     yield ""
     yield from (
         "- **lower limit**: no procedure with the same guarantee and the same printed table takes "
@@ -386,22 +401,29 @@ def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
     )
 
 
-def _spent(source: Source, draws: NDArray[np.int64] | NDArray[np.float64]) -> str:
+def cells_differ(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return whether certified accuracies differ as printed, to a tenth of a percent.
+
+    Args:
+        first, second: Whether images are certified at each radius, (B, R).
+    Returns:
+        Shape (R,).
+    """
+    differ = []
+    for share, other in zip(first.mean(axis=0), second.mean(axis=0), strict=True):
+        differ.append(f"{share:.1%}" != f"{other:.1%}")
+    return np.array(differ)
+
+
+def _spent(source: Source, draws: NDArray[np.int64] | NDArray[np.float64]) -> list[str]:
     """Two cells: mean draws of all images, and with those of wrong classes skipped, as times fewer
     than all.
     """
-    means = (N0 + draws.mean(), N0 + (draws * ~source.skipped).mean())
-    return " | ".join(f"{mean:,.0f} ({(N0 + source.n) / mean:.1f}x)" for mean in means)
-
-
-def gain(replay: dict[str, Replay], name: str) -> float:
-    """How many times fewer draws a way takes than all."""
-    return replay["all draws"].draws.mean() / replay[name].draws.mean()
-
-
-def lost(replay: dict[str, Replay], name: str) -> float:
-    """Points of the certified share that a way loses."""
-    return 100 * (replay["all draws"].certified.mean() - replay[name].certified.mean())
+    cells = []
+    for counted in (draws, draws * ~source.skipped):
+        mean = N0 + counted.mean()
+        cells.append(f"{mean:,.0f} ({(N0 + source.n) / mean:.1f}x)")
+    return cells
 
 
 if __name__ == "__main__":
