@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from matplotlib.figure import Figure
 
 from benchmarks import diagrams, findings, results_chart
-from benchmarks.common import unpack_rows
+from benchmarks.common import markdown_line, unpack_rows
 from benchmarks.page_tables import attacks, cifar10, digits, paper_scale, warm_starts
 from benchmarks.page_tables.cells import Lines
 from benchmarks.page_tables.committed import Committed
@@ -69,7 +69,7 @@ def markdown(lines: Lines) -> str:
     for column in zip(*lines[1:], strict=True):
         has_words = any(cell[:1].isalpha() for cell in column)
         rules.append("---" if has_words else "---:")
-    titles, *rest = [f"| {' | '.join(line)} |" for line in lines]
+    titles, *rest = map(markdown_line, lines)
     return "\n".join([titles, f"|{'|'.join(rules)}|", *rest])
 
 

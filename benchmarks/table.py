@@ -18,9 +18,26 @@ import numpy as np
 import typer
 
 from benchmarks.apart import apart
-from benchmarks.common import N0, ROUNDS, Architecture, machine, network, side_by_side
+from benchmarks.common import (
+    N0,
+    ROUNDS,
+    Architecture,
+    machine,
+    markdown_line,
+    network,
+    side_by_side,
+)
 from benchmarks.forwards import REFERENCE, certification, field_loops, optimized
-from benchmarks.sequential import FIRST, GRID, N, Source, answered, kept, logged
+from benchmarks.sequential import (
+    FIRST,
+    GRID,
+    N,
+    Source,
+    answered,
+    cells_differ,
+    kept,
+    logged,
+)
 from rs.command_line.shell import run
 from rs.storage import certificate_rows
 
@@ -61,16 +78,16 @@ def main(
 
     torch.set_num_threads(1)
     share = float(np.mean([share_of_evaluations(path) for path in cascades]))
-    of_logs = [logged(logs, method, sigma, FIRST) for sigma in GRID]
-    of_rows = [kept(path)._replace(n=N) for path in rows]
-    for architecture, sources in (
-        (Architecture.resnet110, of_logs),
-        (Architecture.resnet8, of_rows),
-    ):
+    sources_of = {
+        Architecture.resnet110: [logged(logs, method, sigma, FIRST) for sigma in GRID],
+        Architecture.resnet8: [kept(path)._replace(n=N) for path in rows],
+    }
+    for architecture, sources in sources_of.items():
         seconds = seconds_of_draws(architecture, n, rounds)
         print("\n".join(table(architecture, steps(sources), seconds, share)))
         names = ", ".join(f"{source.name} at {source.sigma}" for source in sources)
-        print(f"\n{names}; {sum(len(source.p) for source in sources):,} images\n")
+        images = sum(len(source.p) for source in sources)
+        print(f"\n{names}; {images:,} images\n")
     print(machine())
 
 
@@ -83,13 +100,12 @@ def seconds_of_draws(architecture: Architecture, n: int, rounds: int) -> dict[st
     model, x = network(architecture, torch.device("cpu"))
     with apart(torch.device("cpu"), field_loops, architecture, n, [SIZE]) as loops:
         ways = {REFERENCE: loops[SIZE]}
-        ways |= {
-            name: certification(optimized(model, x, *key, SIZE), x, n, SIZE)
-            for name, key in ENGINES.items()
-        }
+        for name, (engine, precision) in ENGINES.items():
+            ways[name] = certification(optimized(model, x, engine, precision, SIZE), x, n, SIZE)
         for way in ways.values():
             way()
-        return {name: spent / (N0 + n) for name, spent in side_by_side(ways, rounds).items()}
+        seconds = side_by_side(ways, rounds)
+    return {name: spent / (N0 + n) for name, spent in seconds.items()}
 
 
 def share_of_evaluations(path: Path) -> float:
@@ -101,50 +117,42 @@ def share_of_evaluations(path: Path) -> float:
 def steps(sources: list[Source]) -> Iterator[Step]:
     """Yield the ways to make the tables of these images, each with what the one before it has."""
     engine, int8 = ENGINES
-    replays = [answered(source, 0) for source in sources]
-    printed = [
-        [f"{share:.1%}" for part in (replay.yes, replay.by_all) for share in part.mean(axis=0)]
-        for replay in replays
-    ]
-    pairs = [
-        pair
-        for cells in printed
-        for pair in zip(cells[: len(cells) // 2], cells[len(cells) // 2 :], strict=True)
-    ]
-    differ = f"{sum(first != second for first, second in pairs)} of {len(pairs)}"
+    drawn_with_shortcut = []
+    drawn_at_radii = []
+    differ = []
+    for source in sources:
+        replay = answered(source, 0)
+        drawn_with_shortcut.append(np.where(source.skipped, 0, N))
+        drawn_at_radii.append(np.where(source.skipped, 0, replay.draws))
+        differ.append(cells_differ(replay.yes, replay.by_all))
+    draws_with_shortcut = N0 + float(np.concatenate(drawn_with_shortcut).mean())
+    draws_at_radii = N0 + float(np.concatenate(drawn_at_radii).mean())
+    cells = np.concatenate(differ)
+    changed = f"{cells.sum()} of {len(cells)}"
     yield Step("the standard loop", REFERENCE, N0 + N, "")
     yield Step(engine, engine, N0 + N, "")
-    drawn = [np.where(source.skipped, 0, N) for source in sources]
-    yield Step(
-        "+ --shortcut",
-        engine,
-        N0 + float(np.concatenate(drawn).mean()),
-        "none, by its construction",
-    )
-    taken = [
-        np.where(source.skipped, 0, replay.draws)
-        for source, replay in zip(sources, replays, strict=True)
-    ]
-    draws = N0 + float(np.concatenate(taken).mean())
-    yield Step("+ --at-radius, all radii of the table", engine, draws, differ)
-    yield Step("+ int8", int8, draws, "those of another network")
+    yield Step("+ --shortcut", engine, draws_with_shortcut, "none, by its construction")
+    yield Step("+ --at-radius, all radii of the table", engine, draws_at_radii, changed)
+    yield Step("+ int8", int8, draws_at_radii, "those of another network")
 
 
 def table(
-    architecture: Architecture, ways: Iterator[Step], seconds: dict[str, float], share: float
+    architecture: Architecture, steps: Iterator[Step], seconds: dict[str, float], share: float
 ) -> Iterator[str]:
     """Yield the lines of the table of one network, and of three members."""
-    costs = "draws per image | seconds per image | times cheaper | cells that print differently"
-    yield f"| {architecture.value} | {costs} |"
+    titles = "draws per image | seconds per image | times cheaper | cells that print differently"
+    yield f"| {architecture.value} | {titles} |"
     yield "|---|---:|---:|---:|---|"
     whole = (N0 + N) * seconds[REFERENCE]
-    for name, way, draws, differ in ways:
-        spent = draws * seconds[way]
-        yield f"| {name} | {draws:,.0f} | {spent:,.2f} | {whole / spent:.1f} | {differ} |"
+    for step in steps:
+        spent = step.draws * seconds[step.way]
+        costs = [f"{step.draws:,.0f}", f"{spent:,.2f}", f"{whole / spent:.1f}"]
+        yield markdown_line([step.name, *costs, step.differ])
     cascade = 3 * share * spent
     yield f"| three members: the standard loop | {N0 + N:,} | {3 * whole:,.2f} | 1.0 | |"
-    cells = f"{draws:,.0f} | {cascade:,.2f} | {3 * whole / cascade:.1f} | at most 0.1 % of draws"
-    yield f"| three members: all of the above, as a cascade | {cells} |"
+    costs = [f"{step.draws:,.0f}", f"{cascade:,.2f}", f"{3 * whole / cascade:.1f}"]
+    name = "three members: all of the above, as a cascade"
+    yield markdown_line([name, *costs, "at most 0.1 % of draws"])
 
 
 if __name__ == "__main__":
