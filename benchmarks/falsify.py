@@ -35,8 +35,7 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from benchmarks.common import evenly
-from rs import params as parameters
+from benchmarks.common import evenly, markdown_line
 from rs.command_line.shell import DataFolder, Device, ParamsFile, run
 from rs.data.images import load_images
 from rs.ensemble import spec as ensemble_spec
@@ -49,6 +48,7 @@ from rs.ensemble.member_outputs import (
     perturbed_probabilities,
 )
 from rs.ensemble.spec import EnsembleSpec
+from rs.params import read_params
 from rs.recipes import load_section
 from rs.runtime.device import resolve_device
 from rs.runtime.streams import Stream
@@ -72,30 +72,24 @@ and R.
 """
 LEVEL = 1e-6
 """Level of the test that says that a certificate is false."""
-N0, N, ALPHA = 100, 1_000, 0.001
+N0 = 100
+N = 1_000
+ALPHA = 0.001
 """Draws and failure probability of the certificates."""
-SCREENED, DOUBTFUL = 200, 0.65
-"""Votes that choose the worst point; the share of the class among them above which it holds."""
-JUDGED, CLEAR = 20_000, 500
-"""Fresh votes that judge the worst point; where the first ones leave the class less than 1 -
-DOUBTFUL.
-"""
+SCREENED = 200
+"""Votes that choose the worst point."""
+DOUBTFUL = 0.65
+"""Share of the class among these votes above which it holds."""
+JUDGED = 20_000
+"""Fresh votes that judge the worst point."""
+CLEAR = 500
+"""Fresh votes where the first ones leave the class less than 1 - DOUBTFUL."""
 SEED = 1
-STEPS, DRAWS, COPIES = 12, 16, 4
-"""Of an attack: steps, draws in each, and perturbed copies that gradients of weights are of."""
-COLUMNS = (
-    "model",
-    "sigma",
-    "classifier",
-    "scope",
-    "noise",
-    "precision",
-    "boxed",
-    "distance",
-    "attacked",
-    "below_half",
-)
-COLUMNS += ("outvoted", "outvoted_anew", "flipped", "least_share", "images")
+STEPS = 12
+DRAWS = 16
+"""Steps of an attack, and draws in each."""
+COPIES = 4
+"""Perturbed copies that gradients of weights are of."""
 
 
 # ------------------------------------------------------------------------------------------
@@ -121,10 +115,18 @@ class PerImage:
         """Of the noise, in pixels of [0, 1]."""
         return self.spec.sigma
 
+    @property
+    def by_label(self) -> bool:
+        """Whether the margins of the label choose the weights, not those of the prediction."""
+        return self.spec.combination.target == "label"
+
     def at(self, x: Tensor, index: int, repeat: int = 0) -> SmoothedClassifier:
         """The classifier of an image, with its weights."""
-        base = Ensemble(self.members, SoftmaxAverage(self.weights(x, index, repeat)))
-        return SmoothedClassifier(base, self.classes, self.spec.sigma, noise="gaussian")
+        return self._smoothed(SoftmaxAverage(self.weights(x, index, repeat)))
+
+    def _smoothed(self, rule: SoftmaxAverage) -> SmoothedClassifier:
+        base = Ensemble(self.members, rule)
+        return SmoothedClassifier(base, self.classes, self.sigma, noise="gaussian")
 
     def weights(self, x: Tensor, index: int, repeat: int = 0) -> np.ndarray:
         """The weights (L,) that the stage ``weights`` gives to these pixels of image ``index``.
@@ -132,91 +134,102 @@ class PerImage:
         ``repeat`` 1 takes other noise and other perturbations of the members.
         """
         p = perturbed_probabilities(
-            self.members, x[None], self.settings, sigma=self.spec.sigma, indices=[index],
-            names=self.names, repeat=repeat,
-        )  # fmt: skip
+            self.members,
+            x[None],
+            self.settings,
+            sigma=self.sigma,
+            indices=[index],
+            names=self.names,
+            repeat=repeat,
+        )
         y = [self.target(x, index)]
         return per_image_weights(margins(p, y), y, self.spec.combination.weights)[0]
 
     def target(self, x: Tensor, index: int) -> int:
         """The class whose margins choose the weights."""
-        if self.spec.combination.target == "label":
+        if self.by_label:
             return int(self.labels[index])
-        base = Ensemble(self.members, SoftmaxAverage())
-        average = SmoothedClassifier(base, self.classes, self.spec.sigma, noise="gaussian")
+        average = self._smoothed(SoftmaxAverage())
         return int(average.votes(x, N0, 0, Stream.SELECT, index).argmax())
 
-    def soft(
-        self, x: Tensor, y: Tensor, indices: Sequence[int], noise: Tensor, beta: float
-    ) -> Tensor:
+    def soft(self, x: Tensor, y: Tensor, indices: Sequence[int], noise: Tensor) -> Tensor:
         """Soft smoothed prediction with the weights of each point, with gradients through them; (B,
         K).
         """
-        p = torch.stack([forward(member, x, noise).double().softmax(-1) for member in self.members])
-        mixed = torch.einsum("bl,lbmk->bmk", self.solved(x, y, indices), p)
-        return soft_probabilities(mixed.clamp_min(LOG_CLAMP).log(), beta)
+        outputs = [forward(member, x, noise).double().softmax(-1) for member in self.members]
+        weights = self.solved(x, y, indices)
+        mixed = torch.einsum("bl,lbmk->bmk", weights, torch.stack(outputs))
+        return soft_probabilities(mixed.clamp_min(LOG_CLAMP).log())
 
     def solved(self, x: Tensor, y: Tensor, indices: Sequence[int]) -> Tensor:
-        """Weights (B, L), with gradients: on the members that have any, w is the solution of S w =
-        1, scaled.
+        """Weights (B, L), with gradients: those of :meth:`weights`, with the slope of
+        :func:`differentiable_weights`.
         """
-        labeled = self.spec.combination.target == "label"
-        targets = torch.as_tensor(self.labels[list(indices)]) if labeled else y.cpu()
+        targets = y.cpu()
+        if self.by_label:
+            targets = torch.as_tensor(self.labels[list(indices)])
         p = self._perturbed(x, indices).cpu()  # (B, L, J, K)
-        z = p.gather(-1, targets[:, None, None, None].expand(*p.shape[:3], 1)) - p
+        of_target = targets[:, None, None, None].expand(*p.shape[:3], 1)
+        z = p.gather(-1, of_target) - p
         form = self.spec.combination.weights
         exact = torch.from_numpy(per_image_weights(z.detach().numpy(), targets.numpy(), form))
-        means, centered = z.mean(dim=2), z - z.mean(dim=2, keepdim=True)
-        usable = (
-            torch.from_numpy(inverse_square_margins(means.detach().numpy(), targets.numpy()))
-            .isfinite()
-            .all(-1)
-        )
-        a = means.min(dim=1).values.clamp_min(1e-6) ** -2 * (
-            targets[:, None] != torch.arange(p.shape[-1])
-        )
-        total = torch.einsum("bk,bljk,bmjk->blm", a, centered, centered) / z.shape[2]
-        if form == "printed":  # the covariance has the other sign
-            total = total * (2 * torch.eye(total.shape[-1], dtype=total.dtype) - 1)
-        total = total / total.detach().abs().amax(dim=(1, 2), keepdim=True).clamp_min(1e-300)
-        used = (exact > 0).double()
-        system = total * used[:, :, None] * used[:, None, :] + torch.diag_embed(1 - used + 1e-9)
-        free = torch.linalg.solve(system, used[..., None])[..., 0]
-        near = free / free.sum(dim=1, keepdim=True)
-        near = torch.where(usable[:, None], near, exact)
+        near = differentiable_weights(z, targets, form, exact)
         return (exact + near - near.detach()).to(x.device)
 
     @cached_property
     def _copies(self) -> list[list[dict[str, Tensor]]]:
+        """Perturbed parameters of each member."""
         settings = self.settings
-        copies = range(min(COPIES, settings.copies))
-        return [
-            [
-                perturbed_parameters(
+        copies = []
+        for member, name in zip(self.members, self.names, strict=True):
+            copies_of_member = []
+            for copy in range(min(COPIES, settings.copies)):
+                parameters = perturbed_parameters(
                     member, settings.share, settings.scale, settings.seed, name, copy
                 )
-                for copy in copies
-            ]
-            for member, name in zip(self.members, self.names, strict=True)
-        ]
+                copies_of_member.append(parameters)
+            copies.append(copies_of_member)
+        return copies
 
     def _perturbed(self, x: Tensor, indices: Sequence[int]) -> Tensor:
         """``perturbed_probabilities`` with gradients in the images."""
-        how = self.settings
-        copies = [
-            noisy_copies(one, how.noises, self.spec.sigma, how.seed, i)
-            for one, i in zip(x, indices, strict=True)
-        ]
-        noisy = torch.cat(copies)
-        p = torch.stack(
-            [
-                functional_call(member, parameters, (noisy,)).double().softmax(-1)
-                for member, own in zip(self.members, self._copies, strict=True)
-                for parameters in own
-            ]
-        )
-        p = p.unflatten(0, (len(self.members), -1)).unflatten(2, (len(x), how.noises))
+        noises = self.settings.noises
+        noisy_images = []
+        for image, index in zip(x, indices, strict=True):
+            noisy_images.append(noisy_copies(image, noises, self.sigma, self.settings.seed, index))
+        noisy = torch.cat(noisy_images)
+        outputs = []
+        for member, copies in zip(self.members, self._copies, strict=True):
+            for parameters in copies:
+                logits = functional_call(member, parameters, (noisy,))
+                outputs.append(logits.double().softmax(-1))
+        p = torch.stack(outputs)  # (L m, B n, K)
+        p = p.unflatten(0, (len(self.members), -1)).unflatten(2, (len(x), noises))
         return p.permute(2, 0, 1, 3, 4).flatten(2, 3)
+
+
+def differentiable_weights(z: Tensor, y: Tensor, form: str, exact: Tensor) -> Tensor:
+    """Weights (B, L) with gradients in the margins z (B, L, J, K) of the classes y (B,).
+
+    On the members whose ``exact`` weight is positive, w is the solution of S w = 1, scaled. Where
+    nothing can be solved, it is ``exact``.
+    """
+    means = z.mean(dim=2)
+    centered = z - z.mean(dim=2, keepdim=True)
+    factors = torch.from_numpy(inverse_square_margins(means.detach().numpy(), y.numpy()))
+    is_usable = factors.isfinite().all(-1)
+    is_other_class = y[:, None] != torch.arange(z.shape[-1])
+    a = means.min(dim=1).values.clamp_min(1e-6) ** -2 * is_other_class
+    total = torch.einsum("bk,bljk,bmjk->blm", a, centered, centered) / z.shape[2]
+    members = z.shape[1]
+    if form == "printed":  # the covariance has the other sign
+        total = total * (2 * torch.eye(members, dtype=total.dtype) - 1)
+    total = total / total.detach().abs().amax(dim=(1, 2), keepdim=True).clamp_min(1e-300)
+    used = (exact > 0).double()
+    system = total * used[:, :, None] * used[:, None, :] + torch.diag_embed(1 - used + 1e-9)
+    free = torch.linalg.solve(system, used[..., None])[..., 0]
+    weights = free / free.sum(dim=1, keepdim=True)
+    return torch.where(is_usable[:, None], weights, exact)
 
 
 # ------------------------------------------------------------------------------------------
@@ -238,10 +251,15 @@ def attacks(attacked: PerImage, points: Points, rng: torch.Generator) -> Iterato
     def log_probabilities(x: Tensor) -> Tensor:
         size = (len(x), DRAWS, *x.shape[1:])
         noise = attacked.sigma * torch.randn(size, generator=rng, device=x.device)
-        return attacked.soft(x, points.y, points.indices, noise, 1.0).clamp_min(LOG_CLAMP).log()
+        soft = attacked.soft(x, points.y, points.indices, noise)
+        return soft.clamp_min(LOG_CLAMP).log()
+
+    def lead_of_others(x: Tensor) -> Tensor:
+        return margin(log_probabilities(x), points.y)
 
     def slope(x: Tensor) -> Tensor:
-        return gradient_of(lambda x: margin(log_probabilities(x), points.y), x)[1]
+        _, gradient = gradient_of(lead_of_others, x)
+        return gradient
 
     bounds = (0.0, 1.0) if attacked.boxed else None
     noise = torch.randn(points.x.shape, generator=rng, device=points.x.device)
@@ -257,10 +275,10 @@ class Verdict(NamedTuple):
     """What fresh votes say of the class at an attacked point."""
 
     share: float  # of the votes
-    below_half: bool  # its probability is below one half, at LEVEL
-    # that of another class is larger, at LEVEL: the smoothed classifier gives another class
-    outvoted: bool
-    flipped: bool  # and is above one half, at LEVEL
+    # each of the following at LEVEL:
+    below_half: bool = False  # its probability is below one half
+    outvoted: bool = False  # that of another class is larger, which the classifier then gives
+    flipped: bool = False  # and is above one half
 
 
 def judge(
@@ -273,15 +291,16 @@ def judge(
 ) -> Verdict:
     """Judge a point by fresh votes; ``rival`` is the other class that may have won."""
     counts = smoothed.votes(x, draws, *key)
-    below, above = (
-        stats.binom.cdf(counts[y], draws, 0.5),
-        stats.binom.sf(counts[rival] - 1, draws, 0.5),
-    )
-    larger = stats.binom.sf(
-        counts[rival] - 1, counts[y] + counts[rival], 0.5
-    )  # given the votes for the two
+    of_class = int(counts[y])
+    of_rival = int(counts[rival])
+    below_half = stats.binom.cdf(of_class, draws, 0.5)
+    outvoted = stats.binom.sf(of_rival - 1, of_class + of_rival, 0.5)  # given the votes for the two
+    flipped = stats.binom.sf(of_rival - 1, draws, 0.5)
     return Verdict(
-        int(counts[y]) / draws, *(bool(p_value <= LEVEL) for p_value in (below, larger, above))
+        share=of_class / draws,
+        below_half=bool(below_half <= LEVEL),
+        outvoted=bool(outvoted <= LEVEL),
+        flipped=bool(flipped <= LEVEL),
     )
 
 
@@ -306,19 +325,19 @@ class Attempt:
 
 def falsify(attacked: PerImage, images: Sequence[Certified], seed: int) -> list[Attempt]:
     """Attack certified images at .99 R, judge the worst points, and pull them in to .9 R."""
-    farthest = max(INSIDE)
+    nearest, farthest = INSIDE
     x = torch.stack([image.x for image in images])
     classes = torch.tensor([image.certificate.predict for image in images], device=x.device)
     radii = torch.tensor([image.certificate.radius for image in images], device=x.device)
     epsilon = (radii * farthest * (1 - 1e-6))[:, None, None, None]
     points = Points(x, classes, epsilon, [image.index for image in images])
     rng = torch.Generator(x.device).manual_seed(seed)
-    found = torch.stack(list(attacks(attacked, points, rng)), dim=1)  # (B, attacks, C, H, W)
+    perturbations = torch.stack(list(attacks(attacked, points, rng)), dim=1)
     attempts = []
-    for image, us in zip(images, found, strict=True):
-        attempts.append(worst(attacked, image, farthest, us, seed))
-        pulled = attempts[-1].u[None] * (min(INSIDE) / farthest)
-        attempts.append(worst(attacked, image, min(INSIDE), pulled, seed))
+    for image, candidates in zip(images, perturbations, strict=True):
+        far = worst(attacked, image, farthest, candidates, seed)
+        near = worst(attacked, image, nearest, far.u[None] * (nearest / farthest), seed)
+        attempts += [far, near]
     return attempts
 
 
@@ -331,21 +350,23 @@ def worst(attacked: PerImage, image: Certified, distance: float, us: Tensor, see
         points = points.clamp(0, 1)
     moved = (points.double() - image.x.double()).flatten(1).norm(dim=1).max()
     assert moved < image.certificate.radius
-    found = [attacked.at(point, index) for point in points]
+    classifiers = []
     counts = []
-    for at, point in zip(found, points, strict=True):
-        counts.append(at.votes(point, SCREENED, *_key(seed, index, 0)))
+    for point in points:
+        classifier = attacked.at(point, index)
+        classifiers.append(classifier)
+        counts.append(classifier.votes(point, SCREENED, *_key(seed, index, 0)))
     number = int(np.argmin([count[y] for count in counts]))
     point = points[number]
     u = point - image.x
     share = float(counts[number][y] / SCREENED)
     if share > DOUBTFUL:
-        return Attempt(index, distance, u, Verdict(share, False, False, False), False)
+        return Attempt(index, distance, u, Verdict(share), anew=False)
     draws = JUDGED if share > 1 - DOUBTFUL else CLEAR
     key = _key(seed, index, 1)
     counts[number][y] = -1
     rival = int(counts[number].argmax())
-    verdict = judge(found[number], point, y, rival, key, draws)
+    verdict = judge(classifiers[number], point, y, rival, key, draws)
     anew = verdict.outvoted
     if anew:
         anew = judge(attacked.at(point, index, repeat=1), point, y, rival, key, draws).outvoted
@@ -382,8 +403,9 @@ def attempts_on(
     certified = []
     for index in evenly(images, len(test)):
         x = test.pixels(index).to(device)
-        made = attacked.at(x, index).certify(x, N0, N, ALPHA, index=index)
-        certified += [Certified(index, x, made)] if made.radius > SMALL else []
+        certificate = attacked.at(x, index).certify(x, N0, N, ALPHA, index=index)
+        if certificate.radius > SMALL:
+            certified.append(Certified(index, x, certificate))
     return falsify(attacked, certified, SEED) if certified else []
 
 
@@ -391,16 +413,18 @@ def counted(attempts: Sequence[Attempt], distance: float) -> dict[str, Any]:
     """Counts of the attempts at a distance, in certified radii; and those that another class
     outvoted, by image.
     """
-    verdicts = [attempt.verdict for attempt in attempts]
+    here = [attempt for attempt in attempts if attempt.distance == distance]
+    verdicts = [attempt.verdict for attempt in here]
+    outvoted = [str(attempt.index) for attempt in here if attempt.verdict.outvoted]
     return {
         "distance": distance,
-        "attacked": len(verdicts),
+        "attacked": len(here),
         "below_half": sum(verdict.below_half for verdict in verdicts),
-        "outvoted": sum(verdict.outvoted for verdict in verdicts),
+        "outvoted": len(outvoted),
+        "outvoted_anew": sum(attempt.anew for attempt in here),
         "flipped": sum(verdict.flipped for verdict in verdicts),
-        "outvoted_anew": sum(attempt.anew for attempt in attempts),
         "least_share": min((verdict.share for verdict in verdicts), default=None),
-        "images": " ".join(str(attempt.index) for attempt in attempts if attempt.verdict.outvoted),
+        "images": " ".join(outvoted),
     }
 
 
@@ -416,20 +440,22 @@ def summary(rows: pd.DataFrame) -> list[str]:
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     by_image = rows[(rows["scope"] == "per-image") & (rows["attacked"] > 0)]
-    groups = by_image.groupby(["classifier", "sigma", "boxed"])
-    return lines + [_image_line(*key, group) for key, group in groups]
+    for (classifier, sigma, boxed), group in by_image.groupby(["classifier", "sigma", "boxed"]):
+        name = f"{classifier}, in [0, 1]" if boxed else classifier
+        lines.append(markdown_line([name, str(sigma), *_cells(group)]))
+    return lines
 
 
-def _image_line(classifier: str, sigma: float, boxed: bool, rows: pd.DataFrame) -> str:
+def _cells(rows: pd.DataFrame) -> list[str]:
+    """Return the counts of a group, and the interval of its rate of false certificates."""
     near, far = (rows[rows["distance"] == distance].iloc[0] for distance in INSIDE)
-    count, false = int(far["attacked"]), int(far["below_half"])
-    low, high = lower_bound(false, count, 0.025), upper_bound(false, count, 0.025)
-    cells = [classifier + (", in [0, 1]" if boxed else ""), str(sigma), str(count), str(false)]
-    cells += [
-        f"{low:.1%} to {high:.1%}",
-        *(str(int(far[name])) for name in ("outvoted", "outvoted_anew")),
-    ]
-    return f"| {' | '.join([*cells, str(near['below_half'])])} |"
+    count = int(far["attacked"])
+    false = int(far["below_half"])
+    low = lower_bound(false, count, 0.025)
+    high = upper_bound(false, count, 0.025)
+    rate = f"{low:.1%} to {high:.1%}"
+    counts = [int(far["outvoted"]), int(far["outvoted_anew"]), near["below_half"]]
+    return [str(count), str(false), rate, *map(str, counts)]
 
 
 def main(
@@ -452,26 +478,29 @@ def main(
     ] = False,
 ) -> None:
     """Attack the certificates of every ensemble, count the false ones, and print a table."""
-    settings = load_section(
-        parameters.read_params(params), f"recipes.{recipe}.weights", WeightSettings
-    )
+    settings = load_section(read_params(params), f"recipes.{recipe}.weights", WeightSettings)
     place = resolve_device(device)
     torch.set_num_threads(1)
     test = load_images(data, "test")
     done = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.exists() else []
+    groups_before = {(row["model"], str(row["boxed"])) for row in done}
     for model in models:
-        key = {"model": model, "boxed": str(boxed)}
-        if any(all(str(row[name]) == key[name] for name in key) for row in done):
+        if (model, str(boxed)) in groups_before:
             continue
         attacked = per_image(model, test, settings, place, boxed)
         attempts = attempts_on(attacked, test, images, place)
-        about = {"model": model, "sigma": attacked.sigma, "classifier": Path(model).stem}
-        about |= {"scope": "per-image", "noise": "gaussian", "precision": "float32", "boxed": boxed}
+        about = {
+            "model": model,
+            "sigma": attacked.sigma,
+            "classifier": Path(model).stem,
+            "scope": "per-image",
+            "noise": "gaussian",
+            "precision": "float32",
+            "boxed": boxed,
+        }
         for distance in INSIDE:
-            done.append(
-                about | counted([one for one in attempts if one.distance == distance], distance)
-            )
-        files.write_csv(out, COLUMNS, done)
+            done.append(about | counted(attempts, distance))
+        files.write_csv(out, list(done[-1]), done)
         print(model, file=sys.stderr, flush=True)
     print("\n".join(summary(pd.DataFrame(done))))
 
