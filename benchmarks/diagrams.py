@@ -59,13 +59,16 @@ def packages(root: Path) -> nx.DiGraph:
 
 def imports(path: Path) -> set[str]:
     """Return the names right below ``rs`` that a module imports."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            top, *rest = str(node.module).split(".")
-            if top == "rs":
-                found |= set(rest[:1]) or {alias.name for alias in node.names}
-    return found
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        top, *rest = str(node.module).split(".")
+        if top == "rs" and rest:
+            names.add(rest[0])
+        elif top == "rs":
+            names |= {alias.name for alias in node.names}
+    return names
 
 
 def draw(graph: nx.DiGraph) -> Figure:
@@ -73,12 +76,14 @@ def draw(graph: nx.DiGraph) -> Figure:
     bent, layers = with_bends(graph)
     places = arrange(bent, layers)
     columns = [x for x, _ in places.values()]
-    width = max(columns) - min(columns) + WIDTH + GAP
-    height = (len(layers) - 1) * LAYER + HEIGHT + GAP
-    figure = Figure(figsize=(width, height), facecolor="white")
+    left = min(columns) - (WIDTH + GAP) / 2
+    right = max(columns) + (WIDTH + GAP) / 2
+    top = -(HEIGHT + GAP) / 2
+    bottom = top + (len(layers) - 1) * LAYER + HEIGHT + GAP
+    figure = Figure(figsize=(right - left, bottom - top), facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_xlim(min(columns) - (WIDTH + GAP) / 2, max(columns) + (WIDTH + GAP) / 2)
-    axes.set_ylim(height - (HEIGHT + GAP) / 2, -(HEIGHT + GAP) / 2)
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
     axes.axis("off")
     for tail, head in sorted(graph.edges):
         bends = [bend for bend in bent if bend[:2] == (tail, head)]
@@ -91,12 +96,15 @@ def draw(graph: nx.DiGraph) -> Figure:
 def with_bends(graph: nx.DiGraph) -> tuple[nx.DiGraph, list[list[str | Bend]]]:
     """Return the graph with a bend in each layer that an arrow passes; and the layers."""
     layers = [sorted(layer) for layer in nx.topological_generations(graph)]
-    layer_of = {name: number for number, layer in enumerate(layers) for name in layer}
+    layer_of = {}
+    for number, layer in enumerate(layers):
+        layer_of |= dict.fromkeys(layer, number)
     bent = nx.DiGraph()
     for tail, head in sorted(graph.edges):
-        bends = [(tail, head, layer) for layer in range(layer_of[tail] + 1, layer_of[head])]
-        for bend in bends:
-            layers[bend[2]].append(bend)
+        bends = []
+        for number in range(layer_of[tail] + 1, layer_of[head]):
+            bends.append((tail, head, number))
+            layers[number].append(bends[-1])
         nx.add_path(bent, [tail, *bends, head])
     return bent, layers
 
@@ -115,7 +123,7 @@ def arrange(bent: nx.DiGraph, layers: list[list[str | Bend]]) -> dict[str | Bend
             layer = layers[number]
             wish = {}
             for node in layer:
-                columns = [places[other][0] for other in neighbors[node]] or [places[node][0]]
+                columns = [places[other][0] for other in neighbors[node] or [node]]
                 wish[node] = sum(columns) / len(columns)
             layer.sort(key=wish.__getitem__)
             for node, x in zip(layer, columns_of(layer), strict=True):
