@@ -11,9 +11,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from benchmarks.common import CLASSES, ROUNDS, SIGMA, Architecture, network, side_by_side
+
+TRAINERS = {
+    "gaussian": ("PyTorchRandomizedSmoothing", 1, {}),
+    "smoothadv": ("PyTorchSmoothAdv", 1, {"num_noise_vec": 1, "num_steps": 2}),
+    "macer": ("PyTorchMACER", 16, {"gaussian_samples": 16}),
+}
+"""ART's class of each method, noisy copies of an image in a step, and options of the class."""
 
 
 def in_art(python: Path, *words: object) -> str:
@@ -44,8 +52,9 @@ def certify(architecture: str, n: str, threads: str, *sizes: str) -> dict[str, f
         sample_size=100,
         scale=SIGMA,
     )
-    ways = {size: lambda size=size: smoothed.certify(images, int(n), int(size)) for size in sizes}
-    return {size: (100 + int(n)) / seconds for size, seconds in side_by_side(ways, ROUNDS).items()}
+    ways = {size: partial(smoothed.certify, images, int(n), int(size)) for size in sizes}
+    seconds = side_by_side(ways, ROUNDS)
+    return {size: (100 + int(n)) / seconds[size] for size in sizes}
 
 
 def step(architecture: str, method: str, noisy: str, rounds: str, threads: str) -> float:
@@ -54,35 +63,32 @@ def step(architecture: str, method: str, noisy: str, rounds: str, threads: str) 
     """
     import numpy as np
     import torch
-    from art.estimators.certification import randomized_smoothing as of
+    from art.estimators.certification import randomized_smoothing
 
     torch.set_num_threads(int(threads))
     model, _ = network(Architecture(architecture), torch.device("cpu"))
     model = model.to(memory_format=torch.contiguous_format)
-    images = int(noisy) // (16 if method == "macer" else 1)
-    x = np.random.default_rng(1).random(
-        (images, *Architecture(architecture).shape), dtype=np.float32
-    )
+    name, copies, options = TRAINERS[method]
+    images = int(noisy) // copies
+    shape = (images, *Architecture(architecture).shape)
+    x = np.random.default_rng(1).random(shape, dtype=np.float32)
     y = np.random.default_rng(2).integers(CLASSES, size=images)
-    common = {
-        "model": model,
-        "loss": torch.nn.CrossEntropyLoss(),
-        "input_shape": x.shape[1:],
-        "nb_classes": CLASSES,
-        "optimizer": torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4),
-        "device_type": "cpu",
-        "scale": SIGMA,
-    }
-    made = {
-        "gaussian": lambda: of.PyTorchRandomizedSmoothing(**common),
-        "smoothadv": lambda: of.PyTorchSmoothAdv(**common, num_noise_vec=1, num_steps=2),
-        "macer": lambda: of.PyTorchMACER(**common, gaussian_samples=16),
-    }[method]()
-    fit = lambda: made.fit(x, y, batch_size=images, nb_epochs=1)  # noqa: E731
+    trainer = getattr(randomized_smoothing, name)(
+        model=model,
+        loss=torch.nn.CrossEntropyLoss(),
+        input_shape=x.shape[1:],
+        nb_classes=CLASSES,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4),
+        device_type="cpu",
+        scale=SIGMA,
+        **options,
+    )
+    fit = partial(trainer.fit, x, y, batch_size=images, nb_epochs=1)
     fit()
     return side_by_side({"fit": fit}, int(rounds))["fit"]
 
 
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
-    print(json.dumps({"certify": certify, "step": step}[what](*words)))
+    functions = {"certify": certify, "step": step}
+    print(json.dumps(functions[what](*words)))

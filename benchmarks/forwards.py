@@ -31,6 +31,7 @@ from benchmarks.common import (
     Architecture,
     engines_on,
     machine,
+    markdown_line,
     network,
     side_by_side,
     torchs_defaults,
@@ -257,13 +258,12 @@ def agreement(
     with torch.no_grad():  # as in certification, so that no network is compiled again
         noisy = x + SIGMA * noise
     votes = {}
-    for (engine, precision), one in made.items():
-        with torch.no_grad(), autocast(x.device, one.precision):
-            votes[f"{engine}, {precision}"] = torch.cat(
-                [one.module(part).argmax(1) for part in noisy.split(100)]
-            )
+    for (engine, precision), as_run in made.items():
+        with torch.no_grad(), autocast(x.device, as_run.precision):
+            parts = [as_run.module(part).argmax(1) for part in noisy.split(100)]
+        votes[f"{engine}, {precision}"] = torch.cat(parts)
     plain = votes["plain, float32"]
-    return {name: float((chosen == plain).float().mean()) for name, chosen in votes.items()}
+    return {name: float((classes == plain).float().mean()) for name, classes in votes.items()}
 
 
 def table(found: dict[str, Measured]) -> Iterator[str]:
@@ -281,7 +281,7 @@ def table(found: dict[str, Measured]) -> Iterator[str]:
             "" if votes is None else f"{votes:.1%}",
         ]
         cells += [f"{share:.1%}" for share in noise] or [""] * len(NOISES)
-        yield f"| {name} | {' | '.join(cells)} |"
+        yield markdown_line([name, *cells])
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from statistics import fmean, median
 import pandas as pd
 from matplotlib.figure import Figure
 
+from benchmarks.common import markdown_line
 from rs.reporting.figures import COLORS
 from rs.reporting.logs import read_alone
 from rs.reporting.report import drawn
@@ -189,7 +190,7 @@ def table_rows(folder: Path) -> list[str]:
             f"{group.accuracy(0.0):.1%}",
             without_noise,
         ]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(markdown_line(cells))
     return lines
 
 
@@ -201,15 +202,11 @@ def differences(groups: dict[Run, Group]) -> list[str]:
         if first not in groups or second not in groups:
             continue
         seeds = _seeds(groups[first]) & _seeds(groups[second])
-        difference = _of_seeds(groups[first], seeds).difference_to(_of_seeds(groups[second], seeds))
-        cells = [
-            f"{sigma:g}",
-            _training(first),
-            _training(second),
-            str(len(seeds)),
-            with_verdict(difference),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+        minuend = _of_seeds(groups[first], seeds)
+        difference = minuend.difference_to(_of_seeds(groups[second], seeds))
+        trainings = [_training(first), _training(second)]
+        cells = [f"{sigma:g}", *trainings, str(len(seeds)), with_verdict(difference)]
+        lines.append(markdown_line(cells))
     return lines
 
 
@@ -231,7 +228,8 @@ def draw(groups: dict[Run, Group]) -> Figure:
     sigmas = sorted({run.sigma for run in groups})
     figure = Figure(figsize=(4.5 * len(sigmas), 4.2), layout="constrained")
     handles = {}
-    for axis, sigma in zip(figure.subplots(1, len(sigmas), squeeze=False)[0], sigmas, strict=True):
+    panels = figure.subplots(1, len(sigmas), squeeze=False)[0]
+    for axis, sigma in zip(panels, sigmas, strict=True):
         lines: dict[tuple[str, str], list[Group]] = {}
         for run, group in groups.items():
             if run.sigma == sigma:
