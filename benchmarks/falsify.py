@@ -41,6 +41,7 @@ from rs.data.images import load_images
 from rs.ensemble import spec as ensemble_spec
 from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.member_outputs import (
+    MemberOutputs,
     WeightSettings,
     margins,
     noisy_copies,
@@ -387,13 +388,10 @@ def per_image(
 ) -> PerImage:
     """Load the *.json of an ensemble whose weights are chosen by the image."""
     spec = ensemble_spec.read(Path(model))
-    members, _ = ensemble_spec.load_members(
-        spec.members, spec.dataset, spec.sigma, Path(model), test.meta
-    )
+    outputs = MemberOutputs.load(spec, Path(model), test.meta, settings, device, batch=None)
     names = [zlib.crc32(f"{member.method}-{member.seed}".encode()) for member in spec.members]
-    members = [member.to(device) for member in members]
     classes = len(test.meta.classes)
-    return PerImage(members, names, test.labels, spec, settings, classes, boxed)
+    return PerImage(outputs.networks, names, test.labels, spec, settings, classes, boxed)
 
 
 def attempts_on(

@@ -39,14 +39,14 @@ class Run:
     """One training and its certificates."""
 
     sigma: float
-    method: str | None = None  # None: the network as it was
+    method: str = "nothing"  # the network as it was
     epochs: int = 0
     start: str = "clean"  # or random
 
     @property
     def name(self) -> str:
         """The name of its row file, without the seed."""
-        return f"{self.sigma:g}-{self.start}-{self.method or 'nothing'}-{self.epochs}"
+        return f"{self.sigma:g}-{self.start}-{self.method}-{self.epochs}"
 
 
 def _runs() -> list[Run]:
@@ -147,7 +147,7 @@ def read_groups(folder: Path) -> dict[Run, Group]:
             if not seed.isdigit():  # rows of the choice of a learning rate
                 continue
             result = replace(read_alone(path), name=run.name, seed=int(seed))
-            spent = run.epochs * seconds.get(run.method or "", 0.0)
+            spent = run.epochs * seconds.get(run.method, 0.0)
             results.append(replace(result, training_seconds=spent))
         if results:
             groups[run] = Group(tuple(results))
@@ -157,10 +157,10 @@ def read_groups(folder: Path) -> dict[Run, Group]:
 def epoch_seconds(folder: Path) -> dict[str, float]:
     """Return the median CPU seconds of an epoch of each method."""
     seconds_of: dict[str, list[float]] = {}
-    spent = read_seconds(folder)
+    seconds_by_name = read_seconds(folder)
     for run in RUNS:
-        for name, seconds in spent.items():
-            if run.method and name.rpartition("-")[0] == run.name:
+        for name, seconds in seconds_by_name.items():
+            if name.rpartition("-")[0] == run.name:
                 seconds_of.setdefault(run.method, []).append(seconds / run.epochs)
     return {method: median(seconds) for method, seconds in seconds_of.items()}
 
@@ -182,7 +182,7 @@ def table_rows(folder: Path) -> list[str]:
         cells = [
             f"{run.sigma:g}",
             run.start,
-            run.method or "nothing",
+            run.method,
             str(run.epochs or ""),
             str(len(group.results)),
             f"{group.training_seconds:,.0f}",
@@ -233,7 +233,7 @@ def draw(groups: dict[Run, Group]) -> Figure:
         lines: dict[tuple[str, str], list[Group]] = {}
         for run, group in groups.items():
             if run.sigma == sigma:
-                lines.setdefault((run.start, run.method or "nothing"), []).append(group)
+                lines.setdefault((run.start, run.method), []).append(group)
         for (start, method), line in lines.items():
             line.sort(key=lambda group: group.training_seconds or 0.0)
             color = COLORS.get(method, "#000000")

@@ -322,11 +322,11 @@ def fewest(source: Source) -> NDArray[np.float64]:
     nor gives up takes all draws. Of the probabilities of giving up that which takes the fewest
     counts.
     """
-    radii = _possible(source)
-    p0 = ndtr(np.array(radii) / source.sigma)
     p = source.p[:, None]
     n = source.n
-    share = Decider(radii, source.sigma, ALPHA, n, beta=BETA).required_share
+    decider = Decider(_possible(source), source.sigma, ALPHA, n, beta=BETA)
+    p0 = decider.p0
+    share = decider.required_share
     certain = binom.sf(np.searchsorted(_bounds(n), p0) - 1, n, p)  # that all draws say yes, (B, R)
     yes = np.where(p > p0, _needed(certain, ALPHA, p, p0), 0.0)
     no = np.full(certain.shape, np.inf)
