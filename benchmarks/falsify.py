@@ -433,7 +433,7 @@ def counted(attempts: Sequence[Attempt], distance: float) -> dict[str, Any]:
 def summary(rows: pd.DataFrame) -> list[str]:
     """Return the lines of a Markdown table of weights that are chosen by image."""
     lines = [
-        "| weights by image | σ | certified | below one half at .99 R | rate, 95 % | another class "
+        "| weights by image | σ | certified | below one half at .99 R | rate, 95% | another class "
         "at .99 R | with other draws | below one half at .9 R |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]

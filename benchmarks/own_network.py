@@ -97,8 +97,8 @@ TEXT = """\
 
 A `resnet8` is trained on CIFAR-10 without noise for {start_epochs} epochs ({start_seconds:,.0f} CPU
 seconds). The recipe `finetune` then trains it with noise, from these weights (start: clean) or from
-random ones. Each seed covers both trainings. The table shows the ACR ± its standard error over the
-first {images} test images [over images and seeds], with n = {n:,} and alpha = {alpha:g}. Most
+random ones. Each seed covers both training runs. The table shows the ACR ± its standard error over
+the first {images} test images [over images and seeds], with n = {n:,} and alpha = {alpha:g}. Most
 images were stored as JPEG. The denoisers have 6 convolutions of 32 channels; the published ones
 have 17 of 64, which cost fifteen times as much.
 

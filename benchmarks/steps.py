@@ -1,9 +1,9 @@
-"""Milliseconds of a training step of each method: the standard way, ART, and every engine of this
+"""Milliseconds of a training step of each method: the standard loop, ART, and every engine of this
 project.
 
 ``python -m benchmarks.steps --architecture resnet20``. The steps are those of the recipe `cifar10`
 at sigma 0.25: 256 noisy images each, MACER's 1,024. All ways run side by side, interleaved. The
-standard way has its own process, as its users run it; on a CPU it also runs in ours, which keeps
+standard loop has its own process, as its users run it; on a CPU it also runs in ours, which keeps
 its memory. ART has its own process, after the others. Images and labels are random.
 """
 
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 EPOCH = 100
 """Number of an epoch after every warm-up."""
 
-REFERENCE = "the standard way, torch's float32"
-KEPT = "the standard way, memory kept"
+REFERENCE = "the standard loop, torch's float32"
+KEPT = "the standard loop, memory kept"
 ART = "ART, float32"
 IN_ART = ("gaussian", "smoothadv", "macer")
 """Methods ART has; its SmoothAdv takes one draw only, so its step is of as many images as ours is
@@ -98,7 +98,7 @@ def main(
     print(TITLE)
     print(
         f"| method | noisy images | {' | '.join(names)} | the fastest: times faster than the "
-        "standard way |"
+        "standard loop |"
     )
     print(f"|---|---:|{'---:|' * len(names)}---:|")
     for name in methods.split(",") if methods else METHODS:
@@ -148,7 +148,7 @@ def steps(
 def field_alone(
     device: torch.device, architecture: Architecture, method: Method, data: PackedImages, batch: int
 ) -> dict[str, Way]:
-    """The standard way, with a network of its own."""
+    """The standard loop, with a network of its own."""
     return {REFERENCE: field_steps(network(architecture, device)[0], method, data, device, batch)}
 
 

@@ -152,7 +152,7 @@ def table(
     yield f"| three members: the standard loop | {N0 + N:,} | {3 * whole:,.2f} | 1.0 | |"
     costs = [f"{step.draws:,.0f}", f"{cascade:,.2f}", f"{3 * whole / cascade:.1f}"]
     name = "three members: all of the above, as a cascade"
-    yield markdown_line([name, *costs, "at most 0.1 % of draws"])
+    yield markdown_line([name, *costs, "at most 0.1% of draws"])
 
 
 if __name__ == "__main__":

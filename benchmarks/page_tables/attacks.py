@@ -65,7 +65,7 @@ def ratios_to(certificates: Path, rows: pd.DataFrame) -> pd.Series:
 
 def gaps(committed: Committed) -> Lines:
     """Return the ratios of found to certified radii of attacked networks, by number of samples."""
-    titles = ["network", "method", "σ", "attacked", "n = 1,000", "its 90 % quantile", "n = 10,000"]
+    titles = ["network", "method", "σ", "attacked", "n = 1,000", "its 90% quantile", "n = 10,000"]
     lines = [[*titles, "n = 100,000"]]
     for network, method, level, ratios in attacked_networks(committed):
         fewest_samples = ratios["1,000"]
@@ -79,7 +79,7 @@ def gaps(committed: Committed) -> Lines:
 
 
 def median_cell(ratios: pd.Series) -> str:
-    """Return a median and its exact 95 % interval, of order statistics."""
+    """Return a median and its exact 95% interval, of order statistics."""
     interval = stats.quantile_test(ratios, p=0.5).confidence_interval()
     return f"{ratios.median():.2f} ({interval.low:.2f} to {interval.high:.2f})"
 

@@ -54,7 +54,7 @@ def cifar10_methods(committed: Committed, level: str) -> Lines:
     """Return ACR and clean accuracy of methods at a noise level, next to what the paper prints."""
     paper = published_acrs(level)
     reference = committed.sample("gaussian", level)
-    lines = [["method", "ACR", "to gaussian", "ACR published", "clean accuracy"]]
+    lines = [["method", "ACR", "minus gaussian", "ACR published", "clean accuracy"]]
     for method in committed.methods():
         frames, seeds = committed.trainings(method, level)
         scores = sample(frames, seeds)
@@ -76,7 +76,7 @@ def published_acrs(level: str) -> pd.Series:
 def cifar10_ensembles(committed: Committed) -> Lines:
     """Return the ACRs of ensembles, and the differences to the mean of their members."""
     reports = [shown_ensembles(committed, STUDY, level) for level in LEVELS]
-    lines = [["ensemble", "combination", *paired_titles("to members' mean")]]
+    lines = [["ensemble", "combination", *paired_titles("minus members' mean")]]
     for ensemble, rule in reports[0].index:
         line = [ensemble, rule]
         for report in reports:
@@ -94,7 +94,7 @@ def shown_ensembles(committed: Committed, dataset: str, sigma: float | str) -> p
 
 def cifar10_mixtures(committed: Committed) -> Lines:
     """Return the ACRs of AdvMacer with CAT-RS, hard-drop or both, and their gains over AdvMacer."""
-    lines = [["ensemble of two or three", "weights", *paired_titles("to AdvMacer")]]
+    lines = [["ensemble of two or three", "weights", *paired_titles("minus AdvMacer")]]
     mixtures = ("cat-rs", "hard-drop", "cat-rs + hard-drop")
     for others, rule in product(mixtures, ("average", "optimal", "radius")):
         name = f"advmacer + {others}"
@@ -113,7 +113,7 @@ def cifar10_more_draws(committed: Committed, level: str, *radii: str) -> Lines:
     """Return certified accuracies and ACR with four times the draws, on the first 500 images."""
     study = "cifar10-cpu-500"
     reference = committed.sample("advmacer", level, study)
-    lines = [[f"σ = {level}", *radii, "ACR", "to advmacer"]]
+    lines = [[f"σ = {level}", *radii, "ACR", "minus advmacer"]]
     ensembles = [f"{method} x3, average" for method in ("smoothadv", "macer", "advmacer")]
     for name in (*committed.methods(), *ensembles):
         frames, seeds = committed.trainings(name, level, study)
@@ -158,13 +158,13 @@ def images_between(rows: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
 def cifar10_equal_seconds(committed: Committed) -> Lines:
     """Return the ACRs of methods in the training time of AdvMacer, and the differences to it."""
     seconds = committed.seconds()
-    lines = [["method", "epochs", "time", *paired_titles("to advmacer")]]
+    lines = [["method", "epochs", "time", *paired_titles("minus advmacer")]]
     for method in committed.methods():
         is_longer = (committed.study(EQUAL_SECONDS, "1.0") / f"{method}-0.tsv").exists()
         study = EQUAL_SECONDS if is_longer else STUDY
         epochs = committed.epochs(study, "1.0", method)
         time = epochs * seconds[method] / (6 * seconds["advmacer"])
-        line = [method, str(epochs), f"{100 * time:.0f} %"]
+        line = [method, str(epochs), f"{time:.0%}"]
         for level in LEVELS:
             scores = committed.sample(method, level, study)
             gain = EMPTY
@@ -203,7 +203,7 @@ def complementary(committed: Committed) -> Lines:
         "advmacer, images of cat-rs": ["advmacer", "cat-rs"],
         "advmacer, weights of hard-drop": ["advmacer", "hard-drop"],
     }
-    lines = [["method", "ACR", "to one parent", "to the other"]]
+    lines = [["method", "ACR", "minus one parent", "minus the other"]]
     samples = {}
     for name, others in parents.items():
         slug = name.replace(", ", "-").replace(" ", "-")

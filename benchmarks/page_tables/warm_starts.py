@@ -64,11 +64,11 @@ def warm_controls(committed: Committed) -> Lines:
         ("random weights", "0.4", STUDY),
         ("random weights", "0.2", f"{WARM}/random-half-rate"),
         ("with noise of 0.25", "0.2", f"{WARM}/noisy-start"),
-        ("without noise, last layer drawn anew", "0.2", f"{WARM}/new-head"),
+        ("without noise, last layer drawn again", "0.2", f"{WARM}/new-head"),
         ("without noise, 10 epochs on half of the images", "0.2", f"{WARM}/half-start"),
     ]
     first = committed.first_training("advmacer", "0.25", WARM)
-    lines = [["start", "learning rate", "ACR", "to the first line"]]
+    lines = [["start", "learning rate", "ACR", "minus the first line"]]
     for start, rate, study in starts:
         scores = committed.first_training("advmacer", "0.25", study)
         gain = EMPTY if study == WARM else gain_cell(scores, first)

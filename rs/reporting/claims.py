@@ -54,7 +54,7 @@ brackets is the error over images and training seeds. The 95% interval is ± 1.9
 - **refuted**: the difference is below 0 at that level.
 - **tie**: the difference may be 0. With few training seeds, a difference of three or four errors
   can still be a tie.
-- **training seeds not covered**, or **on images alone** in counts: one training run was compared
+- **training seeds not covered**, or **of single training runs** in counts: one run was compared
   with one other, and another pair could reverse the verdict.
 
 {about}
@@ -362,8 +362,8 @@ def _count(verdicts: Mapping[str, int], verdict: str) -> str:
     """Count a verdict, and how many of these do not cover training seeds.
 
     >>> _count({"held": 8, "held, training seeds not covered": 19}, "held")
-    '27 (19 on images alone)'
+    '27 (19 of single training runs)'
     """
     not_covered = verdicts.get(f"{verdict}, {SEEDS_NOT_COVERED}", 0)
     count = str(verdicts.get(verdict, 0) + not_covered)
-    return f"{count} ({not_covered} on images alone)" if not_covered else count
+    return f"{count} ({not_covered} of single training runs)" if not_covered else count

@@ -259,8 +259,8 @@ def attacks_table(counts: pd.DataFrame) -> Table:
         columns[f"at {distance:g} of the radius"] = plain(distance)
     caption = (
         "How often an attack found a point where the certified class has less than half of the "
-        "votes. Within the radius (below 1) each one would refute a certificate, except of scope "
-        "per-image, which covers frozen weights only. Beyond it, they show how tight radii are."
+        "votes. Within the radius (below 1) each one would refute a certificate, unless its scope "
+        "is per-image, which covers frozen weights only. Beyond it, they show how tight radii are."
     )
     return build_table(caption, columns, rows, [])
 

@@ -151,7 +151,7 @@ def curves_chart(methods: Methods, reference: str) -> Json:
         name="near", on="pointerover", nearest=True, clear="pointerout", empty=False
     )
     color, dash = _color_and_dash(methods)
-    radius_axis = alt.Axis(tickCount=8, title="certified ℓ₂ radius r")
+    radius_axis = alt.Axis(tickCount=8, labelFlush=False, title="certified ℓ₂ radius r")
     share_axis = alt.Axis(tickCount=6, title="certified accuracy", format="%")
     base = alt.Chart().transform_filter(selected)
     base = base.encode(
@@ -165,8 +165,11 @@ def curves_chart(methods: Methods, reference: str) -> Json:
         opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)),
         tooltip=["name:N", "radius:Q", "accuracy:Q"],
     )
+    # a name that begins at its curve, but ends within the chart, with 7 pixels for each letter
+    overhang = "scale('x', datum.radius) + 7 * length(datum.name) - width"
     texts = base.properties(data=alt.InlineData(values=labels)).mark_text(
         align=alt.ExprRef("datum.above ? 'left' : 'right'"),
+        dx=alt.ExprRef(f"datum.above ? -max(0, {overhang}) : 0"),
         dy=alt.ExprRef("datum.above ? -9 : 12"),
         fontWeight=600,
     )

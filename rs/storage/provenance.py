@@ -21,7 +21,7 @@ from rs.storage.probe import are_close
 DECISIVE = ("device", "precision", "engine", "arithmetic", "torch", "numpy", "noise", "outputs")
 """What may change the digits of rows (:meth:`Provenance.computation`)."""
 
-UNROUNDED = "as computed"
+UNROUNDED = "not rounded"
 """The default of ``outputs``."""
 
 

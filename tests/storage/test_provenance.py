@@ -51,7 +51,7 @@ def test_computation_has_the_minor_series_of_libraries():
         "torch": "2.14",
         "numpy": "2.3",
         "noise": "gaussian",
-        "outputs": "as computed",
+        "outputs": "not rounded",
     }
     assert Provenance().computation() == {}
 

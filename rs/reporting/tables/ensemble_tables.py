@@ -60,14 +60,14 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
         "Scope": plain("scope"),
         "Clean accuracy": plain("clean_accuracy", ".1%"),
         "ACR": acr_cell,
-        "to members' mean": difference("members"),
-        "to best member": difference("best_member"),
-        f"to {reference}": difference("reference"),
+        "minus members' mean": difference("members"),
+        "minus best member": difference("best_member"),
+        f"minus {reference}": difference("reference"),
     }
     caption = (
-        f"Ensembles at σ = {sigma}: ACR, and its differences to the mean ACR of the members, to "
-        f"the ACR of the best member, and to the ACR of the same members combined by {reference}. "
-        f"{notes.about({sigma: ensembles})}"
+        f"Ensembles at σ = {sigma}: ACR, and its differences from the mean ACR of the members, "
+        f"from the ACR of the best member, and from the ACR of the same members combined by "
+        f"{reference}. {notes.about({sigma: ensembles})}"
     )
     text = [notes.ERRORS, *notes.of_results(results_of({sigma: groups[sigma]}))]
     return build_table(caption, columns, rows, text)

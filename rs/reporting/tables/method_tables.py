@@ -109,7 +109,7 @@ def differences_table(groups: Groups, references: Sequence[str]) -> Table:
             if reference not in methods:
                 continue
             key = (sigma, reference)
-            columns[f"to {reference}, σ = {sigma}"] = difference(key)
+            columns[f"minus {reference}, σ = {sigma}"] = difference(key)
             for name, group in methods.items():
                 if name != reference:
                     estimate = group.difference_to(methods[reference])
@@ -123,7 +123,9 @@ def differences_table(groups: Groups, references: Sequence[str]) -> Table:
     text = []
     for reference in references:
         if reference not in rows:
-            text.append(f"{reference} is not among the methods, so no differences to it are shown.")
+            text.append(
+                f"{reference} is not among the methods, so no differences from it are shown."
+            )
     text += [notes.ERRORS, *notes.of_results(results_of(groups))]
     return build_table(caption, columns, list(rows.values()), text, data)
 

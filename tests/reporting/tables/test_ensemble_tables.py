@@ -57,10 +57,10 @@ def test_an_ensemble_is_compared_with_the_mean_of_its_members_the_best_and_the_d
         return cell(table, column, **where).strip("*")
 
     assert shown("ACR") == "1.2000 ± 0.0000"
-    assert shown("to members' mean") == f"+0.3000 ± 0.0577 {SEEDS_NOT_COVERED}"
-    assert shown("to best member") == f"+0.2000 ± 0.0000 {SEEDS_NOT_COVERED}"
-    assert shown("to average") == "–"
-    assert shown("to average", "optimal") == f"-0.1000 ± 0.0577 tie, {SEEDS_NOT_COVERED}"
+    assert shown("minus members' mean") == f"+0.3000 ± 0.0577 {SEEDS_NOT_COVERED}"
+    assert shown("minus best member") == f"+0.2000 ± 0.0000 {SEEDS_NOT_COVERED}"
+    assert shown("minus average") == "–"
+    assert shown("minus average", "optimal") == f"-0.1000 ± 0.0577 tie, {SEEDS_NOT_COVERED}"
 
 
 def test_best_and_ties_are_bold_and_the_unsound_never_is():
@@ -119,9 +119,9 @@ def test_the_reference_is_of_the_same_members_under_whatever_name():
 
 def test_a_family_is_compared_with_the_reference_only_where_all_its_members_have_it():
     more = family(PAIRS, higher(0.7), "optimal")
-    shown = cell(ensembles([*MODELS, *OF_TWO, *more]), "to average", combination="optimal")
+    shown = cell(ensembles([*MODELS, *OF_TWO, *more]), "minus average", combination="optimal")
     assert shown.strip("*").startswith("+0.2667 ± 0.0000 [")  # .2, .2 and .4
-    assert "to average" not in ensembles([*MODELS, *OF_TWO[:2], *more]).header
+    assert "minus average" not in ensembles([*MODELS, *OF_TWO[:2], *more]).header
 
 
 def test_sizes_have_one_point_a_kind_that_of_the_most_sub_ensembles_with_both_errors():

@@ -67,7 +67,7 @@ def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
 def test_differences_are_paired_and_ties_are_called_ties():
     """b - a is -0.1, 0.1, 0, -0.1: mean -0.025, deviation 0.0957, error 0.048."""
     table = method_tables.differences_table(grouped(CLOSE), ["a", "missing"])
-    to_itself, close, far = [cell(table, name, "to a, σ = 0.5") for name in "abc"]
+    to_itself, close, far = [cell(table, name, "minus a, σ = 0.5") for name in "abc"]
     assert to_itself.strip("*") == "–"
     assert close == f"-0.0250 ± 0.0479 tie, {SEEDS_NOT_COVERED}"
     assert far.strip("*").startswith("-0.8750")
