@@ -1,5 +1,6 @@
 """Combine trained models into an ensemble, with weights fitted to images."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -62,6 +63,7 @@ def main(
     from rs.certification.load import load
     from rs.ensemble.combine import combine, write_network
     from rs.ensemble.fit_weights import fitting_split
+    from rs.ensemble.spec import FittedWeights
     from rs.runtime.device import resolve_device
     from rs.storage import files
 
@@ -99,6 +101,8 @@ def main(
         batch=batch,
         out=out,
     )
+    if isinstance(spec.fitted, FittedWeights) and spec.fitted.used_share == 0:
+        say("warning: no image tells the models apart, so all weights are equal", sys.stderr)
     shares = spec.fitted_values or [1 / len(models)] * len(models)
     for model, share in zip(models, shares, strict=True):
         say(f"weight {share:.4f} of {model}")

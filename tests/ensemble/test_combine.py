@@ -121,6 +121,20 @@ def test_weights_are_fitted_to_pictures_that_have_labels(capfd):
     assert "label" in refusal(capfd, combine, *PAIR, *words, "unlabeled", "--force")
 
 
+def test_weights_that_no_image_determines_are_equal_and_said_to_be(capfd):
+    """Each image has the label that its models find least likely."""
+    test = data.load_images(Path("data"), "test")
+    pixels = torch.as_tensor(test.images) / 255
+    with torch.no_grad():
+        logits = torch.stack([member(pixels) for member in pool_members()[1:]])
+    labels = logits.mean(dim=0).argmin(dim=1).numpy()
+    write_photos(Path("pictures"), test.images, labels, CLASSES)
+    words = ["--device", "cpu", "--out", "ensemble.json", "--images", "pictures"]
+    assert exit_code(combine, *PAIR, *words) == 0
+    assert read(Path("ensemble.json")).fitted.weights == [0.5, 0.5]
+    assert "no image tells the models apart" in capfd.readouterr().err
+
+
 def test_an_ensemble_is_found_from_other_folders_and_moves_with_its_models(monkeypatch, tmp_path):
     out = "made/here/ensemble.json"
     assert exit_code(combine, *PAIR, *DATA[:-1], out) == 0
