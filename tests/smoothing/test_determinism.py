@@ -47,6 +47,12 @@ def scaled_by_place(x):
     return x * places[:, None, None, None]
 
 
+def first_of_several_doubled(x):
+    if len(x) == 1:
+        return x
+    return torch.cat([2 * x[:1], x[1:]])
+
+
 def started(layer, x):
     """Add 1 from the second call on."""
     before = layer.seen.clone()
@@ -64,6 +70,7 @@ BROKEN = {
         "with the other images of the batch",
     ),
     "place": (stateless(scaled_by_place), "place in the batch"),
+    "first place": (stateless(first_of_several_doubled), "place in the batch"),
     "first call": (Layer(started), "from one call to the next"),
     "state": (Layer(counted), "from one call to the next"),
     "infinite": (stateless(lambda x: x / 0), "must be finite"),
