@@ -85,6 +85,7 @@ def main() -> None:
             files.write_text(page, text)
         write_picture("results", results_chart.draw(committed))
         write_picture("warm-starts", warm_starts.draw(committed))
+        write_picture("paper-scale", paper_scale.draw(committed))
     write_picture("pipeline", diagrams.draw(diagrams.stages(ROOT)))
     write_picture("architecture", diagrams.draw(diagrams.packages(ROOT)))
 

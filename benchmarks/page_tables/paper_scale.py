@@ -1,11 +1,13 @@
-"""Tables of the networks that one GPU trained in minutes, and of the zoo."""
+"""Tables and the picture of the networks that one GPU trained in minutes, and of the zoo."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from benchmarks.page_tables.cells import NOISE, Lines, acr_cell, gain_cell
 from benchmarks.page_tables.cifar10 import published_acrs
@@ -48,6 +50,30 @@ def paper_scale(committed: Committed) -> Lines:
             ]
         )
     return lines
+
+
+def draw(committed: Committed) -> Figure:
+    """Draw certified accuracy by radius of these networks: a line per noise level."""
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for level, color in zip(LEVELS, ("#0072b2", "#d55e00", "#009e73"), strict=True):
+        rows = paper_scale_rows(committed, level)
+        radii = np.linspace(0, 1.02 * rows["radius"].max(), 500)
+        axes.step(
+            radii,
+            certified_accuracy(rows, radii),
+            where="pre",
+            color=color,
+            label=f"σ = {level}",
+        )
+    axes.set_xlabel("certified ℓ₂ radius")
+    axes.set_ylabel("certified accuracy")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.grid(color="#e5e5e5", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
 
 
 def mean_cell(values: pd.Series) -> str:
