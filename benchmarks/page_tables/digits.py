@@ -30,7 +30,7 @@ def digits_ensembles(committed: Committed) -> Lines:
     reports = [shown_ensembles(committed, "digits", sigma) for sigma in SIGMAS]
     titles = ["ensemble", "combination"]
     for sigma in SIGMAS:
-        titles += ["members per draw", f"σ = {sigma}", "minus average"]
+        titles += ["members per sample", f"σ = {sigma}", "minus average"]
     lines = [titles]
     for ensemble, rule in reports[0].index:
         line = [ensemble, rule]

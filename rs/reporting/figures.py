@@ -36,7 +36,9 @@ COLORS = {
 MIXED = "#000000"
 """Color of a mixture of several training methods."""
 
-SPARE = ("#999933", "#ddcc77", "#44aa99", "#aa4499", "#117733", "#661100")
+SPARE = ("#117733", "#aa4499", "#661100", "#999933", "#44aa99", "#ddcc77")
+"""Colors of other names, the palest last."""
+
 Styles = dict[str, dict[str, Any]]
 """Color, dash and width of lines, by name."""
 
@@ -120,9 +122,9 @@ def draw_certified_accuracy(
     figure.supylabel("certified accuracy", fontsize=10)
     if n > 0:
         note += (
-            f"Dotted: where all n = {n:,} draws vote for one class; at α = {alpha:g} no larger "
+            f"Dotted: where all n = {n:,} samples vote for one class; at α = {alpha:g} no larger "
             f"radius can be certified than Φ⁻¹(α^(1/n)) σ = {cap(n, alpha, 1.0):.2f} σ, however "
-            "confident the classifier is. More draws raise it."
+            "confident the classifier is. More samples raise it."
         )
     return _finished(figure, grid, note)
 
@@ -223,7 +225,7 @@ def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
         _mark_zero(axis)
     grid[0, 0].set_ylabel("ACR minus a single model's")
     figure.suptitle(
-        "Below 0, one model with more draws has a larger ACR than ensembles of the same cost",
+        "Below 0, one model with more samples has a larger ACR than ensembles of the same cost",
         fontsize=11,
     )
     note = f"{ERROR_BARS}The best ensemble of its kind minus the best model of its methods."

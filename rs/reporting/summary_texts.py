@@ -54,8 +54,8 @@ def summary_text(about: Numbers) -> str:
     sampled = about["images"] - about["skipped"]
     if about["skipped"]:
         lines["shortcut"] = (
-            f"{about['skipped']:,} images skipped their n draws, as n0 draws chose a wrong class; "
-            f"abstentions and p_A are of the other {sampled:,}"
+            f"{about['skipped']:,} images skipped their n samples, as n0 samples chose a wrong "
+            f"class; abstentions and p_A are of the other {sampled:,}"
         )
     if sampled:
         lines["abstentions"] = f"{about['abstentions']:,} ({about['abstentions'] / sampled:.1%})"

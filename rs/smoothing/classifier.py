@@ -235,7 +235,7 @@ class SmoothedClassifier:
         """
         if test.draws:
             raise InputError(
-                f"test must be new, but it has counted {test.draws} draws already; make one per "
+                f"test must be new, but it has counted {test.draws} samples already; make one per "
                 "image"
             )
         if test.sigma != self.sigma:

@@ -230,8 +230,8 @@ def warn_if_n_too_small(n: int, alpha: float) -> None:
     least = fewest_draws(alpha)
     if n < least:
         warnings.warn(
-            f"n = {n} draws can never certify at alpha = {alpha}: even a unanimous vote abstains; "
-            f"give n of at least {least}",
+            f"n = {n} samples can never certify at alpha = {alpha}: even a unanimous vote "
+            f"abstains; give n of at least {least}",
             InputWarning,
             stacklevel=3,
         )

@@ -85,7 +85,7 @@ class CertificationSettings:
         """
         if not self.takes_all_samples:
             raise InputError(
-                f"{key} must be null where a pool is certified, which needs all n draws; or set "
+                f"{key} must be null where a pool is certified, which needs all n samples; or set "
                 "members and ensembles to []"
             )
 

@@ -189,7 +189,7 @@ class Decider:
         """
         if not 0 <= successes <= draws == self.next_draws() > 0:
             raise ValueError(
-                f"a look takes successes of {self.next_draws()} draws, got {successes} of {draws}"
+                f"a look takes successes of {self.next_draws()} samples, got {successes} of {draws}"
             )
         look = self.looks
         self.successes += successes

@@ -128,7 +128,7 @@ def read_rows(path: Path) -> pd.DataFrame:
         tsv.refuse_rows(
             path,
             rows[EVALUATIONS] < rows["n0"] + rows["n"],
-            "every draw must take one evaluation or more",
+            "every sample must take one evaluation or more",
         )
     votes = {name: votes_of(rows[name]) for name in rows if name.startswith("counts")}
     totals = {

@@ -32,8 +32,8 @@ def certify_to(name):
 def test_a_warning_of_all_images_is_one_line(tiny_project, capfd):
     """(1/2)^n <= 0.001 first at n = 10."""
     message = (
-        "warning: n = 9 draws can never certify at alpha = 0.001: even a unanimous vote abstains; "
-        "give n of at least 10"
+        "warning: n = 9 samples can never certify at alpha = 0.001: even a unanimous vote "
+        "abstains; give n of at least 10"
     )
     for n, expected in ((9, [message]), (10, [])):
         budget = ("--n", n, "--alpha", 0.001)

@@ -146,7 +146,7 @@ def test_certify_warns_where_no_vote_can_certify_and_points_at_its_caller():
     """(1/2)^n <= 0.001 first at n = 10."""
     classifier = SmoothedClassifier(Constant(1), 2, SIGMA)
     assert classifier.certify(X, 1, 10, 0.001).predict == 1
-    message = "n = 9 draws can never certify at alpha = 0.001: .* at least 10"
+    message = "n = 9 samples can never certify at alpha = 0.001: .* at least 10"
     with pytest.warns(InputWarning, match=message) as caught:
         assert classifier.certify(X, 1, 9, 0.001).predict == ABSTAIN
     assert [warning.filename for warning in caught] == [__file__]

@@ -184,9 +184,9 @@ def test_impossible_questions_are_refused_with_a_reason(arguments, message):
 @pytest.mark.parametrize(("successes", "draws"), [(0, 200), (101, 100), (-1, 100)])
 def test_a_run_takes_the_samples_until_its_next_look_and_no_others(successes, draws):
     run = Decider([0.25], 0.25, 0.001, 1000)
-    with pytest.raises(ValueError, match=f"successes of 100 draws, got {successes} of {draws}"):
+    with pytest.raises(ValueError, match=f"successes of 100 samples, got {successes} of {draws}"):
         run.update(successes, draws)
     while run.next_draws():
         run.update(0, run.next_draws())
-    with pytest.raises(ValueError, match="successes of 0 draws"):
+    with pytest.raises(ValueError, match="successes of 0 samples"):
         run.update(0, 0)

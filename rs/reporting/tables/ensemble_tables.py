@@ -34,7 +34,7 @@ from rs.study.layout import model_name
 GAIN_COLUMNS = ["gain", "gain_error_images", "gain_error"]
 TIMES = (
     "Time: seconds of one certificate on our machine, including the choice of weights where images "
-    "choose them. The time of a cascade is a mean over some images, its members per draw a mean "
+    "choose them. The time of a cascade is a mean over some images, its members per sample a mean "
     "over all."
 )
 
@@ -90,7 +90,7 @@ def weighting_table(groups: Groups, sigma: float, seconds: Mapping[str, float]) 
         "Combination": marked("combination"),
         "Clean accuracy": plain("clean_accuracy", ".1%"),
         "ACR": acr_cell,
-        "Members per draw": plain("members_per_draw", ".3g"),
+        "Members per sample": plain("members_per_draw", ".3g"),
         "Time": plain("seconds", ".3g", " s"),
     }
     caption = f"Weights of ensembles at σ = {sigma}. {notes.about({sigma: ensembles})}"

@@ -78,7 +78,7 @@ def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
         "Images": plain("images"),
         "Lower bound": plain("bound", ".3f"),
         "Lower bound, paper's form": plain("bound_minimum", ".3f"),
-        "Share of draws": plain("measured", ".3f"),
+        "Share of samples": plain("measured", ".3f"),
         "Share of votes": plain("votes", ".3f"),
         "Images with votes": plain("voted"),
         "Other class": plain("other_class", ".1%"),
@@ -86,11 +86,12 @@ def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
     caption = (
         "Probability that the ensemble gives a noisy image its label; means over images. Lower "
         "bound: Chebyshev's, from the mean margin of the ensemble. Paper's form: from the smallest "
-        "mean margin of a member. Share of draws: how often the label wins in the draws that the "
-        "bound is computed from, so it is never below the bound; other draws chose the weights. "
-        "Share of votes: the label's part of the n votes in certification, over the images that "
-        "have such votes (images that the first n₀ draws get wrong may skip them). Other class: "
-        "share of the images whose weights come from the margins of another class than the label."
+        "mean margin of a member. Share of samples: how often the label wins in the samples that "
+        "the bound is computed from, so it is never below the bound; other samples chose the "
+        "weights. Share of votes: the label's part of the n votes in certification, over the "
+        "images that have such votes (images that the first n₀ samples get wrong may skip them). "
+        "Other class: share of the images whose weights come from the margins of another class "
+        "than the label."
     )
     text = [FIRST, *notes.provenance_notes(shown)]
     return build_table(caption, columns, rows, text)
