@@ -123,7 +123,8 @@ def arrange(bent: nx.DiGraph, layers: list[list[str | Bend]]) -> dict[str | Bend
             layer = layers[number]
             wish = {}
             for node in layer:
-                columns = [places[other][0] for other in neighbors[node] or [node]]
+                around = neighbors[node] or [node]
+                columns = [places[other][0] for other in around]
                 wish[node] = sum(columns) / len(columns)
             layer.sort(key=wish.__getitem__)
             for node, x in zip(layer, columns_of(layer), strict=True):

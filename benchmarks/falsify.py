@@ -210,10 +210,10 @@ class PerImage:
 
 
 def differentiable_weights(z: Tensor, y: Tensor, form: str, exact: Tensor) -> Tensor:
-    """Weights (B, L) with gradients in the margins z (B, L, J, K) of the classes y (B,).
+    """Return weights (B, L) with gradients in the margins z (B, L, J, K) of the classes y (B,).
 
     On the members whose ``exact`` weight is positive, w is the solution of S w = 1, scaled. Where
-    nothing can be solved, it is ``exact``.
+    the system has no solution, w is ``exact``.
     """
     means = z.mean(dim=2)
     centered = z - z.mean(dim=2, keepdim=True)
@@ -277,9 +277,9 @@ class Verdict(NamedTuple):
 
     share: float  # of the votes
     # each of the following at LEVEL:
-    below_half: bool = False  # its probability is below one half
-    outvoted: bool = False  # that of another class is larger, which the classifier then gives
-    flipped: bool = False  # and is above one half
+    below_half: bool = False  # the class has a probability below one half
+    outvoted: bool = False  # another class is more probable, so the classifier gives that one
+    flipped: bool = False  # that other class has a probability above one half
 
 
 def judge(
@@ -434,7 +434,7 @@ def summary(rows: pd.DataFrame) -> list[str]:
     """Return the lines of a Markdown table of weights that are chosen by image."""
     lines = [
         "| weights by image | σ | certified | below one half at .99 R | rate, 95% | another class "
-        "at .99 R | with other draws | below one half at .9 R |",
+        "at .99 R | with other samples | below one half at .9 R |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     by_image = rows[(rows["scope"] == "per-image") & (rows["attacked"] > 0)]
@@ -481,10 +481,11 @@ def main(
     torch.set_num_threads(1)
     test = load_images(data, "test")
     done = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.exists() else []
-    groups_before = {(row["model"], str(row["boxed"])) for row in done}
+    attacked_before = {(row["model"], str(row["boxed"])) for row in done}
     for model in models:
-        if (model, str(boxed)) in groups_before:
+        if (model, str(boxed)) in attacked_before:
             continue
+        attacked_before.add((model, str(boxed)))
         attacked = per_image(model, test, settings, place, boxed)
         attempts = attempts_on(attacked, test, images, place)
         about = {

@@ -105,8 +105,8 @@ def main(
     print(TITLE)
     print("\n".join(table(found)))
     print(
-        f"\n{architecture.value}, {N0} + {n} draws, best of batches {batches}, median of {ROUNDS} "
-        "rounds"
+        f"\n{architecture.value}, {N0} + {n} samples, best of batches {batches}, median of "
+        f"{ROUNDS} rounds"
     )
     print(f"{machine(device)}; {load:.1f} other processes at work")
 

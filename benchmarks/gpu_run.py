@@ -51,7 +51,7 @@ def stage_command(stage: str, item: Mapping[str, Any], *options: object) -> Comm
 
     Args:
         stage: Name of the stage.
-        item: What the matrix of the stage varies, from ``dataset`` to its value in this cell.
+        item: The values of this cell by the names in the stage's matrix, such as ``dataset``.
         options: What to add to the command.
     """
     stages = YAML(typ="safe", pure=True).load(ROOT / "dvc.yaml")["stages"]

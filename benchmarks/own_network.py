@@ -75,7 +75,7 @@ PAIRS = [
     (Run(0, "smoothadv", 2), Run(0, "smoothadv", 3, "random")),
     (Run(0, "advmacer", 2), Run(0, "advmacer", 3, "random")),
 ]
-"""Trainings that take about as long; those from random weights as the start and two epochs."""
+"""Training runs that take about as long; those from random weights as the start and two epochs."""
 
 NETWORKS = {
     "torchvision ResNet-18, 64 x 64": ("resnet18", 1_000),
@@ -160,7 +160,7 @@ def epoch_seconds(folder: Path) -> dict[str, float]:
     seconds_by_name = read_seconds(folder)
     for run in RUNS:
         for name, seconds in seconds_by_name.items():
-            if name.rpartition("-")[0] == run.name:
+            if run.epochs and name.rpartition("-")[0] == run.name:
                 seconds_of.setdefault(run.method, []).append(seconds / run.epochs)
     return {method: median(seconds) for method, seconds in seconds_of.items()}
 

@@ -48,10 +48,18 @@ def blocks(page: Path) -> list[re.Match[str]]:
 
 
 def fill(block: re.Match[str], committed: Committed) -> str:
-    """Return a block with its table or text made again."""
+    """Return a block with its table or text made again.
+
+    Raises:
+        InputError: If no topic has a function of its name.
+    """
     name, *arguments = block[1].split()
-    module = next(topic for topic in TOPICS if hasattr(topic, name))
-    content = getattr(module, name)(committed, *arguments)
+    topics = [topic for topic in TOPICS if hasattr(topic, name)]
+    if not topics:
+        raise InputError(
+            f"a generated block must name a function of a table or text, got {name!r}; correct it"
+        )
+    content = getattr(topics[0], name)(committed, *arguments)
     if not isinstance(content, str):
         content = markdown(content)
     return f"<!-- generated: {block[1]} -->\n\n{content}\n\n<!-- end -->"

@@ -164,7 +164,7 @@ def _bounds(n: int) -> NDArray[np.float64]:
 
 def _full(p: NDArray[np.float64], radius: float, sigma: float, _: np.random.Generator) -> Replay:
     """CERTIFY: all draws, one bound. Its chance is exact, which leaves less noise in the
-    differences to it.
+    differences from it.
     """
     needed = np.searchsorted(_bounds(N), ndtr(radius / sigma))
     return Replay(binom.sf(needed - 1, N, p), np.full(len(p), N0 + N))

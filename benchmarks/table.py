@@ -140,7 +140,7 @@ def table(
     architecture: Architecture, steps: Iterator[Step], seconds: dict[str, float], share: float
 ) -> Iterator[str]:
     """Yield the lines of the table of one network, and of three members."""
-    titles = "draws per image | seconds per image | times cheaper | cells that print differently"
+    titles = "samples per image | seconds per image | times cheaper | cells that print differently"
     yield f"| {architecture.value} | {titles} |"
     yield "|---|---:|---:|---:|---|"
     whole = (N0 + N) * seconds[REFERENCE]
@@ -152,7 +152,7 @@ def table(
     yield f"| three members: the standard loop | {N0 + N:,} | {3 * whole:,.2f} | 1.0 | |"
     costs = [f"{step.draws:,.0f}", f"{cascade:,.2f}", f"{3 * whole / cascade:.1f}"]
     name = "three members: all of the above, as a cascade"
-    yield markdown_line([name, *costs, "at most 0.1% of draws"])
+    yield markdown_line([name, *costs, "at most 0.1% of samples"])
 
 
 if __name__ == "__main__":

@@ -124,11 +124,11 @@ def validated(cls: type[T]) -> type[T]:
             original_init(self, *unnamed, **values)
         except ValidationError as error:
             message = f"{cls.__name__} must have valid values, but: {'; '.join(faults(error))}"
-            if hasattr(cls, "loss"):  # a training method
-                message += "; rs.loss and params.yaml have presets"
             for fault in error.errors():
                 if fault["type"] in _UNKNOWN and len(fault["loc"]) == 1:
                     message += did_you_mean(str(fault["loc"][0]), kind.__dataclass_fields__)
+            if hasattr(cls, "loss"):  # a training method
+                message += "; rs.loss and params.yaml have presets"
             raise InputError(message) from error
 
     kind.__init__ = init_or_refuse

@@ -279,7 +279,8 @@ def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = Fals
         return at_sigma
     if wrong := [level for level in values if not 0 < level < math.inf]:
         raise InputError(
-            f"params.yaml: {where} must have positive noise levels, got {wrong[0]}; correct it"
+            f"params.yaml: {where} must have positive, finite noise levels, got {wrong[0]}; "
+            "correct it"
         )
     if nearest:
         return values[min(values, key=lambda level: abs(math.log(level / sigma)))]

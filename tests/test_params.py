@@ -149,7 +149,7 @@ def test_the_nearest_noise_level_is_that_of_the_merged_values():
 
 @pytest.mark.parametrize("level", [0, -0.5, math.inf, math.nan])
 def test_a_noise_level_that_is_not_positive_is_refused(level):
-    with refuses(r"recipes\.mine\.lam must have positive noise levels"):
+    with refuses(r"recipes\.mine\.lam must have positive, finite noise levels"):
         recipes.for_sigma({level: 1.0, 0.5: 2.0}, 0.001, "recipes.mine.lam", nearest=True)
 
 

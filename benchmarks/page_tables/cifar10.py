@@ -74,7 +74,7 @@ def published_acrs(level: str) -> pd.Series:
 
 
 def cifar10_ensembles(committed: Committed) -> Lines:
-    """Return the ACRs of ensembles, and the differences to the mean of their members."""
+    """Return the ACRs of ensembles, and the differences from the mean of their members."""
     reports = [shown_ensembles(committed, STUDY, level) for level in LEVELS]
     lines = [["ensemble", "combination", *paired_titles("minus members' mean")]]
     for ensemble, rule in reports[0].index:
@@ -156,7 +156,7 @@ def images_between(rows: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
 
 
 def cifar10_equal_seconds(committed: Committed) -> Lines:
-    """Return the ACRs of methods in the training time of AdvMacer, and the differences to it."""
+    """Return the ACRs of methods in the training time of AdvMacer, and the differences from it."""
     seconds = committed.seconds()
     lines = [["method", "epochs", "time", *paired_titles("minus advmacer")]]
     for method in committed.methods():
@@ -195,7 +195,7 @@ def cheaper_attack(committed: Committed) -> Lines:
 
 
 def complementary(committed: Committed) -> Lines:
-    """Return the ACRs of AdvMacer mixed with another method, and the differences to both."""
+    """Return the ACRs of AdvMacer mixed with another method, and the differences from both."""
     parents = {
         "advmacer": [],
         "cat-rs": [],

@@ -20,7 +20,7 @@ CHEAPER = "cifar10-cpu-cheaper-attack"
 EQUAL_SECONDS = "cifar10-cpu-equal-seconds"
 """The study whose methods have the training time of AdvMacer's six epochs."""
 WARM = "cifar10-cpu-warm"
-"""The study of trainings that start without noise."""
+"""The study of training runs that start without noise."""
 HEADLINE = (
     "advmacer x3, cascade",
     "advmacer x1 + macer x2, radius",
@@ -30,7 +30,7 @@ HEADLINE = (
 
 
 class Trained(NamedTuple):
-    """A method, or a kind of ensemble, with all its trainings in a study."""
+    """A method, or a kind of ensemble, with all its training runs in a study."""
 
     name: str
     study: str = STUDY
@@ -68,7 +68,7 @@ class Committed(NamedTuple):
         return frames, seeds
 
     def sample(self, name: str, level: str, study: str = STUDY) -> Sample:
-        """Return the scores of all trainings of a method, or of an ensemble."""
+        """Return the scores of all training runs of a method, or of an ensemble."""
         return sample(*self.trainings(name, level, study))
 
     def gain(self, first: Trained, second: Trained, level: str) -> Estimate:

@@ -26,7 +26,7 @@ def digits_methods(committed: Committed, *methods: str) -> Lines:
 
 
 def digits_ensembles(committed: Committed) -> Lines:
-    """Return the cost of ensembles, their ACR, and the difference to equal weights."""
+    """Return the cost of ensembles, their ACR, and the difference from equal weights."""
     reports = [shown_ensembles(committed, "digits", sigma) for sigma in SIGMAS]
     titles = ["ensemble", "combination"]
     for sigma in SIGMAS:

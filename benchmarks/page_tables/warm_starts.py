@@ -1,4 +1,4 @@
-"""Tables and the picture of trainings that start without noise."""
+"""Tables and the picture of training runs that start without noise."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def warm_lengths(committed: Committed) -> Lines:
 
 
 def warm_controls(committed: Committed) -> Lines:
-    """Return the ACRs of AdvMacer after other starts, and the differences to the first."""
+    """Return the ACRs of AdvMacer after other starts, and the differences from the first."""
     starts = [
         ("without noise", "0.2", WARM),
         ("random weights", "0.4", STUDY),
@@ -128,7 +128,7 @@ class Training(NamedTuple):
 
 
 def trainings(committed: Committed) -> Iterator[Training]:
-    """Yield the trainings, with and without a start, of every method that has three starts."""
+    """Yield the training runs, with and without a start, of every method that has three starts."""
     seconds_per_epoch = committed.seconds()
     is_warm_of = {STUDY: False, WARM: True}
     for folder in sorted((committed.rows / WARM).glob("[0-9]*-*")):
@@ -163,7 +163,7 @@ def draw(committed: Committed) -> Figure:
 
 
 def draw_panel(axes: Axes, points: list[Training]) -> None:
-    """Draw the trainings of one noise level: a line per method, with and without a start."""
+    """Draw the training runs of one noise level: a line per method, with and without a start."""
     lines: dict[tuple[str, bool], list[Training]] = {}
     for point in sorted(points):
         lines.setdefault((point.method, point.is_warm), []).append(point)

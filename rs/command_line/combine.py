@@ -102,7 +102,11 @@ def main(
         out=out,
     )
     if isinstance(spec.fitted, FittedWeights) and spec.fitted.used_share == 0:
-        say("warning: no image tells the models apart, so all weights are equal", sys.stderr)
+        say(
+            "warning: no image determines the weights, so they are equal; check the labels, or "
+            "give more images",
+            sys.stderr,
+        )
     shares = spec.fitted_values or [1 / len(models)] * len(models)
     for model, share in zip(models, shares, strict=True):
         say(f"weight {share:.4f} of {model}")

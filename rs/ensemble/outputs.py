@@ -80,7 +80,7 @@ class Outputs:
         self._views = {tuple(range(len(self.member_logits))): self}
         shapes = [tuple(logits.shape) for logits in self.member_logits]
         # not in a set: torch's tracer makes each size a tensor of its own
-        if any(shape != shapes[0] for shape in shapes):
+        if not shapes or any(shape != shapes[0] for shape in shapes):
             raise ValueError(
                 f"all members must give logits of one shape, got {shapes}; use members of one data "
                 "set"

@@ -122,7 +122,7 @@ def _read(path: Path, entry: BoardEntry, n0: int) -> Result:
 def _group_table(
     dataset: str, network: str, results: list[Result], entries: list[BoardEntry]
 ) -> Table:
-    """Return ACR, accuracies and differences to the best of results that may be compared.
+    """Return ACR, accuracies and differences from the best of results that may be compared.
 
     Quoted figures of ``entries`` that may belong to the group are printed below.
     """
@@ -148,9 +148,9 @@ def _group_table(
     rows.sort(key=lambda row: -row["acr"])
     columns = {
         "Method": formatting.marked("method"),
-        "Trainings": plain("trainings"),
+        "Training runs": plain("trainings"),
         "ACR": formatting.acr_cell,
-        "To the best": formatting.difference("to_best"),
+        "Minus the best": formatting.difference("to_best"),
         "Clean, p_A >= 0.5": plain("clean_accuracy", ".1%"),
     }
     for title in radius_by_title:

@@ -198,7 +198,7 @@ def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
 
 
 def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
-    """Draw the gains of ensembles over one model with more draws, at equal evaluations.
+    """Draw the gains of ensembles over one model with more samples, at equal evaluations.
 
     A line is the best ensemble of its kind minus the best single model of its methods; a mixture is
     black.

@@ -28,7 +28,7 @@ STEP = 0.25
 """Between the radii that are shown, in pixels of [0, 1]; the paper's."""
 
 MAX_RADII = 20
-"""Columns of a table; the largest radius of 1,000,000 draws is 4.53 at sigma 1."""
+"""Columns of a table; the largest radius of 1,000,000 samples is 4.53 at sigma 1."""
 
 MAX_LISTED = 5
 """Pictures that are listed by name."""
@@ -42,7 +42,7 @@ def summarize_rows(
 ) -> Numbers:
     """Return what a row file is of, and its numbers.
 
-    Images whose n draws were skipped (the mode ``shortcut``) are counted as ``skipped``;
+    Images whose n samples were skipped (the mode ``shortcut``) are counted as ``skipped``;
     abstentions are counted among the others.
 
     Args:

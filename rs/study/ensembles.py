@@ -66,7 +66,7 @@ class Combination:
     target: Literal["predicted", "label"] | None = None
     agree: Count | None = None  # consensus: how many of the first members must agree
     thresholds: Literal["fitted"] | None = None  # cascade: leads at which 1, 2, ... members decide
-    # fitted: share of the draws that may be decided differently than by all members
+    # fitted: share of the samples that may be decided differently than by all members
     share: Share | None = None
 
     @property

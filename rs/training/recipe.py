@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 from pydantic import Field, with_config
@@ -50,6 +50,9 @@ class Model:
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
+OptimizerName = Literal["sgd", "adamw", "muon"]
+
+
 @with_config(STRICT)
 class WarmStart(TypedDict):
     """A short run of ``gaussian``, almost without noise, that training starts from."""
@@ -88,7 +91,7 @@ class Training:
     eval_n: Count
     eval_alpha: Annotated[float, Field(ge=MIN_ALPHA, lt=1)]
     warm_start: WarmStart | None = None  # null: from the weights that the network is built with
-    optimizer: Literal["sgd", "adamw", "muon"] = "sgd"
+    optimizer: OptimizerName = "sgd"
     micro_batch: Count | None = None  # noisy images that the network takes at once; null: all
 
     def card(self) -> dict[str, Any]:
@@ -216,8 +219,9 @@ def override(
     Raises:
         InputError: If another optimizer than the recipe's has no learning rate of its own.
     """
-    optimizer = training.get("optimizer")
-    if optimizer in ("adamw", "muon") and "learning_rate" not in training:
+    optimizer = training.get("optimizer", "sgd")
+    is_known = optimizer in get_args(OptimizerName)
+    if is_known and optimizer != "sgd" and "learning_rate" not in training:
         raise InputError(
             f"the optimizer {optimizer} must have a learning rate of its own, because that of the "
             "recipe is for sgd; give --lr, in Python training={'learning_rate': ...}, such as 0.001"

@@ -132,7 +132,7 @@ def test_weights_that_no_image_determines_are_equal_and_said_to_be(capfd):
     words = ["--device", "cpu", "--out", "ensemble.json", "--images", "pictures"]
     assert exit_code(combine, *PAIR, *words) == 0
     assert read(Path("ensemble.json")).fitted.weights == [0.5, 0.5]
-    assert "no image tells the models apart" in capfd.readouterr().err
+    assert "no image determines the weights" in capfd.readouterr().err
 
 
 def test_an_ensemble_is_found_from_other_folders_and_moves_with_its_models(monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from benchmarks.common import unpack_rows
 from benchmarks.page_tables.committed import LEVELS, Committed
-from benchmarks.pages import blocks, fill, pages
+from benchmarks.pages import BLOCK, blocks, fill, pages
 from rs.statistics.metrics import acr
 from rs.storage import certificate_rows
 from tests.support.helpers import ROOT, refuses
@@ -57,3 +57,9 @@ def test_a_block_without_an_end_is_refused_before_a_page_is_overwritten(tmp_path
     page.write_text("<!-- generated: a -->\n<!-- generated: b -->\n<!-- end -->")
     with refuses("must have one <!-- end -->"):
         blocks(page)
+
+
+def test_a_block_of_an_unknown_name_is_refused(committed):
+    block = BLOCK.fullmatch("<!-- generated: no_such_table -->\n<!-- end -->")
+    with refuses("must name a function of a table or text, got 'no_such_table'"):
+        fill(block, committed)

@@ -66,7 +66,7 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
     }
     caption = (
         f"Ensembles at σ = {sigma}: ACR, and its differences from the mean ACR of the members, "
-        f"from the ACR of the best member, and from the ACR of the same members combined by "
+        "from the ACR of the best member, and from the ACR of the same members combined by "
         f"{reference}. {notes.about({sigma: ensembles})}"
     )
     text = [notes.ERRORS, *notes.of_results(results_of({sigma: groups[sigma]}))]
@@ -126,7 +126,7 @@ def acr_by_size(groups: Groups, combination: str) -> pd.DataFrame:
 
     Returns:
         Columns ``sigma kind ensemble members acr error_images error``, and image by image the
-        differences to the members' mean ACR, with the prefix ``gain``, and to the best member's,
+        differences from the members' mean ACR, with the prefix ``gain``, and to the best member's,
         with ``to_best``. ``kind`` names the training methods. One member: the mean over training
         seeds, for each method that is in an ensemble, without differences. ``error``: over images
         and training seeds, missing where there is only one training run.
@@ -220,7 +220,8 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
         Columns ``sigma kind method members evaluations draws acr error_images error gain
         gain_error_images gain_error``; ``kind`` names the training methods, and ``acr`` is that of
         :func:`rs.statistics.resampling.with_fewer_draws`. The best ensemble of a kind at a cost has
-        a gain: the difference to the best single model of its methods at that cost, image by image.
+        a gain: the difference from the best single model of its methods at that cost, image by
+        image.
     Raises:
         InputError: If rows lack their votes.
     """
