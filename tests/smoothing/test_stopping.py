@@ -70,7 +70,7 @@ def test_a_run_is_of_one_image_and_of_the_noise_of_the_classifier():
     """A used test would give the radius of another image, another sigma one too large."""
     used, other = (Decider([0.1], sigma, ALPHA, BUDGET) for sigma in (SIGMA, 2 * SIGMA))
     assert CLASSIFIER.certify_until(image(1.0), 100, used).radius > 0
-    with refuses(rf"test must be new, but it has counted {used.draws} draws"):
+    with refuses(rf"test must be new, but it has counted {used.draws} samples"):
         CLASSIFIER.certify_until(image(0.5), 100, used)
     with refuses(r"test must have this classifier's sigma, 0\.5, got 1\.0"):
         CLASSIFIER.certify_until(image(1.0), 100, other)
