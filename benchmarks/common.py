@@ -37,7 +37,7 @@ ENGINES = [
 def engines_on(device: torch.device) -> list[tuple[str, str]]:
     """Return the engines that a device has, with their precisions."""
     if device.type == "cpu":
-        return ENGINES
+        return list(ENGINES)
     return [(engine, precision) for engine, precision in ENGINES if precision != "int8"]
 
 

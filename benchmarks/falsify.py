@@ -90,7 +90,7 @@ STEPS = 12
 DRAWS = 16
 """Steps of an attack, and draws in each."""
 COPIES = 4
-"""Perturbed copies that gradients of weights are of."""
+"""Perturbed copies through which the gradients of weights go."""
 
 
 # ------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,6 +47,13 @@ Command = list[str]
 """The name of a module, and its arguments."""
 
 
+@cache
+def stage_commands() -> dict[str, str]:
+    """Return the commands of ``dvc.yaml`` by stage, with places such as ``${item.sigma}``."""
+    stages = YAML(typ="safe", pure=True).load(ROOT / "dvc.yaml")["stages"]
+    return {name: stage["cmd"] for name, stage in stages.items() if "cmd" in stage}
+
+
 def stage_command(stage: str, item: Mapping[str, Any], *options: object) -> Command:
     """Return the command of a cell of a stage of ``dvc.yaml``, with more options.
 
@@ -54,8 +62,7 @@ def stage_command(stage: str, item: Mapping[str, Any], *options: object) -> Comm
         item: The values of this cell by the names in the stage's matrix, such as ``dataset``.
         options: What to add to the command.
     """
-    stages = YAML(typ="safe", pure=True).load(ROOT / "dvc.yaml")["stages"]
-    text = stages[stage]["cmd"].removeprefix("python -m ")
+    text = stage_commands()[stage].removeprefix("python -m ")
     for name, value in item.items():
         text = text.replace(f"${{item.{name}}}", str(value))
     return [*shlex.split(text), *map(str, options)]
@@ -63,7 +70,7 @@ def stage_command(stage: str, item: Mapping[str, Any], *options: object) -> Comm
 
 @dataclass(frozen=True)
 class Run:
-    """Commands of one folder on one device, which must end in time."""
+    """Where commands run, and until when."""
 
     folder: Path
     device: str
@@ -121,8 +128,9 @@ def main(
     write_parameters(values, out)
     dataset = values["dataset"]
     study = Run(out, device, time.monotonic() + 60 * minutes)
+    grid = cells(values, dataset)
     rounds: dict[tuple[Any, str], list[GridCell]] = {}
-    for cell in cells(values, dataset):
+    for cell in grid:
         rounds.setdefault((cell.sigma, cell.method), []).append(cell)
 
     study.run_together([stage_command("prepare", {"dataset": dataset})])
@@ -142,7 +150,7 @@ def main(
     if values["ensembles"]:
         pools = [{"dataset": dataset, "sigma": sigma} for sigma in values["sigmas"]]
     commands = [stage_command("ensemble", pool) for pool in pools]
-    for cell in cells(values, dataset):
+    for cell in grid:
         if not cell.is_member_seed:
             commands.append(stage_command("certify", vars(cell)))
     study.run_together(commands)

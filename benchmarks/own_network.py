@@ -109,13 +109,13 @@ have 17 of 64, which cost fifteen times as much.
 Accuracy under noise is the accuracy of the smoothed classifier. Accuracy without noise is the
 accuracy of the network alone, on all test images. CPU seconds are the number of epochs times the
 median time of one epoch of the method, in one thread of one machine; the {start_epochs} epochs
-without noise are not included. A training from random weights takes about as long as the
+without noise are not included. A training run from random weights takes about as long as the
 {start_epochs} epochs without noise and two epochs of its method together. Its learning rate is that
 of the recipe, which was chosen for the clean start.
 
 ## Differences at about equal cost
 
-Each row is one training minus another, over the seeds that both have.
+Each row is one training run minus another, over the seeds that both have.
 
 {differences}
 

@@ -137,14 +137,14 @@ def steps(sources: list[Source]) -> Iterator[Step]:
 
 
 def table(
-    architecture: Architecture, steps: Iterator[Step], seconds: dict[str, float], share: float
+    architecture: Architecture, ways: Iterator[Step], seconds: dict[str, float], share: float
 ) -> Iterator[str]:
     """Yield the lines of the table of one network, and of three members."""
     titles = "samples per image | seconds per image | times cheaper | cells that print differently"
     yield f"| {architecture.value} | {titles} |"
     yield "|---|---:|---:|---:|---|"
     whole = (N0 + N) * seconds[REFERENCE]
-    for step in steps:
+    for step in ways:
         spent = step.draws * seconds[step.way]
         costs = [f"{step.draws:,.0f}", f"{spent:,.2f}", f"{whole / spent:.1f}"]
         yield markdown_line([step.name, *costs, step.differ])

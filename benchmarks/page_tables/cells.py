@@ -22,10 +22,10 @@ def acr_of(scores: Sample) -> float:
 
 def acr_cell(scores: Sample, places: int = 3) -> str:
     """Return the ACR of a sample with its errors."""
-    return cell_of_acr(estimate(scores), places)
+    return estimated_acr_cell(estimate(scores), places)
 
 
-def cell_of_acr(acr: Estimate, places: int = 3) -> str:
+def estimated_acr_cell(acr: Estimate, places: int = 3) -> str:
     """Return an ACR with its error over images and, where it is known, over seeds too."""
     cell = f"{acr.value:.{places}f} ± {acr.error_images:.{places}f}"
     return cell if acr.error is None else f"{cell} [{acr.error:.{places}f}]"
@@ -33,10 +33,10 @@ def cell_of_acr(acr: Estimate, places: int = 3) -> str:
 
 def gain_cell(scores: Sample, reference: Sample) -> str:
     """Return the difference of two ACRs with its errors, and whether it is a tie."""
-    return cell_of_gain(estimate(scores, reference))
+    return estimated_gain_cell(estimate(scores, reference))
 
 
-def cell_of_gain(gain: Estimate) -> str:
+def estimated_gain_cell(gain: Estimate) -> str:
     """Return a difference with its errors, and whether it is a tie."""
     cell = signed_with_errors(gain)
     return f"{cell} tie" if gain.tie else cell

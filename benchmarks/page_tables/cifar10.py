@@ -12,7 +12,7 @@ from benchmarks.page_tables.cells import (
     Lines,
     acr_cell,
     acr_of,
-    cell_of_gain,
+    estimated_gain_cell,
     gain_cell,
     paired_titles,
     reported_gain,
@@ -31,10 +31,6 @@ from rs.reporting.results import published
 from rs.reporting.tables.formatting import EMPTY, bold
 from rs.statistics.comparison import estimate, sample
 from rs.statistics.metrics import certified_accuracy
-
-MIXED = ("advmacer x1 + macer x2", "advmacer x2 + macer x1")
-ENSEMBLES = ("advmacer x3", "smoothadv x3", "macer x3", *MIXED)
-"""Ensembles of all pages but the README."""
 
 
 def cifar10_results(committed: Committed) -> Lines:
@@ -75,21 +71,15 @@ def published_acrs(level: str) -> pd.Series:
 
 def cifar10_ensembles(committed: Committed) -> Lines:
     """Return the ACRs of ensembles, and the differences from the mean of their members."""
-    reports = [shown_ensembles(committed, STUDY, level) for level in LEVELS]
+    reports = [committed.ensembles(STUDY, level) for level in LEVELS]
     lines = [["ensemble", "combination", *paired_titles("minus members' mean")]]
     for ensemble, rule in reports[0].index:
         line = [ensemble, rule]
         for report in reports:
             row = report.loc[(ensemble, rule)]
-            line += [f"{row['acr']:.3f}", cell_of_gain(reported_gain(row, "members"))]
+            line += [f"{row['acr']:.3f}", estimated_gain_cell(reported_gain(row, "members"))]
         lines.append(line)
     return lines
-
-
-def shown_ensembles(committed: Committed, dataset: str, sigma: float | str) -> pd.DataFrame:
-    """Return the rows of a report on the ensembles that pages show."""
-    report = committed.report(f"{dataset}/ensembles-{sigma}", "ensemble", "combination")
-    return report[report.index.isin(ENSEMBLES, level="ensemble")]
 
 
 def cifar10_mixtures(committed: Committed) -> Lines:
@@ -170,7 +160,7 @@ def cifar10_equal_seconds(committed: Committed) -> Lines:
             gain = EMPTY
             if method != "advmacer":
                 own = Trained(method, study)
-                gain = cell_of_gain(committed.gain(own, Trained("advmacer"), level))
+                gain = estimated_gain_cell(committed.gain(own, Trained("advmacer"), level))
             line += [f"{acr_of(scores):.3f}", gain]
         lines.append(line)
     return lines
@@ -189,7 +179,7 @@ def cheaper_attack(committed: Committed) -> Lines:
         line = [level, str(len(scores.seeds)), acr_cell(scores)]
         for other in others.values():
             gain = committed.gain(Trained("advmacer", CHEAPER), other, level)
-            line.append(cell_of_gain(gain))
+            line.append(estimated_gain_cell(gain))
         lines.append(line)
     return lines
 

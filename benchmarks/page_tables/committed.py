@@ -27,6 +27,14 @@ HEADLINE = (
     "advmacer x1 + macer x2, optimal",
 )
 """Ensembles of the README."""
+ENSEMBLES = (
+    "advmacer x3",
+    "smoothadv x3",
+    "macer x3",
+    "advmacer x1 + macer x2",
+    "advmacer x2 + macer x1",
+)
+"""Ensembles of all pages but the README."""
 
 
 class Trained(NamedTuple):
@@ -45,6 +53,11 @@ class Committed(NamedTuple):
     def report(self, name: str, *index: str) -> pd.DataFrame:
         """Return a table of a report, its rows by the values of some columns."""
         return pd.read_csv(self.root / "reports" / f"{name}.csv", index_col=index)
+
+    def ensembles(self, name: str, sigma: float | str) -> pd.DataFrame:
+        """Return the rows of a report on :data:`ENSEMBLES` at a noise level."""
+        report = self.report(f"{name}/ensembles-{sigma}", "ensemble", "combination")
+        return report[report.index.isin(ENSEMBLES, level="ensemble")]
 
     def study(self, name: str, level: str) -> Path:
         """Return the folder of the certificates of a study at a noise level."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.page_tables.cells import Lines, cell_of_acr, cell_of_gain, reported, reported_gain
-from benchmarks.page_tables.cifar10 import shown_ensembles
+from benchmarks.page_tables.cells import (
+    Lines,
+    estimated_acr_cell,
+    estimated_gain_cell,
+    reported,
+    reported_gain,
+)
 from benchmarks.page_tables.committed import Committed
 from rs.methods import METHODS
 from rs.reporting.tables.formatting import EMPTY
@@ -20,14 +25,14 @@ def digits_methods(committed: Committed, *methods: str) -> Lines:
         for sigma in SIGMAS:
             row = report.loc[(method, sigma)]
             acr = reported(row, "acr", "standard_error", "standard_error_with_seeds")
-            line.append(f"{cell_of_acr(acr)} ({row['clean_accuracy']:.1%})")
+            line.append(f"{estimated_acr_cell(acr)} ({row['clean_accuracy']:.1%})")
         lines.append(line)
     return lines
 
 
 def digits_ensembles(committed: Committed) -> Lines:
     """Return the cost of ensembles, their ACR, and the difference from equal weights."""
-    reports = [shown_ensembles(committed, "digits", sigma) for sigma in SIGMAS]
+    reports = [committed.ensembles("digits", sigma) for sigma in SIGMAS]
     titles = ["ensemble", "combination"]
     for sigma in SIGMAS:
         titles += ["members per sample", f"σ = {sigma}", "minus average"]
@@ -38,6 +43,8 @@ def digits_ensembles(committed: Committed) -> Lines:
             row = report.loc[(ensemble, rule)]
             line += [f"{row['members_per_draw']:.2f}", f"{row['acr']:.3f}"]
             is_reference = rule == "average"
-            line.append(EMPTY if is_reference else cell_of_gain(reported_gain(row, "reference")))
+            line.append(
+                EMPTY if is_reference else estimated_gain_cell(reported_gain(row, "reference"))
+            )
         lines.append(line)
     return lines

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.page_tables.cells import Lines, acr_cell, cell_of_gain, gain_cell
+from benchmarks.page_tables.cells import Lines, acr_cell, estimated_gain_cell, gain_cell
 from benchmarks.page_tables.committed import EQUAL_SECONDS, LEVELS, STUDY, WARM, Committed
 from rs.reporting.figures import COLORS
 from rs.reporting.tables.formatting import EMPTY
@@ -28,7 +28,7 @@ def warm_result(committed: Committed) -> Lines:
         random = committed.sample(method, level)
         warm = committed.sample(method, level, WARM)
         gain = estimate(warm, random)
-        lines.append([method, level, acr_cell(random), acr_cell(warm), cell_of_gain(gain)])
+        lines.append([method, level, acr_cell(random), acr_cell(warm), estimated_gain_cell(gain)])
         p_values.append(gain.p_value)
     for line, p_value in zip(lines, holm(p_values), strict=True):
         line.append(f"{p_value:.3f}")

@@ -57,12 +57,13 @@ def read_alone(path: Path, **log_values: float | None) -> Result:
 
 
 def has_smaller_cap(rows: pd.DataFrame) -> bool:
-    """Return whether the largest radius is smaller than ``n`` unanimous votes give at ``sigma``.
+    """Return whether several images share a largest radius that is too small for their settings.
 
-    If several images have it, sigma, n or alpha is probably another one than stated.
+    It should be the radius of ``n`` unanimous votes. If it is smaller, the log probably has another
+    sigma, n or alpha than stated.
 
     Args:
-        rows: Rows of a six-column log; without its sigma, n and alpha nothing is known.
+        rows: Rows of a six-column log. Without sigma, n and alpha the answer is False.
     """
     n = metrics.budget(rows, "n")
     alpha = metrics.budget(rows, "alpha")

@@ -165,7 +165,7 @@ def curves_chart(methods: Methods, reference: str) -> Json:
         opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)),
         tooltip=["name:N", "radius:Q", "accuracy:Q"],
     )
-    # a name that begins at its curve, but ends within the chart, with 7 pixels for each letter
+    # Names begin at their curves, or further left to end within the chart; 7 pixels per letter.
     overhang = "scale('x', datum.radius) + 7 * length(datum.name) - width"
     texts = base.properties(data=alt.InlineData(values=labels)).mark_text(
         align=alt.ExprRef("datum.above ? 'left' : 'right'"),

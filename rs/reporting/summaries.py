@@ -96,7 +96,7 @@ def summarize_rows(
 
 
 def _read(path: Path, **log_values: float | None) -> Result:
-    """Read a row file; warn of a log that is probably of another sigma, n or alpha."""
+    """Read a row file; warn if a log probably has another sigma, n or alpha than stated."""
     result = read_alone(path, **log_values)
     if is_field_log(path) and has_smaller_cap(result.rows):
         radii = result.rows["radius"]

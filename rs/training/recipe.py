@@ -217,7 +217,7 @@ def override(
         network: Name of a registered user network; ``None`` keeps that of the recipe.
         weights: File or model folder that the training starts from; ``None`` keeps the recipe's.
     Raises:
-        InputError: If another optimizer than the recipe's has no learning rate of its own.
+        InputError: If adamw or muon has no learning rate of its own.
     """
     optimizer = training.get("optimizer", "sgd")
     is_known = optimizer in get_args(OptimizerName)

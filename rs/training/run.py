@@ -146,10 +146,10 @@ def _trained(
     options: RunOptions,
     unfinished: Path,
 ) -> tuple[Trainer, float]:
-    """Train a model, after its warm start and the targets of its method if it has these.
+    """Train a model. A warm start and the targets of its method come first, if there are any.
 
     Returns:
-        The trainer, and the seconds of what came before. A limit of seconds includes them.
+        The trainer, and the seconds of what came first, which count toward a limit of seconds.
     """
     seconds_before = 0.0
     if recipe.warm_start is not None:
